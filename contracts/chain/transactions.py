@@ -1,0 +1,104 @@
+"""What we sent, so that it happens once: the store of raw signed transactions, and its SQLite twin.
+
+A transaction is stored before it is broadcast. `key` names the intention ("propose:3"); an
+intention has at most one transaction that can still succeed, so repeating it is safe. A chain that
+forgot blocks gets the same bytes again: same nonce, same hash, one event.
+"""
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from contracts.terms.errors import Conflict
+from contracts.terms.ids import Address, Digest
+
+
+@dataclass(frozen=True)
+class StoredTransaction:
+    """A signed transaction; `failed` once the chain ran it and it reverted."""
+
+    account: Address
+    nonce: int
+    key: str
+    hash: Digest
+    raw: bytes
+    failed: bool = False
+
+
+class TransactionStore(Protocol):
+    """Durable memory of one or more accounts' transactions."""
+
+    async def find(self, account: Address, key: str) -> StoredTransaction | None:
+        """The newest transaction of this intention that has not failed."""
+
+    async def since(self, account: Address, nonce: int) -> list[StoredTransaction]:
+        """All transactions with at least this nonce, in order of nonces."""
+
+    async def next_nonce(self, account: Address) -> int:
+        """One more than the highest stored nonce; 0 for none."""
+
+    async def add(self, transaction: StoredTransaction) -> None:
+        """Store durably. Raises Conflict if the nonce is taken."""
+
+    async def mark_failed(self, transaction: StoredTransaction) -> None:
+        """The chain ran it and it reverted: its intention may be tried again."""
+
+
+class SqliteTransactions:
+    """`TransactionStore` in one SQLite file, synchronous FULL. Not concurrent: one process."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS transactions (account BLOB, nonce INTEGER, key TEXT,"
+            " hash BLOB, raw BLOB, failed INTEGER, PRIMARY KEY (account, nonce))"
+        )
+
+    async def find(self, account: Address, key: str) -> StoredTransaction | None:
+        """See `TransactionStore.find`."""
+        rows = self._select("key = ? AND NOT failed", account, key)
+        return rows[-1] if rows else None
+
+    async def since(self, account: Address, nonce: int) -> list[StoredTransaction]:
+        """See `TransactionStore.since`."""
+        return self._select("nonce >= ?", account, nonce)
+
+    async def next_nonce(self, account: Address) -> int:
+        """See `TransactionStore.next_nonce`."""
+        rows = self._select("nonce >= ?", account, 0)
+        return rows[-1].nonce + 1 if rows else 0
+
+    async def add(self, transaction: StoredTransaction) -> None:
+        """See `TransactionStore.add`."""
+        t = transaction
+        try:
+            self._db.execute(
+                "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?)",
+                (t.account, t.nonce, t.key, t.hash, t.raw, t.failed),
+            )
+        except sqlite3.IntegrityError as error:
+            raise Conflict(f"nonce {t.nonce} of 0x{t.account.hex()} is taken") from error
+
+    async def mark_failed(self, transaction: StoredTransaction) -> None:
+        """See `TransactionStore.mark_failed`."""
+        self._db.execute(
+            "UPDATE transactions SET failed = 1 WHERE account = ? AND nonce = ?",
+            (transaction.account, transaction.nonce),
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _select(self, where: str, account: Address, value: object) -> list[StoredTransaction]:
+        rows = self._db.execute(
+            "SELECT account, nonce, key, hash, raw, failed FROM transactions"
+            f" WHERE account = ? AND {where} ORDER BY nonce",
+            (account, value),
+        )
+        return [
+            StoredTransaction(Address(a), n, k, Digest(h), r, bool(f)) for a, n, k, h, r, f in rows
+        ]

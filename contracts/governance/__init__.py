@@ -1,0 +1,1 @@
+"""Seals, verdicts and prices become vesting, pay roots and settlements. Pure."""

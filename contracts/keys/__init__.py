@@ -1,0 +1,1 @@
+"""Wallets, session keys and the files that keep them; the only place that signs."""

@@ -1,0 +1,1 @@
+"""Shared vocabulary: ids, amounts, errors, messages, digests, sum trees, signatures. Pure."""

@@ -1,0 +1,49 @@
+"""How much: money, work and the price that joins them. Integers only, rounded towards the payer.
+
+Units: 1 base unit = 1e-6 token; work in model FLOPs; price in base units for 1e15 FLOPs (a PFLOP).
+"""
+
+from typing import Annotated, NewType
+
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator, PlainSerializer
+
+BaseUnits = NewType("BaseUnits", int)  # 1e-6 token, a uint96 on chain
+Flops = NewType("Flops", int)  # floating-point operations of the model, not of the device
+PricePerPflop = NewType("PricePerPflop", int)  # base units for 1e15 FLOPs
+
+UINT64_MAX = 2**64 - 1
+UINT96_MAX = 2**96 - 1
+FLOPS_PER_PFLOP = 10**15
+BASE_UNITS_PER_TOKEN = 10**6
+TOKEN_DECIMALS = 6
+
+
+def _from_wire(value: object) -> object:
+    """Integers above 2^63-1 travel as 16 bytes (see `encoding`)."""
+    return int.from_bytes(value, "big") if isinstance(value, bytes) and len(value) == 16 else value
+
+
+_WIRE = BeforeValidator(_from_wire)
+_TEXT = PlainSerializer(str, return_type=str, when_used="json")  # JSON numbers lose digits
+
+WideIntField = Annotated[int, _WIRE, Ge(0), Le(2**127 - 1), _TEXT]
+BaseUnitsField = Annotated[BaseUnits, _WIRE, Ge(0), Le(UINT96_MAX), _TEXT]
+FlopsField = Annotated[Flops, _WIRE, Ge(0), Le(2**120), _TEXT]
+PriceField = Annotated[PricePerPflop, _WIRE, Ge(1), Le(UINT64_MAX), _TEXT]
+
+
+def pay_for(work: Flops, price: PricePerPflop) -> BaseUnits:
+    """Value of cumulative `work` at `price`, rounded down (PROTOCOL section 6).
+
+    Callers pass the cumulative FLOPs of a lease, not those of one step: the value of a small unit
+    alone floors to zero.
+    """
+    return BaseUnits(work * price // FLOPS_PER_PFLOP)
+
+
+def format_tokens(amount: int) -> str:
+    """`amount` base units as tokens with all six decimals, e.g. `12.340000`."""
+    sign, amount = ("-", -amount) if amount < 0 else ("", amount)
+    whole, part = divmod(amount, BASE_UNITS_PER_TOKEN)
+    return f"{sign}{whole}.{part:0{TOKEN_DECIMALS}d}"

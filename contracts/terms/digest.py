@@ -1,0 +1,44 @@
+"""The only hashes: BLAKE3 for what people keep, keccak-256 for what a contract checks.
+
+Every BLAKE3 digest is taken under a context (the kind of the thing), so that equal bytes of two
+kinds never share a digest. Tensors are digested as wire bytes after the codec, with dtype name and
+shape (PROTOCOL section 1).
+"""
+
+from collections.abc import Sequence
+
+from blake3 import blake3
+from Crypto.Hash import keccak as _keccak
+from typing_extensions import Buffer
+
+from contracts.terms.ids import Digest, PeerId, SessionKey
+
+_PREFIX = "tallystick 1 "
+
+
+def digest(kind: str, data: Buffer) -> Digest:
+    """BLAKE3 of `data` in the context of `kind`, 32 bytes."""
+    return Digest(blake3(memoryview(data).cast("B"), derive_key_context=_PREFIX + kind).digest())
+
+
+def blob_digest(data: Buffer) -> Digest:
+    """Plain BLAKE3 of `data`: the name of a blob, repeatable with any `b3sum`."""
+    return Digest(blake3(memoryview(data).cast("B")).digest())
+
+
+def tensor_digest(dtype: str, shape: Sequence[int], data: Buffer) -> Digest:
+    """Digest of a tensor's wire bytes with its dtype name and shape."""
+    hasher = blake3(derive_key_context=_PREFIX + "tensor")
+    hasher.update(f"{dtype}{list(shape)}|".encode())
+    hasher.update(memoryview(data).cast("B"))
+    return Digest(hasher.digest())
+
+
+def peer_id(session_key: SessionKey) -> PeerId:
+    """The name of the peer that holds `session_key` (DESIGN section 5.2)."""
+    return PeerId(digest("peer", session_key))
+
+
+def keccak(data: bytes) -> Digest:
+    """keccak-256, as contracts compute it."""
+    return Digest(_keccak.new(digest_bits=256, data=data).digest())

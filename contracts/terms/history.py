@@ -1,0 +1,70 @@
+"""What is kept of a job: one ordered list, from the signed spec to the last seal.
+
+The coordinator's journal, the table of messages, the API and the audit file all hold these items
+in this form. A GradCommit is followed by its unit leaves, which its `units_root` binds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from contracts.terms.digest import digest
+from contracts.terms.encoding import MAX_MESSAGE_BYTES, Value, decode, encode
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import MAX_UNITS, Digest
+from contracts.terms.merkle import plain_root
+from contracts.terms.messages import Message, UnitLeaf
+from contracts.terms.signatures import Signed, decode_signed
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """The unit leaves that travel with a GradCommit, in ascending order of units."""
+
+    grad_commit: Digest
+    leaves: tuple[UnitLeaf, ...]
+
+
+Kept: TypeAlias = Signed[Message] | Leaves
+
+
+def unit_leaves_root(leaves: Sequence[UnitLeaf]) -> Digest:
+    """What GradCommit.units_root binds: plain Merkle root over the encoded leaves, in order."""
+    return plain_root([encode(leaf.value()) for leaf in leaves])
+
+
+def messages_root(messages: Sequence[Message]) -> Digest:
+    """Root over messages 3 to 8 of one step, ordered by kind and digest (PROTOCOL section 2)."""
+    ordered = sorted((message.kind, message.digest()) for message in messages)
+    return plain_root([name for _, name in ordered])
+
+
+def encode_kept(item: Kept) -> bytes:
+    """Canonical bytes of one item."""
+    match item:
+        case Signed():
+            return encode({"type": "signed", "data": item.encoded()})
+        case Leaves(grad_commit, leaves):
+            values: list[Value] = [leaf.value() for leaf in leaves]
+            return encode({"type": "leaves", "grad_commit": grad_commit, "leaves": values})
+
+
+def decode_kept(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Kept:
+    """The item that `data` spells; signatures and roots are not checked here.
+
+    Raises:
+        TooLarge, Malformed, UnknownVersion: see `messages.decode_message`.
+    """
+    match decode(data, max_bytes=max_bytes):
+        case {"type": "signed", "data": bytes(signed), **rest} if not rest:
+            return decode_signed(signed, max_bytes=max_bytes)
+        case {"type": "leaves", "grad_commit": bytes(name), "leaves": list(leaves), **rest} if (
+            not rest and len(name) == 32 and len(leaves) <= MAX_UNITS
+        ):
+            return Leaves(Digest(name), tuple(UnitLeaf.from_value(leaf) for leaf in leaves))
+    raise Malformed("a kept item is a signed message or the leaves of a GradCommit")
+
+
+def kept_digest(item: Kept) -> Digest:
+    """Name under which an item is stored once."""
+    return digest("kept", encode_kept(item))

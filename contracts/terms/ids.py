@@ -1,0 +1,41 @@
+"""What kinds of names exist, and how they look as bytes and as text.
+
+A digest, a job, a peer and a session key are each 32 bytes, an account 20. They are distinct
+types, so that the checker refuses one where another is meant.
+"""
+
+from typing import Annotated, NewType
+
+from annotated_types import Ge, Len, Lt
+
+Digest = NewType("Digest", bytes)  # 32 bytes, BLAKE3 or keccak-256 as the message says
+JobId = NewType("JobId", bytes)  # 32 bytes, keccak-256 of the job's header
+PeerId = NewType("PeerId", bytes)  # 32 bytes, BLAKE3 of the session public key
+SessionKey = NewType("SessionKey", bytes)  # 32 bytes, Ed25519 public key
+Address = NewType("Address", bytes)  # 20 bytes, a wallet or a contract
+
+StageIndex = NewType("StageIndex", int)  # 0 holds the embedding
+StepNumber = NewType("StepNumber", int)  # 1 is the first step of a job
+UnitId = NewType("UnitId", int)  # within its step
+ChunkIndex = NewType("ChunkIndex", int)  # within its stage's gradient
+EpochNumber = NewType("EpochNumber", int)  # 1 is the first settlement
+
+ZERO_DIGEST = Digest(bytes(32))
+ZERO_ADDRESS = Address(bytes(20))
+
+# What fits where: the limits that messages, contracts and the database share.
+MAX_STAGES = 64
+MAX_PEERS = 4096
+MAX_UNITS = 65_536
+MAX_CHUNKS = 4096
+MAX_STEPS = 10_000_000
+
+DigestField = Annotated[Digest, Len(32, 32)]
+JobIdField = Annotated[JobId, Len(32, 32)]
+PeerIdField = Annotated[PeerId, Len(32, 32)]
+SessionKeyField = Annotated[SessionKey, Len(32, 32)]
+AddressField = Annotated[Address, Len(20, 20)]
+StageField = Annotated[StageIndex, Ge(0), Lt(MAX_STAGES)]
+StepField = Annotated[StepNumber, Ge(1), Lt(MAX_STEPS)]
+UnitField = Annotated[UnitId, Ge(0), Lt(MAX_UNITS)]
+ChunkField = Annotated[ChunkIndex, Ge(0), Lt(MAX_CHUNKS)]

@@ -1,0 +1,554 @@
+"""What parties sign: the messages of a job (PROTOCOL section 2), frozen, strict and versioned.
+
+A changed field is a new version. Losses, norms and distances are scaled integers (units beside the
+field). Wallet-signed messages name an EIP-712 struct; `details` in it is the BLAKE3 digest of the
+whole message, so that a wallet binds itself to every field while a contract reads only a few.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from annotated_types import Ge, Le, Len
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contracts.terms import typed_data
+from contracts.terms.amounts import (
+    UINT64_MAX,
+    BaseUnitsField,
+    FlopsField,
+    PriceField,
+    WideIntField,
+)
+from contracts.terms.digest import digest
+from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
+from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.ids import (
+    MAX_CHUNKS,
+    MAX_PEERS,
+    MAX_STAGES,
+    MAX_UNITS,
+    AddressField,
+    ChunkField,
+    Digest,
+    DigestField,
+    JobId,
+    JobIdField,
+    PeerIdField,
+    SessionKeyField,
+    StageField,
+    StepField,
+    UnitField,
+)
+from contracts.terms.moments import UnixMillisField, UnixSecondsField
+from contracts.terms.typed_data import TypedStruct
+
+Text = Annotated[str, Field(max_length=256)]
+Count = Annotated[int, Ge(0), Le(2**53 - 1)]
+Positive = Annotated[int, Ge(1), Le(2**53 - 1)]
+Millionths = Annotated[int, Ge(0), Le(2**53 - 1)]  # 1e-6
+Signed64 = Annotated[int, Ge(-(2**62)), Le(2**62)]
+UINT256_MAX = 2**256 - 1
+
+LOSS_SCALE = 10**6  # a loss of 1 nat per token is 1_000_000
+NORM_SCALE = 10**9  # a gradient norm of 1 is 1_000_000_000
+NORM_SQUARED_SCALE = 10**12
+
+
+class Record(BaseModel):
+    """A part of a message: frozen, strict, without unknown fields."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        ser_json_bytes="hex",
+        val_json_bytes="hex",
+    )
+
+    def value(self) -> dict[str, Any]:
+        """Plain values for `encoding.encode`."""
+        return self.model_dump(mode="python")
+
+    @classmethod
+    def from_value(cls, value: object) -> Self:
+        """The record that `value` (decoded msgpack) spells.
+
+        Raises:
+            Malformed: a field is missing, unknown, out of bounds or of another type.
+        """
+        try:
+            return cls.model_validate(_tuples(value))
+        except ValidationError as error:
+            raise Malformed(f"{cls.__name__}: {_first(error)}") from error
+
+
+class Message(Record):
+    """A fact that one party states, with its kind and version."""
+
+    kind: str
+    typed: ClassVar[TypedStruct | None] = None
+
+    def encoded(self) -> bytes:
+        """Canonical bytes."""
+        return encode(self.value())
+
+    def details(self) -> Digest:
+        """BLAKE3 of the canonical bytes in the context of the kind."""
+        return digest(self.kind, self.encoded())
+
+    def digest(self) -> Digest:
+        """The message's name: BLAKE3, or the EIP-712 struct hash where a wallet signs."""
+        return self.details()
+
+
+class WalletMessage(Message):
+    """A message that a contract may have to check: named by its EIP-712 struct hash."""
+
+    typed: ClassVar[TypedStruct]
+
+    def typed_values(self) -> tuple[object, ...]:
+        """Values of the EIP-712 struct, in the order of its fields."""
+        raise NotImplementedError
+
+    def digest(self) -> Digest:
+        """EIP-712 struct hash, without domain."""
+        return self.typed.hash(self.typed_values())
+
+
+class ModelSpec(Record):
+    """A Llama-style decoder; all that its initial weights and its arithmetic depend on."""
+
+    vocab_size: Annotated[int, Ge(2), Le(2**20)]
+    width: Annotated[int, Ge(1), Le(2**17)]
+    num_layers: Annotated[int, Ge(1), Le(1024)]
+    num_heads: Annotated[int, Ge(1), Le(1024)]
+    num_kv_heads: Annotated[int, Ge(1), Le(1024)]
+    ffn_width: Annotated[int, Ge(1), Le(2**19)]
+    sequence_length: Annotated[int, Ge(2), Le(2**20)]
+    rope_theta: Annotated[int, Ge(1), Le(2**40)]
+    norm_epsilon: Annotated[int, Ge(1), Le(10**9)]  # 1e-12
+    tied_head: bool
+    init_seed: Count
+
+
+class OptimizerSpec(Record):
+    """Element-wise AdamW with decoupled weight decay, clipped by the sealed global norm."""
+
+    learning_rate: Positive  # 1e-9, the peak
+    beta1: Millionths
+    beta2: Millionths
+    epsilon: Positive  # 1e-15
+    weight_decay: Millionths
+    clip_norm: Millionths  # 0: no clipping
+    warmup_steps: Count
+    schedule: Literal["constant", "cosine"]
+    final_rate: Millionths  # part of the peak that a cosine ends at
+
+
+class DataSpec(Record):
+    """Which rows are trained on: a manifest of content-hashed shards and a seed."""
+
+    manifest: DigestField
+    seed: Count
+
+
+class BatchSpec(Record):
+    """How a job is cut: steps, units of a step, rows of a unit; stages and peers of a stage."""
+
+    steps: Annotated[int, Ge(1), Le(10_000_000)]
+    units_per_step: Annotated[int, Ge(1), Le(MAX_UNITS)]
+    rows_per_unit: Annotated[int, Ge(1), Le(65_536)]
+    stages: Annotated[int, Ge(1), Le(MAX_STAGES)]
+    peers_per_stage: Annotated[int, Ge(1), Le(MAX_PEERS)]
+    chunks: Annotated[int, Ge(1), Le(MAX_CHUNKS)]
+    checkpoint_every: Positive  # steps
+    validate_every: Positive  # steps
+
+
+class RulesSpec(Record):
+    """The job's protocol numbers (PROTOCOL section 7), within governance bounds."""
+
+    checking: Literal["off"]
+    vesting_window: Annotated[int, Ge(0), Le(10_000)]  # W, steps
+    commit_timeout: Positive  # ms from a StepClose to the last GradCommit in time
+    exchange_timeout: Positive  # ms from there to the last part and chunk in time
+    lease_grace: Positive  # ms that a lost peer keeps its place
+
+
+class JobSpec(WalletMessage):
+    """The poster orders work: model, data, budget, and the numbers that decide its checking."""
+
+    kind: Literal["job_spec.v1"] = "job_spec.v1"
+    typed: ClassVar[TypedStruct] = typed_data.JOB_SPEC
+
+    poster: AddressField
+    coordinator: AddressField
+    nonce: Count
+    name: Text
+    budget: BaseUnitsField
+    epoch_cap: BaseUnitsField  # most that one epoch may debit
+    price_ceiling: PriceField
+    deadline: UnixSecondsField
+    min_stake: BaseUnitsField  # reserved per lease
+    memory_bytes: Positive  # that a peer of the largest stage needs
+    unit_flops: Annotated[tuple[FlopsField, ...], Len(1, MAX_STAGES)]  # per stage, of one unit
+    model: ModelSpec
+    optimizer: OptimizerSpec
+    data: DataSpec
+    batch: BatchSpec
+    rules: RulesSpec
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.JOB_SPEC`."""
+        return (
+            self.poster,
+            self.coordinator,
+            self.details(),
+            self.budget,
+            self.epoch_cap,
+            self.deadline,
+            self.nonce,
+        )
+
+    def job(self) -> JobId:
+        """The job's id, as JobEscrow computes it."""
+        return typed_data.job_id(
+            poster=self.poster,
+            coordinator=self.coordinator,
+            spec_hash=self.digest(),
+            epoch_cap=self.epoch_cap,
+            deadline=self.deadline,
+            nonce=self.nonce,
+        )
+
+
+class Offer(WalletMessage):
+    """A provider offers one machine for one lease at a time."""
+
+    kind: Literal["offer.v1"] = "offer.v1"
+    typed: ClassVar[TypedStruct] = typed_data.OFFER
+
+    account: AddressField
+    session_key: SessionKeyField  # of the agent; signs heartbeats
+    nonce: Count
+    price: PriceField  # the ask
+    device_class: Text
+    memory_bytes: Positive
+    flops_per_second: Positive
+    bandwidth: Positive  # bytes per second
+    available_from: UnixSecondsField
+    expires_at: UnixSecondsField
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.OFFER`."""
+        return (self.account, self.session_key, self.price, self.expires_at, self.details())
+
+
+class JobOpening(WalletMessage):
+    """Message 0: the coordinator takes the job and names its keys."""
+
+    kind: Literal["job_opening.v1"] = "job_opening.v1"
+    typed: ClassVar[TypedStruct] = typed_data.JOB_OPENING
+
+    job: JobIdField
+    job_spec: DigestField
+    session_key: SessionKeyField
+    trainers: Annotated[tuple[SessionKeyField, ...], Len(1, MAX_PEERS)]
+    anchorer: AddressField
+    opening_block: Annotated[int, Ge(0), Le(UINT64_MAX)]
+    outside_auditors: DigestField  # of their list; ZERO_DIGEST while checking is off
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.JOB_OPENING`."""
+        return (self.job, self.session_key, self.anchorer, self.opening_block, self.details())
+
+
+class LeaseAccept(WalletMessage):
+    """Message 1: a provider binds an offer to a job, with the key of the peer that will work."""
+
+    kind: Literal["lease_accept.v1"] = "lease_accept.v1"
+    typed: ClassVar[TypedStruct] = typed_data.LEASE_ACCEPT
+
+    job: JobIdField
+    account: AddressField
+    session_key: SessionKeyField
+    offer: DigestField
+    price: PriceField
+    stake: BaseUnitsField
+    device_class: Text
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.LEASE_ACCEPT`."""
+        return (
+            self.job,
+            self.account,
+            self.session_key,
+            self.price,
+            self.stake,
+            self.details(),
+        )
+
+
+TensorKind = Literal["y", "dx"]
+DTypeName = Literal["float32", "float16", "bfloat16", "uint8", "int64"]
+CodecName = Literal["none"]
+
+
+class TensorHeader(Message):
+    """Message 2: travels with a boundary tensor and binds its sender to the bytes."""
+
+    kind: Literal["tensor_header.v1"] = "tensor_header.v1"
+
+    job: JobIdField
+    step: StepField
+    stage: StageField
+    unit: UnitField
+    attempt: Count
+    tensor: TensorKind
+    dtype: DTypeName
+    shape: Annotated[tuple[Count, ...], Len(0, 8)]
+    codec: CodecName
+    tensor_digest: DigestField
+
+
+class Assignment(Record):
+    """Which units of a stage count as done by `peer`, in ascending order."""
+
+    stage: StageField
+    peer: PeerIdField
+    units: Annotated[tuple[UnitField, ...], Len(1, MAX_UNITS)]
+
+
+class StepClose(Message):
+    """Message 3: the batch is full; whose copy of each unit counts, and until when to commit."""
+
+    kind: Literal["step_close.v1"] = "step_close.v1"
+
+    job: JobIdField
+    step: StepField
+    revision: Count
+    assignments: Annotated[tuple[Assignment, ...], Len(1, MAX_PEERS)]
+    closed_at: UnixMillisField  # the coordinator's receive time of the last unit
+    commit_ends: UnixMillisField
+    exchange_ends: UnixMillisField
+
+
+class PartDigest(Record):
+    """One chunk of a peer's gradient, as it is about to be sent."""
+
+    chunk: ChunkField
+    digest: DigestField  # tensor digest after the codec
+    norm_squared: WideIntField  # 1e-12
+
+
+class UnitLeaf(Record):
+    """What a peer says of one unit; zero digests where a stage has no such tensor."""
+
+    unit: UnitField
+    x: DigestField
+    y: DigestField
+    dy: DigestField
+    dx: DigestField
+    loss: Signed64 | None  # 1e-6 nats per token, mean over the unit; on the last stage only
+
+
+class GradCommit(Message):
+    """Message 4: `peer` binds itself to its units and to the gradient it is about to send."""
+
+    kind: Literal["grad_commit.v1"] = "grad_commit.v1"
+
+    job: JobIdField
+    step: StepField
+    round: Count
+    stage: StageField
+    peer: PeerIdField
+    step_close: DigestField
+    previous_seal: DigestField
+    state_root: DigestField
+    units_root: DigestField
+    num_units: Annotated[int, Ge(1), Le(MAX_UNITS)]
+    num_samples: Positive  # rows; the weight of its mean gradient
+    parts: Annotated[tuple[PartDigest, ...], Len(1, MAX_CHUNKS)]
+    reports: Annotated[tuple[DigestField, ...], Len(0, MAX_PEERS)]  # held and not sealed
+
+
+class AverageMember(Record):
+    """A GradCommit whose parts all arrived, and its weight."""
+
+    grad_commit: DigestField
+    weight: Positive  # samples, after the norm gate
+
+
+class AverageSet(Message):
+    """Message 5: one for all stages; what the sums of this step are made of."""
+
+    kind: Literal["average_set.v1"] = "average_set.v1"
+
+    job: JobIdField
+    step: StepField
+    step_close: DigestField
+    members: Annotated[tuple[AverageMember, ...], Len(0, MAX_PEERS)]  # empty: no update
+
+
+class AveragedChunk(Message):
+    """Message 6: a summing peer binds itself to the weighted mean of one chunk."""
+
+    kind: Literal["averaged_chunk.v1"] = "averaged_chunk.v1"
+
+    job: JobIdField
+    step: StepField
+    stage: StageField
+    peer: PeerIdField
+    average_set: DigestField
+    chunk: ChunkField
+    chunk_digest: DigestField  # tensor digest after the codec
+    norm_squared: WideIntField  # 1e-12
+
+
+class AuditReport(Message):
+    """Message 7: an auditor states what its replay showed (empty lists while checking is off)."""
+
+    kind: Literal["audit_report.v1"] = "audit_report.v1"
+
+    job: JobIdField
+    step: StepField
+    auditor: PeerIdField
+    subject: DigestField  # of a GradCommit, AveragedChunk or AuditReport
+    attempt: Count
+    distances: Annotated[tuple[tuple[Text, Count], ...], Len(0, 4096)]  # 1e-9, by tensor kind
+    projections: Annotated[tuple[Signed64, ...], Len(0, MAX_UNITS)]
+    verdict: Literal["match", "mismatch", "missing"]
+
+
+class Notice(Message):
+    """Message 8: a numbered change of membership, with the digest of its evidence."""
+
+    kind: Literal["notice.v1"] = "notice.v1"
+
+    job: JobIdField
+    step: StepField
+    number: Count
+    what: Literal["join", "leave", "missed_report", "missing_data", "suspension"]
+    peer: PeerIdField
+    stage: StageField
+    address: Text  # where it can be dialled; empty: through the coordinator
+    evidence: DigestField  # the LeaseAccept of a join, a report, a header, or zero
+
+
+class Seal(WalletMessage):
+    """Message 9: the receipt of the step, the order of pay, and what the chain anchors."""
+
+    kind: Literal["seal.v1"] = "seal.v1"
+    typed: ClassVar[TypedStruct] = typed_data.SEAL
+
+    job: JobIdField
+    step: StepField
+    previous: DigestField  # seal, or JobOpening for the first
+    messages_root: DigestField
+    gradient_norm: Annotated[int, Ge(0), Le(2**63 - 1)]  # 1e-9; 0 in a step without update
+    pay_root: DigestField
+    earned: BaseUnitsField
+    vested: BaseUnitsField
+    last: bool
+
+    def typed_values(self) -> tuple[object, ...]:
+        """See `typed_data.SEAL`."""
+        return (
+            self.job,
+            self.step,
+            self.previous,
+            self.messages_root,
+            self.gradient_norm,
+            self.pay_root,
+            self.earned,
+            self.vested,
+            self.last,
+        )
+
+
+MESSAGES: dict[str, type[Message]] = {
+    str(cls.model_fields["kind"].default): cls
+    for cls in (
+        JobSpec,
+        Offer,
+        JobOpening,
+        LeaseAccept,
+        TensorHeader,
+        StepClose,
+        GradCommit,
+        AverageSet,
+        AveragedChunk,
+        AuditReport,
+        Notice,
+        Seal,
+    )
+}
+"""Every message by its kind."""
+
+UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, Notice)
+"""Messages 3 to 8: what a seal's `messages_root` covers."""
+
+
+def decode_message(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
+    """The message that `data` spells.
+
+    Raises:
+        TooLarge: more than `max_bytes`.
+        UnknownVersion: a kind or version that is not in `MESSAGES`.
+        Malformed: anything else that does not fit, including another spelling of the same value.
+    """
+    return message_from_value(decode(data, max_bytes=max_bytes))
+
+
+def message_from_value(value: object) -> Message:
+    """The message in a decoded value; errors as `decode_message`."""
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise Malformed("no message: its kind is missing")
+    cls = MESSAGES.get(value["kind"])
+    if cls is None:
+        raise UnknownVersion(f"unknown kind or version {value['kind']!r:.80}", kind=value["kind"])
+    message = cls.from_value(value)
+    if encode(message.value()) != encode(value):
+        raise Malformed(f"{value['kind']}: not in canonical form")
+    return message
+
+
+def equivocation_name(message: Message) -> tuple[object, ...] | None:
+    """The name under which its signer may state one value only (PROTOCOL section 1), or None."""
+    match message:
+        case TensorHeader():
+            return ("header", message.job, message.step, message.stage, message.unit,
+                    message.attempt, message.tensor)  # fmt: skip
+        case StepClose():
+            return (message.kind, message.job, message.step, message.revision)
+        case GradCommit():
+            return (message.kind, message.job, message.step, message.peer, message.round)
+        case AverageSet():
+            return (message.kind, message.job, message.step)
+        case AveragedChunk():
+            return (message.kind, message.job, message.step, message.stage, message.peer,
+                    message.chunk)  # fmt: skip
+        case AuditReport():
+            return (message.kind, message.auditor, message.subject, message.attempt)
+        case Notice():
+            return (message.kind, message.job, message.number)
+        case Seal():
+            return (message.kind, message.job, message.step)
+        case JobOpening():
+            return (message.kind, message.job)
+        case LeaseAccept():
+            return (message.kind, message.job, message.session_key)
+    return None
+
+
+def _tuples(value: object) -> object:
+    """Lists of decoded msgpack as tuples, which strict models want."""
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return value
+
+
+def _first(error: ValidationError) -> str:
+    detail = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"

@@ -1,0 +1,180 @@
+"""EIP-712: what a wallet signs, so that a contract can check it.
+
+A message class that is wallet-signed names its struct once, as a `TypedStruct`; the Solidity
+library `Messages.sol` holds the same type strings, and shared vectors hold the two equal. Only
+static types occur, so a struct hash is the keccak of its type hash and its 32-byte words.
+
+Every message uses one domain, bound to the Settlement contract whichever contract checks it.
+Source: EIP-712, https://eips.ethereum.org/EIPS/eip-712.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from contracts.terms.digest import keccak
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import Address, Digest, JobId
+
+DOMAIN_NAME = "Tallystick"
+DOMAIN_VERSION = "1"
+
+
+def _word(solidity_type: str, value: object) -> bytes:
+    if solidity_type == "bool" and isinstance(value, bool):
+        return int(value).to_bytes(32, "big")
+    if solidity_type == "address" and isinstance(value, bytes) and len(value) == 20:
+        return value.rjust(32, b"\0")
+    if solidity_type == "bytes32" and isinstance(value, bytes) and len(value) == 32:
+        return value
+    is_uint = solidity_type.startswith("uint")
+    if is_uint and isinstance(value, int) and 0 <= value < 1 << int(solidity_type[4:]):
+        return value.to_bytes(32, "big")
+    raise Malformed(f"{value!r} is no {solidity_type}")
+
+
+@dataclass(frozen=True)
+class TypedStruct:
+    """Name and fields of an EIP-712 struct: pairs of (Solidity type, camelCase name)."""
+
+    name: str
+    fields: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def type_string(self) -> str:
+        """The string whose keccak is the type hash."""
+        return f"{self.name}({','.join(f'{kind} {name}' for kind, name in self.fields)})"
+
+    @cached_property
+    def type_hash(self) -> Digest:
+        """keccak of the type string."""
+        return keccak(self.type_string.encode())
+
+    def hash(self, values: Sequence[object]) -> Digest:
+        """Struct hash of `values`, one per field in order.
+
+        Raises:
+            Malformed: a value does not fit its Solidity type.
+        """
+        words = (_word(kind, value) for (kind, _), value in zip(self.fields, values, strict=True))
+        return keccak(self.type_hash + b"".join(words))
+
+
+_DOMAIN_TYPE_HASH = keccak(
+    b"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Where a signature holds: one chain, one Settlement contract."""
+
+    chain_id: int
+    settlement: Address
+
+    @cached_property
+    def separator(self) -> Digest:
+        """EIP-712 domain separator."""
+        words = (
+            keccak(DOMAIN_NAME.encode()),
+            keccak(DOMAIN_VERSION.encode()),
+            _word("uint256", self.chain_id),
+            _word("address", self.settlement),
+        )
+        return keccak(_DOMAIN_TYPE_HASH + b"".join(words))
+
+    def signing_digest(self, struct_hash: Digest) -> Digest:
+        """What the wallet signs for a struct hash."""
+        return keccak(b"\x19\x01" + self.separator + struct_hash)
+
+
+JOB_SPEC = TypedStruct(
+    "JobSpec",
+    (
+        ("address", "poster"),
+        ("address", "coordinator"),
+        ("bytes32", "details"),
+        ("uint96", "budget"),
+        ("uint96", "epochCap"),
+        ("uint64", "deadline"),
+        ("uint256", "nonce"),
+    ),
+)
+JOB_OPENING = TypedStruct(
+    "JobOpening",
+    (
+        ("bytes32", "job"),
+        ("bytes32", "sessionKey"),
+        ("address", "anchorer"),
+        ("uint64", "openingBlock"),
+        ("bytes32", "details"),
+    ),
+)
+OFFER = TypedStruct(
+    "Offer",
+    (
+        ("address", "account"),
+        ("bytes32", "sessionKey"),
+        ("uint64", "price"),
+        ("uint64", "expiresAt"),
+        ("bytes32", "details"),
+    ),
+)
+LEASE_ACCEPT = TypedStruct(
+    "LeaseAccept",
+    (
+        ("bytes32", "job"),
+        ("address", "account"),
+        ("bytes32", "sessionKey"),
+        ("uint64", "price"),
+        ("uint96", "stake"),
+        ("bytes32", "details"),
+    ),
+)
+SEAL = TypedStruct(
+    "Seal",
+    (
+        ("bytes32", "job"),
+        ("uint64", "step"),
+        ("bytes32", "previous"),
+        ("bytes32", "messagesRoot"),
+        ("uint64", "gradientNorm"),
+        ("bytes32", "payRoot"),
+        ("uint96", "earned"),
+        ("uint96", "vested"),
+        ("bool", "last"),
+    ),
+)
+PERMIT = TypedStruct(
+    "Permit",
+    (
+        ("address", "owner"),
+        ("address", "spender"),
+        ("uint256", "value"),
+        ("uint256", "nonce"),
+        ("uint256", "deadline"),
+    ),
+)
+"""EIP-2612, signed under the token's own domain, not ours."""
+
+
+def job_id(
+    *,
+    poster: Address,
+    coordinator: Address,
+    spec_hash: Digest,
+    epoch_cap: int,
+    deadline: int,
+    nonce: int,
+) -> JobId:
+    """The id that JobEscrow computes: keccak of the ABI-encoded header (DESIGN section 5.8)."""
+    return JobId(
+        keccak(
+            _word("address", poster)
+            + _word("address", coordinator)
+            + spec_hash
+            + _word("uint96", epoch_cap)
+            + _word("uint64", deadline)
+            + _word("uint256", nonce)
+        )
+    )

@@ -1,0 +1,1 @@
+"""Postgres, Redis, Celery, chain, blobs: translate types and errors, hold no policy."""

@@ -1,0 +1,1 @@
+"""Offers, jobs, auction, pricing and ledger as values and decisions. Pure."""

@@ -1,0 +1,1 @@
+"""The front door: command line, SDK, one-machine services, processes that join the rooms."""

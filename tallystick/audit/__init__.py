@@ -1,0 +1,1 @@
+"""Makes and verifies audit files; verification works offline from anchored facts."""

@@ -1,0 +1,1 @@
+"""The coordinator's process: journal, wallet and stream around the pure step."""

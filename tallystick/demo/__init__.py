@@ -1,0 +1,1 @@
+"""One command: services, provider, job, settlement, claim, refund, audit, report."""

@@ -1,0 +1,1 @@
+"""The provider agent: wallet, offer, leases, and one peer process per lease."""

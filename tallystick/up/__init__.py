@@ -1,0 +1,1 @@
+"""Postgres, Redis, chain, gateway, API, worker, beat and host, supervised on one machine."""

@@ -1,0 +1,129 @@
+"""Does every folder of tests stay under its own ceiling?
+
+A folder that grows slow is found in the run that made it slow, not months later: the run fails
+when a folder of `tests/` took longer than `CEILINGS` allows (wall seconds; while tests run in
+parallel, moments in which several run count once), or when a unit test used more than
+`UNIT_CPU_LIMIT` CPU seconds of its process. CPU time, so that a busy machine fails nobody.
+
+`--ceilings=off` is for runs that are long on purpose (`make chaos`).
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import PurePath
+
+import pytest
+
+CEILINGS = {
+    "unit": 120,
+    "property": 180,
+    "numerics": 120,
+    "contracts": 120,
+    "architecture": 120,
+    "faults": 180,
+    "integration": 180,
+    "e2e": 240,
+}
+"""Wall seconds by folder of `tests/`; a folder without a line has no ceiling."""
+
+UNIT_CPU_LIMIT = 0.050
+"""CPU seconds of one unit test's body, above which it fails."""
+
+UNIT_CPU_AIM = 0.010
+"""CPU seconds of one unit test's body, above which it is named at the end of the run."""
+
+Interval = tuple[float, float]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--ceilings`."""
+    parser.addoption("--ceilings", choices=("on", "off"), default="on", help="time limits a folder")
+
+
+def folder_of(nodeid: str) -> str:
+    """The folder below `tests/` that a test lies in; empty for anything else."""
+    parts = PurePath(nodeid.split("::")[0]).parts
+    return parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
+
+
+def covered_seconds(intervals: list[Interval]) -> float:
+    """Length of the union of `intervals`, in seconds."""
+    total, reached = 0.0, float("-inf")
+    for start, stop in sorted(intervals):
+        total += max(0.0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return total
+
+
+class Ceilings:
+    """Collects when tests ran; judges at the end of the session."""
+
+    def __init__(self) -> None:
+        self.intervals: dict[str, list[Interval]] = defaultdict(list)
+        self.num_tests: dict[str, int] = defaultdict(int)
+        self.slow_units: list[tuple[float, str]] = []
+
+    def seconds(self) -> dict[str, float]:
+        """Wall seconds by folder."""
+        return {folder: covered_seconds(spans) for folder, spans in self.intervals.items()}
+
+    def broken(self) -> list[str]:
+        """One line for each folder that is above its ceiling."""
+        return [
+            f"tests/{folder} took {taken:.0f} s, its ceiling is {CEILINGS[folder]} s"
+            for folder, taken in sorted(self.seconds().items())
+            if taken > CEILINGS.get(folder, float("inf"))
+        ]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note when one phase of one test ran."""
+        folder = folder_of(report.nodeid)
+        self.intervals[folder].append((report.start, report.stop))
+        if report.when != "call":
+            return
+        self.num_tests[folder] += 1
+        used = dict(report.user_properties).get("cpu_seconds")
+        if folder == "unit" and isinstance(used, float) and used > UNIT_CPU_AIM:
+            self.slow_units.append((used, report.nodeid))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail the run when a folder is above its ceiling."""
+        if self.broken() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table of folders, the slowest unit tests and the broken ceilings."""
+        terminalreporter.section("seconds per folder")
+        for folder, taken in sorted(self.seconds().items()):
+            limit = f"of {CEILINGS[folder]}" if folder in CEILINGS else ""
+            name = f"tests/{folder}"
+            terminalreporter.line(
+                f"{name:20} {taken:7.1f} {limit:7} {self.num_tests[folder]:5} tests"
+            )
+        for used, nodeid in sorted(self.slow_units, reverse=True)[:10]:
+            terminalreporter.line(f"{used * 1e3:6.0f} ms of CPU, aim 10: {nodeid}")
+        for line in self.broken():
+            terminalreporter.line(f"CEILING BROKEN: {line}", red=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Measure a test's own CPU time; refuse a slow unit test."""
+    before = time.process_time()
+    yield
+    used = time.process_time() - before
+    item.user_properties.append(("cpu_seconds", used))
+    limited = folder_of(item.nodeid) == "unit" and item.config.getoption("ceilings") == "on"
+    if limited and used > UNIT_CPU_LIMIT:
+        pytest.fail(
+            f"{used * 1e3:.0f} ms of CPU: a unit test has {UNIT_CPU_LIMIT * 1e3:.0f} ms; imports "
+            "belong to the top of the file, slow cases to another folder",
+            pytrace=False,
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect in the process that sees all reports, not in the workers of xdist."""
+    if config.getoption("ceilings") == "on" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Ceilings(), "tallystick-ceilings")

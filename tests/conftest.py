@@ -1,0 +1,44 @@
+"""Rules that hold for every test: no network where none is meant, ceilings, GPU only if there.
+
+Tests are plain functions in folders that mirror the packages; no folder has an `__init__.py`,
+files are imported by their path. Shared factories of a folder lie beside its tests and are
+imported absolutely (`from tests.unit.contracts.factories import seal`).
+"""
+
+from collections.abc import Iterator
+
+import pytest
+import pytest_socket
+
+pytest_plugins = ("tests.ceilings",)
+
+FOLDERS_WITH_SERVICES = {"integration", "e2e", "contracts", "benchmarks"}
+
+
+@pytest.fixture(autouse=True)
+def _network(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Internet sockets only in folders with services and in tests marked `processes`.
+
+    Unix sockets stay: an event loop wakes itself through a pair of them.
+    """
+    from tests.ceilings import folder_of  # after pytest has rewritten its plugins, not before
+
+    folder = folder_of(request.node.nodeid)
+    if folder in FOLDERS_WITH_SERVICES or request.node.get_closest_marker("processes"):
+        yield
+        return
+    pytest_socket.disable_socket(allow_unix_socket=True)
+    yield
+    pytest_socket.enable_socket()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `gpu` where there is no CUDA device."""
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not on_gpu:
+        return
+    import torch  # only when a test asks for a GPU: it costs two CPU seconds
+
+    if not torch.cuda.is_available():
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

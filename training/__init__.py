@@ -1,0 +1,1 @@
+"""How the work of a job is computed: its math, its data, and the processes that run it."""

@@ -1,0 +1,300 @@
+"""What a job trains: model, optimiser and data as frozen, validated values. Pure.
+
+Invariant: a value of these classes is consistent, so nothing below checks it again. They decide
+the math alone; deployment and protocol settings live elsewhere (DESIGN section 2).
+Units: widths in elements, sequence_length in tokens (a byte is a token), seeds in [0, 2**53).
+
+The signed JobSpec holds the same values as scaled integers; `train_config` reads it, `model_spec`
+and `optimizer_spec` write it, and one after the other is the identity on specs.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from contracts.terms.errors import Refused
+from contracts.terms.ids import MAX_STAGES, MAX_UNITS
+from contracts.terms.messages import BatchSpec, DataSpec, ModelSpec, OptimizerSpec
+
+Schedule = Literal["constant", "cosine"]
+
+BYTE_VOCABULARY = 256
+MAX_WIDTH = 2**17
+MAX_LAYERS = 1024
+MAX_HEADS = 1024
+MAX_FFN_WIDTH = 2**19
+MAX_SEQUENCE = 2**20
+MAX_VOCABULARY = 2**20
+MAX_SEED = 2**53 - 1
+MAX_STEPS = 10_000_000
+
+# Units of the scaled integers in `contracts/terms/messages.py`.
+MILLIONTH = 10**6
+RATE_SCALE = 10**9
+NORM_EPSILON_SCALE = 10**12
+EPSILON_SCALE = 10**15
+
+
+def _need(holds: bool, problem: str) -> None:
+    if not holds:
+        raise Refused(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+
+    Raises:
+        Refused: a size is out of bounds or does not divide as attention needs.
+    """
+
+    vocab_size: int
+    width: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    ffn_width: int
+    sequence_length: int
+    rope_theta: int = 10_000
+    norm_eps: float = 1e-5
+    tied_head: bool = False
+    init_seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what the decoder could not compute."""
+        for name, value, limit in (
+            ("vocab_size", self.vocab_size, MAX_VOCABULARY),
+            ("width", self.width, MAX_WIDTH),
+            ("num_layers", self.num_layers, MAX_LAYERS),
+            ("num_heads", self.num_heads, MAX_HEADS),
+            ("num_kv_heads", self.num_kv_heads, MAX_HEADS),
+            ("ffn_width", self.ffn_width, MAX_FFN_WIDTH),
+            ("sequence_length", self.sequence_length, MAX_SEQUENCE),
+        ):
+            _need(0 < value <= limit, f"model {name} = {value}; it must be 1 to {limit}")
+        _need(self.width % self.num_heads == 0, "model width must be a multiple of num_heads")
+        _need(self.head_width % 2 == 0, "rotary positions need an even width per head")
+        _need(
+            self.num_heads % self.num_kv_heads == 0,
+            "model num_heads must be a multiple of num_kv_heads",
+        )
+        _need(self.rope_theta > 1, "model rope_theta must be above 1")
+        _need(0 < self.norm_eps < 1, "model norm_eps must be between 0 and 1")
+        _need(0 <= self.init_seed <= MAX_SEED, "model init_seed must be 0 to 2**53 - 1")
+
+    @property
+    def head_width(self) -> int:
+        """Elements of one attention head."""
+        return self.width // self.num_heads
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of all key heads (and of all value heads)."""
+        return self.head_width * self.num_kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class StageSlice:
+    """Which part of the decoder a stage holds: layers [first_layer, end_layer) and the ends."""
+
+    first_layer: int
+    end_layer: int
+    has_embedding: bool
+    has_head: bool
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers in this stage."""
+        return self.end_layer - self.first_layer
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerConfig:
+    """AdamW with decoupled decay of matrices, a global norm clip, warm-up and a schedule.
+
+    `clip_norm` 0 means no clip. `final_ratio` is the rate that a cosine ends at, over the peak.
+
+    Raises:
+        Refused: a value is out of range.
+    """
+
+    learning_rate: float
+    total_steps: int
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1
+    clip_norm: float = 1.0
+    warmup_steps: int = 0
+    schedule: Schedule = "cosine"
+    final_ratio: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse what AdamW could not apply."""
+        _need(0 < self.learning_rate < 10, "optimizer learning_rate must be between 0 and 10")
+        _need(0 <= self.beta1 < 1, "optimizer beta1 must be 0 or more and below 1")
+        _need(0 <= self.beta2 < 1, "optimizer beta2 must be 0 or more and below 1")
+        _need(0 < self.epsilon < 1, "optimizer epsilon must be between 0 and 1")
+        _need(0 <= self.weight_decay < 10, "optimizer weight_decay must be 0 to 10")
+        _need(0 <= self.clip_norm < 1e6, "optimizer clip_norm must be 0 (none) to 1e6")
+        _need(0 < self.total_steps <= MAX_STEPS, f"optimizer total_steps must be 1 to {MAX_STEPS}")
+        _need(
+            0 <= self.warmup_steps <= self.total_steps,
+            "optimizer warmup_steps must be 0 to total_steps",
+        )
+        _need(self.schedule in ("constant", "cosine"), "optimizer schedule: constant or cosine")
+        _need(0 <= self.final_ratio <= 1, "optimizer final_ratio must be 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """How the rows of the corpus become units and steps; `seed` orders the rows.
+
+    Raises:
+        Refused: a count is out of range.
+    """
+
+    rows_per_unit: int
+    units_per_step: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse batches that a step could not hold."""
+        _need(0 < self.rows_per_unit <= 65_536, "data rows_per_unit must be 1 to 65536")
+        _need(
+            0 < self.units_per_step <= MAX_UNITS, f"data units_per_step must be 1 to {MAX_UNITS}"
+        )
+        _need(0 <= self.seed <= MAX_SEED, "data seed must be 0 to 2**53 - 1")
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of the global batch."""
+        return self.rows_per_unit * self.units_per_step
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """Everything that decides the numbers of a run, but the corpus itself."""
+
+    model: ModelConfig
+    optimizer: OptimizerConfig
+    data: DataConfig
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        """Refuse a length that the schedule does not cover."""
+        _need(
+            0 < self.num_steps <= self.optimizer.total_steps,
+            "num_steps must be 1 to the optimizer's total_steps",
+        )
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of the global batch."""
+        return self.data.rows_per_step * self.model.sequence_length
+
+
+def whole_model(config: ModelConfig) -> StageSlice:
+    """The one stage that holds everything."""
+    return StageSlice(0, config.num_layers, has_embedding=True, has_head=True)
+
+
+def even_slices(config: ModelConfig, num_stages: int) -> tuple[StageSlice, ...]:
+    """Cut the decoder into `num_stages` runs of layers, as equal as can be, earlier ones longer.
+
+    Raises:
+        Refused: more stages than layers, or a tied head that two stages would have to share.
+    """
+    _need(
+        1 <= num_stages <= min(config.num_layers, MAX_STAGES),
+        f"{config.num_layers} layers cannot be cut into {num_stages} stages",
+    )
+    _need(
+        num_stages == 1 or not config.tied_head,
+        "a tied head needs the embedding in its own stage: use one stage or an untied head",
+    )
+    base, longer = divmod(config.num_layers, num_stages)
+    ends = [base * (i + 1) + min(i + 1, longer) for i in range(num_stages)]
+    starts = [0, *ends[:-1]]
+    return tuple(
+        StageSlice(start, end, has_embedding=start == 0, has_head=end == config.num_layers)
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def train_config(
+    model: ModelSpec, optimizer: OptimizerSpec, data: DataSpec, batch: BatchSpec
+) -> TrainConfig:
+    """The configuration that these parts of a JobSpec sign.
+
+    Raises:
+        Refused: sizes that each fit their field and do not fit each other.
+    """
+    return TrainConfig(
+        model=_model_config(model),
+        optimizer=_optimizer_config(optimizer, batch.steps),
+        data=DataConfig(batch.rows_per_unit, batch.units_per_step, data.seed),
+        num_steps=batch.steps,
+    )
+
+
+def _model_config(spec: ModelSpec) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=spec.vocab_size,
+        width=spec.width,
+        num_layers=spec.num_layers,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        ffn_width=spec.ffn_width,
+        sequence_length=spec.sequence_length,
+        rope_theta=spec.rope_theta,
+        norm_eps=spec.norm_epsilon / NORM_EPSILON_SCALE,
+        tied_head=spec.tied_head,
+        init_seed=spec.init_seed,
+    )
+
+
+def _optimizer_config(spec: OptimizerSpec, num_steps: int) -> OptimizerConfig:
+    return OptimizerConfig(
+        learning_rate=spec.learning_rate / RATE_SCALE,
+        total_steps=num_steps,
+        beta1=spec.beta1 / MILLIONTH,
+        beta2=spec.beta2 / MILLIONTH,
+        epsilon=spec.epsilon / EPSILON_SCALE,
+        weight_decay=spec.weight_decay / MILLIONTH,
+        clip_norm=spec.clip_norm / MILLIONTH,
+        warmup_steps=spec.warmup_steps,
+        schedule=spec.schedule,
+        final_ratio=spec.final_rate / MILLIONTH,
+    )
+
+
+def model_spec(config: ModelConfig) -> ModelSpec:
+    """What the poster signs for `config`."""
+    return ModelSpec(
+        vocab_size=config.vocab_size,
+        width=config.width,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        ffn_width=config.ffn_width,
+        sequence_length=config.sequence_length,
+        rope_theta=config.rope_theta,
+        norm_epsilon=round(config.norm_eps * NORM_EPSILON_SCALE),
+        tied_head=config.tied_head,
+        init_seed=config.init_seed,
+    )
+
+
+def optimizer_spec(config: OptimizerConfig) -> OptimizerSpec:
+    """What the poster signs for `config`, rounded to the units of the message."""
+    return OptimizerSpec(
+        learning_rate=round(config.learning_rate * RATE_SCALE),
+        beta1=round(config.beta1 * MILLIONTH),
+        beta2=round(config.beta2 * MILLIONTH),
+        epsilon=round(config.epsilon * EPSILON_SCALE),
+        weight_decay=round(config.weight_decay * MILLIONTH),
+        clip_norm=round(config.clip_norm * MILLIONTH),
+        warmup_steps=config.warmup_steps,
+        schedule=config.schedule,
+        final_rate=round(config.final_ratio * MILLIONTH),
+    )

@@ -1,0 +1,1 @@
+"""The corpus as content-hashed shards, and which rows each unit holds. No torch."""

@@ -1,0 +1,184 @@
+"""From text files to shards: what the poster does once, before a job is posted.
+
+Invariants: equal inputs give an equal manifest; equal shards are kept once; a shard is in train or
+in validation, never in both. Providers never come here: they fetch shards by hash (DESIGN 4).
+
+The built-in corpus is the source text of the running Python's standard library: its `*.py` files
+sorted by path, without tests and installed packages, up to `BUILTIN_BYTES`. It differs between
+Python versions, so the poster's manifest, not the recipe, is what a job means.
+"""
+
+import glob
+import math
+import sysconfig
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import NotFound, Refused, TooLarge
+from contracts.terms.ids import Digest
+from training.config import TrainConfig
+from training.data.loading import BlobSource, CheckedBlobs
+from training.data.manifest import MAX_SHARD_BYTES, MAX_SHARDS, Manifest, Shard
+from training.data.order import index_rows
+
+BUILTIN = "builtin"
+BUILTIN_BYTES = 4_000_000
+SHARD_BYTES = 32_768
+VALIDATION_FRACTION = 1 / 32
+MAX_CORPUS_BYTES = 2**30
+MIN_SHARDS = 4
+MIN_SHARD_BYTES = 256
+_SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests"})
+_REMEDY = "give text files as `data: path/to/*.txt`, or `data: builtin`"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedCorpus:
+    """A manifest and the blobs it names, itself among them."""
+
+    manifest: Manifest
+    blobs: dict[Digest, bytes]
+
+    def write(self, folder: Path) -> None:
+        """Store each blob as a file named by its hexadecimal digest; repeating it is safe."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for digest, data in self.blobs.items():
+            (folder / digest.hex()).write_bytes(data)
+
+
+def builtin_files() -> list[Path]:
+    """Files of the built-in corpus, in order."""
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+    found = [
+        path.relative_to(stdlib)
+        for path in stdlib.rglob("*.py")
+        if not _SKIPPED_FOLDERS.intersection(path.relative_to(stdlib).parts)
+    ]
+    return [stdlib / path for path in sorted(found, key=lambda path: path.as_posix())]
+
+
+def matching_files(patterns: Sequence[str]) -> list[Path]:
+    """Files that the patterns name, sorted, each once.
+
+    Raises:
+        NotFound: a pattern matches no file.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        names = [name for name in glob.glob(pattern, recursive=True) if Path(name).is_file()]
+        if not names:
+            raise NotFound(f"data: no file matches {pattern!r}; {_REMEDY}")
+        found.update(names)
+    return [Path(name) for name in sorted(found)]
+
+
+def read_corpus(files: Iterable[Path], *, max_bytes: int | None = None) -> bytes:
+    """The files' bytes, a newline after each, in order; cut at `max_bytes` where it is given.
+
+    Raises:
+        Refused: a file cannot be read.
+        TooLarge: no `max_bytes`, and more than `MAX_CORPUS_BYTES`.
+    """
+    corpus = bytearray()
+    for path in files:
+        try:
+            corpus += path.read_bytes() + b"\n"
+        except OSError as error:
+            raise Refused(f"data: cannot read {path}: {error.strerror}; {_REMEDY}") from error
+        if max_bytes is not None and len(corpus) >= max_bytes:
+            break
+        if len(corpus) > MAX_CORPUS_BYTES:
+            raise TooLarge(
+                f"data: the corpus has more than {MAX_CORPUS_BYTES} bytes: use fewer files",
+                size=len(corpus),
+                limit=MAX_CORPUS_BYTES,
+            )
+    return bytes(corpus[:max_bytes])
+
+
+def corpus_bytes(data: str | Sequence[str]) -> bytes:
+    """The corpus that a job file's `data` names: `builtin`, a pattern, or several patterns."""
+    if data == BUILTIN:
+        return read_corpus(builtin_files(), max_bytes=BUILTIN_BYTES)
+    return read_corpus(matching_files([data] if isinstance(data, str) else data))
+
+
+def shard_corpus(
+    corpus: bytes,
+    *,
+    shard_bytes: int = SHARD_BYTES,
+    validation_fraction: float = VALIDATION_FRACTION,
+) -> ShardedCorpus:
+    """Cut a corpus into shards of `shard_bytes` and set an even sample of them aside.
+
+    Args:
+        corpus: The text, see `corpus_bytes`.
+        shard_bytes: Length of a shard; the last one is shorter.
+        validation_fraction: Part of the shards that is only validated on, above 0, at most 1/2.
+
+    Raises:
+        Refused: too little text for `MIN_SHARDS` different shards, or an argument out of range.
+    """
+    if not MIN_SHARD_BYTES <= shard_bytes <= MAX_SHARD_BYTES:
+        raise Refused(f"shard_bytes must be {MIN_SHARD_BYTES} to {MAX_SHARD_BYTES}")
+    if not 0 < validation_fraction <= 0.5:
+        raise Refused("validation_fraction must be above 0 and at most one half")
+    pieces = [corpus[at : at + shard_bytes] for at in range(0, len(corpus), shard_bytes)]
+    # A dict keeps the first of equal shards and their order.
+    blobs = {blob_digest(piece): piece for piece in pieces}
+    if len(blobs) < MIN_SHARDS or len(blobs) > MAX_SHARDS:
+        raise Refused(
+            f"data: {len(corpus)} bytes give {len(blobs)} different shards of {shard_bytes}; "
+            f"{MIN_SHARDS} to {MAX_SHARDS} are needed: use more text or another shard size"
+        )
+    manifest = _split(blobs, validation_fraction)
+    return ShardedCorpus(manifest, blobs | {manifest.digest(): manifest.encoded()})
+
+
+def _split(blobs: dict[Digest, bytes], validation_fraction: float) -> Manifest:
+    every = round(1 / validation_fraction)
+    shards = [Shard(digest=digest, num_bytes=len(piece)) for digest, piece in blobs.items()]
+    every = min(every, len(shards))
+    chosen = {i for i in range(len(shards)) if i % every == every // 2}
+    return Manifest(
+        train=tuple(shard for i, shard in enumerate(shards) if i not in chosen),
+        validation=tuple(shard for i, shard in enumerate(shards) if i in chosen),
+    )
+
+
+def need_enough_rows(manifest: Manifest, config: TrainConfig) -> None:
+    """Refuse a corpus that cannot fill one step, or has no validation row.
+
+    Raises:
+        Refused: with how much text would do.
+    """
+    sequence_length = config.model.sequence_length
+    index_rows(manifest.validation, sequence_length)
+    num_rows = index_rows(manifest.train, sequence_length).num_rows
+    if num_rows < config.data.rows_per_step:
+        raise Refused(
+            f"data: {num_rows} training rows of {sequence_length} bytes, and one step takes "
+            f"{config.data.rows_per_step}: use at least "
+            f"{config.data.rows_per_step * (sequence_length + 1)} bytes of training text"
+        )
+
+
+def unigram_perplexity(manifest: Manifest, source: BlobSource) -> float:
+    """Perplexity per byte of the best model without context on the validation shards.
+
+    The exponential of the entropy of their own byte frequencies, in (1, 256]: what a model that
+    learned nothing but how often each byte occurs could reach at best.
+
+    Raises:
+        WrongBytes, NotFound, ServiceUnreachable: as `CheckedBlobs.fetch`.
+    """
+    blobs = CheckedBlobs(source)
+    counts: Counter[int] = Counter()
+    for shard in manifest.validation:
+        counts.update(blobs.fetch(shard.digest))
+    total = sum(counts.values())
+    entropy = -math.fsum(n / total * math.log(n / total) for n in counts.values())
+    return math.exp(entropy)

@@ -1,0 +1,148 @@
+"""The bytes of rows, from blobs that are checked against their digests.
+
+Invariant: no byte of a blob is used before its BLAKE3 was compared. Shards stay in memory up to
+`cache_bytes`; the least recently used goes first. Not thread-safe: one loader per worker.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from contracts.terms.digest import blob_digest, tensor_digest
+from contracts.terms.errors import NotFound, WrongBytes
+from contracts.terms.ids import Digest, StepNumber, UnitId
+from training.config import DataConfig
+from training.data.manifest import Manifest
+from training.data.order import RowPosition, index_rows, row_numbers
+
+CACHE_BYTES = 256 * 2**20
+
+
+class BlobSource(Protocol):
+    """Where blobs come from: the market's store, a folder, or a dict in tests."""
+
+    def fetch(self, digest: Digest) -> bytes:
+        """Bytes that claim this digest.
+
+        Raises:
+            NotFound: there is no such blob.
+            ServiceUnreachable: the store does not answer.
+        """
+        ...
+
+
+class MemoryBlobs:
+    """The fake: blobs in a dict."""
+
+    def __init__(self, blobs: Mapping[Digest, bytes]) -> None:
+        self._blobs = dict(blobs)
+
+    def fetch(self, digest: Digest) -> bytes:
+        """See `BlobSource.fetch`."""
+        if digest not in self._blobs:
+            raise NotFound(f"no blob {digest.hex()}")
+        return self._blobs[digest]
+
+
+class FolderBlobs:
+    """A folder of files named by the hexadecimal digest of their bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def fetch(self, digest: Digest) -> bytes:
+        """See `BlobSource.fetch`."""
+        try:
+            return (self._folder / digest.hex()).read_bytes()
+        except FileNotFoundError as error:
+            raise NotFound(f"no blob {digest.hex()}") from error
+
+
+class CheckedBlobs:
+    """Blobs of `source` after their digests were compared, with a bounded memory of them."""
+
+    def __init__(self, source: BlobSource, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self._source = source
+        self._cache_bytes = cache_bytes
+        self._kept: OrderedDict[Digest, bytes] = OrderedDict()
+        self._kept_bytes = 0
+
+    def fetch(self, digest: Digest) -> bytes:
+        """The blob with this digest.
+
+        Raises:
+            WrongBytes: the source served other bytes.
+            NotFound: there is no such blob.
+            ServiceUnreachable: the source does not answer.
+        """
+        if digest in self._kept:
+            self._kept.move_to_end(digest)
+            return self._kept[digest]
+        data = self._source.fetch(digest)
+        actual = blob_digest(data)
+        if actual != digest:
+            raise WrongBytes(
+                f"blob {digest.hex()} has other bytes", expected=digest.hex(), actual=actual.hex()
+            )
+        self._keep(digest, data)
+        return data
+
+    def _keep(self, digest: Digest, data: bytes) -> None:
+        self._kept[digest] = data
+        self._kept_bytes += len(data)
+        while self._kept_bytes > self._cache_bytes and len(self._kept) > 1:
+            _, dropped = self._kept.popitem(last=False)
+            self._kept_bytes -= len(dropped)
+
+
+class UnitRows:
+    """Rows of units, and of validation, of one job."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        data: DataConfig,
+        sequence_length: int,
+        source: BlobSource,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self._blobs = CheckedBlobs(source, cache_bytes=cache_bytes)
+        self._data = data
+        self._manifest_id = manifest.digest()
+        self._train = index_rows(manifest.train, sequence_length)
+        self._validation = index_rows(manifest.validation, sequence_length)
+
+    def positions(self, step: StepNumber, unit: UnitId) -> tuple[RowPosition, ...]:
+        """Where the unit's rows lie: see `order.rows_of_unit`."""
+        numbers = row_numbers(self._manifest_id, self._data, self._train.num_rows, step, unit)
+        return tuple(self._train.position(number) for number in numbers)
+
+    def shards_of(self, step: StepNumber, units: Iterable[UnitId]) -> frozenset[Digest]:
+        """Shards that these units need, to fetch them ahead."""
+        return frozenset(row.shard for unit in units for row in self.positions(step, unit))
+
+    def load(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...]:
+        """The unit's rows, each sequence_length + 1 bytes; errors as `CheckedBlobs.fetch`."""
+        return tuple(self._read(position) for position in self.positions(step, unit))
+
+    def validation_rows(self, max_rows: int | None = None) -> tuple[bytes, ...]:
+        """Rows of the validation shards, at most `max_rows` of them, evenly spaced."""
+        total = self._validation.num_rows
+        count = total if max_rows is None else min(max_rows, total)
+        return tuple(
+            self._read(self._validation.position(i * total // count)) for i in range(count)
+        )
+
+    def _read(self, position: RowPosition) -> bytes:
+        shard = self._blobs.fetch(position.shard)
+        return shard[position.offset : position.offset + position.length]
+
+
+def rows_digest(rows: Sequence[bytes]) -> Digest:
+    """Digest of a unit's rows, inputs and labels: the `x` of the first stage's leaf.
+
+    A tensor digest of (rows, sequence_length + 1) uint8, so that links are checked without torch.
+    """
+    return tensor_digest("uint8", (len(rows), len(rows[0])), b"".join(rows))

@@ -1,0 +1,75 @@
+"""What a job is trained and judged on: a list of content-hashed shards, named by its own digest.
+
+Invariant: a manifest that was read is canonical and bounded, and no shard stands in it twice, so
+train and validation are disjoint by hash. A shard is a blob of bytes; a byte is a token.
+"""
+
+from typing import Annotated, Literal, Self
+
+from annotated_types import Ge, Le, Len
+from pydantic import model_validator
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.ids import Digest, DigestField
+from contracts.terms.messages import Record
+
+MAX_SHARDS = 32_768
+MAX_SHARD_BYTES = 64 * 2**20
+MAX_MANIFEST_BYTES = 4 * 2**20
+KIND = "manifest.v1"
+
+
+class Shard(Record):
+    """One blob of the corpus."""
+
+    digest: DigestField
+    num_bytes: Annotated[int, Ge(1), Le(MAX_SHARD_BYTES)]
+
+
+class Manifest(Record):
+    """The corpus: shards to train on and shards to validate on, each in a fixed order."""
+
+    kind: Literal["manifest.v1"] = KIND
+    tokens: Literal["bytes"] = "bytes"
+    train: Annotated[tuple[Shard, ...], Len(1, MAX_SHARDS)]
+    validation: Annotated[tuple[Shard, ...], Len(1, MAX_SHARDS)]
+
+    @model_validator(mode="after")
+    def _no_shard_twice(self) -> Self:
+        digests = [shard.digest for shard in (*self.train, *self.validation)]
+        if len(set(digests)) != len(digests):
+            raise ValueError("a shard stands in the manifest twice")
+        return self
+
+    def encoded(self) -> bytes:
+        """Canonical bytes: the blob that the job's `data.manifest` names."""
+        return encode(self.value())
+
+    def digest(self) -> Digest:
+        """The manifest's name, the digest of its blob."""
+        return blob_digest(self.encoded())
+
+    def shards(self) -> tuple[Shard, ...]:
+        """All shards, train first."""
+        return (*self.train, *self.validation)
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The manifest that a blob spells.
+
+    Raises:
+        TooLarge: more than `MAX_MANIFEST_BYTES`.
+        UnknownVersion: another kind or version.
+        Malformed: anything else that does not fit, another spelling of the same value included.
+    """
+    value = decode(data, max_bytes=MAX_MANIFEST_BYTES)
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise Malformed("no manifest: its kind is missing")
+    if value["kind"] != KIND:
+        raise UnknownVersion(f"unknown kind {value['kind']!r:.80}", kind=value["kind"])
+    manifest = Manifest.from_value(value)
+    if manifest.encoded() != data:
+        raise Malformed("manifest: not in canonical form")
+    return manifest

@@ -1,0 +1,1 @@
+"""The decoder, whole or cut into stages, and its first weights."""

@@ -1,0 +1,167 @@
+"""What a stage computes: a run of Llama decoder layers, with embedding and head at the ends.
+
+Invariant: attribute names and layouts are those of transformers' LlamaForCausalLM, so a parameter
+has one name here, in a checkpoint and in an exported folder; a stage holds the layers of its slice
+under their numbers in the whole model. fp32 throughout; dropout is 0.
+Sources: Touvron et al. 2023 (Llama), Zhang and Sennrich 2019 (RMSNorm), Su et al. 2021 (rotary
+positions, the half-rotation layout), Shazeer 2020 (SwiGLU), Ainslie et al. 2023 (grouped queries).
+
+Shapes: R = rows of the unit, T = tokens of a row, D = model width, H = heads, G = key heads,
+C = width of a head, V = vocabulary.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.config import ModelConfig, StageSlice
+
+
+def rotary_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of every position, each (T, C), fp32."""
+    half = torch.arange(0, config.head_width, 2, dtype=torch.float64) / config.head_width
+    angles = torch.outer(
+        torch.arange(config.sequence_length, dtype=torch.float64), config.rope_theta**-half
+    )
+    angles_TC = torch.cat((angles, angles), dim=-1)
+    return angles_TC.cos().float(), angles_TC.sin().float()
+
+
+def rotate(x_RHTC: Tensor, cos_TC: Tensor, sin_TC: Tensor) -> Tensor:
+    """Turn each pair (c, c + C/2) of a head by its position's angle."""
+    first, second = x_RHTC.chunk(2, dim=-1)
+    return x_RHTC * cos_TC + torch.cat((-second, first), dim=-1) * sin_TC
+
+
+class RMSNorm(nn.Module):
+    """Scale each vector to root mean square 1, then by a learned weight."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width, device="meta"))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape as `x`."""
+        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
+
+
+def _linear(num_inputs: int, num_outputs: int) -> nn.Linear:
+    return nn.Linear(num_inputs, num_outputs, bias=False, device="meta")
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention with rotary positions."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.head_width = config.head_width
+        self.grouped = config.num_kv_heads != config.num_heads
+        self.q_proj = _linear(config.width, config.width)
+        self.k_proj = _linear(config.width, config.kv_width)
+        self.v_proj = _linear(config.width, config.kv_width)
+        self.o_proj = _linear(config.width, config.width)
+
+    def _heads(self, x_RTD: Tensor) -> Tensor:
+        return x_RTD.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+
+    def forward(self, x_RTD: Tensor, cos_TC: Tensor, sin_TC: Tensor) -> Tensor:
+        """Mix of the values each token may see, (R, T, D)."""
+        q_RHTC = rotate(self._heads(self.q_proj(x_RTD)), cos_TC, sin_TC)
+        k_RGTC = rotate(self._heads(self.k_proj(x_RTD)), cos_TC, sin_TC)
+        v_RGTC = self._heads(self.v_proj(x_RTD))
+        mixed_RHTC = functional.scaled_dot_product_attention(
+            q_RHTC, k_RGTC, v_RGTC, is_causal=True, enable_gqa=self.grouped
+        )
+        mixed: Tensor = self.o_proj(mixed_RHTC.transpose(1, 2).flatten(2))
+        return mixed
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_proj = _linear(config.width, config.ffn_width)
+        self.up_proj = _linear(config.width, config.ffn_width)
+        self.down_proj = _linear(config.ffn_width, config.width)
+
+    def forward(self, x_RTD: Tensor) -> Tensor:
+        """(R, T, D)."""
+        y: Tensor = self.down_proj(functional.silu(self.gate_proj(x_RTD)) * self.up_proj(x_RTD))
+        return y
+
+
+class DecoderLayer(nn.Module):
+    """Attention and feed-forward, each on a normed copy and added back."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.width, config.norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.width, config.norm_eps)
+        self.mlp = FeedForward(config)
+
+    def forward(self, x_RTD: Tensor, cos_TC: Tensor, sin_TC: Tensor) -> Tensor:
+        """(R, T, D)."""
+        x_RTD = x_RTD + self.self_attn(self.input_layernorm(x_RTD), cos_TC, sin_TC)
+        y_RTD: Tensor = x_RTD + self.mlp(self.post_attention_layernorm(x_RTD))
+        return y_RTD
+
+
+class _Body(nn.Module):
+    # The `model.` of LlamaForCausalLM, cut to one stage.
+    def __init__(self, config: ModelConfig, stage: StageSlice) -> None:
+        super().__init__()
+        if stage.has_embedding:
+            self.embed_tokens = nn.Embedding(config.vocab_size, config.width, device="meta")
+        self.layers = nn.ModuleDict(
+            {
+                str(number): DecoderLayer(config)
+                for number in range(stage.first_layer, stage.end_layer)
+            }
+        )
+        if stage.has_head:
+            self.norm = RMSNorm(config.width, config.norm_eps)
+
+
+class StageModel(nn.Module):
+    """The decoder layers of one stage; parameters are on the meta device until a stage binds them.
+
+    A tied head reads `model.embed_tokens.weight`, so it exists in a whole model only.
+    """
+
+    def __init__(self, config: ModelConfig, stage: StageSlice) -> None:
+        super().__init__()
+        self.stage = stage
+        self.tied = config.tied_head
+        self.model = _Body(config, stage)
+        if stage.has_head and not config.tied_head:
+            self.lm_head = _linear(config.width, config.vocab_size)
+        self.cos_TC, self.sin_TC = rotary_tables(config)
+
+    def to_device(self, device: torch.device) -> None:
+        """Move the rotary tables; parameters are bound on their device."""
+        self.cos_TC, self.sin_TC = self.cos_TC.to(device), self.sin_TC.to(device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One pass through the stage.
+
+        Args:
+            x: Tokens (R, T) int64 on a stage with the embedding, else activations (R, T, D).
+
+        Returns:
+            Logits (R, T, V) on a stage with the head, else activations (R, T, D).
+        """
+        x_RTD: Tensor = self.model.embed_tokens(x) if self.stage.has_embedding else x
+        num_tokens = x_RTD.shape[1]
+        cos_TC, sin_TC = self.cos_TC[:num_tokens], self.sin_TC[:num_tokens]
+        for layer in self.model.layers.values():
+            x_RTD = layer(x_RTD, cos_TC, sin_TC)
+        if not self.stage.has_head:
+            return x_RTD
+        x_RTD = self.model.norm(x_RTD)
+        if self.tied:
+            return functional.linear(x_RTD, self.model.embed_tokens.weight)
+        logits_RTV: Tensor = self.lm_head(x_RTD)
+        return logits_RTV

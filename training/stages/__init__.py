@@ -1,0 +1,1 @@
+"""One stage at work: forward, backward, the optimiser, its state and checkpoints."""

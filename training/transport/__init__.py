@@ -1,0 +1,1 @@
+"""Tensor RPC between peers: see README.md; import the modules themselves."""

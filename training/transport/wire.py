@@ -1,0 +1,177 @@
+"""What peers say to each other unsigned, and which methods there are to say it in.
+
+A `WireMessage` is a frozen strict record with a kind and version, in the one canonical encoding;
+signed messages (`contracts.terms.messages`) travel inside as bytes or as tensors. A `Method` binds
+a name to a request, a reply and the bytes that each may have; a transport is built with the
+`Methods` it speaks and refuses the rest before it allocates anything. Callers use `ask`, servers
+`training.transport.dispatch.Dispatcher`. Units: bytes, milliseconds since the Unix epoch.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+
+from annotated_types import Ge, Le
+from typing_extensions import Buffer
+
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import Expired, InvariantBroken, Malformed, NotFound, UnknownVersion
+from contracts.terms.ids import SessionKeyField
+from contracts.terms.messages import Record
+from contracts.terms.moments import UnixMillis, UnixMillisField
+from training.transport.port import Deadline, Session
+
+KIB = 2**10
+MAX_METHOD_NAME = 100  # bytes, ASCII
+MAX_TENSORS = 4096  # of one call or reply
+MAX_CLOCK_SKEW = timedelta(minutes=2)
+
+Bound = Annotated[int, Ge(1), Le(2**40)]
+
+
+class WireMessage(Record):
+    """A statement between two peers that nobody signs: TLS says who made it, nobody keeps it."""
+
+    kind: str
+
+    def encoded(self) -> bytes:
+        """Canonical bytes."""
+        return encode(self.value())
+
+    @classmethod
+    def decoded(cls, data: bytes, *, max_bytes: int) -> Self:
+        """The message that `data` spells.
+
+        Raises:
+            TooLarge: more than `max_bytes`. UnknownVersion: another kind. Malformed: the rest.
+        """
+        value = decode(data, max_bytes=max_bytes)
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if not isinstance(kind, str):
+            raise Malformed(f"{cls.__name__}: no kind")
+        if kind != cls.model_fields["kind"].default:
+            raise UnknownVersion(f"{kind[:MAX_METHOD_NAME]!r} is not spoken here", kind=kind)
+        return cls.from_value(value)
+
+
+Request = TypeVar("Request", bound=WireMessage)
+Answer = TypeVar("Answer", bound=WireMessage)
+
+
+@dataclass(frozen=True)
+class Method(Generic[Request, Answer]):
+    """One thing that a peer may ask, and how large question and answer may be (bytes)."""
+
+    name: str
+    request: type[Request]
+    reply: type[Answer]
+    max_header_bytes: int = 16 * KIB
+    max_tensor_bytes: int = 0
+    """All tensors of a request together."""
+    max_tensors: int = 0
+    max_reply_header_bytes: int = 16 * KIB
+    max_reply_tensor_bytes: int = 0
+    max_reply_tensors: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.name.isascii() and 0 < len(self.name) <= MAX_METHOD_NAME):
+            raise InvariantBroken(f"method name {self.name!r}")
+        if max(self.max_tensors, self.max_reply_tensors) > MAX_TENSORS:
+            raise InvariantBroken(f"{self.name}: more than {MAX_TENSORS} tensors")
+
+
+AnyMethod = Method[Any, Any]
+
+
+class Methods(Mapping[str, AnyMethod]):
+    """The methods that a process speaks, by name; both sides of a session hold the same ones."""
+
+    def __init__(self, methods: Iterable[AnyMethod]) -> None:
+        self._by_name: dict[str, AnyMethod] = {}
+        for method in methods:
+            if method.name in self._by_name:
+                raise InvariantBroken(f"two methods are called {method.name!r}")
+            self._by_name[method.name] = method
+
+    def __getitem__(self, name: str) -> AnyMethod:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def named(self, name: str) -> AnyMethod:
+        """The method called `name`.
+
+        Raises:
+            NotFound: none is.
+        """
+        if method := self._by_name.get(name):
+            return method
+        raise NotFound(f"no method {name[:MAX_METHOD_NAME]!r} is spoken here")
+
+
+async def ask(
+    session: Session,
+    method: Method[Request, Answer],
+    request: Request,
+    tensors: Sequence[Buffer] = (),
+    *,
+    deadline: Deadline,
+) -> tuple[Answer, tuple[memoryview, ...]]:
+    """Call `method` and read its answer.
+
+    Returns:
+        The decoded answer and its tensors.
+
+    Raises:
+        TallystickError: as `Session.call`; also what is wrong with the answer.
+    """
+    reply = await session.call(method.name, request.encoded(), tensors, deadline=deadline)
+    answer = method.reply.decoded(reply.header, max_bytes=method.max_reply_header_bytes)
+    return answer, reply.tensors
+
+
+# ------------------------------------------------------------------------- said by the transport
+
+
+class Hello(WireMessage):
+    """The first frame of either side: who, what time it is there, how much may be in flight."""
+
+    kind: Literal["hello.v1"] = "hello.v1"
+    key: SessionKeyField
+    at: UnixMillisField
+    max_calls: Bound
+    max_call_bytes: Bound
+    max_reply_bytes: Bound
+
+
+class Ping(WireMessage):
+    """Is anybody there, and what time is it?"""
+
+    kind: Literal["ping.v1"] = "ping.v1"
+    at: UnixMillisField
+
+
+class Pong(WireMessage):
+    """Yes, and this is the time here."""
+
+    kind: Literal["pong.v1"] = "pong.v1"
+    at: UnixMillisField
+
+
+PING: Method[Ping, Pong] = Method("peer.ping", Ping, Pong, 256, max_reply_header_bytes=256)
+
+
+def check_clock(theirs: UnixMillis, ours: UnixMillis) -> None:
+    """Refuse a clock that is off by more than two minutes (DESIGN section 5.9).
+
+    Raises:
+        Expired: it is; data: `skew_ms`, theirs minus ours.
+    """
+    skew = theirs - ours
+    if abs(skew) > MAX_CLOCK_SKEW / timedelta(milliseconds=1):
+        raise Expired(f"clocks differ by {skew / 1000:.0f} s, two minutes at most", skew_ms=skew)

@@ -1,0 +1,1 @@
+"""How we know that the work was done: coin, draws, verdicts and the audit file."""
