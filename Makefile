@@ -5,9 +5,9 @@ SHELL = /bin/sh
 PYTHON =
 RUN = .venv/bin/python -m
 PYTEST = $(RUN) pytest -q
-SOLIDITY = contracts/solidity
 
-.PHONY: help environment demo check test tests-parallel tests-serial contracts-test chaos
+.PHONY: help environment demo check test contracts-test chaos \
+	format lint types imports unit property services
 
 help:
 	@echo "make demo            one job from offer to audit on this machine, with a report"
@@ -16,6 +16,7 @@ help:
 	@echo "make contracts-test  recompile and compare, forge suites, gas limits"
 	@echo "make chaos           the full product of kills (long)"
 	@echo "make environment     only make .venv and the npm part; PYTHON=... chooses the Python"
+	@echo "make -k check        as check, but goes on after a failure"
 
 environment:
 	@python=`PYTHON='$(PYTHON)' sh tools/find-python` && "$$python" tools/environment.py
@@ -23,20 +24,30 @@ environment:
 demo: environment
 	.venv/bin/tallystick demo
 
-check: environment
+check: format lint types imports unit
+
+test: check property services contracts-test
+
+format: environment
 	$(RUN) ruff format --check .
+
+lint: environment
 	$(RUN) ruff check .
+
+types: environment
 	$(RUN) mypy
+
+imports: environment
 	.venv/bin/lint-imports
+
+unit: environment
 	$(PYTEST) -n 2 tests/unit
 
-test: check tests-parallel tests-serial contracts-test
-
-tests-parallel: environment
+property: environment
 	$(PYTEST) -n 2 tests/property
 
-# Folders that start servers and processes: two at a time would share the machine's clocks.
-tests-serial: environment
+# Everything else, one test at a time: two would share the machine's clocks and ports.
+services: environment
 	$(PYTEST) tests --ignore=tests/unit --ignore=tests/property --ignore=tests/contracts
 
 contracts-test: environment

@@ -6,9 +6,13 @@ imported absolutely (`from tests.unit.contracts.factories import seal`).
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_socket
+
+if TYPE_CHECKING:
+    from tests.installed import Installed
 
 pytest_plugins = ("tests.ceilings",)
 
@@ -30,6 +34,14 @@ def _network(request: pytest.FixtureRequest) -> Iterator[None]:
     pytest_socket.disable_socket(allow_unix_socket=True)
     yield
     pytest_socket.enable_socket()
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> "Installed":
+    """The wheel with its base dependencies in an environment of its own; made once a run."""
+    from tests.installed import install
+
+    return install(tmp_path_factory.mktemp("installed"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
+from eth_typing import ChecksumAddress
 from hexbytes import HexBytes
 from web3 import AsyncHTTPProvider, AsyncWeb3
 from web3.exceptions import (
@@ -84,7 +85,7 @@ class Receipt:
     gas_used: int
 
 
-def checksummed(address: Address) -> str:
+def checksummed(address: Address) -> ChecksumAddress:
     """`address` as web3 wants it."""
     return AsyncWeb3.to_checksum_address(address)
 
@@ -238,6 +239,11 @@ class Sender:
             if stored is None:
                 stored = await self._sign(key, None, creation, 0)
             return await self._finish(stored)
+
+    async def has_code(self, address: Address) -> bool:
+        """Whether there is a contract at `address` now."""
+        code = await self._chain.request("eth_getCode", [checksummed(address), "latest"])
+        return str(code) not in ("", "0x")
 
     async def resend(self) -> int:
         """Broadcast again what the chain does not know; returns how many were sent."""

@@ -87,10 +87,12 @@ class Nouns(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error of ours becomes one line and an exit code."""
-        from contracts.terms.errors import TallystickError  # not needed for `--help`
+        from contracts.terms.errors import InvariantBroken, TallystickError  # not for `--help`
 
         try:
             return super().invoke(ctx)
+        except InvariantBroken:
+            raise
         except TallystickError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(exit_code(error)) from error

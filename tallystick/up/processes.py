@@ -115,9 +115,7 @@ def leftovers(
     return found
 
 
-def kill_all(
-    find: Callable[[], list[Identity]], *, within_seconds: float = 5.0
-) -> list[Identity]:
+def kill_all(find: Callable[[], list[Identity]], *, within_seconds: float = 5.0) -> list[Identity]:
     """SIGKILL what `find` returns until it returns nothing; the rest after the deadline.
 
     A process may fork while it is being looked for, so one empty look is not the end of it:

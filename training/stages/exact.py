@@ -40,10 +40,9 @@ def norm_squared(vector: Tensor) -> int:
     partial = vector.detach().flatten().double().square()
     while partial.numel() > 1:
         half = (partial.numel() + 1) // 2
-        first, second = partial[:half].clone(), partial[half:]
-        first[: second.numel()] += second
-        partial = first
-    return round(Fraction(float(partial.sum())) * NORM_SQUARED_SCALE)
+        partial[: partial.numel() - half] += partial[half:]
+        partial = partial[:half]
+    return round(Fraction(partial.item()) * NORM_SQUARED_SCALE)
 
 
 def weighted_mean(parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:

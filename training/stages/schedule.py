@@ -16,7 +16,7 @@ from contracts.terms.messages import NORM_SCALE
 from training.config import OptimizerConfig
 
 _ONE = 2**64
-_HALF_PI = 28976077832308491370  # pi / 2 in units of 2**-64, rounded down
+_HALF_PI = 28976077832308491370  # pi / 2 in units of 2**-64
 _CLIP_EPSILON = 1e-6  # as torch.nn.utils.clip_grad_norm_
 
 

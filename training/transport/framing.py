@@ -152,7 +152,9 @@ def call_frames(
     return _frames(fixed + _lengths(parts) + name, _data_prefix(call, of_reply=False), parts)
 
 
-def reply_frames(call: int, parts: Sequence[memoryview], *, failed: bool = False) -> Iterator[bytes]:
+def reply_frames(
+    call: int, parts: Sequence[memoryview], *, failed: bool = False
+) -> Iterator[bytes]:
     """The frames of a reply; `parts` are the header and each tensor."""
     fixed = _FIXED.pack(Kind.REPLY, failed, len(parts) - 1, 0, call)
     return _frames(fixed + _lengths(parts), _data_prefix(call, of_reply=True), parts)

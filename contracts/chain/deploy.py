@@ -1,0 +1,218 @@
+"""Putting the contracts on a chain, once: `python -m contracts.chain.deploy`.
+
+The contracts name each other as immutables, so their addresses are computed before they exist,
+from the deployer's nonces. Every transaction is stored before it is sent: interrupted anywhere, a
+second call goes on where the first stopped, at the same addresses. The deployer needs gas and has
+no power afterwards.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import rlp
+from eth_abi.abi import encode as abi_encode
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from contracts.chain.artifacts import artifact
+from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.deployment import NAMES, Deployment
+from contracts.chain.transactions import SqliteTransactions
+from contracts.chain.wrappers.parameters import KEYS
+from contracts.keys.store import load_or_create_wallet
+from contracts.terms.amounts import BASE_UNITS_PER_TOKEN
+from contracts.terms.digest import keccak
+from contracts.terms.errors import ChainForgot, Conflict, Malformed, TallystickError
+from contracts.terms.ids import Address
+
+ORDER = ("token", "parameters", "seals", "escrow", "vault", "stakes", "settlement")
+"""Nonce order. Settlement is last: its constructor reads the others."""
+
+ARTIFACTS = {
+    "token": "TestToken",
+    "parameters": "Parameters",
+    "seals": "SealAnchor",
+    "escrow": "JobEscrow",
+    "vault": "PayoutVault",
+    "stakes": "StakeRegistry",
+    "settlement": "Settlement",
+}
+
+DEFAULT_PARAMETERS: Mapping[str, int] = {
+    "challenge_window": 5,
+    "min_epoch_length": 1,
+    "max_epoch_cap": 10**18,
+    "announcement_window": 5,
+    "response_window": 10,
+    "refund_delay": 40,
+    "silence_limit": 60,
+    "epoch_length": 20,
+    "unbonding_delay": 60,
+    "execution_window": 60,
+    "max_slash_bps": 10_000,
+    "max_bounty_bps": 2_000,
+    "min_burn_bps": 5_000,
+    "notice_period": 20,
+    "audit_floor_ppm": 50_000,
+    "sum_audit_ppm": 100_000,
+    "repeat_ppm": 200_000,
+    "margin_ppm": 1_250_000,
+    "deadline_steps": 4,
+    "vesting_steps": 5,
+}
+"""The clocks of a development chain (DESIGN section 5.9) and the rates of PROTOCOL section 7."""
+
+FAUCET_CALL_CAP = 10_000 * BASE_UNITS_PER_TOKEN
+FAUCET_ACCOUNT_CAP = 1_000_000 * BASE_UNITS_PER_TOKEN
+
+
+class DeploySettings(BaseSettings):
+    """`TALLYSTICK_*` variables of a deployment."""
+
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
+
+    rpc_url: str
+    keys: Path
+    """Folder of the role keystores; missing ones are made."""
+    contracts: Path
+    """Where the deployment file is written."""
+    chain_parameters: Annotated[dict[str, int], Field(default_factory=dict)]
+    """Changes to `DEFAULT_PARAMETERS`, as JSON."""
+
+
+class Roles:
+    """Accounts with powers of their own (README, who trusts whom)."""
+
+    def __init__(self, keys: Path) -> None:
+        self._keys = keys
+
+    def account(self, role: str) -> Address:
+        """Account of a role; its keystore is made on first use."""
+        return load_or_create_wallet(self._keys / f"{role}.json").account
+
+
+def contract_address(deployer: Address, nonce: int) -> Address:
+    """Address of the contract that `deployer` creates with `nonce` (yellow paper, section 7)."""
+    return Address(keccak(rlp.encode([deployer, nonce]))[12:])
+
+
+def parameter_values(changes: Mapping[str, int]) -> list[int]:
+    """Values in the order of `KEYS`.
+
+    Raises:
+        Malformed: a name that is no parameter.
+    """
+    if unknown := sorted(set(changes) - set(KEYS)):
+        raise Malformed(f"{unknown[0]!r} is no parameter; there are: {', '.join(KEYS)}")
+    values = dict(DEFAULT_PARAMETERS) | dict(changes)
+    return [values[key] for key in KEYS]
+
+
+async def deploy(
+    sender: Sender,
+    *,
+    chain_id: int,
+    first_nonce: int,
+    block: int,
+    roles: Mapping[str, Address],
+    parameters: Mapping[str, int],
+) -> Deployment:
+    """Create all contracts, those that exist already excepted.
+
+    Args:
+        sender: The deployer.
+        chain_id: For the deployment file.
+        first_nonce: Nonce of the deployer's first contract.
+        block: A block before the first contract.
+        roles: Accounts of admin, proposer, disputes, slasher and faucet.
+        parameters: Changes to `DEFAULT_PARAMETERS`.
+
+    Raises:
+        Conflict: the deployer sent something else in between.
+    """
+    at = {name: contract_address(sender.account, first_nonce + i) for i, name in enumerate(ORDER)}
+    arguments = _arguments(at, roles, parameter_values(parameters))
+    for name in ORDER:
+        await sender.deploy(f"deploy:{name}", creation_code(ARTIFACTS[name], arguments[name]))
+        if not await sender.has_code(at[name]):
+            raise Conflict(f"{name} is not where it should be: use a deployer of its own")
+    return Deployment(chain_id=chain_id, block=block, **{name: at[name] for name in NAMES})
+
+
+def creation_code(name: str, arguments: tuple[Any, ...]) -> bytes:
+    """Creation code of contract `name` with its encoded constructor arguments."""
+    compiled = artifact(name)
+    constructors = [entry["inputs"] for entry in compiled.abi if entry["type"] == "constructor"]
+    inputs: list[dict[str, Any]] = constructors[0] if constructors else []
+    return compiled.creation + abi_encode([_type(entry) for entry in inputs], arguments)
+
+
+def _type(entry: Mapping[str, Any]) -> str:
+    kind = str(entry["type"])
+    if not kind.startswith("tuple"):
+        return kind
+    inner = ",".join(_type(component) for component in entry["components"])
+    return f"({inner}){kind.removeprefix('tuple')}"
+
+
+def _arguments(
+    at: Mapping[str, Address], roles: Mapping[str, Address], values: list[int]
+) -> dict[str, tuple[Any, ...]]:
+    token, settlement, escrow = at["token"], at["settlement"], at["escrow"]
+    wired = (token, escrow, at["stakes"], at["seals"], at["vault"], at["parameters"])
+    return {
+        "token": (roles["faucet"], FAUCET_CALL_CAP, FAUCET_ACCOUNT_CAP),
+        "parameters": (roles["admin"], values),
+        "seals": (),
+        "escrow": (token, settlement, at["vault"], at["parameters"]),
+        "vault": (token, settlement, escrow),
+        "stakes": (token, settlement, escrow, at["parameters"], roles["slasher"]),
+        "settlement": (wired, roles["proposer"], roles["disputes"]),
+    }
+
+
+async def run(settings: DeploySettings) -> Deployment:
+    """Deploy as the settings say and write the deployment file, atomically."""
+    folder = settings.contracts.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    roles = Roles(settings.keys)
+    names = ("admin", "proposer", "disputes", "slasher", "faucet")
+    store = SqliteTransactions(folder / "deployer.db")
+    async with ChainConnection(settings.rpc_url) as chain:
+        deployer = load_or_create_wallet(settings.keys / "deployer.json")
+        chain_id = await chain.chain_id()
+        begun = await store.since(deployer.account, 0)
+        first = begun[0].nonce if begun else await chain.nonce(deployer.account)
+        if begun and await chain.nonce(deployer.account) == 0 and first != 0:
+            raise ChainForgot("this is another chain than the one that deployment was begun on")
+        deployment = await deploy(
+            Sender(chain, deployer, store, chain_id),
+            chain_id=chain_id,
+            first_nonce=first,
+            block=0 if first == 0 else (await chain.head()).number,
+            roles={name: roles.account(name) for name in names},
+            parameters=settings.chain_parameters,
+        )
+    draft = settings.contracts.with_suffix(".new")
+    draft.write_text(deployment.encoded())
+    os.replace(draft, settings.contracts)
+    return deployment
+
+
+def main() -> int:
+    """Entry point."""
+    try:
+        deployment = asyncio.run(run(DeploySettings()))
+    except TallystickError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 8
+    print(f"settlement 0x{deployment.settlement.hex()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Where the contracts of one deployment are. No web3: the audit and the SDK read this file too."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.ids import Address
+from contracts.terms.typed_data import Domain
+
+NAMES = ("token", "parameters", "escrow", "stakes", "seals", "settlement", "vault")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Addresses on one chain, and the first block that can hold an event of theirs."""
+
+    chain_id: int
+    block: int
+    token: Address
+    parameters: Address
+    escrow: Address
+    stakes: Address
+    seals: Address
+    settlement: Address
+    vault: Address
+
+    @property
+    def domain(self) -> Domain:
+        """The EIP-712 domain of every message."""
+        return Domain(self.chain_id, self.settlement)
+
+    def encoded(self) -> str:
+        """As JSON."""
+        addresses = {name: f"0x{getattr(self, name).hex()}" for name in NAMES}
+        return json.dumps(
+            {"chain_id": self.chain_id, "block": self.block, **addresses}, indent=2, sort_keys=True
+        )
+
+
+def load_deployment(path: Path) -> Deployment:
+    """Read a deployment file.
+
+    Raises:
+        NotFound: no such file.
+        Malformed: not what `Deployment.encoded` writes.
+    """
+    try:
+        raw = json.loads(path.read_text())
+        addresses = {name: Address(bytes.fromhex(raw[name][2:])) for name in NAMES}
+        return Deployment(chain_id=raw["chain_id"], block=raw["block"], **addresses)
+    except FileNotFoundError as error:
+        raise NotFound(f"no deployment file {path}: run `tallystick deploy`") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise Malformed(f"{path} is no deployment file ({error!r})") from error

@@ -1,0 +1,39 @@
+"""Anchored batches and their coins: SealAnchor."""
+
+from dataclasses import dataclass
+
+from contracts.chain.connection import Block, Call, checksummed
+from contracts.chain.wrappers.base import Contract
+from contracts.terms.ids import Address, Digest
+
+
+@dataclass(frozen=True)
+class Lane:
+    """An anchorer's running hash."""
+
+    hash: Digest
+    count: int
+
+
+class Seals(Contract):
+    """SealAnchor."""
+
+    name = "SealAnchor"
+
+    async def lane(self, anchorer: Address, at: Block) -> Lane:
+        """Running hash of an anchorer and how many batches it anchored."""
+        name, count = await self._read(at, "lane", checksummed(anchorer))
+        return Lane(Digest(bytes(name)), int(count))
+
+    async def pending_block(self, anchorer: Address, at: Block) -> int:
+        """Block of the batch whose coin is not recorded yet; 0 for none."""
+        _, block = await self._read(at, "pending", checksummed(anchorer))
+        return int(block)
+
+    def anchor(self, root: Digest) -> Call:
+        """Anchor a batch; records the coin of the one before."""
+        return self._encode("anchor", root)
+
+    def record(self, anchorer: Address) -> Call:
+        """Record the coin of the newest batch."""
+        return self._encode("record", checksummed(anchorer))

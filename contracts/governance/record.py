@@ -1,0 +1,137 @@
+"""What is established about a job between two seals: the parties, the members, the pay. Pure.
+
+A `JobRecord` is all that the next seal is derived from. It never changes in place: a lease, or a
+seal, makes a new one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from contracts.governance.vesting import Lease, PayState
+from contracts.terms.digest import peer_id
+from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
+from contracts.terms.ids import Digest, JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.merkle import FORFEITED, FROZEN
+from contracts.terms.messages import (
+    AuditReport,
+    AveragedChunk,
+    AverageSet,
+    GradCommit,
+    JobOpening,
+    JobSpec,
+    LeaseAccept,
+    Message,
+    Notice,
+    Seal,
+    StepClose,
+)
+from contracts.terms.signatures import Signed, verify_session, verify_wallet
+from contracts.terms.typed_data import Domain
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job after its opening and `step` sealed steps."""
+
+    domain: Domain
+    spec: JobSpec
+    opening: JobOpening
+    job: JobId
+    previous: Digest  # what the next seal extends: the last one, or the opening
+    pay: PayState
+    leases: Mapping[PeerId, LeaseAccept] = field(default_factory=dict)
+    members: Mapping[PeerId, StageIndex] = field(default_factory=dict)  # by sealed Notices
+    next_notice: int = 0
+
+    @property
+    def step(self) -> StepNumber:
+        """The last sealed step; 0 before the first."""
+        return self.pay.step
+
+    @property
+    def ended(self) -> bool:
+        """Whether a seal said that it was the last."""
+        return self.pay.ended
+
+    def pay_leases(self) -> dict[PeerId, Lease]:
+        """Accounts and prices, as `pay_after` wants them."""
+        return {peer: Lease(each.account, each.price) for peer, each in self.leases.items()}
+
+
+def open_job(spec: Signed[JobSpec], opening: Signed[JobOpening], domain: Domain) -> JobRecord:
+    """The record of a job that its coordinator has just opened.
+
+    Raises:
+        BadSignature: not signed by the poster, or not by the coordinator that he named.
+        Conflict: the opening is of another job.
+        Malformed: the spec has no FLOPs for one of its stages.
+    """
+    verify_wallet(spec, spec.message.poster, domain)
+    verify_wallet(opening, spec.message.coordinator, domain)
+    job = spec.message.job()
+    if opening.message.job != job or opening.message.job_spec != spec.message.digest():
+        raise Conflict("the opening is of another job")
+    if len(spec.message.unit_flops) != spec.message.batch.stages:
+        raise Malformed("unit_flops has one entry per stage")
+    pay = PayState(window=spec.message.rules.vesting_window)
+    previous = opening.message.digest()
+    return JobRecord(domain, spec.message, opening.message, job, previous, pay)
+
+
+def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:
+    """The record with one more peer that may work.
+
+    Raises:
+        BadSignature: not signed by the provider's wallet.
+        Conflict: another job, a price above the ceiling, too little stake, a job that has ended.
+        Equivocation: the session key has a lease with other terms.
+    """
+    message = lease.message
+    verify_wallet(lease, message.account, record.domain)
+    if message.job != record.job or record.ended:
+        raise Conflict("the lease is of another job, or of one that has ended")
+    if message.price > record.spec.price_ceiling or message.stake < record.spec.min_stake:
+        raise Conflict("the lease is above the job's price ceiling, or below its stake")
+    if message.account in (FROZEN, FORFEITED, bytes(20)):
+        raise Conflict("a reserved account cannot hold a lease")
+    peer = peer_id(message.session_key)
+    known = record.leases.get(peer)
+    if known == message:
+        raise Conflict("this lease is already known")
+    if known is not None or message.session_key == record.opening.session_key:
+        raise Equivocation("one session key, two sets of terms", key=message.session_key.hex())
+    return replace(record, leases={**record.leases, peer: message})
+
+
+def signer_of(record: JobRecord, message: Message) -> SessionKey:
+    """The session key that binds itself by `message` (messages 3 to 8).
+
+    Raises:
+        BadSignature: it names a peer without a lease.
+        Malformed: no message of a step.
+    """
+    match message:
+        case StepClose() | AverageSet() | Notice():
+            return record.opening.session_key
+        case GradCommit(peer=peer) | AveragedChunk(peer=peer) | AuditReport(auditor=peer):
+            if peer not in record.leases:
+                raise BadSignature(f"{message.kind}: {peer.hex()} has no lease in this job")
+            return record.leases[peer].session_key
+    raise Malformed(f"a {message.kind} is not part of a step")
+
+
+def check_signature(record: JobRecord, signed: Signed[Message]) -> None:
+    """Check that a message of a step, or a seal, is signed by whom it binds, for this job.
+
+    Raises:
+        BadSignature: it is not.
+        Conflict: it is of another job.
+        Malformed: neither a message 3 to 8 nor a seal.
+    """
+    message = signed.message
+    if getattr(message, "job", None) != record.job:
+        raise Conflict(f"{message.kind}: of another job")
+    if isinstance(message, Seal):
+        verify_wallet(signed, record.spec.coordinator, record.domain)
+    else:
+        verify_session(signed, signer_of(record, message))

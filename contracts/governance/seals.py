@@ -1,0 +1,137 @@
+"""Which seal follows from a step: its coordinator derives it, all others derive it again. Pure.
+
+A valid seal extends the one before; its root is over the messages 3 to 8 of its step; its gradient
+norm, pay root and totals follow from them; the coordinator's wallet signed it. Nothing in it is
+the coordinator's choice but whether the step is the last.
+Source: PROTOCOL section 3.6.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from contracts.governance.pay import PayLeaf, pay_root
+from contracts.governance.record import JobRecord, check_signature
+from contracts.governance.steps import read_step, require
+from contracts.governance.vesting import StepFacts, advance, pay_after
+from contracts.terms.errors import BadSignature, Conflict, InvalidSeal, Malformed
+from contracts.terms.history import messages_root
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import LeaseAccept, Message, Notice, Seal, UnitLeaf
+from contracts.terms.signatures import Signed
+
+
+@dataclass(frozen=True)
+class UnderSeal:
+    """Messages 3 to 8 of one step, in any order, and the unit leaves of its GradCommits."""
+
+    messages: tuple[Signed[Message], ...] = ()
+    leaves: Mapping[Digest, tuple[UnitLeaf, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The seal that follows, the pay behind its root, and the record after it."""
+
+    seal: Seal
+    pay: tuple[PayLeaf, ...]
+    record: JobRecord
+
+
+def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
+    """The one valid seal of the step after `record`. Signatures are not checked here.
+
+    Raises:
+        Equivocation: two values under one name.
+        InvalidSeal: the messages contradict each other or the record; data: `part`.
+    """
+    require(not record.ended, "last", "the last seal was already given")
+    messages = [signed.message for signed in under.messages]
+    joined = _after_notices(record, [each for each in messages if isinstance(each, Notice)])
+    outcome = read_step(replace(record, members=joined.present), messages, under.leaves)
+    step = StepNumber(record.step + 1)
+    state = advance(record.pay, StepFacts(step, outcome.work, last))
+    pay = pay_after(state, record.pay_leases())
+    root = pay_root(pay)
+    require(root.earned <= record.spec.budget, "budget", f"{root.earned} earned is above it")
+    seal = Seal(
+        job=record.job,
+        step=step,
+        previous=record.previous,
+        messages_root=messages_root(messages),
+        gradient_norm=outcome.gradient_norm,
+        pay_root=root.hash,
+        earned=root.earned,
+        vested=root.vested,
+        last=last,
+    )
+    after = replace(
+        record,
+        previous=seal.digest(),
+        pay=state,
+        members=joined.remaining,
+        next_notice=joined.next_notice,
+    )
+    return Derived(seal, pay, after)
+
+
+def verify_seal(record: JobRecord, seal: Signed[Seal], under: UnderSeal) -> Derived:
+    """Derive the seal again, check every signature under it, and compare field by field.
+
+    Raises:
+        Equivocation: two values under one name.
+        InvalidSeal: it is not the valid seal; data: `part` names the first thing that differs.
+    """
+    for signed in under.messages:
+        try:
+            check_signature(record, signed)
+        except (BadSignature, Conflict, Malformed) as error:
+            raise InvalidSeal(f"signature: {error.message}", part="signature") from error
+    return compare_seal(record, seal, under)
+
+
+def compare_seal(record: JobRecord, seal: Signed[Seal], under: UnderSeal) -> Derived:
+    """`verify_seal` for messages whose signatures were checked as they came."""
+    try:
+        check_signature(record, Signed(seal.message, seal.signature))
+    except (BadSignature, Conflict) as error:
+        raise InvalidSeal(f"seal: {error.message}", part="seal_signature") from error
+    derived = derive_seal(record, under, last=seal.message.last)
+    for part in Seal.model_fields:
+        ours, theirs = getattr(derived.seal, part), getattr(seal.message, part)
+        require(ours == theirs, part, "the seal says something else than its messages")
+    return derived
+
+
+@dataclass(frozen=True)
+class _Members:
+    """Members during the step (all that were or joined), those after it, the next number."""
+
+    present: Mapping[PeerId, StageIndex]
+    remaining: Mapping[PeerId, StageIndex]
+    next_notice: int
+
+
+def _after_notices(record: JobRecord, notices: list[Notice]) -> _Members:
+    present, remaining = dict(record.members), dict(record.members)
+    number = record.next_notice
+    for notice in sorted(notices, key=lambda each: each.number):
+        require(notice.number == number, "notice", f"number {notice.number} is not {number}")
+        number += 1
+        if notice.what == "join":
+            _check_join(record, notice, remaining)
+            require(present.get(notice.peer, notice.stage) == notice.stage, "notice", "two stages")
+            present[notice.peer] = remaining[notice.peer] = notice.stage
+        else:
+            is_member = present.get(notice.peer) == notice.stage
+            require(is_member, "notice", f"{notice.what} of a peer that is not of this stage")
+            if notice.what in ("leave", "suspension"):
+                require(remaining.pop(notice.peer, None) is not None, "notice", "left already")
+    return _Members(present, remaining, number)
+
+
+def _check_join(record: JobRecord, notice: Notice, members: Mapping[PeerId, StageIndex]) -> None:
+    lease: LeaseAccept | None = record.leases.get(notice.peer)
+    known = lease is not None and lease.digest() == notice.evidence
+    require(known, "notice", "a join without the LeaseAccept that it names")
+    require(notice.peer not in members, "notice", "a member joins again")
+    require(notice.stage < record.spec.batch.stages, "notice", "joins a stage that does not exist")

@@ -1,0 +1,302 @@
+"""What the messages of one step establish: whose units count, and how long the gradient is. Pure.
+
+With an update: the AverageSet's members are GradCommits whose units are, stage by stage, exactly
+those that the named StepClose gives their peers; every chunk of every stage was averaged once. An
+AverageSet without members ends the step without an update: then the sealed GradCommits that fit
+the StepClose count, but for peers that a `missing_data` Notice of the step names. A step without
+StepClose is empty: it only lets time pass.
+
+Invariants: a unit counts at most once per stage; in an update the unit sets of all stages are
+equal; nobody counts for a unit that the StepClose does not give him.
+Source: PROTOCOL section 3. Units: norms squared 1e-12, the gradient norm 1e-9.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import TypeVar
+
+from contracts.governance.record import JobRecord
+from contracts.terms.amounts import Flops
+from contracts.terms.errors import Equivocation, InvalidSeal
+from contracts.terms.history import unit_leaves_root
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, UnitId
+from contracts.terms.messages import (
+    AuditReport,
+    AveragedChunk,
+    AverageSet,
+    GradCommit,
+    Message,
+    Notice,
+    StepClose,
+    UnitLeaf,
+    equivocation_name,
+)
+
+M = TypeVar("M", bound=Message)
+K = TypeVar("K", int, UnitId, ChunkIndex, Digest)
+
+Work = dict[PeerId, Flops]
+Leaves = Mapping[Digest, tuple[UnitLeaf, ...]]
+
+_NORM_SLACK = 10**6  # a mean may exceed the weighted mean of norms by 1e-6 of it: fp32 rounding
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step establishes: FLOPs per peer, and the norm that clips the update (1e-9)."""
+
+    work: Mapping[PeerId, Flops] = field(default_factory=dict)
+    gradient_norm: int = 0
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The messages of one step by kind."""
+
+    record: JobRecord
+    close: StepClose
+    average: AverageSet
+    commits: Mapping[Digest, GradCommit]
+    leaves: Leaves
+    chunks: Sequence[AveragedChunk]
+    notices: Sequence[Notice]
+
+
+def require(condition: bool, part: str, message: str) -> None:
+    """Refuse a seal because of `part`."""
+    if not condition:
+        raise InvalidSeal(f"{part}: {message}", part=part)
+
+
+def read_step(record: JobRecord, messages: Sequence[Message], leaves: Leaves) -> StepOutcome:
+    """What `messages` (3 to 8 of the step after `record`) establish.
+
+    Raises:
+        Equivocation: two values under one name.
+        InvalidSeal: they contradict each other or the record; data: `part`.
+    """
+    _no_equivocation(messages)
+    step = record.step + 1
+    require(all(_step_of(each) == step for each in messages), "step", f"not all of step {step}")
+    require(not _of(messages, AuditReport), "audit_reports", "nobody is drawn, checking is off")
+    closes = sorted(_of(messages, StepClose), key=lambda close: close.revision)
+    averages = _of(messages, AverageSet)
+    commits = {each.digest(): each for each in _of(messages, GradCommit)}
+    chunks, notices = _of(messages, AveragedChunk), _of(messages, Notice)
+    require(set(leaves) == set(commits), "leaves", "not the leaves of the sealed GradCommits")
+    if not closes:
+        require(not (commits or averages or chunks), "step_close", "work without a StepClose")
+        return StepOutcome()
+    for close in closes:
+        _check_close(record, close)
+    _check_revisions(closes)
+    _check_commits(record, closes, commits, leaves)
+    require(len(averages) == 1, "average_set", "a step with a StepClose has one AverageSet")
+    close, average = closes[-1], averages[0]
+    require(average.step_close == close.digest(), "average_set", "not of the last StepClose")
+    return _outcome(_Step(record, close, average, commits, leaves, chunks, notices))
+
+
+def gradient_norm(chunks: Iterable[AveragedChunk]) -> int:
+    """Global gradient norm in 1e-9, rounded down, from norms squared in 1e-12."""
+    return isqrt(sum(chunk.norm_squared for chunk in chunks) * 10**6)
+
+
+def _outcome(step: _Step) -> StepOutcome:
+    if step.average.members:
+        members = _members(step)
+        _check_coverage(step, members)
+        _check_links(step, members)
+        _check_chunks(step, members)
+        return StepOutcome(_work(step.record, members), gradient_norm(step.chunks))
+    require(not step.chunks, "averaged_chunk", "a step without an update has no averaged chunks")
+    missing = {notice.peer for notice in step.notices if notice.what == "missing_data"}
+    counted = [
+        commit
+        for name, commit in step.commits.items()
+        if commit.peer not in missing and _fits(step.close, commit, step.leaves[name])
+    ]
+    return StepOutcome(_work(step.record, counted))
+
+
+def _work(record: JobRecord, commits: Iterable[GradCommit]) -> Work:
+    work: Work = {}
+    for commit in commits:
+        flops = record.spec.unit_flops[commit.stage] * commit.num_units
+        work[commit.peer] = Flops(work.get(commit.peer, 0) + flops)
+    return work
+
+
+def _of(messages: Sequence[Message], kind: type[M]) -> list[M]:
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def _step_of(message: Message) -> int:
+    return int(getattr(message, "step", 0))
+
+
+def _no_equivocation(messages: Sequence[Message]) -> None:
+    said: dict[tuple[object, ...], Digest] = {}
+    for message in messages:
+        name, value = equivocation_name(message), message.digest()
+        require(name is not None, "kind", f"a {message.kind} is not part of a step")
+        assert name is not None
+        if name in said:
+            require(said[name] != value, "messages", f"{message.kind} appears twice")
+            raise Equivocation(
+                f"two values of one {message.kind}", first=said[name].hex(), second=value.hex()
+            )
+        said[name] = value
+
+
+def _check_close(record: JobRecord, close: StepClose) -> None:
+    """Every unit has exactly one peer per stage, the same units in all stages."""
+    batch = record.spec.batch
+    per_stage: dict[StageIndex, set[UnitId]] = {StageIndex(s): set() for s in range(batch.stages)}
+    seen: set[tuple[StageIndex, PeerId]] = set()
+    for each in close.assignments:
+        require(each.stage in per_stage, "step_close", f"stage {each.stage} does not exist")
+        require((each.stage, each.peer) not in seen, "step_close", "a peer is assigned twice")
+        require(_is_ascending(each.units), "step_close", "units must ascend")
+        require(each.units[-1] < batch.units_per_step, "step_close", "a unit beyond the batch")
+        require(per_stage[each.stage].isdisjoint(each.units), "step_close", "a unit counts twice")
+        seen.add((each.stage, each.peer))
+        per_stage[each.stage].update(each.units)
+    sets = list(per_stage.values())
+    require(all(each == sets[0] for each in sets), "step_close", "stages differ in their units")
+
+
+def _check_revisions(closes: Sequence[StepClose]) -> None:
+    """Revisions are numbered from 0; a later one moves or strikes units and adds none."""
+    numbers = [close.revision for close in closes]
+    require(numbers == list(range(len(closes))), "step_close", f"revisions {numbers}")
+    for before, after in itertools.pairwise(_units(close) for close in closes):
+        require(after <= before, "step_close", "a revision adds units")
+
+
+def _units(close: StepClose) -> set[UnitId]:
+    return {unit for each in close.assignments for unit in each.units}
+
+
+def _check_commits(
+    record: JobRecord,
+    closes: Sequence[StepClose],
+    commits: Mapping[Digest, GradCommit],
+    leaves: Leaves,
+) -> None:
+    named = {close.digest(): close for close in closes}
+    before: dict[PeerId, set[tuple[StageIndex, UnitId]]] = {}
+    for name, commit in sorted(commits.items(), key=lambda item: item[1].round):
+        _check_commit(record, commit, leaves[name])
+        require(commit.step_close in named, "grad_commit", "names a StepClose that is not sealed")
+        units = {(commit.stage, leaf.unit) for leaf in leaves[name]}
+        own = before.setdefault(commit.peer, set())
+        require(own.isdisjoint(units), "grad_commit", "a peer commits to one unit twice")
+        given = _given(named[commit.step_close], commit)
+        require(units == given - own, "grad_commit", "units differ from those of the StepClose")
+        own |= units
+
+
+def _check_commit(record: JobRecord, commit: GradCommit, leaves: tuple[UnitLeaf, ...]) -> None:
+    stages, chunks = record.spec.batch.stages, record.spec.batch.chunks
+    require(record.members.get(commit.peer) == commit.stage, "membership", "not of this stage")
+    require(commit.previous_seal == record.previous, "grad_commit", "extends another seal")
+    require(commit.units_root == unit_leaves_root(leaves), "units_root", "differs from the leaves")
+    require(commit.num_units == len(leaves), "grad_commit", "num_units differs from the leaves")
+    require(_is_ascending([leaf.unit for leaf in leaves]), "leaves", "units must ascend")
+    rows = record.spec.batch.rows_per_unit * commit.num_units
+    require(commit.num_samples == rows, "grad_commit", "num_samples is not the rows of its units")
+    parts = [part.chunk for part in commit.parts]
+    require(parts == list(range(chunks)), "grad_commit", "parts are not all chunks in order")
+    require(not commit.reports, "reports", "nobody is drawn, checking is off")
+    is_first, is_last = commit.stage == 0, commit.stage == stages - 1
+    for leaf in leaves:
+        require((leaf.loss is not None) == is_last, "leaves", "a loss belongs to the last stage")
+        require(not is_first or leaf.dx == ZERO_DIGEST, "leaves", "the first stage has no dx")
+        no_boundary = leaf.y == leaf.dy == ZERO_DIGEST
+        require(not is_last or no_boundary, "leaves", "the last stage has no y and dy")
+
+
+def _given(close: StepClose, commit: GradCommit) -> set[tuple[StageIndex, UnitId]]:
+    return {
+        (each.stage, unit)
+        for each in close.assignments
+        if (each.stage, each.peer) == (commit.stage, commit.peer)
+        for unit in each.units
+    }
+
+
+def _fits(close: StepClose, commit: GradCommit, leaves: tuple[UnitLeaf, ...]) -> bool:
+    return {(commit.stage, leaf.unit) for leaf in leaves} <= _given(close, commit)
+
+
+def _members(step: _Step) -> list[GradCommit]:
+    names = [member.grad_commit for member in step.average.members]
+    require(_is_ascending(names), "average_set", "members must ascend by digest, each once")
+    members = []
+    for member in step.average.members:
+        commit = step.commits.get(member.grad_commit)
+        require(commit is not None, "average_set", "names a GradCommit that is not sealed")
+        assert commit is not None
+        require(member.weight == commit.num_samples, "average_set", "a weight is not its samples")
+        members.append(commit)
+    return members
+
+
+def _check_coverage(step: _Step, members: Sequence[GradCommit]) -> None:
+    """The members' units are exactly those of the StepClose, peer by peer; one state a stage."""
+    covered: dict[tuple[StageIndex, PeerId], list[UnitId]] = {}
+    states: dict[StageIndex, set[Digest]] = {}
+    for commit in members:
+        units = [leaf.unit for leaf in step.leaves[commit.digest()]]
+        covered.setdefault((commit.stage, commit.peer), []).extend(units)
+        states.setdefault(commit.stage, set()).add(commit.state_root)
+    closed = {(each.stage, each.peer): list(each.units) for each in step.close.assignments}
+    same = {key: sorted(units) for key, units in covered.items()} == closed
+    require(same, "average_set", "its units are not those of the StepClose")
+    require(all(len(each) == 1 for each in states.values()), "state_root", "members differ")
+
+
+def _check_links(step: _Step, members: Sequence[GradCommit]) -> None:
+    """What one stage says it sent is what the next says it received."""
+    leaf_of = {
+        (commit.stage, leaf.unit): leaf
+        for commit in members
+        for leaf in step.leaves[commit.digest()]
+    }
+    for (stage, unit), leaf in leaf_of.items():
+        after = leaf_of.get((StageIndex(stage + 1), unit))
+        if after is not None:
+            require(leaf.y == after.x, "links", f"unit {unit}: y of stage {stage} is not x")
+            require(leaf.dy == after.dx, "links", f"unit {unit}: dy of stage {stage} is not dx")
+
+
+def _check_chunks(step: _Step, members: Sequence[GradCommit]) -> None:
+    batch, average = step.record.spec.batch, step.average.digest()
+    wanted = {(stage, chunk) for stage in range(batch.stages) for chunk in range(batch.chunks)}
+    found = [(chunk.stage, chunk.chunk) for chunk in step.chunks]
+    complete = len(found) == len(wanted) and set(found) == wanted
+    require(complete, "averaged_chunk", "not every chunk of every stage exactly once")
+    for chunk in step.chunks:
+        require(chunk.average_set == average, "averaged_chunk", "of another AverageSet")
+        is_member = step.record.members.get(chunk.peer) == chunk.stage
+        require(is_member, "membership", "a chunk was summed by a peer of another stage")
+        parts = [
+            (commit.num_samples, commit.parts[chunk.chunk].norm_squared)
+            for commit in members
+            if commit.stage == chunk.stage
+        ]
+        require(_is_mean(chunk.norm_squared, parts), "norm", "a mean longer than its parts")
+
+
+def _is_mean(norm_squared: int, parts: Sequence[tuple[int, int]]) -> bool:
+    """Whether a weighted mean of vectors this long can be that long (triangle inequality)."""
+    total = sum(weight for weight, _ in parts)
+    longest = sum(weight * (isqrt(square * 10**12) + 1) for weight, square in parts) // total
+    return isqrt(norm_squared * 10**12) <= longest + longest // _NORM_SLACK + 10**6
+
+
+def _is_ascending(values: Sequence[K]) -> bool:
+    return all(a < b for a, b in itertools.pairwise(values))

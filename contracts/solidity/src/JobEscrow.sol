@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity =0.8.37;
+
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {Messages} from "./Messages.sol";
+import {Parameters} from "./Parameters.sol";
+import {Settlement} from "./Settlement.sol";
+import {JobClosing} from "./JobClosing.sol";
+import {TokenHolder} from "./TokenHolder.sol";
+
+/// @title Budgets of jobs, from deposit to debit and refund.
+/// @notice A job's id binds its poster, coordinator, spec, cap per epoch and deadline; only the
+/// poster is stored. Debits are counters until their epoch is final; then tokens leave for the vault.
+/// How a job closes is in `JobClosing`.
+/// @dev I1 balance >= sum(deposited - debited) + debits not final + final not released.
+/// I2 deposits = debits + refunds + remaining, per job. I9 a rejected epoch's debits come back exactly.
+contract JobEscrow is JobClosing, TokenHolder {
+    using SafeERC20 for IERC20;
+
+    /// @dev Somebody opened a job with this id before.
+    error JobExists(bytes32 job);
+    /// @dev `open` spends the caller's tokens, so the caller must be the poster.
+    error NotPoster(address caller, address poster);
+    /// @dev The deadline lies in the past.
+    error DeadlinePassed(uint64 deadline);
+    /// @dev Only Settlement books debits.
+    error NotSettlement(address caller);
+    /// @dev Only Settlement and its vault move final money.
+    error NotSettlementOrVault(address caller);
+    /// @dev The seal vests less than what was debited before.
+    error VestedBelowDebited(bytes32 job, uint96 vested, uint96 debited);
+    /// @dev The seal vests more than the epoch cap lets through; name an earlier seal.
+    error EpochCapExceeded(bytes32 job, uint96 amount, uint96 cap);
+    /// @dev The budget does not cover what the seal vests.
+    error Overdrawn(bytes32 job, uint96 vested, uint96 deposited);
+    /// @dev One debit per job and epoch.
+    error AlreadyDebited(bytes32 job, uint48 epoch);
+    /// @dev The job has no debit of that epoch that could be restored.
+    error NothingToRestore(bytes32 job, uint48 epoch);
+    /// @dev Refunds start later.
+    error RefundNotDue(bytes32 job, uint40 refundableAt);
+    /// @dev Everything is earned or refunded.
+    error NothingToRefund(bytes32 job);
+
+    event JobOpened(bytes32 indexed job, address indexed poster, uint96 amount);
+    event ToppedUp(bytes32 indexed job, address indexed from, uint96 amount);
+    event Debited(bytes32 indexed job, uint48 indexed epoch, uint96 amount);
+    event Restored(bytes32 indexed job, uint48 indexed epoch, uint96 amount);
+    event Released(uint96 amount, uint96 total);
+    event Refunded(bytes32 indexed job, address indexed poster, uint96 amount);
+
+    address public immutable vault;
+
+    /// @notice Base units that final epochs have moved to the vault so far.
+    uint96 public released;
+
+    constructor(IERC20 token_, address settlement_, address vault_, Parameters parameters_)
+        JobClosing(settlement_, parameters_)
+        TokenHolder(token_)
+    {
+        vault = vault_;
+    }
+
+    modifier onlySettlement() {
+        if (msg.sender != settlement) revert NotSettlement(msg.sender);
+        _;
+    }
+
+    /// @notice Open a job with the caller's own tokens (allowance needed).
+    function open(Messages.JobHeader calldata header, uint96 amount) external nonReentrant returns (bytes32 job) {
+        if (msg.sender != header.poster) revert NotPoster(msg.sender, header.poster);
+        job = Messages.jobId(header);
+        _open(job, header.poster, header.deadline, amount);
+    }
+
+    /// @notice Open a job that its poster signed; anyone may pay the gas.
+    /// @dev The amount is the signed budget; a permit that fails is ignored, the allowance decides.
+    function openWithPermit(Messages.JobSpec calldata spec, bytes calldata jobSignature, Permit calldata permit)
+        external
+        nonReentrant
+        returns (bytes32 job)
+    {
+        Messages.JobHeader memory header = Messages.headerOf(spec);
+        address signer = _signer(header.specHash, jobSignature);
+        if (signer != spec.poster) revert WrongSigner(signer, spec.poster);
+        _permit(spec.poster, permit);
+        job = Messages.jobId(header);
+        _open(job, spec.poster, spec.deadline, spec.budget);
+    }
+
+    /// @notice Add to a job's budget; what is not earned goes to the poster in the end.
+    function topUp(bytes32 job, uint96 amount) external nonReentrant {
+        Funds storage funds = _existing(job);
+        if (amount == 0) revert ZeroAmount();
+        funds.deposited += amount;
+        emit ToppedUp(job, msg.sender, amount);
+        _receive(msg.sender, amount);
+    }
+
+    /// @notice Book what `job` owes in `epoch`; the tokens stay here until the epoch is final.
+    /// @param vested What the coordinator's seal vests in total; ignored when `signed` is false.
+    /// @param signed False for a closed job that is settled by what its closing found to be due.
+    /// @param newestRejected Newest rejected epoch; a debit of a rejected epoch is restored first (I9).
+    function debit(bytes32 job, uint96 vested, bool signed, uint96 cap, uint48 epoch, uint48 newestRejected)
+        external
+        onlySettlement
+        returns (uint96 amount)
+    {
+        uint96 deposited = _existing(job).deposited;
+        Spent memory spent = _spent[job];
+        if (spent.lastEpoch <= newestRejected && spent.lastDebit != 0) {
+            if (Settlement(settlement).isRejected(spent.lastEpoch)) _undo(job, spent);
+        }
+        if (spent.lastEpoch == epoch) revert AlreadyDebited(job, epoch);
+        if (!signed || spent.closing) (vested, cap) = _closedTerms(job, vested, signed, deposited, spent.debited, cap);
+        if (vested > deposited) revert Overdrawn(job, vested, deposited);
+        if (vested < spent.debited) revert VestedBelowDebited(job, vested, spent.debited);
+        amount = vested - spent.debited;
+        if (amount > cap) revert EpochCapExceeded(job, amount, cap);
+        _spent[job] = Spent(vested, amount, epoch, spent.closing);
+        emit Debited(job, epoch, amount);
+    }
+
+    /// @notice Take back the debit of a rejected epoch, exactly (I9). Twice is refused.
+    function restore(bytes32 job, uint48 epoch) external onlySettlement {
+        Spent memory spent = _spent[job];
+        if (spent.lastEpoch != epoch || spent.lastDebit == 0) revert NothingToRestore(job, epoch);
+        _undo(job, spent);
+        _spent[job] = spent;
+    }
+
+    /// @notice Move the tokens of final epochs to the vault, up to `total` ever.
+    function release(uint96 total) external {
+        if (msg.sender != settlement && msg.sender != vault) revert NotSettlementOrVault(msg.sender);
+        uint96 amount = total - released;
+        if (amount == 0) return;
+        released = total;
+        emit Released(amount, total);
+        token.safeTransfer(vault, amount);
+    }
+
+    /// @notice Pay the poster what was not earned, once the refund delay after the close is over.
+    /// Open to anyone. What is earned and not debited yet stays for settlement.
+    function refund(bytes32 job) external returns (uint96 amount) {
+        Funds memory funds = _existing(job);
+        Closing storage closing = _closing[job];
+        uint96 debited = _spent[job].debited;
+        if (stateOf(job) != JobState.Closed) revert NotClosed(job);
+        if (block.timestamp < closing.refundableAt) revert RefundNotDue(job, closing.refundableAt);
+        uint96 kept = closing.earned > debited ? closing.earned : debited;
+        if (kept >= funds.deposited) revert NothingToRefund(job);
+        amount = funds.deposited - kept;
+        _funds[job].deposited = kept;
+        emit Refunded(job, funds.poster, amount);
+        token.safeTransfer(funds.poster, amount);
+    }
+
+    function _open(bytes32 job, address poster, uint64 deadline, uint96 amount) private {
+        if (_funds[job].poster != address(0)) revert JobExists(job);
+        if (amount == 0) revert ZeroAmount();
+        if (deadline <= block.timestamp) revert DeadlinePassed(deadline);
+        _funds[job] = Funds(poster, amount);
+        emit JobOpened(job, poster, amount);
+        _receive(poster, amount);
+    }
+
+    function _undo(bytes32 job, Spent memory spent) private {
+        emit Restored(job, spent.lastEpoch, spent.lastDebit);
+        spent.debited -= spent.lastDebit;
+        spent.lastDebit = 0;
+    }
+
+    /// @dev After the response window the closing decides: a seal vests at most what is due, and
+    /// without a seal what is due is taken in pieces of the epoch cap.
+    function _closedTerms(bytes32 job, uint96 vested, bool signed, uint96 deposited, uint96 debited, uint96 cap)
+        private
+        view
+        returns (uint96, uint96)
+    {
+        if (stateOf(job) != JobState.Closed) {
+            if (!signed) revert NotClosed(job);
+            return (vested, cap);
+        }
+        uint96 due = _closing[job].due;
+        if (due > deposited) due = deposited;
+        if (due < debited) due = debited;
+        if (signed) return (vested < due ? vested : due, cap);
+        return (due - debited > cap ? debited + cap : due, cap);
+    }
+}

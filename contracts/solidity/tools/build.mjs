@@ -1,0 +1,132 @@
+#!/usr/bin/env node
+// Compiles src/ and writes one artifact per deployed contract: `node tools/build.mjs [FOLDER]`.
+// FOLDER is contracts/abi unless given. Same sources and same package-lock give the same bytes.
+import { createHash } from "node:crypto";
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const ROOT = join(dirname(fileURLToPath(import.meta.url)), "..");
+const DEPLOYED = [
+  "JobEscrow",
+  "Parameters",
+  "PayoutVault",
+  "SealAnchor",
+  "Settlement",
+  "StakeRegistry",
+  "TestToken",
+];
+const SETTINGS = {
+  evmVersion: "prague",
+  optimizer: { enabled: true, runs: 10000 },
+  viaIR: true,
+  metadata: { bytecodeHash: "none", appendCBOR: false },
+};
+const OUTPUTS = [
+  "abi",
+  "storageLayout",
+  "evm.bytecode.object",
+  "evm.deployedBytecode.object",
+  "evm.deployedBytecode.immutableReferences",
+];
+
+const require = createRequire(import.meta.url);
+const solc = require("solc");
+const read = (path) => readFileSync(path, "utf8");
+
+function readImport(path) {
+  const folder = path.startsWith("@") ? join(ROOT, "node_modules") : ROOT;
+  return { contents: read(join(folder, path)) };
+}
+
+function compile() {
+  const names = readdirSync(join(ROOT, "src")).filter((name) => name.endsWith(".sol")).sort();
+  const sources = Object.fromEntries(
+    names.map((name) => [`src/${name}`, { content: read(join(ROOT, "src", name)) }]),
+  );
+  const outputSelection = { "*": { "*": OUTPUTS, "": ["ast"] } };
+  const input = { language: "Solidity", sources, settings: { ...SETTINGS, outputSelection } };
+  const output = JSON.parse(solc.compile(JSON.stringify(input), { import: readImport }));
+  // Warnings of our own sources are errors; the library warns of its own transient storage.
+  const ours = (problem) => problem.sourceLocation?.file?.startsWith("src/") ?? true;
+  const problems = (output.errors ?? []).filter((p) => p.severity === "error" || ours(p));
+  if (problems.length > 0) {
+    throw new Error(problems.map((problem) => problem.formattedMessage).join("\n"));
+  }
+  return output;
+}
+
+// Names of immutables by AST id; the compiler's own references only carry the id.
+function immutableNames(sources) {
+  const names = new Map();
+  const visit = (node) => {
+    if (node === null || typeof node !== "object") return;
+    if (node.nodeType === "VariableDeclaration" && node.mutability === "immutable") {
+      names.set(String(node.id), node.name);
+    }
+    Object.values(node).forEach(visit);
+  };
+  Object.values(sources).forEach((source) => visit(source.ast));
+  return names;
+}
+
+function namedReferences(references, names) {
+  const named = {};
+  for (const [id, places] of Object.entries(references)) {
+    const name = names.get(id);
+    if (name === undefined || name in named) throw new Error(`immutable ${id}: ${name}`);
+    named[name] = places.map((place) => place.start).sort((a, b) => a - b);
+  }
+  return Object.fromEntries(Object.entries(named).sort());
+}
+
+// The compiler numbers user-defined types; the numbers mean nothing and move with every edit.
+function storageLayout(layout) {
+  const plain = (text) => text.replace(/(t_(?:struct|contract|enum)\([^)]*\))\d+/g, "$1");
+  return JSON.parse(plain(JSON.stringify(layout, (key, value) => (key === "astId" ? undefined : value))));
+}
+
+// Own sources that a contract is made of, by following imports.
+function ownSources(name, sources) {
+  const found = new Set();
+  const visit = (path) => {
+    if (!path.startsWith("src/") || found.has(path)) return;
+    found.add(path);
+    sources[path].ast.nodes
+      .filter((node) => node.nodeType === "ImportDirective")
+      .forEach((node) => visit(node.absolutePath));
+  };
+  visit(`src/${name}.sol`);
+  return [...found].sort();
+}
+
+function sha256(path) {
+  return createHash("sha256").update(readFileSync(join(ROOT, path))).digest("hex");
+}
+
+function artifact(name, output, names) {
+  const compiled = output.contracts[`src/${name}.sol`][name];
+  return {
+    contract: name,
+    abi: compiled.abi,
+    bytecode: `0x${compiled.evm.bytecode.object}`,
+    deployedBytecode: `0x${compiled.evm.deployedBytecode.object}`,
+    immutableReferences: namedReferences(compiled.evm.deployedBytecode.immutableReferences, names),
+    storageLayout: storageLayout(compiled.storageLayout),
+    solcVersion: solc.version().replace(/\.Emscripten.*$/, ""),
+    openzeppelinVersion: require("@openzeppelin/contracts/package.json").version,
+    settings: SETTINGS,
+    sourceSha256: Object.fromEntries(ownSources(name, output.sources).map((path) => [path, sha256(path)])),
+  };
+}
+
+const folder = process.argv[2] ?? join(ROOT, "..", "abi");
+const output = compile();
+const names = immutableNames(output.sources);
+mkdirSync(folder, { recursive: true });
+for (const name of DEPLOYED) {
+  const text = JSON.stringify(artifact(name, output, names), null, 1);
+  writeFileSync(join(folder, `${name}.json`), `${text}\n`);
+  process.stdout.write(`${name}\n`);
+}

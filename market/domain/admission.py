@@ -1,0 +1,140 @@
+"""May this job be posted? If not: what would fit. Pure.
+
+A job that is admitted can be trained, matched and paid as far as its own numbers decide; whether
+an offer wants it is matching's question. Every refusal carries in its data what would be admitted.
+"""
+
+from dataclasses import dataclass
+
+from contracts.terms.amounts import Flops
+from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
+from contracts.terms.ids import Address
+from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixSeconds
+from market.domain.pricing import affordable_price, affordable_steps, job_cost
+from training.config import ModelConfig, even_slices, train_config
+from training.flops import unit_flops
+from training.memory import stage_memory
+
+SHORTEST_JOB_SECONDS = 60
+MAX_SLOTS = 4096
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What admission needs to know beside the spec."""
+
+    now: UnixSeconds
+    epoch_seconds: int
+    has_manifest: bool
+    coordinator_known: bool
+
+
+def check_job(spec: JobSpec, around: Surroundings) -> None:
+    """Refuse a job that could not be trained and paid as it is signed.
+
+    Raises:
+        Refused: with what would fit; see the checks below for the classes.
+    """
+    _check_deadline(spec, around)
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    _check_work(spec, config)
+    _check_memory(spec, config)
+    _check_budget(spec)
+    _check_epoch_cap(spec, around)
+    if not around.coordinator_known:
+        raise Forbidden(
+            f"0x{spec.coordinator.hex()} is no coordinator of a host here; POST /v1/coordinators",
+            coordinator=spec.coordinator.hex(),
+        )
+    if not around.has_manifest:
+        raise NotFound(
+            "the manifest of the data is not in the blob store: PUT /v1/blobs/{digest} first",
+            manifest=spec.data.manifest.hex(),
+        )
+
+
+def signed_flops(spec: JobSpec) -> tuple[Flops, ...]:
+    """What `unit_flops` of a spec has to be: one number for each stage."""
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    return _unit_flops(spec, config)
+
+
+def needed_memory(spec: JobSpec) -> int:
+    """Bytes that a peer of the largest stage needs."""
+    return _needed_memory(
+        spec, train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    )
+
+
+def needs_coordinator(spec: JobSpec) -> Address:
+    """Whose host has to be known."""
+    return spec.coordinator
+
+
+def _unit_flops(spec: JobSpec, config: ModelConfig) -> tuple[Flops, ...]:
+    slices = even_slices(config, spec.batch.stages)
+    return tuple(unit_flops(config, each, spec.batch.rows_per_unit) for each in slices)
+
+
+def _needed_memory(spec: JobSpec, config: ModelConfig) -> int:
+    slices = even_slices(config, spec.batch.stages)
+    rows = spec.batch.rows_per_unit
+    return max(stage_memory(config, each, rows).total() for each in slices)
+
+
+def _check_deadline(spec: JobSpec, around: Surroundings) -> None:
+    earliest = around.now + SHORTEST_JOB_SECONDS
+    if spec.deadline < earliest:
+        raise Expired(
+            f"the deadline is less than {SHORTEST_JOB_SECONDS} s away",
+            deadline=spec.deadline,
+            would_fit=earliest,
+        )
+
+
+def _check_work(spec: JobSpec, config: ModelConfig) -> None:
+    derived = _unit_flops(spec, config)
+    if spec.unit_flops != derived:
+        raise Conflict(
+            "unit_flops is not what the model's config says",
+            signed=[str(flops) for flops in spec.unit_flops],
+            would_fit=[str(flops) for flops in derived],
+        )
+    if spec.batch.stages * spec.batch.peers_per_stage > MAX_SLOTS:
+        raise Refused(f"at most {MAX_SLOTS} peers in all stages", would_fit=MAX_SLOTS)
+
+
+def _check_memory(spec: JobSpec, config: ModelConfig) -> None:
+    needed = _needed_memory(spec, config)
+    if spec.memory_bytes < needed:
+        raise Refused(
+            f"memory_bytes is {spec.memory_bytes}, a peer of the largest stage needs {needed}",
+            memory_bytes=spec.memory_bytes,
+            would_fit=needed,
+        )
+
+
+def _check_budget(spec: JobSpec) -> None:
+    cost = job_cost(spec, spec.price_ceiling)
+    if cost > spec.budget:
+        raise Unaffordable(
+            f"at its price ceiling the job costs {cost} base units, its budget is {spec.budget}",
+            cost=str(cost),
+            budget=str(spec.budget),
+            budget_would_fit=str(cost),
+            price_ceiling_would_fit=str(affordable_price(spec, spec.budget)),
+            steps_would_fit=affordable_steps(spec, spec.budget),
+        )
+
+
+def _check_epoch_cap(spec: JobSpec, around: Surroundings) -> None:
+    cost = job_cost(spec, spec.price_ceiling)
+    epochs = max(1, (spec.deadline - around.now) // around.epoch_seconds)
+    if spec.epoch_cap * epochs < cost:
+        raise Unaffordable(
+            f"{epochs} epochs until the deadline, each debiting at most {spec.epoch_cap}, "
+            f"do not cover {cost}",
+            epoch_cap=str(spec.epoch_cap),
+            epoch_cap_would_fit=str(-(-cost // epochs)),
+        )

@@ -1,0 +1,109 @@
+"""Which offers may serve a job, and if too few do: which constraint excludes how many. Pure.
+
+Invariant: `feasible` and `why_not` use the same table of constraints, so an offer is feasible
+exactly when no constraint excludes it. A relaxation is the least change of the job (or, where the
+job cannot change it, the state of the offer) that would admit one more offer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.domain.auction import Ask
+from market.domain.offers import Candidate, is_heard
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a job asks of an offer."""
+
+    price_ceiling: PricePerPflop
+    memory_bytes: int
+    min_stake: BaseUnits
+    deadline: UnixSeconds
+    now: UnixMillis
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A constraint, how many offers fail it, and the least change that would admit one."""
+
+    constraint: str
+    offers: int
+    would_fit: str
+
+
+@dataclass(frozen=True)
+class _Constraint:
+    name: str
+    holds: Callable[[Need, Candidate], bool]
+    relaxation: Callable[[Need, Sequence[Candidate]], str]
+
+
+def _cheapest(_: Need, failing: Sequence[Candidate]) -> str:
+    return f"price_ceiling {min(each.price for each in failing)}"
+
+
+def _roomiest(_: Need, failing: Sequence[Candidate]) -> str:
+    return f"memory_bytes {max(each.memory_bytes for each in failing)}"
+
+
+def _richest(_: Need, failing: Sequence[Candidate]) -> str:
+    return f"min_stake {max(each.free_stake for each in failing)}"
+
+
+def _longest(_: Need, failing: Sequence[Candidate]) -> str:
+    return f"deadline {max(each.expires_at for each in failing)}"
+
+
+def _soonest(_: Need, failing: Sequence[Candidate]) -> str:
+    return f"wait until {min(each.available_from for each in failing)}"
+
+
+_CONSTRAINTS = (
+    _Constraint("price", lambda need, offer: offer.price <= need.price_ceiling, _cheapest),
+    _Constraint("memory", lambda need, offer: offer.memory_bytes >= need.memory_bytes, _roomiest),
+    _Constraint("stake", lambda need, offer: offer.free_stake >= need.min_stake, _richest),
+    _Constraint("window", lambda need, offer: offer.expires_at >= need.deadline, _longest),
+    _Constraint("start", lambda need, offer: offer.available_from * 1000 <= need.now, _soonest),
+    _Constraint(
+        "heartbeat",
+        lambda need, offer: is_heard(offer.heard_at, need.now),
+        lambda need, failing: "an agent that answers",
+    ),
+    _Constraint(
+        "leased",
+        lambda need, offer: not offer.leased,
+        lambda need, failing: "wait for the end of its lease",
+    ),
+)
+
+CONSTRAINTS = tuple(constraint.name for constraint in _CONSTRAINTS)
+"""Names that `Exclusion.constraint` may have."""
+
+
+def feasible(need: Need, offers: Sequence[Candidate]) -> list[Ask]:
+    """The asks of all offers that may serve the job."""
+    return [Ask(o.account, o.offer, o.price) for o in offers if not _failed(need, o)]
+
+
+def why_not(need: Need, offers: Sequence[Candidate]) -> tuple[Exclusion, ...]:
+    """For each constraint that excludes offers: how many, and what would admit one more.
+
+    The relaxation is taken over offers that fail this constraint alone, if there are any: for them
+    the change is enough by itself.
+    """
+    failures = [(offer, _failed(need, offer)) for offer in offers]
+    found = []
+    for constraint in _CONSTRAINTS:
+        failing = [offer for offer, failed in failures if constraint in failed]
+        alone = [offer for offer, failed in failures if failed == [constraint]]
+        if failing:
+            relaxed = constraint.relaxation(need, alone or failing)
+            found.append(Exclusion(constraint.name, len(failing), relaxed))
+    return tuple(found)
+
+
+def _failed(need: Need, offer: Candidate) -> list[_Constraint]:
+    return [constraint for constraint in _CONSTRAINTS if not constraint.holds(need, offer)]

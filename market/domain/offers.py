@@ -1,0 +1,85 @@
+"""Which offers stand: signed, heard lately, not leased, not over. Pure.
+
+Invariants: an offer is leased to one job at a time; a heartbeat is used once (its moment grows).
+Units: prices in base units a PFLOP, memory in bytes, moments in ms unless named seconds.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.errors import Expired, InsufficientStake
+from contracts.terms.ids import Address, Digest
+from contracts.terms.messages import Offer
+from contracts.terms.moments import UnixMillis, UnixSeconds
+
+HEARTBEAT_MILLIS = 15_000  # an offer that was not heard for longer is not matched
+CLOCK_SKEW_MILLIS = 120_000  # DESIGN section 5.9
+
+
+class OfferState(StrEnum):
+    """Whether an offer can be matched."""
+
+    OPEN = "open"
+    LEASED = "leased"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What matching and clearing need to know of an offer."""
+
+    offer: Digest
+    account: Address
+    price: PricePerPflop
+    memory_bytes: int
+    flops_per_second: int
+    available_from: UnixSeconds
+    expires_at: UnixSeconds
+    heard_at: UnixMillis | None
+    leased: bool
+    free_stake: BaseUnits
+
+
+def offer_state(*, withdrawn: bool, leased: bool, expires_at: int, now: UnixMillis) -> OfferState:
+    """State of an offer at `now`."""
+    if withdrawn:
+        return OfferState.WITHDRAWN
+    if leased:
+        return OfferState.LEASED
+    return OfferState.EXPIRED if expires_at * 1000 <= now else OfferState.OPEN
+
+
+def is_heard(heard_at: UnixMillis | None, now: UnixMillis) -> bool:
+    """Whether a heartbeat is recent enough for matching."""
+    return heard_at is not None and now - heard_at <= HEARTBEAT_MILLIS
+
+
+def check_offer(offer: Offer, *, now: UnixMillis, free_stake: BaseUnits, wanted: BaseUnits) -> None:
+    """Refuse an offer that could never be matched.
+
+    Raises:
+        Expired: it is over already, or before it begins.
+        InsufficientStake: its account has less than `wanted` base units of free stake.
+    """
+    if offer.expires_at * 1000 <= now or offer.expires_at <= offer.available_from:
+        raise Expired("the offer's window is over", expires_at=offer.expires_at, now=now // 1000)
+    if free_stake < wanted:
+        raise InsufficientStake(
+            f"{free_stake} base units of free stake, an offer needs {wanted}; stake on chain first",
+            wanted=str(wanted),
+            free=str(free_stake),
+        )
+
+
+def check_moment(at: UnixMillis, *, now: UnixMillis, previous: UnixMillis | None) -> None:
+    """Refuse a heartbeat that is replayed, out of order, or from a clock that is off.
+
+    Raises:
+        Expired: with `now`, so that a client can see its skew.
+    """
+    if abs(at - now) > CLOCK_SKEW_MILLIS:
+        raise Expired("clocks differ by more than two minutes", at=at, now=now)
+    if previous is not None and at <= previous:
+        raise Expired("heard already: a heartbeat is used once", at=at, previous=previous)

@@ -1,0 +1,315 @@
+"""The market's HTTP API from a program: one method a route, typed errors, nothing retried twice.
+
+Every problem that the API reports is raised as the class of `contracts.terms.errors` that its
+`code` names; no answer at all is `ServiceUnreachable`. `retrying` repeats what is safe to repeat.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.encoding import Value, decode, encode
+from contracts.terms.errors import (
+    Malformed,
+    ServiceUnreachable,
+    TallystickError,
+    Unavailable,
+    WrongBytes,
+    error_class,
+)
+from contracts.terms.history import Kept, decode_kept, encode_kept
+from contracts.terms.ids import Address, Digest, JobId
+from market.api import schemas
+from market.api.schemas import API_PREFIX, Body, read_body
+
+B = TypeVar("B", bound=Body)
+R = TypeVar("R")
+
+_MSGPACK = {"content-type": "application/msgpack"}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
+
+
+class MarketClient:
+    """A market at `url`. `async with` closes its connections.
+
+    Args:
+        url: For example `http://127.0.0.1:8420`.
+        token: A host's bearer token; nobody else needs one.
+        timeout: Of one request.
+    """
+
+    def __init__(
+        self, url: str, *, token: str = "", timeout: timedelta = timedelta(seconds=30)
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._http = httpx.AsyncClient(
+            base_url=self.url + API_PREFIX,
+            timeout=timeout.total_seconds(),
+            headers={"authorization": f"Bearer {token}"} if token else {},
+            trust_env=urlsplit(url).hostname not in _LOOPBACK,  # no proxy to oneself
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    # ------------------------------------------------------------------------------ the market
+
+    async def network(self) -> schemas.NetworkView:
+        """Chain, contracts, parameters and clock of this market."""
+        return await self._get("/network", schemas.NetworkView)
+
+    async def faucet(self, account: Address, *, idempotency_key: str) -> schemas.FaucetView:
+        """Gas and test tokens, on an embedded chain only."""
+        body = schemas.FaucetRequest(account=account)
+        return await self._post("/faucet", body, schemas.FaucetView, key=idempotency_key)
+
+    async def account(self, account: Address) -> schemas.AccountView:
+        """Balances and ledger lines."""
+        return await self._get(f"/accounts/{account.hex()}", schemas.AccountView)
+
+    # ---------------------------------------------------------------------------------- offers
+
+    async def post_offer(self, signed: bytes) -> Digest:
+        """Offer a machine; the same offer again is no second one."""
+        body = schemas.SignedBody(signed=signed)
+        return (await self._post("/offers", body, schemas.OfferStored)).offer
+
+    async def offers(self) -> schemas.OffersView:
+        """All offers, cheapest first."""
+        return await self._get("/offers", schemas.OffersView)
+
+    async def heartbeat_offer(self, offer: Digest, body: schemas.Heartbeat) -> schemas.LeasesView:
+        """Say that the offer's agent is alive; answers with its leases."""
+        return await self._post(f"/offers/{offer.hex()}/heartbeat", body, schemas.LeasesView)
+
+    async def withdraw_offer(self, offer: Digest, body: schemas.Withdrawal) -> None:
+        """Take an offer from the market; its lease, if any, goes on."""
+        await self._send("DELETE", f"/offers/{offer.hex()}", content=body.json_bytes())
+
+    async def lease(self, lease: Digest) -> schemas.LeaseView:
+        """One lease."""
+        return await self._get(f"/leases/{lease.hex()}", schemas.LeaseView)
+
+    async def accept_lease(self, lease: Digest, body: schemas.AcceptLease) -> schemas.LeaseView:
+        """Bind oneself to a job."""
+        return await self._post(f"/leases/{lease.hex()}/accept", body, schemas.LeaseView)
+
+    async def heartbeat_lease(self, lease: Digest, body: schemas.Heartbeat) -> schemas.LeaseView:
+        """Say that the lease's peer is alive."""
+        return await self._post(f"/leases/{lease.hex()}/heartbeat", body, schemas.LeaseView)
+
+    # ------------------------------------------------------------------------------------ jobs
+
+    async def coordinator(self, *, idempotency_key: str) -> Address:
+        """A hosted coordinator for a job that is about to be signed."""
+        answer = await self._post(
+            "/coordinators", None, schemas.CoordinatorView, key=idempotency_key
+        )
+        return answer.coordinator
+
+    async def quote(self, spec: bytes) -> schemas.QuoteView:
+        """What an unsigned JobSpec would cost, and whether it fits."""
+        return await self._post("/jobs/quote", schemas.QuoteRequest(spec=spec), schemas.QuoteView)
+
+    async def post_job(self, body: schemas.PostJob, *, idempotency_key: str) -> schemas.JobPosted:
+        """Order work; the same job again is no second one."""
+        return await self._post("/jobs", body, schemas.JobPosted, key=idempotency_key)
+
+    async def jobs(self) -> schemas.JobsView:
+        """All jobs, newest first."""
+        return await self._get("/jobs", schemas.JobsView)
+
+    async def job(self, job: JobId) -> schemas.JobView:
+        """One job."""
+        return await self._get(f"/jobs/{job.hex()}", schemas.JobView)
+
+    async def post_messages(self, job: JobId, items: Sequence[Kept]) -> schemas.Stored:
+        """Store kept items in their order; known ones are skipped."""
+        values: list[Value] = [encode_kept(item) for item in items]
+        answer = await self._send(
+            "POST", f"/jobs/{job.hex()}/messages", content=encode(values), headers=_MSGPACK
+        )
+        return _body(answer, schemas.Stored)
+
+    async def messages(self, job: JobId) -> AsyncIterator[tuple[int, Kept]]:
+        """All kept items of a job with their sequence numbers, in order."""
+        after = 0
+        while page := await self._messages_page(job, after):
+            for sequence, data in page:
+                yield sequence, decode_kept(data)
+                after = sequence
+
+    async def post_reports(self, job: JobId, body: schemas.PostReports) -> schemas.Stored:
+        """Store step reports."""
+        return await self._post(f"/jobs/{job.hex()}/reports", body, schemas.Stored)
+
+    async def _messages_page(self, job: JobId, after: int) -> list[tuple[int, bytes]]:
+        answer = await self._send("GET", f"/jobs/{job.hex()}/messages", params={"after": after})
+        match decode(answer.content, max_bytes=64 * 2**20):
+            case list(page):
+                return [_numbered(item) for item in page]
+        raise Malformed("messages: the market answered with something else than a list")
+
+    # ------------------------------------------------------------------------------------ blobs
+
+    async def put_blob(self, data: bytes) -> Digest:
+        """Store a blob under its digest; the same blob again costs one small request."""
+        name = blob_digest(data)
+        if not await self.has_blob(name):
+            await self._send("PUT", f"/blobs/{name.hex()}", content=data)
+        return name
+
+    async def has_blob(self, name: Digest) -> bool:
+        """Whether the market holds this blob."""
+        answer = await self._try("HEAD", f"/blobs/{name.hex()}")
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return False
+        _check(answer)
+        return True
+
+    async def get_blob(self, name: Digest) -> bytes:
+        """A blob, checked against its digest.
+
+        Raises:
+            NotFound: the market does not hold it.
+            WrongBytes: it answered with other bytes.
+        """
+        data = (await self._send("GET", f"/blobs/{name.hex()}")).content
+        if (actual := blob_digest(data)) != name:
+            raise WrongBytes(f"blob {name.hex()}", expected=name, actual=actual)
+        return data
+
+    # ---------------------------------------------------------------------------------- hosting
+
+    async def register_host(self, body: schemas.RegisterHost) -> int:
+        """Name the coordinators that a host runs; answers how many are known."""
+        answer = await self._post("/hosting/register", body, schemas.HostRegistered)
+        return answer.coordinators
+
+    async def claim_jobs(self, host: str) -> tuple[schemas.HostedJob, ...]:
+        """Lease jobs to `host`; answers with all that it holds."""
+        body = schemas.ClaimJobs(host=host)
+        return (await self._post("/hosting/claim", body, schemas.HostedJobs)).jobs
+
+    async def heartbeat_host(self, body: schemas.HostHeartbeat) -> tuple[schemas.HostedJob, ...]:
+        """Renew a host's rows."""
+        return (await self._post("/hosting/heartbeat", body, schemas.HostedJobs)).jobs
+
+    # --------------------------------------------------------------------------------- epochs
+
+    async def epochs(self) -> schemas.EpochsView:
+        """All settlements, newest first."""
+        return await self._get("/epochs", schemas.EpochsView)
+
+    async def epoch(self, number: int) -> schemas.EpochView:
+        """One settlement with its leaves."""
+        return await self._get(f"/epochs/{number}", schemas.EpochView)
+
+    async def proof(self, number: int, account: Address) -> schemas.ProofView:
+        """What a claim of `account` under this epoch's root needs."""
+        return await self._get(f"/epochs/{number}/proofs/{account.hex()}", schemas.ProofView)
+
+    async def batch(self, root: Digest) -> schemas.BatchView:
+        """An anchored batch of seals."""
+        return await self._get(f"/batches/{root.hex()}", schemas.BatchView)
+
+    async def audit_file(self, job: JobId) -> bytes:
+        """What the market keeps of a job for auditors."""
+        return (await self._send("GET", f"/jobs/{job.hex()}/audit")).content
+
+    # ---------------------------------------------------------------------------------- wiring
+
+    async def _get(self, path: str, cls: type[B]) -> B:
+        return _body(await self._send("GET", path), cls)
+
+    async def _post(self, path: str, body: Body | None, cls: type[B], *, key: str = "") -> B:
+        headers = {"content-type": "application/json"}
+        if key:
+            headers["idempotency-key"] = key
+        content = body.json_bytes() if body else b""
+        return _body(await self._send("POST", path, content=content, headers=headers), cls)
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        answer = await self._try(method, path, **options)
+        _check(answer)
+        return answer
+
+    async def _try(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return await self._http.request(method, path, **options)
+        except httpx.InvalidURL as error:
+            raise Malformed(f"{self.url} is no URL of a market: {error}") from error
+        except httpx.HTTPError as error:
+            raise ServiceUnreachable(
+                f"no market answers at {self.url} ({type(error).__name__}); is it up?"
+            ) from error
+
+
+async def retrying(
+    attempt: Callable[[], Awaitable[R]],
+    *,
+    patience: timedelta | None = None,
+    on_error: Callable[[Unavailable], None] = lambda error: None,
+) -> R:
+    """Repeat `attempt` while the environment does not answer.
+
+    Args:
+        attempt: Something that is safe to repeat.
+        patience: Stop and raise after this long; None never stops.
+        on_error: Told of each failure, for the log.
+    """
+    loop = asyncio.get_running_loop()
+    ends = None if patience is None else loop.time() + patience.total_seconds()
+    tries = 0
+    while True:
+        try:
+            return await attempt()
+        except Unavailable as error:
+            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
+            if ends is not None and loop.time() + pause > ends:
+                raise
+            on_error(error)
+            await asyncio.sleep(pause)
+            tries += 1
+
+
+def _check(answer: httpx.Response) -> None:
+    if answer.is_success:
+        return
+    try:
+        problem = read_body(schemas.Problem, answer.content)
+    except Malformed:
+        cls: type[TallystickError] = ServiceUnreachable if answer.is_server_error else Malformed
+        raise cls(f"{answer.request.url}: HTTP {answer.status_code}") from None
+    raise error_class(problem.code)(problem.detail, **problem.data)
+
+
+def _body(answer: httpx.Response, cls: type[B]) -> B:
+    body: B = read_body(cls, answer.content)
+    return body
+
+
+def _numbered(item: Value) -> tuple[int, bytes]:
+    match item:
+        case [int(sequence), bytes(data)]:
+            return sequence, data
+    raise Malformed("messages: an entry is no pair of a number and an item")

@@ -1,0 +1,118 @@
+"""Which servers are run here, and with which programs and ports?
+
+A server is embedded unless the user named one by URL (or started a subset without it). Programs
+are looked for only for what is embedded, so a machine with outside servers needs none of them.
+"""
+
+import asyncio
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from contracts.terms.errors import WrongConfiguration
+from contracts.terms.ids import Address
+from tallystick.up.anvil import Anvil
+from tallystick.up.data_folder import DataFolder
+from tallystick.up.node import find_anvil
+from tallystick.up.postgres import Postgres, find_binaries, find_runner
+from tallystick.up.redis_server import RedisServer, find_binary
+from tallystick.up.services import LISTENING, ROLES, Addresses, Parts
+from tallystick.up.settings import UpSettings
+from tallystick.up.spec import Action, nothing
+
+
+def embedded(settings: UpSettings, only: Collection[str]) -> frozenset[str]:
+    """Names of the listening services that this machine runs itself.
+
+    Raises:
+        WrongConfiguration: an outside chain without a deployment to use on it.
+    """
+    names = set(LISTENING) & set(only) if only else set(LISTENING)
+    if settings.database_url:
+        names.discard("postgres")
+    if settings.redis_url:
+        names.discard("redis")
+    if settings.rpc_url:
+        names -= {"anvil", "gateway"}
+        if settings.contracts is None and not only:
+            raise WrongConfiguration(
+                "TALLYSTICK_RPC_URL names a chain, but TALLYSTICK_CONTRACTS names no deployment "
+                "on it: run `tallystick deploy` once and set it to the file that this writes"
+            )
+    return frozenset(names)
+
+
+def assemble(
+    settings: UpSettings,
+    folder: DataFolder,
+    *,
+    names: Collection[str],
+    ports: Mapping[str, int],
+    environment: Mapping[str, str],
+) -> Parts:
+    """The embedded servers and everybody's addresses.
+
+    Args:
+        names: What `embedded` said.
+        ports: A port for each of them.
+        environment: What every child is given.
+
+    Raises:
+        WrongConfiguration: a program is missing, or Postgres cannot be run by this user.
+    """
+    postgres = _postgres(folder, ports, environment) if "postgres" in names else None
+    redis = (
+        RedisServer(folder, find_binary(), ports["redis"], environment)
+        if "redis" in names
+        else None
+    )
+    anvil = (
+        Anvil(folder, find_anvil(settings.anvil), ports["anvil"], environment)
+        if "anvil" in names
+        else None
+    )
+    deployment = settings.contracts if settings.rpc_url else None
+    addresses = Addresses(
+        api=_local(ports, "api"),
+        database=_outside(settings.database_url) or (postgres.url if postgres else ""),
+        redis=_outside(settings.redis_url) or (redis.url if redis else ""),
+        rpc=_outside(settings.rpc_url) or _local(ports, "gateway"),
+        contracts=str(deployment or folder.chain / "deployment.json"),
+    )
+    return Parts(folder, ports, addresses, postgres, redis, anvil, _fund(anvil, folder.keys))
+
+
+def _postgres(
+    folder: DataFolder, ports: Mapping[str, int], environment: Mapping[str, str]
+) -> Postgres:
+    binaries = find_binaries()
+    runner = find_runner(binaries, folder, uid=os.getuid())
+    return Postgres(folder, binaries, runner, ports["postgres"], environment)
+
+
+def _outside(url: SecretStr | None) -> str:
+    return url.get_secret_value() if url else ""
+
+
+def _local(ports: Mapping[str, int], name: str) -> str:
+    return f"http://127.0.0.1:{ports[name]}" if name in ports else ""
+
+
+def _fund(anvil: Anvil | None, keys: Path) -> Action:
+    if anvil is None:
+        return nothing
+    chain = anvil
+
+    async def fund() -> None:
+        await chain.give_gas(await asyncio.to_thread(role_accounts, keys))
+
+    return fund
+
+
+def role_accounts(keys: Path) -> list[Address]:
+    """The market's accounts; their keystores are made on first use."""
+    from contracts.keys.store import load_or_create_wallet  # eth_account takes half a second
+
+    return [load_or_create_wallet(keys / f"{role}.json").account for role in ROLES]

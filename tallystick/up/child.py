@@ -1,0 +1,176 @@
+"""One child process: how it is started, watched and ended.
+
+Every child is the leader of its own session, so that a terminal's Ctrl-C reaches `up` alone, is
+sent SIGKILL by the kernel when `up` ends, and carries the marks of `processes.py`. Its end is
+seen through a pidfd. Not thread-safe: start children from the thread that runs the loop.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tallystick.up import launch
+from tallystick.up.data_folder import rotate, tail
+from tallystick.up.processes import Identity, Ticks, identify
+from tallystick.up.spec import OURSELVES, As
+
+
+class Child:
+    """A process that was started; `ended` is set when it has ended and been reaped."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, log_start: int) -> None:
+        identity = identify(process.pid)
+        # A child that has ended already is a zombie until it is reaped: its pid is still its own.
+        self.identity = identity or Identity(process.pid, _start_time_of_zombie(process.pid))
+        self.log = log
+        self.log_start = log_start
+        self.ended = asyncio.Event()
+        self._process = process
+        self._descriptor = os.pidfd_open(process.pid)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit code, minus the signal's number, or None while it runs."""
+        return self._process.returncode
+
+    def _reap(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self._process.wait()
+        self.ended.set()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, unless it has ended."""
+        self._process.send_signal(number)
+
+    async def stop(self, number: signal.Signals, *, grace: float) -> bool:
+        """End it: `number`, then SIGKILL after `grace` seconds. True if it went by itself."""
+        self.send(number)
+        try:
+            async with asyncio.timeout(grace):
+                await self.ended.wait()
+            return True
+        except TimeoutError:
+            self.send(signal.SIGKILL)
+            await self.ended.wait()
+            return False
+
+    def last_words(self) -> str:
+        """The end of what this process (and none before it) wrote to its log."""
+        return tail(self.log, since=self.log_start)
+
+    def has_said(self, words: str) -> bool:
+        """Whether this process has written `words` within the first MiB of its log."""
+        with self.log.open("rb") as file:
+            file.seek(self.log_start)
+            return words.encode() in file.read(2**20)
+
+    def how_it_ended(self) -> str:
+        """For people: exit status or signal."""
+        status = self._process.returncode
+        if status is None:
+            return "still runs"
+        if status < 0:
+            return f"was ended by {signal.Signals(-status).name}"
+        return f"exited with {status}"
+
+
+def _start_time_of_zombie(pid: int) -> Ticks:
+    stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
+    return Ticks(int(stat.rpartition(")")[2].split()[19]))
+
+
+def start(
+    argv: tuple[str, ...],
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    stdin: bytes | int | None = None,
+    working_folder: Path | None = None,
+    run_as: As = OURSELVES,
+    dies_with_us: bool = True,
+) -> Child:
+    """Start `argv` with exactly this environment, its output appended to `log`.
+
+    Args:
+        stdin: At most 60 KiB to send, or a descriptor, or nothing.
+
+    Raises:
+        OSError: the log cannot be written, or no process can be made.
+    """
+    rotate(log)
+    with open(log, "ab") as output:
+        log_start = output.tell()
+        process = subprocess.Popen(
+            [*prefix(run_as, dies_with_us=dies_with_us), *argv],
+            stdin=_source(stdin),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            cwd=working_folder,
+            umask=0o077,
+            start_new_session=True,
+        )
+    if isinstance(stdin, bytes):
+        _feed(process, stdin)
+    return Child(process, log, log_start)
+
+
+def prefix(run_as: As, *, dies_with_us: bool) -> list[str]:
+    """What stands before a command so that it dies with this process, as another user."""
+    death_signal = signal.SIGKILL if dies_with_us else 0
+    numbers = map(str, (os.getpid(), int(death_signal), run_as.user, run_as.group))
+    return [sys.executable, "-I", "-S", str(Path(launch.__file__)), *numbers, "--"]
+
+
+def _source(stdin: bytes | int | None) -> int:
+    if isinstance(stdin, bytes):
+        return subprocess.PIPE
+    return subprocess.DEVNULL if stdin is None else stdin
+
+
+def _feed(process: "subprocess.Popen[bytes]", text: bytes) -> None:
+    # A pipe takes 64 KiB without a reader, so this never waits.
+    assert process.stdin is not None
+    try:
+        process.stdin.write(text)
+        process.stdin.close()
+    except BrokenPipeError:  # it ended at once; its exit status says more
+        pass
+
+
+async def run(
+    argv: tuple[str, ...],
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    within: float,
+    stdin: bytes | None = None,
+    working_folder: Path | None = None,
+    run_as: As = OURSELVES,
+) -> Child:
+    """Run a command to its end; it is killed when time is up or the caller is cancelled.
+
+    Raises:
+        TimeoutError: it still ran after `within` seconds.
+    """
+    child = start(
+        argv,
+        environment=environment,
+        log=log,
+        stdin=stdin,
+        working_folder=working_folder,
+        run_as=run_as,
+    )
+    try:
+        async with asyncio.timeout(within):
+            await child.ended.wait()
+    finally:
+        if not child.ended.is_set():
+            await asyncio.shield(child.stop(signal.SIGKILL, grace=5.0))
+    return child

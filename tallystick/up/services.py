@@ -1,0 +1,203 @@
+"""Which services make a market on one machine, and what is each told?
+
+The one table to change when a service is added. Listed after what they need; addresses and
+passwords travel in the environment, as TALLYSTICK_* variables, never in argv. A server that the
+user named by URL has no row of its own; a step checks that it answers.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from contracts.terms.errors import ServiceUnreachable
+from tallystick.up import json_rpc, postgres, redis_server
+from tallystick.up.anvil import Anvil
+from tallystick.up.data_folder import DataFolder
+from tallystick.up.postgres import Postgres
+from tallystick.up.redis_server import RedisServer
+from tallystick.up.spec import Action, Item, Probe, ServiceSpec, Step
+
+LISTENING = ("postgres", "redis", "anvil", "gateway", "api")
+"""Services that have a port."""
+
+ROLES = ("deployer", "admin", "anchorer", "proposer", "disputes", "slasher", "faucet", "relayer")
+"""Accounts of the market on the embedded chain; `keys/<role>.json` each."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where things are reached. Database and Redis addresses hold passwords: do not print them."""
+
+    api: str
+    database: str
+    redis: str
+    rpc: str
+    contracts: str
+    """Path of the deployment file."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the table is made from: the embedded servers (None: an outside one is used)."""
+
+    folder: DataFolder
+    ports: Mapping[str, int]
+    addresses: Addresses
+    postgres: Postgres | None
+    redis: RedisServer | None
+    anvil: Anvil | None
+    fund: Action
+    """Gives gas to the role accounts on the embedded chain."""
+
+
+def environment_of(parts: Parts) -> dict[str, str]:
+    """The TALLYSTICK_* variables that every market process is given."""
+    folder, where = parts.folder, parts.addresses
+    variables = {
+        "TALLYSTICK_HOME": str(folder.home),
+        "TALLYSTICK_DATABASE_URL": where.database,
+        "TALLYSTICK_REDIS_URL": where.redis,
+        "TALLYSTICK_RPC_URL": where.rpc,
+        "TALLYSTICK_CONTRACTS": where.contracts,
+        "TALLYSTICK_BLOBS": str(folder.blobs),
+        "TALLYSTICK_KEYS": str(folder.keys),
+        "TALLYSTICK_JOBS": str(folder.jobs),
+        "TALLYSTICK_API_URL": where.api,
+        "TALLYSTICK_API_PORT": str(parts.ports.get("api", 0)),
+    }
+    if parts.anvil:
+        # Only the market's own processes may make empty blocks, and they find out how here.
+        variables["TALLYSTICK_MINE_URL"] = parts.anvil.url
+    return variables
+
+
+def table(parts: Parts) -> tuple[Item, ...]:
+    """All services and steps, each after what it needs."""
+    market = environment_of(parts)
+    return (*_servers(parts), *_preparations(parts, market), *_market(parts, market))
+
+
+def _servers(parts: Parts) -> list[Item]:
+    where = parts.addresses
+    items: list[Item] = [
+        parts.postgres.spec()
+        if parts.postgres
+        else _outside("postgres", "TALLYSTICK_DATABASE_URL", where.database, postgres.answers),
+        parts.redis.spec()
+        if parts.redis
+        else _outside("redis", "TALLYSTICK_REDIS_URL", where.redis, redis_server.answers),
+    ]
+    if parts.anvil is None:
+        chain = _outside("gateway", "TALLYSTICK_RPC_URL", where.rpc, json_rpc.answers)
+        return [*items, chain]
+    return [*items, parts.anvil.spec(), _gateway(parts.anvil.url, where.rpc, parts.ports)]
+
+
+def _outside(name: str, variable: str, url: str, answers: Callable[[str], Awaitable[bool]]) -> Step:
+    async def check() -> None:
+        if not await answers(url):
+            raise ServiceUnreachable(f"{name} does not answer at the address in {variable}")
+
+    return Step(name=name, action=check)
+
+
+def _gateway(upstream: str, rpc: str, ports: Mapping[str, int]) -> ServiceSpec:
+    async def is_ready() -> bool:
+        return await json_rpc.answers(rpc)
+
+    return ServiceSpec(
+        name="gateway",
+        argv=_python("tallystick.up.gateway"),
+        environment={
+            "TALLYSTICK_GATEWAY_PORT": str(ports["gateway"]),
+            "TALLYSTICK_GATEWAY_UPSTREAM": upstream,
+        },
+        port=ports["gateway"],
+        depends_on=("anvil",),
+        ready=is_ready,
+    )
+
+
+def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
+    """What is done once before the market starts: tables, accounts with gas, contracts."""
+    items: list[Item] = [
+        Step(
+            name="migrate",
+            argv=_python("market.migrate"),
+            environment=market,
+            depends_on=("postgres",),
+        )
+    ]
+    if parts.anvil:
+        deployed = Path(parts.addresses.contracts)
+        items += [
+            Step(name="gas", action=parts.fund, depends_on=("anvil",)),
+            Step(
+                name="deploy",
+                argv=_python("contracts.chain.deploy"),
+                environment=market,
+                depends_on=("gateway", "gas"),
+                needed=lambda: not deployed.exists(),
+            ),
+            # Killed in the second after the contracts were made, the chain would forget them.
+            Step(name="save", action=parts.anvil.wait_saved, depends_on=("deploy",)),
+        ]
+    return items
+
+
+def _market(parts: Parts, market: Mapping[str, str]) -> list[Item]:
+    chain = "deploy" if parts.anvil else "gateway"
+    needs = ("migrate", "redis", chain)
+    return [
+        ServiceSpec(
+            name="api",
+            argv=_python("market.api"),
+            environment=market,
+            port=parts.ports.get("api"),
+            depends_on=needs,
+            ready=_http(parts.addresses.api + "/v1/network"),
+        ),
+        _celery("worker", " ready.", market, needs, "-Q", "default,chain", "-c", "1"),
+        _celery("beat", "Starting", market, needs, "-s", str(parts.folder.run / "beat.db")),
+        ServiceSpec(
+            name="host",
+            argv=_python("tallystick.host"),
+            environment=market,
+            depends_on=("api",),
+            says="ready",
+        ),
+    ]
+
+
+def _celery(
+    name: str, says: str, market: Mapping[str, str], needs: tuple[str, ...], *options: str
+) -> ServiceSpec:
+    return ServiceSpec(
+        name=name,
+        argv=(
+            *_python("celery", "-A", "market.adapters.celery_app", name),
+            *("-l", "INFO", *options),
+        ),
+        environment=market,
+        depends_on=needs,
+        says=says,
+        grace=20.0,
+    )
+
+
+def _python(module: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module, *arguments)
+
+
+def _http(url: str) -> Probe:
+    async def is_ready() -> bool:
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=4.0) as client:
+                return (await client.get(url)).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    return is_ready

@@ -1,0 +1,128 @@
+"""Do the import rules hold, and do they bite?
+
+A rule that nothing can break is no rule: each is tried on a copy of the packages with one bad
+line added.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.checkout import (
+    ROOT,
+    copy_to,
+    module_name,
+    project,
+    run,
+    run_python,
+    sources,
+)
+
+LINT = (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+
+PURE = (
+    "contracts.terms",
+    "contracts.governance",
+    "training.swarm",
+    "training.config",
+    "training.recipes",
+    "training.flops",
+    "training.memory",
+    "verification.coin",
+    "verification.draws",
+    "verification.verdicts",
+    "verification.economics",
+    "verification.odds",
+    "verification.audit_file",
+    "verification.bisection",
+    "market.domain",
+)
+"""DESIGN section 2, also those that later work will add."""
+
+HEAVY = (
+    "torch",
+    "numpy",
+    "web3",
+    "eth_account",
+    "grpc",
+    "fastapi",
+    "sqlalchemy",
+    "redis",
+    "celery",
+)
+
+BAD_LINES = (
+    ("contracts/terms/ids.py", "import market.domain", "Arrows only downward"),
+    ("training/flops.py", "import verification", "Arrows only downward"),
+    ("market/domain/__init__.py", "import tallystick.sdk", "Arrows only downward"),
+    ("contracts/governance/__init__.py", "import torch", "PURE modules"),
+    ("contracts/terms/merkle.py", "from os import path", "PURE modules"),
+    ("market/domain/__init__.py", "import random", "PURE modules"),
+    ("training/config.py", "import time", "PURE modules"),
+    ("training/__init__.py", "import contracts.chain", "Only market and tallystick"),
+    ("market/service/__init__.py", "import web3", "web3 is imported in contracts.chain only"),
+    ("tallystick/audit/__init__.py", "import contracts.chain", "The audit needs the base"),
+    ("tallystick/sdk/__init__.py", "import market.service", "know of market only its schemas"),
+    ("market/api/schemas.py", "import market.domain.ledger", "HTTP bodies are made of terms"),
+    ("training/swarm/step.py", "import asyncio", "PURE modules"),
+)
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages that a test may break, if it mends what it broke."""
+    return copy_to(tmp_path_factory.mktemp("imports"))
+
+
+def test_import_rules__this_checkout__are_kept() -> None:
+    done = run(*LINT, cwd=ROOT)
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("path", "line", "rule"), BAD_LINES)
+def test_import_rules__bad_line__breaks_its_rule(
+    copied: Path, path: str, line: str, rule: str
+) -> None:
+    file = copied / path
+    good = file.read_text()
+    file.write_text(f"{good}\n{line}\n")
+
+    done = run(*LINT, cwd=copied)
+    file.write_text(good)
+
+    assert done.returncode == 1, done.stdout
+    broken = [text for text in done.stdout.splitlines() if "BROKEN" in text]
+    assert any(rule in text for text in broken), done.stdout
+
+
+def test_pure_modules__that_exist__are_all_in_the_rule() -> None:
+    rules = project()["tool"]["importlinter"]["contracts"]
+    listed = next(rule for rule in rules if rule["id"] == "pure")["source_modules"]
+    modules = {module_name(source) for source in sources()}
+
+    assert listed == [module for module in PURE if module in modules]
+
+
+def loaded_by(modules: list[str]) -> set[str]:
+    """Which of `HEAVY` a fresh Python has loaded after importing `modules`."""
+    code = f"import sys, {', '.join(modules)}; print(*({set(HEAVY)} & set(sys.modules)))"
+    return set(run_python(code).split())
+
+
+def test_packages__imported__load_nothing_heavy() -> None:
+    packages = [module_name(source) for source in sources() if source.name == "__init__.py"]
+
+    assert loaded_by(packages) == set()
+
+
+def test_pure_modules__imported__load_nothing_heavy() -> None:
+    names = [module_name(source) for source in sources()]
+    pure = [name for name in names if any(f"{name}.".startswith(f"{module}.") for module in PURE)]
+
+    assert loaded_by(pure) == set()
+
+
+def test_command_line__imported__loads_nothing_heavy() -> None:
+    assert loaded_by(["tallystick.cli.main", "tallystick.__main__"]) == set()

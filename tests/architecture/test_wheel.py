@@ -1,0 +1,70 @@
+"""Does the wheel hold what it must, and does it work with the base dependencies alone?
+
+The offline audit and the migration use the same fixture, `installed`, in the tests of the parts
+they belong to.
+"""
+
+from tests.architecture.checkout import PACKAGES, ROOT, project, sources
+from tests.installed import Installed
+
+MAX_HELP_CPU_SECONDS = 0.4
+
+NOT_IN_BASE = ("torch", "numpy", "web3", "grpc", "fastapi", "sqlalchemy", "redis", "celery")
+
+DATA_SUFFIXES = {".json", ".html", ".css", ".js", ".mako", ".ini", ".sql"}
+
+
+def test_project__packages__are_the_five() -> None:
+    find = project()["tool"]["setuptools"]["packages"]["find"]
+
+    assert find["include"] == [f"{package}*" for package in PACKAGES]
+
+
+def test_wheel__python_files__are_those_of_the_checkout(installed: Installed) -> None:
+    in_wheel = {name for name in installed.files() if name.endswith(".py")}
+
+    assert in_wheel == {str(source) for source in sources()}
+
+
+def test_wheel__data__is_that_of_the_checkout(installed: Installed) -> None:
+    folders = [ROOT / "contracts" / "abi", *(ROOT / package for package in PACKAGES[1:])]
+    wanted = {
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix in DATA_SUFFIXES
+    }
+
+    in_wheel = {name for name in installed.files() if name.split("/")[0] in PACKAGES}
+    assert {name for name in in_wheel if not name.endswith(".py")} == wanted
+
+
+def test_wheel__solidity_sources__are_left_out(installed: Installed) -> None:
+    assert [name for name in installed.files() if name.startswith("contracts/solidity")] == []
+
+
+def test_installed__heavy_packages__are_absent(installed: Installed) -> None:
+    code = f"import importlib.util as u; print(*(n for n in {NOT_IN_BASE} if u.find_spec(n)))"
+
+    done = installed.run("python", "-c", code)
+
+    assert (done.returncode, done.stdout.split()) == (0, [])
+
+
+def test_help__best_of_five__is_quick(installed: Installed) -> None:
+    runs = [installed.cpu_seconds("tallystick", "--help") for _ in range(5)]
+
+    assert min(runs) < MAX_HELP_CPU_SECONDS, runs
+
+
+def test_version__elsewhere__is_that_of_the_project(installed: Installed) -> None:
+    done = installed.run("tallystick", "version")
+
+    assert done.stdout.strip() == project()["project"]["version"]
+
+
+def test_unknown_noun__elsewhere__is_a_usage_error(installed: Installed) -> None:
+    done = installed.run("tallystick", "provder")
+
+    assert done.returncode == 2
+    assert "Did you mean 'provider'" in done.stderr

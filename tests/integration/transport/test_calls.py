@@ -1,0 +1,472 @@
+"""What a call does, over both transports: answers, errors, deadlines, bounds, back-pressure."""
+
+import asyncio
+import logging
+import struct
+
+import pytest
+
+from contracts.terms.errors import (
+    Conflict,
+    DeadlineExceeded,
+    Equivocation,
+    InvariantBroken,
+    NotFound,
+    Overloaded,
+    PeerUnreachable,
+    TooLarge,
+    Unavailable,
+    UnknownVersion,
+    TallystickError,
+)
+from tests.integration.transport.harness import (
+    DEADLINE,
+    METHODS,
+    Net,
+    Peer,
+    greeted,
+    key,
+    method,
+    pair,
+    until,
+)
+from training.transport.framing import ReplyFrame, byte_view, call_frames, cancel_frame, read_frame
+from training.transport.failures import reported_error
+from training.transport.port import MIB, Limits
+from training.transport.session import FramePipe
+from training.transport.wire import Methods
+
+
+async def test_call__from_the_dialling_side__returns_header_and_tensors(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    reply = await session.call("echo", b"head", [b"abc", b"", bytes(5)], deadline=DEADLINE)
+
+    assert reply.header == b"head"
+    assert [bytes(tensor) for tensor in reply.tensors] == [b"abc", b"", bytes(5)]
+    assert server.calls == [(two.key, "echo", b"head")]
+
+
+async def test_call__from_the_listening_side__goes_back_over_the_same_stream(net: Net) -> None:
+    client = Peer()
+    one, two, address = await pair(net, client=client)
+    await two.dial(one.key, [address], deadline=DEADLINE)
+
+    reply = await one.sessions[two.key].call("echo", b"back", [b"x"], deadline=DEADLINE)
+
+    assert (reply.header, bytes(reply.tensors[0])) == (b"back", b"x")
+    assert client.calls == [(one.key, "echo", b"back")]
+
+
+async def test_call__from_inside_a_handler__reaches_the_caller(net: Net) -> None:
+    class Asks(Peer):
+        async def handle(self, caller, method, header, tensors):  # type: ignore[no-untyped-def]
+            reply = await one.sessions[caller].call("echo", b"who?", deadline=DEADLINE)
+            return reply.header + b"!", ()
+
+    one, two, address = await pair(net, server=Asks())
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    assert (await session.call("echo", b"", deadline=DEADLINE)).header == b"who?!"
+
+
+async def test_call__64_mib_tensor__arrives_whole_and_writable(net: Net) -> None:
+    one, two, address = await pair(net)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    tensor = bytearray(struct.pack("<I", 0xDEADBEEF) * (16 * MIB))
+
+    [back] = (await session.call("echo", b"", [tensor], deadline=DEADLINE)).tensors
+
+    assert back == tensor
+    assert not back.readonly
+    back[0] ^= 1
+    assert back != tensor
+
+
+async def test_call__many_at_once__each_gets_its_own_answer(net: Net) -> None:
+    one, two, address = await pair(net)
+    there = await two.dial(one.key, [address], deadline=DEADLINE)
+    back = one.sessions[two.key]
+
+    replies = await asyncio.gather(
+        *(
+            session.call("echo", b"%d" % number, [bytes([number]) * 30_000 * number], deadline=30)
+            for number in range(100)
+            for session in (there, back)
+        )
+    )
+
+    assert [reply.header for reply in replies[::2]] == [b"%d" % n for n in range(100)]
+    assert all(reply.header == other.header for reply, other in zip(replies[::2], replies[1::2]))
+    assert all(bytes(r.tensors[0]) == bytes([n]) * 30_000 * n for n, r in enumerate(replies[1::2]))
+
+
+async def test_call__small_beside_a_large_one__does_not_wait_for_its_end(net: Net) -> None:
+    one, two, address = await pair(net)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    large = asyncio.create_task(session.call("echo", b"", [bytes(64 * MIB)], deadline=DEADLINE))
+    await asyncio.sleep(0)
+
+    await session.call("echo", b"", [b"small"], deadline=DEADLINE)
+
+    assert not large.done()
+    await large
+
+
+@pytest.mark.parametrize(
+    ("header", "tensors"),
+    [
+        (bytes(1001), []),
+        (b"", [bytes(101)]),
+        (b"", [bytes(51), bytes(50)]),
+        (b"", [b""] * 3),
+    ],
+    ids=["header", "tensor", "tensors together", "number of tensors"],
+)
+async def test_call__over_the_bounds_of_its_method__is_refused_by_either_side(
+    net: Net, header: bytes, tensors: list[bytes]
+) -> None:
+    narrow = Methods([method("echo", size=100, tensors=2)])
+    server = Peer()
+    one, two, address = await pair(net, server=server, server_methods=narrow)
+    liberal = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(TooLarge) as there:
+        await liberal.call("echo", header, tensors, deadline=DEADLINE)
+    with pytest.raises(TooLarge) as here:
+        await one.sessions[two.key].call("echo", header, tensors, deadline=DEADLINE)
+
+    assert (there.value.data["peer"], "peer" in here.value.data) == (one.key.hex(), False)
+    assert server.calls == []
+    assert (await liberal.call("echo", b"alive", deadline=DEADLINE)).header == b"alive"
+
+
+async def test_call__reply_over_the_bounds_of_the_caller__is_refused(net: Net) -> None:
+    class Generous(Peer):
+        async def handle(self, caller, method, header, tensors):  # type: ignore[no-untyped-def]
+            return b"", [bytes(3 * MIB)] if header else []
+
+    narrow = Methods([method("echo", size=100)])
+    one, two, address = await pair(net, server=Generous(), client_methods=narrow)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(TooLarge):
+        await session.call("echo", b"much", deadline=DEADLINE)
+
+    await session.call("echo", b"", deadline=DEADLINE)
+
+
+async def test_call__own_handler_breaks_a_bound__is_our_bug_and_unavailable_there(
+    net: Net, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Generous(Peer):
+        async def handle(self, caller, method, header, tensors):  # type: ignore[no-untyped-def]
+            return b"", [bytes(65 * MIB)]
+
+    one, two, address = await pair(net, server=Generous())
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(Unavailable, match="internal"):
+        await session.call("echo", b"", deadline=DEADLINE)
+
+    assert "broken invariant" in caplog.text
+
+
+async def test_call__method_that_nobody_speaks__is_not_found_on_either_side(net: Net) -> None:
+    one, two, address = await pair(net, server_methods=Methods([]))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(NotFound):
+        await session.call("nonsense", b"", deadline=DEADLINE)
+    with pytest.raises(NotFound):
+        await session.call("echo", b"", deadline=DEADLINE)
+
+
+async def test_call__before_the_other_side_serves__is_unavailable_until_then(net: Net) -> None:
+    one, two = net.peer(1), net.peer(2)
+    one.set_members([two.key])
+    address = await one.serve(Peer(), listen="127.0.0.1:0")
+    assert address is not None
+    await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(Unavailable):
+        await one.sessions[two.key].call("echo", b"", deadline=DEADLINE)
+    await two.serve(Peer())
+
+    assert (await one.sessions[two.key].call("echo", b"now", deadline=DEADLINE)).header == b"now"
+
+
+# ------------------------------------------------------------------------------------- errors
+
+
+async def test_call__handler_raises_one_of_ours__caller_gets_the_same(net: Net) -> None:
+    error = Equivocation("two seals", step=7, seals=[b"a", b"b"], distance=0.5)
+    one, two, address = await pair(net, server=Peer(error))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(Equivocation, match="two seals") as caught:
+        await session.call("fail", b"", deadline=DEADLINE)
+
+    data = {"step": 7, "seals": (b"a", b"b"), "distance": "0.5", "peer": one.key.hex()}
+    assert caught.value.data == data
+
+
+async def test_call__handler_raises_anything_else__is_logged_and_tells_nothing(
+    net: Net, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two, address = await pair(net, server=Peer(KeyError("secret path")))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with caplog.at_level(logging.ERROR), pytest.raises(Unavailable) as caught:
+        await session.call("fail", b"", deadline=DEADLINE)
+
+    assert caught.value.message == "an internal error"
+    assert "secret path" in caplog.text
+    assert "secret" not in str(caught.value.data)
+
+
+class OfTomorrow(TallystickError):
+    """An error of a later version."""
+
+    code = "of_tomorrow"
+
+
+@pytest.mark.parametrize(
+    ("raised", "seen"),
+    [(InvariantBroken("boom"), Unavailable), (TallystickError("?"), UnknownVersion)],
+)
+async def test_call__peer_reports_what_would_stop_us__does_not_stop_us(
+    net: Net, raised: TallystickError, seen: type[TallystickError]
+) -> None:
+    one, two, address = await pair(net, server=Peer(raised))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(seen):
+        await session.call("fail", b"", deadline=DEADLINE)
+
+
+# ---------------------------------------------------------------------- deadlines and the end
+
+
+async def test_call__no_answer_in_time__raises_and_the_handler_is_cancelled(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(DeadlineExceeded):
+        await session.call("wait", b"", deadline=0.05)
+
+    await asyncio.wait_for(server.cancelled.wait(), DEADLINE)
+    assert (await session.call("echo", b"alive", deadline=DEADLINE)).header == b"alive"
+
+
+async def test_call__caller_gives_up__handler_is_cancelled(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    call = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
+    await server.entered.acquire()
+
+    call.cancel()
+
+    await asyncio.wait_for(server.cancelled.wait(), DEADLINE)
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_call__caller_gives_up_in_the_middle_of_a_large_one__session_lives(net: Net) -> None:
+    one, two, address = await pair(net, server_limits=Limits(max_call_bytes=64 * MIB + 1000))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    for _ in range(3):
+        call = asyncio.create_task(session.call("echo", b"", [bytes(64 * MIB)], deadline=30))
+        await session.call("echo", b"", deadline=DEADLINE)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    last = await session.call("echo", b"", [bytes(64 * MIB)], deadline=DEADLINE)
+    assert last.tensors[0].nbytes == 64 * MIB
+
+
+async def test_call__deadline_passes_at_the_handler__is_answered_by_its_side(net: Net) -> None:
+    server = Peer()
+    one, _two, address = await pair(net, server=server)
+    pipe = await greeted(net, 2, one.key, address)
+
+    await send(pipe, 1, "wait", deadline_ms=20)
+
+    assert await failure(pipe, 1) is DeadlineExceeded
+    assert server.cancelled.is_set()
+
+
+async def test_call__that_never_arrives_whole__expires(net: Net) -> None:
+    one, _two, address = await pair(net)
+    pipe = await greeted(net, 2, one.key, address)
+    frames = call_frames(1, "echo", 20, [memoryview(b""), memoryview(bytes(3 * MIB))])
+
+    await pipe.write(next(frames))
+
+    assert await failure(pipe, 1) is DeadlineExceeded
+
+
+async def test_call__server_goes_away_in_the_middle__peer_unreachable(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    calls = [asyncio.create_task(session.call("wait", b"", deadline=30)) for _ in range(3)]
+    await server.entered.acquire()
+
+    await one.close()
+
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(end) for end in ends] == [PeerUnreachable] * 3
+    assert {end.data["node"] for end in ends if isinstance(end, PeerUnreachable)} == {one.key.hex()}
+    assert isinstance(await session.wait_closed(), PeerUnreachable)
+    assert session.closed
+    assert two.sessions == {}
+    with pytest.raises(PeerUnreachable):
+        await session.call("echo", b"", deadline=DEADLINE)
+
+
+async def test_call__caller_goes_away_in_the_middle__handler_is_cancelled(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    call = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
+    await server.entered.acquire()
+
+    await session.close()
+
+    with pytest.raises(PeerUnreachable):
+        await call
+    await asyncio.wait_for(server.cancelled.wait(), DEADLINE)
+    await until(lambda: one.sessions == {})
+
+
+# ------------------------------------------------------------------------------ back-pressure
+
+
+async def test_call__more_than_the_peer_takes__wait_their_turn(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server, server_limits=Limits(max_calls=2))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    calls = [
+        asyncio.create_task(session.call("wait", b"%d" % n, deadline=DEADLINE)) for n in range(6)
+    ]
+    await server.entered.acquire()
+    await server.entered.acquire()
+
+    server.gate.set()
+
+    assert [reply.header for reply in await asyncio.gather(*calls)] == [b"%d" % n for n in range(6)]
+    assert server.most_running == 2
+
+
+async def test_call__more_bytes_than_the_peer_takes__wait_their_turn(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server, server_limits=Limits(max_call_bytes=MIB))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    server.gate.set()
+
+    sizes = [MIB * 6 // 10] * 4 + [MIB // 10] * 10
+    await asyncio.gather(
+        *(session.call("wait", b"", [bytes(size)], deadline=DEADLINE) for size in sizes)
+    )
+
+    assert server.most_running < 10
+
+
+async def test_call__larger_than_the_peer_ever_takes__is_too_large(net: Net) -> None:
+    one, two, address = await pair(net, server_limits=Limits(max_call_bytes=MIB))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(TooLarge):
+        await session.call("echo", b"", [bytes(MIB + 1)], deadline=DEADLINE)
+
+
+async def test_call__reply_larger_than_the_caller_ever_takes__is_too_large(net: Net) -> None:
+    one, two, address = await pair(net, client_limits=Limits(max_reply_bytes=MIB))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(TooLarge):
+        await session.call("echo", b"", [bytes(MIB + 1)], deadline=DEADLINE)
+
+
+async def test_call__no_room_in_time__overloaded(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server, server_limits=Limits(max_calls=1))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    first = asyncio.create_task(session.call("wait", b"", deadline=DEADLINE))
+    await server.entered.acquire()
+
+    with pytest.raises(Overloaded):
+        await session.call("echo", b"", deadline=0.01)
+
+    server.gate.set()
+    await first
+    await session.call("echo", b"", deadline=DEADLINE)
+
+
+async def test_call__too_many_wait_already__overloaded_at_once(net: Net) -> None:
+    server = Peer()
+    limits = Limits(max_calls=1)
+    one, two, address = await pair(
+        net, server=server, server_limits=limits, client_limits=Limits(max_waiting=1)
+    )
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    calls = [asyncio.create_task(session.call("wait", b"", deadline=DEADLINE)) for _ in range(2)]
+    await server.entered.acquire()
+
+    with pytest.raises(Overloaded):
+        await session.call("echo", b"", deadline=DEADLINE)
+
+    server.gate.set()
+    await asyncio.gather(*calls)
+
+
+async def test_call__peer_ignores_the_bounds__is_answered_overloaded(net: Net) -> None:
+    server = Peer()
+    one, _two, address = await pair(net, server=server, server_limits=Limits(max_calls=2))
+    pipe = await greeted(net, 2, one.key, address)
+
+    for number in (1, 2, 3):
+        await send(pipe, number, "wait")
+
+    assert await failure(pipe, 3) is Overloaded
+    assert len(server.calls) <= 2
+
+
+async def test_call__cancelled_by_a_bare_frame__frees_its_place(net: Net) -> None:
+    one, _two, address = await pair(net, server_limits=Limits(max_calls=1))
+    pipe = await greeted(net, 2, one.key, address)
+    await send(pipe, 1, "wait")
+
+    await pipe.write(cancel_frame(1))
+
+    assert await failure(pipe, 1) is Unavailable
+    await send(pipe, 2, "echo")
+    reply = await next_reply(pipe)
+    assert (reply.id, reply.failed) == (2, False)
+
+
+async def send(pipe: FramePipe, number: int, name: str, deadline_ms: int = 30_000) -> None:
+    for frame in call_frames(number, name, deadline_ms, [byte_view(b"head")]):
+        await pipe.write(frame)
+
+
+async def next_reply(pipe: FramePipe) -> ReplyFrame:
+    data = await pipe.read()
+    assert data is not None
+    frame = read_frame(data)
+    assert isinstance(frame, ReplyFrame)
+    return frame
+
+
+async def failure(pipe: FramePipe, number: int) -> type[TallystickError]:
+    """The class of the error that call `number` is answered with."""
+    reply = await next_reply(pipe)
+    assert (reply.id, reply.failed) == (number, True)
+    return type(reported_error(bytes(reply.body), key(1)))

@@ -1,0 +1,349 @@
+"""One stage at work: forward and backward of units, the gradient of a step, the update.
+
+Invariants
+- The gradient is the sum over units, in the order of their backward calls, of rows x (gradient of
+  the unit's mean token loss); so a peer that repeats its units in order repeats its bytes (on the
+  same device with the same number of threads), and `mean_gradient` is the mean over rows.
+- A unit counts once: a second backward needs `subtract` first, which runs it again with -dy.
+- The state (weights, moments, counter) changes in `apply` and `load` alone, and after `apply` it
+  is a function, byte for byte, of the state before, the average and the sealed norm.
+
+A unit's forward graph is kept for its backward while fewer than `max_graphs` wait ("sticky"); a
+dropped one is computed again from its inputs, which are kept until the step ends.
+Not thread-safe. Shapes: R rows, T tokens of a row, D width, P parameters of the stage.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from contracts.terms.errors import InvariantBroken, Malformed, Refused
+from contracts.terms.ids import UnitId
+from training.config import ModelConfig, OptimizerConfig, StageSlice
+from training.models.decoder import StageModel
+from training.models.initial import initial_parameter
+from training.stages.chunks import chunk_bounds
+from training.stages.exact import need_finite
+from training.stages.layout import ParameterLayout, bind, layout_of
+from training.stages.optimizer import Moments, apply_adamw
+from training.stages.schedule import update_scalars
+from training.stages.state import StateRoots, tensors_root
+
+MAX_GRAPHS = 8
+EXP_AVG = "exp_avg."
+EXP_AVG_SQ = "exp_avg_sq."
+
+
+@dataclass(frozen=True, slots=True)
+class UnitInputs:
+    """What a stage needs of one unit.
+
+    rows_RT: Bytes of the rows (R, T + 1) int64, on the first and the last stage.
+    x_RTD: Output of the stage before, on every stage but the first.
+    """
+
+    rows_RT: Tensor | None = None
+    x_RTD: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    x: Tensor | None  # leaf that collects dx, none on the first stage
+    y: Tensor  # output, or on the last stage rows x mean loss
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    dy: Tensor | None
+    num_rows: int
+
+
+def rows_tensor(rows: Sequence[bytes]) -> Tensor:
+    """Rows of equally many bytes as tokens, (R, T + 1) int64."""
+    flat = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8)
+    return flat.view(len(rows), -1).long()
+
+
+class Stage:
+    """The layers of one slice with their gradient and optimiser, fp32 on one device."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        stage: StageSlice,
+        optimizer: OptimizerConfig,
+        *,
+        device: str = "cpu",
+        max_graphs: int = MAX_GRAPHS,
+    ) -> None:
+        """Start at the initial weights, zero moments and no update."""
+        self.config, self.slice, self.optimizer = config, stage, optimizer
+        self.device = torch.device(device)
+        self.counter = 0
+        self._model = StageModel(config, stage)
+        self._model.to_device(self.device)
+        self.layout: ParameterLayout = layout_of(self._model)
+        self._weights = self._zeros()
+        self._gradient = self._zeros()
+        self._moments = Moments(self._zeros(), self._zeros())
+        for place in self.layout.places:
+            initial = initial_parameter(config, place.name, place.shape)
+            self._weights[place.start : place.end] = initial.flatten()
+        bind(self._model, self.layout, self._weights, self._gradient)
+        self._max_graphs = max_graphs
+        self._graphs: OrderedDict[UnitId, _Graph] = OrderedDict()
+        self._inputs: dict[UnitId, UnitInputs] = {}
+        self._done: dict[UnitId, _Done] = {}
+
+    def _zeros(self) -> Tensor:
+        return torch.zeros(self.layout.num_elements, device=self.device)
+
+    # --- units ---
+
+    def begin_step(self) -> None:
+        """Forget all units and set the gradient to zero; safe to repeat."""
+        self._graphs.clear()
+        self._inputs.clear()
+        self._done.clear()
+        self._gradient.zero_()
+
+    def forward(self, unit: UnitId, inputs: UnitInputs) -> Tensor:
+        """Compute a unit; a repeated unit is computed again from the new inputs.
+
+        Returns:
+            Activations (R, T, D), or on the last stage the mean token loss in nats, (), fp32.
+
+        Raises:
+            Refused: `inputs` lacks what this stage needs, or does not fit the config.
+            NotFinite: the output, or what it was made of, holds inf or nan.
+        """
+        graph = self._run(inputs)
+        self._inputs[unit] = inputs
+        self._graphs.pop(unit, None)
+        if len(self._graphs) >= self._max_graphs:
+            self._graphs.popitem(last=False)
+        self._graphs[unit] = graph
+        output = graph.y.detach()
+        return output / _num_rows(inputs) if self.slice.has_head else output
+
+    def backward(
+        self, unit: UnitId, dy: Tensor | None = None, inputs: UnitInputs | None = None
+    ) -> Tensor | None:
+        """Add a unit's gradient.
+
+        Args:
+            unit: A unit whose forward ran here, unless `inputs` are given.
+            dy: Gradient of the output (R, T, D); none on the last stage, which starts itself.
+            inputs: For a unit whose forward ran at another peer.
+
+        Returns:
+            dx, the gradient of the stage's input (R, T, D); none on the first stage.
+
+        Raises:
+            Refused: the unit is unknown, was already counted, or dy is missing or does not fit.
+            NotFinite: dx holds inf or nan.
+        """
+        if unit in self._done:
+            raise Refused(f"unit {unit} is already in the gradient", unit=unit)
+        if inputs is not None:
+            self._inputs[unit] = inputs
+            self._graphs.pop(unit, None)
+        dx = self._accumulate(unit, dy, sign=1.0)
+        self._done[unit] = _Done(dy, _num_rows(self._inputs[unit]))
+        return dx
+
+    def subtract(self, unit: UnitId) -> None:
+        """Take a counted unit out of the gradient again (PROTOCOL section 3.1).
+
+        Raises:
+            Refused: the unit was not counted.
+        """
+        done = self._done.pop(unit, None)
+        if done is None:
+            raise Refused(f"unit {unit} is not in the gradient", unit=unit)
+        self._accumulate(unit, done.dy, sign=-1.0)
+
+    def _run(self, inputs: UnitInputs) -> _Graph:
+        _need_inputs(self.config, self.slice, inputs)
+        x = inputs.rows_RT[:, :-1] if self.slice.has_embedding else inputs.x_RTD  # type: ignore[index]  # _need_inputs
+        assert x is not None
+        x = x.to(self.device)
+        leaf = None if self.slice.has_embedding else x.detach().requires_grad_()
+        y = self._model(x if leaf is None else leaf)
+        if self.slice.has_head:
+            assert inputs.rows_RT is not None
+            labels_RT = inputs.rows_RT[:, 1:].to(self.device)
+            loss = functional.cross_entropy(y.flatten(0, 1), labels_RT.flatten())
+            y = loss * _num_rows(inputs)
+        need_finite(y, "the output of a unit")
+        return _Graph(leaf, y)
+
+    def _accumulate(self, unit: UnitId, dy: Tensor | None, *, sign: float) -> Tensor | None:
+        if unit not in self._inputs:
+            raise Refused(f"unit {unit} has no inputs here", unit=unit)
+        graph = self._graphs.pop(unit, None) or self._run(self._inputs[unit])
+        if (dy is None) != self.slice.has_head:
+            raise Refused("dy comes with every backward but the last stage's")
+        if dy is not None and dy.shape != graph.y.shape:
+            raise Refused(f"dy has shape {tuple(dy.shape)}, wanted {tuple(graph.y.shape)}")
+        seed = torch.ones_like(graph.y) if dy is None else dy.to(self.device)
+        graph.y.backward(seed * sign)  # type: ignore[no-untyped-call]  # torch is not annotated
+        if graph.x is None:
+            return None
+        dx = graph.x.grad
+        assert dx is not None
+        need_finite(dx, "the input gradient of a unit")
+        return dx
+
+    # --- the step ---
+
+    @property
+    def units(self) -> tuple[UnitId, ...]:
+        """Units in the gradient, in the order they were added."""
+        return tuple(self._done)
+
+    @property
+    def num_samples(self) -> int:
+        """Rows in the gradient: the weight of `mean_gradient`."""
+        return sum(done.num_rows for done in self._done.values())
+
+    def mean_gradient(self) -> Tensor:
+        """Gradient of the mean loss over this step's rows so far, fp32 (P,), a copy.
+
+        Raises:
+            Refused: no unit was counted.
+            NotFinite: an element is inf or nan.
+        """
+        if not self._done:
+            raise Refused("no unit is in the gradient")
+        mean = self._gradient * (1 / self.num_samples)
+        need_finite(mean, "the gradient of the step")
+        return mean
+
+    def gradient_parts(self, num_chunks: int) -> list[Tensor]:
+        """`mean_gradient` cut as `chunk_bounds` says."""
+        mean = self.mean_gradient()
+        return [mean[a:b] for a, b in chunk_bounds(self.layout.num_elements, num_chunks)]
+
+    def apply(self, average: Tensor, sealed_norm: int) -> None:
+        """Update the state with the step's average and begin the next step.
+
+        Args:
+            average: The sealed averaged gradient of this stage, fp32 (P,).
+            sealed_norm: Global gradient norm that the seal names, in 1e-9.
+
+        Raises:
+            Malformed: another number of elements.
+            NotFinite: inf or nan in the average, or in a weight it would lead to.
+        """
+        if average.shape != self._weights.shape:
+            raise Malformed(f"an average of {average.numel()} elements, not {len(self._weights)}")
+        need_finite(average, "the averaged gradient")
+        scalars = update_scalars(self.optimizer, self.counter, sealed_norm)
+        self.begin_step()
+        apply_adamw(
+            self._weights,
+            self._moments,
+            average.to(self.device),
+            self.layout.spans(),
+            scalars,
+        )
+        self.counter += 1
+        need_finite(self._weights, "a weight after the update")
+
+    # --- the state ---
+
+    def weights(self) -> dict[str, Tensor]:
+        """All parameters by name, in order; they share the stage's memory."""
+        return self.layout.views(self._weights)
+
+    def moments(self) -> dict[str, Tensor]:
+        """Both moments by name, prefixed `exp_avg.` and `exp_avg_sq.`; they share memory."""
+        first = self.layout.views(self._moments.exp_avg)
+        second = self.layout.views(self._moments.exp_avg_sq)
+        return {EXP_AVG + name: view for name, view in first.items()} | {
+            EXP_AVG_SQ + name: view for name, view in second.items()
+        }
+
+    def roots(self) -> StateRoots:
+        """Digests of the present state."""
+        return self.roots_of(self.weights() | self.moments(), self.counter)
+
+    def roots_of(self, tensors: Mapping[str, Tensor], counter: int) -> StateRoots:
+        """Digests that a state would have in this stage, whoever holds it.
+
+        Raises:
+            Malformed: a tensor is missing, too many, or of another shape or dtype.
+        """
+        weights, moments = self.weights(), self.moments()
+        self._need_fit(weights | moments, tensors)
+        return StateRoots(
+            tensors_root((name, tensors[name]) for name in weights),
+            tensors_root((name, tensors[name]) for name in moments),
+            counter,
+        )
+
+    def load(self, tensors: Mapping[str, Tensor], counter: int) -> None:
+        """Replace the state by named weights and moments, and begin a step.
+
+        Raises:
+            Malformed: a tensor is missing, too many, or of another shape or dtype.
+        """
+        own = self.weights() | self.moments()
+        self._need_fit(own, tensors)
+        for name, view in own.items():
+            view.copy_(tensors[name])
+        self.counter = counter
+        self.begin_step()
+
+    @staticmethod
+    def _need_fit(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+        if set(own) != set(tensors):
+            odd = sorted(set(own) ^ set(tensors))[0]
+            raise Malformed(f"the state does not fit this stage: tensor {odd}")
+        for name, view in own.items():
+            if tensors[name].shape != view.shape or tensors[name].dtype != view.dtype:
+                raise Malformed(f"the state does not fit this stage: tensor {name}")
+
+    # --- evaluation ---
+
+    def losses(self, x: Tensor, labels_RT: Tensor) -> Tensor:
+        """Loss of each token, (R, T), in nats, without a graph; on the last stage.
+
+        Args:
+            x: What `StageModel.forward` takes.
+            labels_RT: The tokens to predict, int64.
+        """
+        if not self.slice.has_head:
+            raise InvariantBroken("only the last stage has losses")
+        with torch.no_grad():
+            logits_RTV = self._model(x.to(self.device))
+            flat = functional.cross_entropy(
+                logits_RTV.flatten(0, 1), labels_RT.to(self.device).flatten(), reduction="none"
+            )
+        return flat.view(labels_RT.shape)
+
+
+def _num_rows(inputs: UnitInputs) -> int:
+    tensor = inputs.rows_RT if inputs.rows_RT is not None else inputs.x_RTD
+    assert tensor is not None
+    return int(tensor.shape[0])
+
+
+def _need_inputs(config: ModelConfig, stage: StageSlice, inputs: UnitInputs) -> None:
+    rows, x = inputs.rows_RT, inputs.x_RTD
+    if (stage.has_embedding or stage.has_head) != (rows is not None):
+        raise Refused("rows come with every unit of the first and the last stage, no other")
+    if stage.has_embedding != (x is None):
+        raise Refused("x comes with every unit but the first stage's")
+    tokens = config.sequence_length
+    if rows is not None and (rows.dim() != 2 or rows.shape[1] != tokens + 1):
+        raise Refused(f"rows have shape {tuple(rows.shape)}, wanted (R, {tokens + 1})")
+    if x is not None and (x.dim() != 3 or x.shape[1:] != (tokens, config.width)):
+        raise Refused(f"x has shape {tuple(x.shape)}, wanted (R, {tokens}, {config.width})")
+    if rows is not None and int(rows.max()) >= config.vocab_size:
+        raise Refused(f"a token is outside the vocabulary of {config.vocab_size}")

@@ -1,0 +1,199 @@
+"""What can happen to a job, and what its shell has to do about it. Pure.
+
+Events are facts with their moment inside (the coordinator's receive time); the journal keeps them.
+Effects that carry a message want it signed, stored and sent; the others ask for work or tell.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice, StepClose
+from contracts.terms.moments import UnixMillis
+from training.swarm.state import Part, Place
+
+
+@dataclass(frozen=True)
+class PeerJoined:
+    """A peer with a lease came for the first time, or after it had left."""
+
+    peer: PeerId
+    stage: StageIndex
+    address: str
+    applied: StepNumber
+    lease: Digest  # of its LeaseAccept
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class PeerReturned:
+    """A member has a session again, perhaps at another address."""
+
+    peer: PeerId
+    address: str
+    applied: StepNumber
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class PeerLost:
+    """The session of a member is gone."""
+
+    peer: PeerId
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class UnitsDone:
+    """A trainer reports units that a peer has computed."""
+
+    step: StepNumber
+    peer: PeerId
+    places: tuple[Place, ...]
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class UnitsLacked:
+    """A peer does not hold units that count as its work."""
+
+    step: StepNumber
+    peer: PeerId
+    places: tuple[Place, ...]
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class GradCommitted:
+    """A GradCommit with its leaves arrived; shell has checked signature and leaves."""
+
+    commit: GradCommit
+    units: tuple[UnitId, ...]
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class PartsHeld:
+    """A summing peer, or a deputy, holds these parts and has checked their digests."""
+
+    step: StepNumber
+    peer: PeerId
+    parts: tuple[Part, ...]
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class ChunkAveraged:
+    """A summing peer bound itself to the mean of a chunk."""
+
+    chunk: AveragedChunk
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class SealStored:
+    """The seal of a step is in the journal."""
+
+    step: StepNumber
+    last: bool
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class SealApplied:
+    """A member has stored and applied the seal of a step."""
+
+    peer: PeerId
+    step: StepNumber
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The coordinator starts again from its journal: every session is gone."""
+
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """The job's deadline has come, or its market wants it closed: the next seal is the last."""
+
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """Time passed."""
+
+    at: UnixMillis
+
+
+Event: TypeAlias = (
+    PeerJoined
+    | PeerReturned
+    | PeerLost
+    | UnitsDone
+    | UnitsLacked
+    | GradCommitted
+    | PartsHeld
+    | ChunkAveraged
+    | SealStored
+    | SealApplied
+    | Resumed
+    | StopAsked
+    | Ticked
+)
+
+
+@dataclass(frozen=True)
+class SendNotice:
+    """Sign, store and publish a change of membership."""
+
+    message: Notice
+
+
+@dataclass(frozen=True)
+class SendStepClose:
+    """Sign and store; its peers are asked for their GradCommits."""
+
+    message: StepClose
+
+
+@dataclass(frozen=True)
+class SendAverageSet:
+    """Sign and store; summing peers are asked for their chunks."""
+
+    message: AverageSet
+
+
+@dataclass(frozen=True)
+class BuildSeal:
+    """Derive, sign and store the seal of this step, then tell `SealStored`."""
+
+    step: StepNumber
+    last: bool
+
+
+@dataclass(frozen=True)
+class Redo:
+    """These units are not done any more: trainers route them again."""
+
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class EndedWithoutUpdate:
+    """Work that was lost could not be done again in time; the optimiser's counter stays."""
+
+    step: StepNumber
+
+
+@dataclass(frozen=True)
+class PauseJob:
+    """Three such steps in a row: no units go out until a peer joins or returns."""
+
+
+Effect: TypeAlias = (
+    SendNotice | SendStepClose | SendAverageSet | BuildSeal | Redo | EndedWithoutUpdate | PauseJob
+)

@@ -1,0 +1,188 @@
+"""What is known of a running job: its terms, its members, and where its step stands. Pure.
+
+Values only; `step.advance` makes one from another. Units: moments in Unix milliseconds, spans in
+milliseconds (as the JobSpec signs them).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from contracts.terms.ids import ChunkIndex, Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import AverageSet, GradCommit, JobSpec, StepClose
+from contracts.terms.moments import UnixMillis
+
+Place: TypeAlias = tuple[StageIndex, UnitId]
+"""One unit in one stage: what is routed, done and counted."""
+
+Chunk: TypeAlias = tuple[StageIndex, ChunkIndex]
+"""One slice of one stage's gradient: what is summed."""
+
+Part: TypeAlias = tuple[Digest, ChunkIndex]
+"""One chunk of the gradient that a GradCommit bound: what a summing peer fetches."""
+
+FIRST_STEP = StepNumber(1)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The numbers of a JobSpec that a step depends on."""
+
+    job: JobId
+    num_steps: int
+    units_per_step: int
+    num_stages: int
+    num_chunks: int
+    peers_per_stage: int
+    """Members that each stage waits for before the first step; later, one that lives is enough."""
+    commit_timeout: int
+    exchange_timeout: int
+    lease_grace: int
+
+    @property
+    def stages(self) -> tuple[StageIndex, ...]:
+        """All stages."""
+        return tuple(StageIndex(stage) for stage in range(self.num_stages))
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every unit of a step in every stage, units ascending."""
+        units = range(self.units_per_step)
+        return tuple((stage, UnitId(unit)) for unit in units for stage in self.stages)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """Every chunk of every stage."""
+        chunks = range(self.num_chunks)
+        return tuple((stage, ChunkIndex(chunk)) for stage in self.stages for chunk in chunks)
+
+
+def terms_of(spec: JobSpec) -> Terms:
+    """The terms that a poster signed."""
+    return Terms(
+        job=spec.job(),
+        num_steps=spec.batch.steps,
+        units_per_step=spec.batch.units_per_step,
+        num_stages=spec.batch.stages,
+        num_chunks=spec.batch.chunks,
+        peers_per_stage=spec.batch.peers_per_stage,
+        commit_timeout=spec.rules.commit_timeout,
+        exchange_timeout=spec.rules.exchange_timeout,
+        lease_grace=spec.rules.lease_grace,
+    )
+
+
+@dataclass(frozen=True)
+class Member:
+    """A peer with a sealed or soon to be sealed join notice."""
+
+    peer: PeerId
+    stage: StageIndex
+    address: str  # where it can be dialled; empty: through the coordinator
+    applied: StepNumber  # the last step whose seal it has applied; 0 before the first
+    lost_at: UnixMillis | None = None  # since when its session is gone; None while it is here
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the coordinator has a session with it."""
+        return self.lost_at is None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A step until its AverageSet: whose work there is, and what was said about it."""
+
+    done: Mapping[Place, PeerId] = field(default_factory=dict)
+    closes: tuple[StepClose, ...] = ()
+    commits: tuple[tuple[GradCommit, tuple[UnitId, ...]], ...] = ()  # in, and still counting
+    struck: frozenset[PeerId] = frozenset()  # too late in this step: their work is done again
+    strikes: int = 0  # how often a deadline passed
+
+    def units_of(self, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
+        """Units of a stage that count as done by `peer`, ascending."""
+        found = (unit for (s, unit), doer in self.done.items() if (s, doer) == (stage, peer))
+        return tuple(sorted(found))
+
+    def committed(self, stage: StageIndex, peer: PeerId) -> frozenset[UnitId]:
+        """Units of a stage that `peer` has bound itself to, in any round."""
+        own = (
+            units for commit, units in self.commits if (commit.stage, commit.peer) == (stage, peer)
+        )
+        return frozenset(unit for units in own for unit in units)
+
+
+@dataclass(frozen=True)
+class Working:
+    """Units go out and come back. `ends`: until when work that was lost may be done again."""
+
+    draft: Draft = field(default_factory=Draft)
+    ends: UnixMillis | None = None
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A StepClose is out; GradCommits come in until `ends`."""
+
+    draft: Draft
+    ends: UnixMillis
+
+    @property
+    def close(self) -> StepClose:
+        """The StepClose that counts."""
+        return self.draft.closes[-1]
+
+
+@dataclass(frozen=True)
+class Committed:
+    """Every GradCommit is in; summing peers fetch the parts until `ends`."""
+
+    draft: Draft
+    held: frozenset[tuple[PeerId, Part]]
+    ends: UnixMillis
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """The AverageSet is out; averaged chunks come in. Nothing can stop the step any more."""
+
+    draft: Draft
+    average: AverageSet
+    chunks: frozenset[Chunk] = frozenset()
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """Everything under the seal is there; the seal is not stored yet."""
+
+    has_update: bool
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last seal is stored."""
+
+
+Phase: TypeAlias = Working | Closed | Committed | Averaging | Sealing | Finished
+
+
+@dataclass(frozen=True)
+class SwarmState:
+    """A job between two events."""
+
+    terms: Terms
+    step: StepNumber = FIRST_STEP  # the one that is worked on; the last one when finished
+    phase: Phase = field(default_factory=Working)
+    members: Mapping[PeerId, Member] = field(default_factory=dict)
+    at: UnixMillis = UnixMillis(0)  # of the last event
+    started: bool = False  # every stage has once had all its peers
+    standing_since: UnixMillis | None = None  # deadlines do not run while a stage has nobody
+    next_notice: int = 0
+    barren: int = 0  # steps in a row that ended without an update
+    paused: bool = False
+    stopping: bool = False  # the next seal is the last
+
+
+def at_work(state: SwarmState, stage: StageIndex) -> tuple[Member, ...]:
+    """Members of a stage that the coordinator reaches, in ascending order of ids."""
+    here = (m for m in state.members.values() if m.is_here and m.stage == stage)
+    return tuple(sorted(here, key=lambda member: member.peer))

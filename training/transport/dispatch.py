@@ -1,0 +1,78 @@
+"""Answering calls with typed functions: decode, ask who may, serve, encode.
+
+One `Dispatcher` a process: each method of its registry gets one function
+`(caller, request, tensors) -> (answer, tensors)`. Methods nobody was given for are `NotFound`, so a
+process answers exactly what it was built to answer. The registry is `methods`; tests loop over it.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from typing_extensions import Buffer
+
+from contracts.terms.errors import InvariantBroken, NotFound
+from contracts.terms.ids import SessionKey
+from training.transport.endpoint import Clock, system_clock
+from training.transport.wire import (
+    PING,
+    Answer,
+    AnyMethod,
+    Method,
+    Methods,
+    Ping,
+    Pong,
+    Request,
+    check_clock,
+)
+
+Tensors: TypeAlias = tuple[memoryview, ...]
+Serve: TypeAlias = Callable[
+    [SessionKey, Request, Tensors], Awaitable[tuple[Answer, Sequence[Buffer]]]
+]
+Authorize: TypeAlias = Callable[[SessionKey, AnyMethod], None]
+
+
+def allow_members(_caller: SessionKey, _method: AnyMethod) -> None:
+    """Whoever TLS let in may call everything."""
+
+
+class Dispatcher:
+    """A `port.Handler` made of one typed function a method."""
+
+    def __init__(
+        self, *, authorize: Authorize = allow_members, clock: Clock = system_clock
+    ) -> None:
+        """`authorize` raises `Forbidden` for a caller that may not call a method."""
+        self._authorize, self._clock = authorize, clock
+        self._served: dict[str, tuple[AnyMethod, Serve[Any, Any]]] = {}
+        self.on(PING, self._pong)
+
+    @property
+    def methods(self) -> Methods:
+        """All methods that are served here."""
+        return Methods(method for method, _ in self._served.values())
+
+    def on(self, method: Method[Request, Answer], serve: Serve[Request, Answer]) -> None:
+        """Answer `method` with `serve`, which may raise any `TallystickError`."""
+        if method.name in self._served:
+            raise InvariantBroken(f"{method.name!r} is served twice")
+        self._served[method.name] = (method, serve)
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: Tensors
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        """See `port.Handler.handle`."""
+        if method not in self._served:
+            raise NotFound(f"{method!r} is not served here")
+        spec, serve = self._served[method]
+        self._authorize(caller, spec)
+        request = spec.request.decoded(header, max_bytes=spec.max_header_bytes)
+        answer, reply = await serve(caller, request, tensors)
+        return answer.encoded(), reply
+
+    async def _pong(
+        self, _caller: SessionKey, request: Ping, _tensors: Tensors
+    ) -> tuple[Pong, Sequence[Buffer]]:
+        now = self._clock()
+        check_clock(request.at, now)
+        return Pong(at=now), ()

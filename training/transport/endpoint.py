@@ -1,0 +1,259 @@
+"""What every transport does alike: greet, admit, keep the book of live sessions.
+
+An adapter brings a pipe of frames and the key that the other side has proved; everything after that
+happens here, so that the in-memory twin and the real one cannot differ. The dialler greets first.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from typing_extensions import Buffer
+
+from contracts.terms.errors import (
+    DeadlineExceeded,
+    Forbidden,
+    Malformed,
+    PeerUnreachable,
+    TallystickError,
+    Unavailable,
+    WrongConfiguration,
+)
+from contracts.terms.ids import SessionKey
+from contracts.terms.moments import UnixMillis
+from training.transport.failures import failure_bytes, reported_error
+from training.transport.framing import (
+    HelloFrame,
+    RefuseFrame,
+    hello_frame,
+    read_frame,
+    refuse_frame,
+)
+from training.transport.port import (
+    Deadline,
+    Handler,
+    Limits,
+    Session,
+    SessionCallback,
+    ignore_session,
+    seconds,
+)
+from training.transport.session import FramePipe, MuxSession
+from training.transport.wire import KIB, Hello, Methods, check_clock
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], UnixMillis]
+_MAX_HELLO_BYTES = KIB
+
+
+def system_clock() -> UnixMillis:
+    """This machine's time."""
+    return UnixMillis(time.time_ns() // 1_000_000)
+
+
+class _NotServing:
+    """Answers before `serve` was called."""
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        raise Unavailable("this peer does not serve yet")
+
+
+class Endpoint:
+    """One key's sessions, dialled and accepted."""
+
+    def __init__(self, key: SessionKey, methods: Methods, *, limits: Limits, clock: Clock) -> None:
+        self.key, self.limits = key, limits
+        self._methods, self._clock = methods, clock
+        self._handler: Handler = _NotServing()
+        self._serving = False
+        self._members: frozenset[SessionKey] = frozenset()
+        self._on_connect: SessionCallback = ignore_session
+        self._on_disconnect: SessionCallback = ignore_session
+        self._live: dict[SessionKey, list[MuxSession]] = {}
+        self._accepted: set[MuxSession] = set()
+        self._runners: set[asyncio.Task[None]] = set()
+        self._newest: dict[SessionKey, Session] = {}
+
+    @property
+    def sessions(self) -> Mapping[SessionKey, Session]:
+        """See `port.Transport.sessions`."""
+        return MappingProxyType(self._newest)
+
+    def serve(
+        self, handler: Handler, on_connect: SessionCallback, on_disconnect: SessionCallback
+    ) -> None:
+        """Answer with `handler` from now on.
+
+        Raises:
+            WrongConfiguration: another one answers already.
+        """
+        if self._serving:
+            raise WrongConfiguration("this transport serves already")
+        self._serving = True
+        self._handler = handler
+        self._on_connect, self._on_disconnect = on_connect, on_disconnect
+
+    def set_members(self, keys: Iterable[SessionKey]) -> None:
+        """See `port.Transport.set_members`."""
+        self._members = frozenset(keys)
+        for session in self._accepted:
+            if session.node not in self._members:
+                session.stop()
+
+    def check_member(self, key: SessionKey) -> None:
+        """Refuse a stranger.
+
+        Raises:
+            Forbidden: `key` is no member.
+        """
+        if key not in self._members:
+            raise Forbidden(f"{key.hex()[:16]} is no member here", node=key.hex())
+
+    async def accept(self, pipe: FramePipe, prove: Callable[[], SessionKey]) -> None:
+        """Greet whoever dialled in, and serve the session until it ends.
+
+        Args:
+            pipe: The stream of frames.
+            prove: Says who the other side is, or raises what it is refused with.
+        """
+        try:
+            async with asyncio.timeout(self.limits.handshake.total_seconds()):
+                node = prove()
+                self.check_member(node)
+                theirs = await self._read_hello(pipe, node)
+                await pipe.write(self._hello())
+        except TallystickError as error:
+            log.warning("a connection was refused: %s", error.message)
+            await self._refuse(pipe, error)
+            return
+        except TimeoutError:
+            log.warning("a connection said nothing")
+            pipe.close()
+            return
+        session = self._register(pipe, node, theirs)
+        self._accepted.add(session)
+        if node not in self._members:  # removed while it greeted
+            session.stop()
+        await self._run(session)
+
+    async def dial(
+        self,
+        node: SessionKey,
+        hints: Sequence[str],
+        deadline: Deadline,
+        open_pipe: Callable[[str], FramePipe],
+    ) -> Session:
+        """See `port.Transport.dial`; `open_pipe` begins a stream to one address."""
+        name = node.hex()
+        failed = [] if hints else ["no address is known"]
+        try:
+            async with asyncio.timeout(seconds(deadline)):
+                for hint in hints:
+                    try:
+                        return await self._connect(open_pipe(hint), node)
+                    except PeerUnreachable as error:
+                        failed.append(f"{hint}: {error.message}")
+        except TimeoutError:
+            message = f"peer {name[:16]} does not answer"
+            raise DeadlineExceeded(message, node=name, hints=list(hints)) from None
+        message = f"peer {name[:16]} cannot be reached: {'; '.join(failed)}"
+        raise PeerUnreachable(message, node=name, hints=list(hints))
+
+    async def _connect(self, pipe: FramePipe, node: SessionKey) -> Session:
+        """Greet `node`, and run the session in the background."""
+        try:
+            await pipe.write(self._hello())
+            theirs = await self._read_hello(pipe, node)
+        except BaseException:  # whatever it was: the stream must not stay open
+            pipe.close()
+            raise
+        session = self._register(pipe, node, theirs)
+        runner = asyncio.create_task(self._run(session), name=f"session {node.hex()[:16]}")
+        self._runners.add(runner)
+        runner.add_done_callback(self._runner_ended)
+        return session
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        """Pass a call on to whoever serves now."""
+        return await self._handler.handle(caller, method, header, tensors)
+
+    async def close(self) -> None:
+        """End all sessions and wait for them."""
+        everything = [session for sessions in self._live.values() for session in sessions]
+        await asyncio.gather(*(session.close() for session in everything))
+        if self._runners:
+            await asyncio.wait(self._runners)
+
+    def _hello(self) -> bytes:
+        limits = self.limits
+        hello = Hello(
+            key=self.key,
+            at=self._clock(),
+            max_calls=limits.max_calls,
+            max_call_bytes=limits.max_call_bytes,
+            max_reply_bytes=limits.max_reply_bytes,
+        )
+        return hello_frame(hello.encoded())
+
+    async def _read_hello(self, pipe: FramePipe, node: SessionKey) -> Hello:
+        data = await pipe.read()
+        if data is None:
+            raise PeerUnreachable(f"peer {node.hex()[:16]}: ended the connection", node=node.hex())
+        match read_frame(data):
+            case HelloFrame(payload):
+                hello = Hello.decoded(payload, max_bytes=_MAX_HELLO_BYTES)
+            case RefuseFrame(payload):
+                raise reported_error(payload, node)
+            case _:
+                raise Malformed("no greeting")
+        if hello.key != node:
+            raise Forbidden(f"{node.hex()[:16]} greets under another name")
+        check_clock(hello.at, self._clock())
+        return hello
+
+    async def _refuse(self, pipe: FramePipe, error: TallystickError) -> None:
+        try:
+            await pipe.write(refuse_frame(failure_bytes(error)))
+        except PeerUnreachable:
+            log.debug("the refused side had left")
+        pipe.close()
+
+    def _register(self, pipe: FramePipe, node: SessionKey, theirs: Hello) -> MuxSession:
+        session = MuxSession(
+            node, pipe, handler=self, methods=self._methods, limits=self.limits, theirs=theirs
+        )
+        live = self._live.setdefault(node, [])
+        live.append(session)
+        self._newest[node] = session
+        for old in live[: -self.limits.max_sessions_per_peer]:
+            old.stop()
+        self._on_connect(session)
+        return session
+
+    async def _run(self, session: MuxSession) -> None:
+        try:
+            await session.run()
+        finally:
+            self._remove(session)
+            self._on_disconnect(session)
+
+    def _remove(self, session: MuxSession) -> None:
+        self._accepted.discard(session)
+        live = self._live[session.node]
+        live.remove(session)
+        if live:
+            self._newest[session.node] = live[-1]
+        else:
+            del self._live[session.node], self._newest[session.node]
+
+    def _runner_ended(self, runner: asyncio.Task[None]) -> None:
+        self._runners.discard(runner)
+        if not runner.cancelled() and (error := runner.exception()):
+            log.error("%s broke", runner.get_name(), exc_info=error)
