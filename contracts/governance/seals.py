@@ -92,7 +92,7 @@ def verify_seal(record: JobRecord, seal: Signed[Seal], under: UnderSeal) -> Deri
 def compare_seal(record: JobRecord, seal: Signed[Seal], under: UnderSeal) -> Derived:
     """`verify_seal` for messages whose signatures were checked as they came."""
     try:
-        check_signature(record, Signed(seal.message, seal.signature))
+        check_signature(record, seal)
     except (BadSignature, Conflict) as error:
         raise InvalidSeal(f"seal: {error.message}", part="seal_signature") from error
     derived = derive_seal(record, under, last=seal.message.last)

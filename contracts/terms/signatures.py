@@ -19,16 +19,17 @@ from contracts.terms.messages import Message, WalletMessage, message_from_value
 from contracts.terms.typed_data import Domain
 
 M = TypeVar("M", bound=Message)
+M_co = TypeVar("M_co", bound=Message, covariant=True)  # a Signed[Seal] is one
 T = TypeVar("T", bound=Message)
 
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 
 
 @dataclass(frozen=True)
-class Signed(Generic[M]):
+class Signed(Generic[M_co]):
     """A message and its signature: 64 bytes Ed25519, or 65 bytes r, s, v by a wallet."""
 
-    message: M
+    message: M_co
     signature: bytes
 
     def encoded(self) -> bytes:

@@ -35,7 +35,7 @@ from contracts.terms.ids import (
     JobIdField,
     SessionKeyField,
 )
-from contracts.terms.messages import Count, Text
+from contracts.terms.messages import Count
 from contracts.terms.moments import UnixMillis, UnixMillisField, UnixSecondsField
 
 MAX_JSON_BYTES = 2**20
@@ -175,6 +175,7 @@ class NetworkView(Body):
     anchorer: AddressField
     epoch_seconds: int
     confirmations: int
+    block: int = 0  # head of the chain, as the market last saw it
     clock: UnixMillisField
 
 
@@ -431,6 +432,7 @@ class StepReport(Body):
     loss_millionths: Annotated[int, Ge(-(2**53)), Le(2**53)]  # 1e-6 nats per token
     tokens_per_second: Count
     at: UnixMillisField
+    validation_millionths: Annotated[int, Ge(0), Le(2**53)] | None = None  # mean loss, nats
 
 
 class PostReports(Body):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from contracts.terms.amounts import Flops
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
-from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.domain.pricing import affordable_price, affordable_steps, job_cost
@@ -65,11 +64,6 @@ def needed_memory(spec: JobSpec) -> int:
     return _needed_memory(
         spec, train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     )
-
-
-def needs_coordinator(spec: JobSpec) -> Address:
-    """Whose host has to be known."""
-    return spec.coordinator
 
 
 def _unit_flops(spec: JobSpec, config: ModelConfig) -> tuple[Flops, ...]:
@@ -129,12 +123,15 @@ def _check_budget(spec: JobSpec) -> None:
 
 
 def _check_epoch_cap(spec: JobSpec, around: Surroundings) -> None:
+    """The cap lets the whole job through in time, and the last seal (W + 1 steps) at once."""
     cost = job_cost(spec, spec.price_ceiling)
     epochs = max(1, (spec.deadline - around.now) // around.epoch_seconds)
-    if spec.epoch_cap * epochs < cost:
+    at_once = min(spec.batch.steps, spec.rules.vesting_window + 1)
+    needed = max(-(-cost // epochs), -(-cost * at_once // spec.batch.steps))
+    if spec.epoch_cap < needed:
         raise Unaffordable(
-            f"{epochs} epochs until the deadline, each debiting at most {spec.epoch_cap}, "
-            f"do not cover {cost}",
+            f"an epoch debits at most {spec.epoch_cap}; with {epochs} epochs until the deadline "
+            f"and {at_once} steps vesting at once the job needs {needed}",
             epoch_cap=str(spec.epoch_cap),
-            epoch_cap_would_fit=str(-(-cost // epochs)),
+            epoch_cap_would_fit=str(needed),
         )

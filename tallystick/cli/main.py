@@ -21,7 +21,6 @@ class Noun(NamedTuple):
 
     word: str
     help: str
-    hidden: bool = False
 
 
 NOUNS = (
@@ -32,9 +31,6 @@ NOUNS = (
     Noun("provider", "Offer this machine's compute and work for pay."),
     Noun("job", "Submit a training job, and follow it."),
     Noun("audit", "Export a job's audit file; verify one offline."),
-    Noun("host", "Run the coordinators and trainers of hosted jobs.", hidden=True),
-    Noun("coordinator", "Run one job's coordinator.", hidden=True),
-    Noun("trainer", "Run one trainer of a job.", hidden=True),
     Noun("version", "Print the version."),
 )
 
@@ -77,8 +73,7 @@ class Nouns(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for noun in NOUNS:
-            command = LazyCommand(noun.word, help=noun.help, hidden=noun.hidden)
-            self.add_command(command)
+            self.add_command(LazyCommand(noun.word, help=noun.help))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Find the command that `args` name, and import it."""

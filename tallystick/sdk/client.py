@@ -23,7 +23,7 @@ from contracts.terms.errors import (
     WrongBytes,
     error_class,
 )
-from contracts.terms.history import Kept, decode_kept, encode_kept
+from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Address, Digest, JobId
 from market.api import schemas
 from market.api.schemas import API_PREFIX, Body, read_body
@@ -142,9 +142,9 @@ class MarketClient:
         """One job."""
         return await self._get(f"/jobs/{job.hex()}", schemas.JobView)
 
-    async def post_messages(self, job: JobId, items: Sequence[Kept]) -> schemas.Stored:
-        """Store kept items in their order; known ones are skipped."""
-        values: list[Value] = [encode_kept(item) for item in items]
+    async def post_messages(self, job: JobId, items: Sequence[bytes]) -> schemas.Stored:
+        """Store kept items (`history.encode_kept`) in their order; known ones are skipped."""
+        values: list[Value] = list(items)
         answer = await self._send(
             "POST", f"/jobs/{job.hex()}/messages", content=encode(values), headers=_MSGPACK
         )

@@ -104,7 +104,7 @@ def start(
         OSError: the log cannot be written, or no process can be made.
     """
     rotate(log)
-    with open(log, "ab") as output:
+    with open(log, "ab", opener=_private) as output:
         log_start = output.tell()
         process = subprocess.Popen(
             [*prefix(run_as, dies_with_us=dies_with_us), *argv],
@@ -119,6 +119,10 @@ def start(
     if isinstance(stdin, bytes):
         _feed(process, stdin)
     return Child(process, log, log_start)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def prefix(run_as: As, *, dies_with_us: bool) -> list[str]:

@@ -289,17 +289,6 @@ class Lock:
             self._descriptor = -1
 
 
-def is_locked(folder: DataFolder) -> bool:
-    """Whether some `up` runs in the folder now."""
-    lock = Lock(folder)
-    try:
-        lock.acquire()
-    except Conflict:
-        return True
-    lock.release()
-    return False
-
-
 def _already_running(folder: DataFolder) -> Conflict:
     pid = _pid_of_holder(folder)
     return Conflict(

@@ -1,10 +1,10 @@
 """How does a child die with its parent? It asks the kernel, just before it becomes the service.
 
-Run as a script: `python -I -S launch.py PARENT DEATHSIG USER GROUP -- argv...` sets PR_SET_PDEATHSIG
-and then executes argv under the same pid. USER and GROUP are numbers, or -1 to stay who we are;
-changing them clears the death signal, so it is set last. The death signal is bound to the
-parent's thread: `up` starts its children from the thread that runs its loop until the end.
-Only the standard library, and no other module of ours.
+Run as a script: `python -I -S launch.py PARENT DEATHSIG USER GROUP -- argv...` asks for DEATHSIG
+(PR_SET_PDEATHSIG) and then executes argv under the same pid. USER and GROUP are numbers, or -1 to
+stay who we are; changing them clears the death signal, so it is set last. The death signal is
+bound to the parent's thread: `up` starts its children from the thread that runs its loop until the
+end. Only the standard library, and no other module of ours.
 """
 
 import ctypes

@@ -35,7 +35,6 @@ REMEDY = "install 'tallystick[market]', or set TALLYSTICK_DATABASE_URL to a serv
 
 _OTHER_IDENTITY = ("unshare", "-U", "--map-user=65534", "--map-group=65534", "--")
 _UNPRIVILEGED = ("postgres", "nobody", "daemon")
-_TRY = 'test -x "$0" && test -r "$0" && test -w "$1" && test -x "$1"'
 _INITDB_SECONDS = 60.0
 
 
@@ -59,6 +58,22 @@ def find_binaries() -> Path:
         if all(os.access(folder / name, os.X_OK) for name in ("postgres", "initdb")):
             return folder
     raise WrongConfiguration(f"PostgreSQL {MAJOR} was not found: {REMEDY}")
+
+
+def how_to_run(binaries: Path, *, uid: int) -> str:
+    """In words, and without changing anything, how `find_runner` would run it.
+
+    Raises:
+        WrongConfiguration: this is root, and neither a user namespace nor another user helps.
+    """
+    if uid != 0:
+        return "as this user"
+    if _reaches(_OTHER_IDENTITY, OURSELVES, binaries):
+        return "in a user namespace"
+    for run_as in _unprivileged(0):
+        if _reaches((), run_as, binaries):
+            return f"as user {run_as.user}"
+    raise WrongConfiguration("root can run it neither in a user namespace nor as another user")
 
 
 def find_runner(binaries: Path, folder: DataFolder, *, uid: int) -> Runner:
@@ -105,7 +120,15 @@ def _take_back(folder: DataFolder) -> None:
 
 
 def _works(prefix: tuple[str, ...], run_as: As, binaries: Path, folder: DataFolder) -> bool:
-    command = (*prefix, "sh", "-c", _TRY, str(binaries / "postgres"), str(folder.postgres))
+    writable = ("sh", "-c", 'test -w "$0" && test -x "$0"', str(folder.postgres))
+    return _reaches(prefix, run_as, binaries) and _succeeds((*prefix, *writable), run_as)
+
+
+def _reaches(prefix: tuple[str, ...], run_as: As, binaries: Path) -> bool:
+    return _succeeds((*prefix, str(binaries / "postgres"), "--version"), run_as)
+
+
+def _succeeds(command: tuple[str, ...], run_as: As) -> bool:
     try:
         done = subprocess.run(
             [*children.prefix(run_as, dies_with_us=True), *command],

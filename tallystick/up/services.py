@@ -7,7 +7,7 @@ user named by URL has no row of its own; a step checks that it answers.
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -23,17 +23,17 @@ from tallystick.up.spec import Action, Item, Probe, ServiceSpec, Step
 LISTENING = ("postgres", "redis", "anvil", "gateway", "api")
 """Services that have a port."""
 
-ROLES = ("deployer", "admin", "anchorer", "proposer", "disputes", "slasher", "faucet", "relayer")
+ROLES = ("deployer", "admin", "anchorer", "proposer", "disputes", "slasher", "faucet")
 """Accounts of the market on the embedded chain; `keys/<role>.json` each."""
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where things are reached. Database and Redis addresses hold passwords: do not print them."""
+    """Where things are reached. Those that hold passwords are not shown."""
 
     api: str
-    database: str
-    redis: str
+    database: str = field(repr=False)
+    redis: str = field(repr=False)
     rpc: str
     contracts: str
     """Path of the deployment file."""

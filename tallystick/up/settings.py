@@ -6,8 +6,10 @@ Each of the three server addresses, when set, is used as it is and no server is 
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from contracts.terms.errors import WrongConfiguration
 
 
 def _default_home() -> Path:
@@ -33,3 +35,19 @@ class UpSettings(BaseSettings):
     """The anvil program to run, instead of npm's."""
     min_free_bytes: Annotated[int, Field(ge=0)] = 512 * 2**20
     """`up` does not start with less free disk, and stops cleanly at a quarter of it."""
+
+
+def read_settings(home: Path | None = None) -> UpSettings:
+    """The settings of this process; `home` overrides TALLYSTICK_HOME.
+
+    Raises:
+        WrongConfiguration: a variable has a value that it cannot have.
+    """
+    try:
+        return UpSettings() if home is None else UpSettings(home=home)
+    except ValidationError as error:
+        problems = (
+            f"TALLYSTICK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+            for problem in error.errors(include_input=False)  # an input may be a password
+        )
+        raise WrongConfiguration("; ".join(problems)) from None

@@ -18,7 +18,7 @@ from contracts.terms.messages import Record
 MAX_SHARDS = 32_768
 MAX_SHARD_BYTES = 64 * 2**20
 MAX_MANIFEST_BYTES = 4 * 2**20
-KIND = "manifest.v1"
+KIND: Literal["manifest.v1"] = "manifest.v1"
 
 
 class Shard(Record):

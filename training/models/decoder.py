@@ -63,7 +63,8 @@ class Attention(nn.Module):
         self.o_proj = _linear(config.width, config.width)
 
     def _heads(self, x_RTD: Tensor) -> Tensor:
-        return x_RTD.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+        rows, num_tokens, _ = x_RTD.shape
+        return x_RTD.view(rows, num_tokens, -1, self.head_width).transpose(1, 2)
 
     def forward(self, x_RTD: Tensor, cos_TC: Tensor, sin_TC: Tensor) -> Tensor:
         """Mix of the values each token may see, (R, T, D)."""

@@ -103,7 +103,7 @@ def load_newest(
         What was loaded (none: the stage is as it was), and the files that were passed over
         because they are damaged or have another root.
     """
-    passed_over = []
+    passed_over: list[Path] = []
     for path in reversed(list_checkpoints(folder)):
         try:
             return load_checkpoint(stage, path, sealed_root=sealed_root), passed_over

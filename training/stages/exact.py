@@ -42,7 +42,7 @@ def norm_squared(vector: Tensor) -> int:
         half = (partial.numel() + 1) // 2
         partial[: partial.numel() - half] += partial[half:]
         partial = partial[:half]
-    return round(Fraction(partial.item()) * NORM_SQUARED_SCALE)
+    return round(Fraction(float(partial.sum())) * NORM_SQUARED_SCALE)
 
 
 def weighted_mean(parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
@@ -64,7 +64,7 @@ def weighted_mean(parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
 
 def to_wire(tensor: Tensor) -> memoryview:
     """Wire bytes of an fp32 tensor; shares memory with a contiguous tensor on the CPU."""
-    return memoryview(tensor.detach().cpu().contiguous().numpy()).cast("B")
+    return tensor.detach().cpu().contiguous().numpy().data.cast("B")
 
 
 def from_wire(data: bytes | bytearray | memoryview, num_elements: int) -> Tensor:

@@ -16,6 +16,7 @@ Not thread-safe. Shapes: R rows, T tokens of a row, D width, P parameters of the
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -102,6 +103,11 @@ class Stage:
     def _zeros(self) -> Tensor:
         return torch.zeros(self.layout.num_elements, device=self.device)
 
+    @property
+    def num_parameters(self) -> int:
+        """P, the elements of the flat gradient."""
+        return self.layout.num_elements
+
     # --- units ---
 
     def begin_step(self) -> None:
@@ -167,36 +173,39 @@ class Stage:
             raise Refused(f"unit {unit} is not in the gradient", unit=unit)
         self._accumulate(unit, done.dy, sign=-1.0)
 
+    def inputs_of(self, unit: UnitId) -> UnitInputs:
+        """What a unit of this step was computed from.
+
+        Raises:
+            Refused: the unit is unknown in this step.
+        """
+        if unit not in self._inputs:
+            raise Refused(f"unit {unit} has no inputs here", unit=unit)
+        return self._inputs[unit]
+
     def _run(self, inputs: UnitInputs) -> _Graph:
-        _need_inputs(self.config, self.slice, inputs)
-        x = inputs.rows_RT[:, :-1] if self.slice.has_embedding else inputs.x_RTD  # type: ignore[index]  # _need_inputs
-        assert x is not None
+        x, labels_RT = _split(self.config, self.slice, inputs)
         x = x.to(self.device)
         leaf = None if self.slice.has_embedding else x.detach().requires_grad_()
-        y = self._model(x if leaf is None else leaf)
-        if self.slice.has_head:
-            assert inputs.rows_RT is not None
-            labels_RT = inputs.rows_RT[:, 1:].to(self.device)
-            loss = functional.cross_entropy(y.flatten(0, 1), labels_RT.flatten())
-            y = loss * _num_rows(inputs)
+        y: Tensor = self._model(x if leaf is None else leaf)
+        if labels_RT is not None:
+            labels_RT = labels_RT.to(self.device)
+            y = functional.cross_entropy(y.flatten(0, 1), labels_RT.flatten()) * len(labels_RT)
         need_finite(y, "the output of a unit")
         return _Graph(leaf, y)
 
     def _accumulate(self, unit: UnitId, dy: Tensor | None, *, sign: float) -> Tensor | None:
-        if unit not in self._inputs:
-            raise Refused(f"unit {unit} has no inputs here", unit=unit)
-        graph = self._graphs.pop(unit, None) or self._run(self._inputs[unit])
+        graph = self._graphs.pop(unit, None) or self._run(self.inputs_of(unit))
         if (dy is None) != self.slice.has_head:
             raise Refused("dy comes with every backward but the last stage's")
         if dy is not None and dy.shape != graph.y.shape:
             raise Refused(f"dy has shape {tuple(dy.shape)}, wanted {tuple(graph.y.shape)}")
         seed = torch.ones_like(graph.y) if dy is None else dy.to(self.device)
-        graph.y.backward(seed * sign)  # type: ignore[no-untyped-call]  # torch is not annotated
-        if graph.x is None:
-            return None
-        dx = graph.x.grad
-        assert dx is not None
-        need_finite(dx, "the input gradient of a unit")
+        need_finite(seed, "the output gradient of a unit")
+        graph.y.backward(seed * sign)
+        dx = None if graph.x is None else graph.x.grad
+        if dx is not None:
+            need_finite(dx, "the input gradient of a unit")
         return dx
 
     # --- the step ---
@@ -238,7 +247,7 @@ class Stage:
 
         Raises:
             Malformed: another number of elements.
-            NotFinite: inf or nan in the average, or in a weight it would lead to.
+            NotFinite: inf or nan in the average; the state is as before.
         """
         if average.shape != self._weights.shape:
             raise Malformed(f"an average of {average.numel()} elements, not {len(self._weights)}")
@@ -253,7 +262,6 @@ class Stage:
             scalars,
         )
         self.counter += 1
-        need_finite(self._weights, "a weight after the update")
 
     # --- the state ---
 
@@ -329,21 +337,28 @@ class Stage:
 
 
 def _num_rows(inputs: UnitInputs) -> int:
-    tensor = inputs.rows_RT if inputs.rows_RT is not None else inputs.x_RTD
-    assert tensor is not None
-    return int(tensor.shape[0])
+    tensors = (inputs.rows_RT, inputs.x_RTD)
+    return next(len(tensor) for tensor in tensors if tensor is not None)
 
 
-def _need_inputs(config: ModelConfig, stage: StageSlice, inputs: UnitInputs) -> None:
+def _split(
+    config: ModelConfig, stage: StageSlice, inputs: UnitInputs
+) -> tuple[Tensor, Tensor | None]:
+    # What the model takes, and on the last stage the labels.
     rows, x = inputs.rows_RT, inputs.x_RTD
     if (stage.has_embedding or stage.has_head) != (rows is not None):
         raise Refused("rows come with every unit of the first and the last stage, no other")
     if stage.has_embedding != (x is None):
         raise Refused("x comes with every unit but the first stage's")
-    tokens = config.sequence_length
-    if rows is not None and (rows.dim() != 2 or rows.shape[1] != tokens + 1):
-        raise Refused(f"rows have shape {tuple(rows.shape)}, wanted (R, {tokens + 1})")
-    if x is not None and (x.dim() != 3 or x.shape[1:] != (tokens, config.width)):
-        raise Refused(f"x has shape {tuple(x.shape)}, wanted (R, {tokens}, {config.width})")
-    if rows is not None and int(rows.max()) >= config.vocab_size:
+    num_tokens = config.sequence_length
+    if x is not None and (x.dim() != 3 or x.shape[1:] != (num_tokens, config.width)):
+        raise Refused(f"x has shape {tuple(x.shape)}, wanted (R, {num_tokens}, {config.width})")
+    if rows is None:
+        return cast(Tensor, x), None
+    if rows.dim() != 2 or rows.shape[1] != num_tokens + 1:
+        raise Refused(f"rows have shape {tuple(rows.shape)}, wanted (R, {num_tokens + 1})")
+    if x is not None and len(x) != len(rows):
+        raise Refused(f"{len(rows)} rows came with {len(x)} rows of activations")
+    if int(rows.max()) >= config.vocab_size:
         raise Refused(f"a token is outside the vocabulary of {config.vocab_size}")
+    return rows[:, :-1] if x is None else x, rows[:, 1:] if stage.has_head else None

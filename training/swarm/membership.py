@@ -126,7 +126,7 @@ def left(state: SwarmState, peer: PeerId) -> tuple[SwarmState, tuple[Effect, ...
 
 
 def with_deadlines_in_order(state: SwarmState) -> SwarmState:
-    """Stop the clock of the step while a stage has nobody; move the deadlines when it runs again."""
+    """Stop the step's clock while a stage has nobody; move its deadlines when it runs again."""
     stands = not all(at_work(state, stage) for stage in state.terms.stages)
     if stands and state.standing_since is None:
         return replace(state, standing_since=state.at)

@@ -22,6 +22,7 @@ Part: TypeAlias = tuple[Digest, ChunkIndex]
 """One chunk of the gradient that a GradCommit bound: what a summing peer fetches."""
 
 FIRST_STEP = StepNumber(1)
+_LONG_AGO = UnixMillis(0)
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class SwarmState:
     step: StepNumber = FIRST_STEP  # the one that is worked on; the last one when finished
     phase: Phase = field(default_factory=Working)
     members: Mapping[PeerId, Member] = field(default_factory=dict)
-    at: UnixMillis = UnixMillis(0)  # of the last event
+    at: UnixMillis = _LONG_AGO  # of the last event
     started: bool = False  # every stage has once had all its peers
     standing_since: UnixMillis | None = None  # deadlines do not run while a stage has nobody
     next_notice: int = 0

@@ -13,7 +13,7 @@ Invariants
   the state, and whoever repeats a message is safe.
 - In a StepClose every unit has one peer per stage, the same units in all stages; a revision moves
   units and adds none; whoever has committed keeps its units unless it is struck.
-- A GradCommit is in the AverageSet with all its parts or not at all; there is one AverageSet a step.
+- A GradCommit is in the AverageSet with all its parts or not at all; a step has one AverageSet.
 - Deadlines run only while every stage has a member that the coordinator reaches.
 
 Source: PROTOCOL section 3. Units: Unix milliseconds.

@@ -88,17 +88,31 @@ def _nothing() -> None:
 
 @dataclass(eq=False)
 class Outgoing:
-    """A call or reply on its way out; `on_sent` runs when its last frame is out."""
+    """A call or reply on its way out, in at least one frame.
+
+    `on_sent` runs when its last frame goes out: before it is written, because the other side may
+    have read it, and acted on it, before this side hears that it was written.
+    """
 
     frames: Iterator[bytes]
     on_sent: Callable[[], None] = _nothing
     started: bool = field(default=False, init=False)
+    _ahead: bytes | None = field(default=None, init=False)
+
+    def take(self) -> tuple[bytes, bool]:
+        """The next frame, and whether it is the last."""
+        frame = self._ahead or next(self.frames)
+        self._ahead = next(self.frames, None)
+        self.started = True
+        return frame, self._ahead is None
 
 
 class Outbox:
     """Frames to send: urgent ones first, then one of each message in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_overflow: Callable[[], None]) -> None:
+        """`on_overflow` runs when the other side leaves `MAX_URGENT` frames unread."""
+        self._on_overflow = on_overflow
         self._urgent: deque[bytes] = deque()
         self._messages: deque[Outgoing] = deque()
         self._ready = asyncio.Event()
@@ -110,13 +124,10 @@ class Outbox:
         self._ready.set()
 
     def add_urgent(self, frame: bytes) -> None:
-        """Send this frame before any other.
-
-        Raises:
-            Overloaded: the other side has left too many unread.
-        """
+        """Send this frame before any other."""
         if len(self._urgent) >= MAX_URGENT:
-            raise Overloaded(f"{MAX_URGENT} frames are unread", limit=MAX_URGENT)
+            self._on_overflow()
+            return
         self._urgent.append(frame)
         self._ready.set()
 
@@ -135,21 +146,22 @@ class Outbox:
         self._ready.set()
 
     async def next(self) -> bytes | None:
-        """The next frame, as soon as there is one; None after the last.
-
-        Asking for the next one says that the one before is out.
-        """
+        """The next frame, as soon as there is one; None after the last."""
         while True:
             if self._urgent:
                 return self._urgent.popleft()
-            while self._messages:
-                message = self._messages.popleft()
-                if frame := next(message.frames, None):
-                    message.started = True
-                    self._messages.append(message)
-                    return frame
-                message.on_sent()
+            if self._messages:
+                return self._next_of_messages()
             if self._finished:
                 return None
             self._ready.clear()
             await self._ready.wait()
+
+    def _next_of_messages(self) -> bytes:
+        message = self._messages.popleft()
+        frame, last = message.take()
+        if last:
+            message.on_sent()
+        else:
+            self._messages.append(message)
+        return frame

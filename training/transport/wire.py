@@ -16,7 +16,14 @@ from annotated_types import Ge, Le
 from typing_extensions import Buffer
 
 from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import Expired, InvariantBroken, Malformed, NotFound, UnknownVersion
+from contracts.terms.errors import (
+    Expired,
+    InvariantBroken,
+    Malformed,
+    NotFound,
+    TooLarge,
+    UnknownVersion,
+)
 from contracts.terms.ids import SessionKeyField
 from contracts.terms.messages import Record
 from contracts.terms.moments import UnixMillis, UnixMillisField
@@ -79,6 +86,29 @@ class Method(Generic[Request, Answer]):
             raise InvariantBroken(f"method name {self.name!r}")
         if max(self.max_tensors, self.max_reply_tensors) > MAX_TENSORS:
             raise InvariantBroken(f"{self.name}: more than {MAX_TENSORS} tensors")
+
+    def check_request(self, lengths: Sequence[int]) -> None:
+        """Refuse a request whose header and tensors have these lengths, if it is too large.
+
+        Raises:
+            TooLarge: it is; data: `size`, `limit`.
+        """
+        limits = (self.max_header_bytes, self.max_tensors, self.max_tensor_bytes)
+        _check(f"{self.name}: request", lengths, limits)
+
+    def check_reply(self, lengths: Sequence[int]) -> None:
+        """See `check_request`."""
+        limits = (self.max_reply_header_bytes, self.max_reply_tensors, self.max_reply_tensor_bytes)
+        _check(f"{self.name}: reply", lengths, limits)
+
+
+def _check(what: str, lengths: Sequence[int], limits: tuple[int, int, int]) -> None:
+    header, *tensors = lengths
+    sizes = (header, len(tensors), sum(tensors))
+    units = ("bytes of header", "tensors", "bytes of tensors")
+    for size, limit, unit in zip(sizes, limits, units, strict=True):
+        if size > limit:
+            raise TooLarge(f"{what} of {size} {unit}, {limit} at most", size=size, limit=limit)
 
 
 AnyMethod = Method[Any, Any]

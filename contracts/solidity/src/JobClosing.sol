@@ -33,7 +33,7 @@ abstract contract JobClosing is SignedMessages {
         uint96 debited; // in total, including the debit below
         uint96 lastDebit; // of lastEpoch; 0 after it was restored
         uint48 lastEpoch;
-        bool closing;
+        uint16 closing; // 1 once a close was requested
     }
 
     struct Closing {
@@ -148,7 +148,7 @@ abstract contract JobClosing is SignedMessages {
     /// @notice None, Open, Closing (response window runs) or Closed.
     function stateOf(bytes32 job) public view returns (JobState) {
         if (_funds[job].poster == address(0)) return JobState.None;
-        if (!_spent[job].closing) return JobState.Open;
+        if (_spent[job].closing == 0) return JobState.Open;
         return block.timestamp < _closing[job].endsAt ? JobState.Closing : JobState.Closed;
     }
 
@@ -204,7 +204,7 @@ abstract contract JobClosing is SignedMessages {
         }
         (closing.seals, closing.earned, closing.due, closing.silence) = (seals, earned, due, silence);
         _setTimes(closing, respondFrom);
-        _spent[job].closing = true;
+        _spent[job].closing = 1;
         _closing[job] = closing;
         _emitClose(job, closing);
     }
@@ -220,7 +220,7 @@ abstract contract JobClosing is SignedMessages {
         delete _closing[job];
         _closing[job].shownSeals = seals;
         _closing[job].shownAt = uint40(block.timestamp);
-        _spent[job].closing = false;
+        _spent[job].closing = 0;
         emit KeptOpen(job, seals);
     }
 

@@ -85,7 +85,7 @@ contract JobEscrow is JobClosing, TokenHolder {
         address signer = _signer(header.specHash, jobSignature);
         if (signer != spec.poster) revert WrongSigner(signer, spec.poster);
         _permit(spec.poster, permit);
-        job = Messages.jobId(header);
+        job = Messages.jobIdOf(header);
         _open(job, spec.poster, spec.deadline, spec.budget);
     }
 
@@ -113,7 +113,7 @@ contract JobEscrow is JobClosing, TokenHolder {
             if (Settlement(settlement).isRejected(spent.lastEpoch)) _undo(job, spent);
         }
         if (spent.lastEpoch == epoch) revert AlreadyDebited(job, epoch);
-        if (!signed || spent.closing) (vested, cap) = _closedTerms(job, vested, signed, deposited, spent.debited, cap);
+        if (!signed || spent.closing != 0) (vested, cap) = _closedTerms(job, vested, signed, deposited, spent.debited, cap);
         if (vested > deposited) revert Overdrawn(job, vested, deposited);
         if (vested < spent.debited) revert VestedBelowDebited(job, vested, spent.debited);
         amount = vested - spent.debited;

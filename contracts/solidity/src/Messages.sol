@@ -89,7 +89,18 @@ library Messages {
     );
 
     /// @notice The id under which a job is escrowed, settled and named by every message.
-    function jobId(JobHeader memory header) internal pure returns (bytes32) {
+    /// @dev `keccak256(abi.encode(header))` without decoding each word. Words with dirty high bits
+    /// hash to an id that no job has.
+    function jobId(JobHeader calldata header) internal pure returns (bytes32 id) {
+        assembly ("memory-safe") {
+            let buffer := mload(0x40)
+            calldatacopy(buffer, header, 0xc0)
+            id := keccak256(buffer, 0xc0)
+        }
+    }
+
+    /// @notice `jobId` of a header in memory.
+    function jobIdOf(JobHeader memory header) internal pure returns (bytes32) {
         return keccak256(abi.encode(header));
     }
 
@@ -121,8 +132,16 @@ library Messages {
         return keccak256(abi.encode(LEASE_ACCEPT_TYPEHASH, message));
     }
 
-    function hash(Seal calldata message) internal pure returns (bytes32) {
-        return keccak256(abi.encode(SEAL_TYPEHASH, message));
+    /// @dev `keccak256(abi.encode(SEAL_TYPEHASH, message))` without decoding each word. Words with
+    /// dirty high bits hash to a struct that no wallet signed.
+    function hash(Seal calldata message) internal pure returns (bytes32 structHash) {
+        bytes32 typehash = SEAL_TYPEHASH;
+        assembly ("memory-safe") {
+            let buffer := mload(0x40)
+            mstore(buffer, typehash)
+            calldatacopy(add(buffer, 0x20), message, 0x120)
+            structHash := keccak256(buffer, 0x140)
+        }
     }
 
     /// @notice Domain separator of every Tallystick message on this chain.

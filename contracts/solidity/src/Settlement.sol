@@ -58,6 +58,7 @@ contract Settlement is SignedMessages {
         uint96 funded; // debits of all final epochs
         uint96 paid; // claims so far
         uint48 newestRejected; // number of the newest rejected epoch; 0: none
+        bool secondIsFinal; // which of the two roots is the final one
     }
 
     struct Epoch {
@@ -66,6 +67,11 @@ contract Settlement is SignedMessages {
         uint40 endsAt; // Posted: the challenge window; Disputed: the announcement
         uint40 nextAt; // earliest time of the next proposal
         EpochState state;
+    }
+
+    struct Roots {
+        bytes32 first;
+        bytes32 second;
     }
 
     /// @dev Only the proposer posts epochs.
@@ -98,7 +104,7 @@ contract Settlement is SignedMessages {
     error ExceedsFunded(uint96 paid, uint96 amount, uint96 funded);
 
     event EpochPosted(uint48 indexed epoch, bytes32 root, uint96 rootSum, uint40 windowEnds);
-    event EpochFinal(uint48 indexed epoch, bytes32 root, uint96 funded);
+    event EpochFinal(uint48 indexed epoch, uint96 funded);
     event RejectionAnnounced(uint48 indexed epoch, bytes32 reasonHash, uint40 executableAt, uint40 executableUntil);
     event EpochRejected(uint48 indexed epoch);
     event Claimed(address indexed account, uint96 amount, uint96 cumulative);
@@ -112,12 +118,11 @@ contract Settlement is SignedMessages {
     address public immutable proposer;
     address public immutable disputes;
 
-    /// @notice Root of the newest final epoch; zero before the first.
-    bytes32 public finalRoot;
     Totals private _totals;
-    /// @notice Root of the newest epoch, whatever its state.
-    bytes32 public newestRoot;
     Epoch private _newest;
+    /// @dev The final root and the newest one change places when an epoch becomes final, so that
+    /// neither is ever copied or overwritten while it counts (I7, I9).
+    Roots private _roots;
     /// @notice End of the time in which an announced rejection can be executed.
     uint40 public executableUntil;
 
@@ -158,7 +163,8 @@ contract Settlement is SignedMessages {
             sum += _debit(statements[i], epoch, maxEpochCap, sums.newestRejected);
         }
         if (sum != rootSum) revert WrongSum(rootSum, sum);
-        newestRoot = root;
+        if (sums.secondIsFinal) _roots.first = root;
+        else _roots.second = root;
         _newest = Epoch({
             rootSum: rootSum,
             number: epoch,
@@ -221,7 +227,7 @@ contract Settlement is SignedMessages {
         (bytes32 root, uint96 sum) =
             SumTree.fold(SumTree.settlementLeaf(account, jobsRoot, cumulative), cumulative, sides, path);
         Totals memory sums = _totals;
-        if (root != finalRoot || sum != sums.funded) revert WrongProof();
+        if (root != _root(sums.secondIsFinal) || sum != sums.funded) revert WrongProof();
         uint96 before = claimed[account];
         if (cumulative <= before) revert NothingToClaim(account, before);
         uint96 amount = cumulative - before;
@@ -237,6 +243,16 @@ contract Settlement is SignedMessages {
         return (_totals.funded, _totals.paid);
     }
 
+    /// @notice Root of the newest epoch that was booked as final; zero before the first.
+    function finalRoot() external view returns (bytes32) {
+        return _root(_totals.secondIsFinal);
+    }
+
+    /// @notice Root of the newest epoch, whatever its state.
+    function newestRoot() external view returns (bytes32) {
+        return _root(_totals.secondIsFinal == (_newest.state == EpochState.Final));
+    }
+
     /// @notice The newest epoch as it stands in storage, and its state at this moment.
     function newestEpoch() external view returns (Epoch memory epoch, EpochState stateNow) {
         return (_newest, stateOf(_newest.number));
@@ -250,17 +266,20 @@ contract Settlement is SignedMessages {
         return block.timestamp >= _finalFrom(newest) ? EpochState.Final : newest.state;
     }
 
+    function _root(bool second) private view returns (bytes32) {
+        return second ? _roots.second : _roots.first;
+    }
+
     /// @dev Books `newest` as final if it was pending; reverts while it still is.
     function _finalized(Epoch memory newest) private returns (Totals memory sums) {
         sums = _totals;
         if (newest.state != EpochState.Posted && newest.state != EpochState.Disputed) return sums;
         uint256 finalFrom = _finalFrom(newest);
         if (block.timestamp < finalFrom) revert EpochPending(newest.number, finalFrom);
-        bytes32 root = newestRoot;
-        finalRoot = root;
         sums.funded = newest.rootSum;
+        sums.secondIsFinal = !sums.secondIsFinal;
         _totals = sums;
-        emit EpochFinal(newest.number, root, newest.rootSum);
+        emit EpochFinal(newest.number, newest.rootSum);
     }
 
     function _debit(Statement calldata statement, uint48 epoch, uint64 maxEpochCap, uint48 newestRejected)

@@ -61,7 +61,9 @@ def key(number: int) -> SessionKey:
     return session_key_of(private_key(number))
 
 
-Answer = Callable[[SessionKey, bytes, tuple[memoryview, ...]], Awaitable[tuple[bytes, list[Buffer]]]]
+Answer = Callable[
+    [SessionKey, bytes, tuple[memoryview, ...]], Awaitable[tuple[bytes, list[Buffer]]]
+]
 
 
 class Peer:

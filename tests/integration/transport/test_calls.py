@@ -7,21 +7,19 @@ import struct
 import pytest
 
 from contracts.terms.errors import (
-    Conflict,
     DeadlineExceeded,
     Equivocation,
     InvariantBroken,
     NotFound,
     Overloaded,
     PeerUnreachable,
+    TallystickError,
     TooLarge,
     Unavailable,
     UnknownVersion,
-    TallystickError,
 )
 from tests.integration.transport.harness import (
     DEADLINE,
-    METHODS,
     Net,
     Peer,
     greeted,
@@ -30,8 +28,8 @@ from tests.integration.transport.harness import (
     pair,
     until,
 )
-from training.transport.framing import ReplyFrame, byte_view, call_frames, cancel_frame, read_frame
 from training.transport.failures import reported_error
+from training.transport.framing import ReplyFrame, byte_view, call_frames, cancel_frame, read_frame
 from training.transport.port import MIB, Limits
 from training.transport.session import FramePipe
 from training.transport.wire import Methods
@@ -118,7 +116,7 @@ async def test_call__small_beside_a_large_one__does_not_wait_for_its_end(net: Ne
 @pytest.mark.parametrize(
     ("header", "tensors"),
     [
-        (bytes(1001), []),
+        (bytes(101), []),
         (b"", [bytes(101)]),
         (b"", [bytes(51), bytes(50)]),
         (b"", [b""] * 3),
@@ -128,7 +126,7 @@ async def test_call__small_beside_a_large_one__does_not_wait_for_its_end(net: Ne
 async def test_call__over_the_bounds_of_its_method__is_refused_by_either_side(
     net: Net, header: bytes, tensors: list[bytes]
 ) -> None:
-    narrow = Methods([method("echo", size=100, tensors=2)])
+    narrow = Methods([method("echo", header=100, size=100, tensors=2)])
     server = Peer()
     one, two, address = await pair(net, server=server, server_methods=narrow)
     liberal = await two.dial(one.key, [address], deadline=DEADLINE)

@@ -1,0 +1,34 @@
+"""The offers that stand, as matching sees them. The caller is inside a transaction."""
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.moments import UnixMillis
+from market.domain.offers import Candidate
+from market.service.ports import UnitOfWork
+from market.service.rows import HeartbeatRow, OfferRow, StakeRow
+
+
+async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
+    """Every offer that is not withdrawn and not over."""
+    offers = await work[OfferRow].where(withdrawn=False)
+    standing = [offer for offer in offers if offer.expires_at * 1000 > now]
+    names = tuple(offer.offer for offer in standing)
+    beats = await work[HeartbeatRow].where(subject=names) if names else []
+    accounts = tuple({offer.account for offer in standing})
+    stakes = await work[StakeRow].where(account=accounts) if accounts else []
+    heard = {beat.subject: beat.heard_at for beat in beats}
+    free = {stake.account: BaseUnits(stake.active - stake.reserved) for stake in stakes}
+    return [
+        Candidate(
+            offer=offer.offer,
+            account=offer.account,
+            price=offer.price,
+            memory_bytes=offer.memory_bytes,
+            flops_per_second=offer.flops_per_second,
+            available_from=offer.available_from,
+            expires_at=offer.expires_at,
+            heard_at=heard.get(offer.offer),
+            leased=offer.lease is not None or offer.blocked_until > now,
+            free_stake=free.get(offer.account, BaseUnits(0)),
+        )
+        for offer in standing
+    ]

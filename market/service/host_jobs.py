@@ -1,0 +1,138 @@
+"""Which host runs which job: rows leased with a time to live, so that a dead host loses them.
+
+A host names the coordinators whose wallets it holds, each by that wallet's signature. Jobs name
+their coordinator when they are signed, so a host can claim exactly the jobs that were meant for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from contracts.terms.errors import BadSignature, Forbidden, NoMatch
+from contracts.terms.ids import Address, JobId
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import recover
+from market.api.schemas import hosting_digest
+from market.domain.jobs import JobState
+from market.service.ports import UnitOfWork
+from market.service.rows import CoordinatorRow, HostedJobRow, HostRow, JobRow
+
+HOSTING_MILLIS = 15_000
+_HOSTED = (JobState.MATCHED.value, JobState.RUNNING.value, JobState.FINISHED.value)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a job's coordinator listens, and the root of its TLS leaf."""
+
+    job: JobId
+    address: str
+    certificate: bytes
+
+
+async def register_host(
+    host: str,
+    coordinators: Sequence[tuple[Address, bytes]],
+    now: UnixMillis,
+    work: UnitOfWork,
+) -> int:
+    """Note a host and its coordinators' signatures; returns how many it has. Safe to repeat.
+
+    Raises:
+        BadSignature: a wallet did not say so.
+        Forbidden: a coordinator belongs to another host.
+    """
+    for address, signature in coordinators:
+        if recover(hosting_digest(host, address), signature) != address:
+            raise BadSignature(f"0x{address.hex()} did not sign that {host} runs it")
+    async with work:
+        await work[HostRow].put(HostRow(host, now))
+        for address, _ in coordinators:
+            known = await work[CoordinatorRow].lock(address)
+            if known is None:
+                await work[CoordinatorRow].add(CoordinatorRow(address, host))
+            elif known.host != host:
+                raise Forbidden(f"0x{address.hex()} belongs to another host")
+        return len(await work[CoordinatorRow].where(host=host))
+
+
+async def allocate_coordinator(now: UnixMillis, work: UnitOfWork) -> Address:
+    """A coordinator that no job has been promised yet, of the host that was heard last.
+
+    Raises:
+        NoMatch: no host has one left.
+    """
+    async with work:
+        for host in await work[HostRow].where(order="-heard_at"):
+            free = await work[CoordinatorRow].where(
+                host=host.host, allocated_at=None, limit=1, lock=True
+            )
+            if free:
+                await work[CoordinatorRow].put(replace(free[0], allocated_at=now))
+                return free[0].address
+    raise NoMatch("no host has a coordinator left; start a host, or run your own")
+
+
+async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> list[HostedJobRow]:
+    """Lease to `host` every job of its coordinators that nobody else holds; returns all it has.
+
+    Raises:
+        Forbidden: the host is not registered.
+    """
+    async with work:
+        await _known_host(host, now, work)
+        mine = tuple(row.address for row in await work[CoordinatorRow].where(host=host))
+        jobs = await work[JobRow].where(coordinator=mine, state=_HOSTED) if mine else []
+        return [held for job in jobs if (held := await _claim(job.job, host, now, work))]
+
+
+async def renew_jobs(
+    host: str,
+    jobs: Sequence[JobId],
+    endpoints: Sequence[Endpoint],
+    now: UnixMillis,
+    work: UnitOfWork,
+) -> list[HostedJobRow]:
+    """Keep rows for another while and note where coordinators listen; returns what is still held.
+
+    Raises:
+        Forbidden: the host is not registered.
+    """
+    heard = {endpoint.job: endpoint for endpoint in endpoints}
+    async with work:
+        await _known_host(host, now, work)
+        kept = []
+        for job in sorted(set(jobs)):
+            row, held = await work[JobRow].get(job), await work[HostedJobRow].lock(job)
+            if row is None or row.state not in _HOSTED or held is None or held.host != host:
+                continue
+            kept.append(_renewed(held, heard.get(job), now))
+            await work[HostedJobRow].put(kept[-1])
+        return kept
+
+
+def _renewed(held: HostedJobRow, endpoint: Endpoint | None, now: UnixMillis) -> HostedJobRow:
+    until = UnixMillis(now + HOSTING_MILLIS)
+    if endpoint is None:
+        return replace(held, until=until)
+    return replace(held, until=until, address=endpoint.address, certificate=endpoint.certificate)
+
+
+async def _claim(job: JobId, host: str, now: UnixMillis, work: UnitOfWork) -> HostedJobRow | None:
+    held = await work[HostedJobRow].lock(job)
+    until = UnixMillis(now + HOSTING_MILLIS)
+    if held is None:
+        held = HostedJobRow(job, host, until)
+        await work[HostedJobRow].add(held)
+        return held
+    if held.host != host and held.until > now:
+        return None
+    kept = replace(held, until=until) if held.host == host else HostedJobRow(job, host, until)
+    await work[HostedJobRow].put(kept)
+    return kept
+
+
+async def _known_host(host: str, now: UnixMillis, work: UnitOfWork) -> None:
+    row = await work[HostRow].lock(host)
+    if row is None:
+        raise Forbidden(f"host {host!r} is not registered: POST /v1/hosting/register first")
+    await work[HostRow].put(replace(row, heard_at=now))

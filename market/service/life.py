@@ -1,0 +1,42 @@
+"""How a job's row moves: one event into the state machine, its effects into rows.
+
+The caller holds the job's row (`lock`) and is inside a transaction.
+"""
+
+from dataclasses import replace
+
+from contracts.terms.moments import UnixMillis
+from market.domain.jobs import (
+    AskForHost,
+    CloseEscrow,
+    EndLeases,
+    Event,
+    FindLeases,
+    JobState,
+    NoteFailure,
+    advance,
+)
+from market.service.leases import end_leases
+from market.service.ports import UnitOfWork
+from market.service.rows import JobRow
+
+TOPICS = {FindLeases: "clear", AskForHost: "host", CloseEscrow: "close"}
+"""What an effect wakes; the beat finds the same work in rows."""
+
+
+async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -> JobRow:
+    """Store and return the row after `event`; an event that does not fit changes nothing."""
+    state, effects = advance(JobState(row.state), event)
+    after = replace(row, state=state.value)
+    for effect in effects:
+        match effect:
+            case NoteFailure(reason):
+                after = replace(after, failure=reason)
+            case EndLeases():
+                await end_leases(row.job, work)
+            case FindLeases() | AskForHost() | CloseEscrow():
+                await work.emit(TOPICS[type(effect)], row.job)
+    if after != row:
+        await work[JobRow].put(after)
+        await work.emit("job", row.job)
+    return after

@@ -1,0 +1,320 @@
+"""What use cases need from the world: transactions, a chain, blobs, a way to wake others.
+
+Adapters fill these for Postgres, an RPC endpoint, a folder and Redis; `adapters.memory` fills them
+without any of these. A use case takes the time as an argument.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from contracts.governance.pay import PayLeaf
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.encoding import Value
+from contracts.terms.ids import Address, Digest, EpochNumber, JobId
+from contracts.terms.merkle import SumNode
+from contracts.terms.messages import JobSpec, LeaseAccept, Seal
+from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+from market.service.rows import Row
+
+R = TypeVar("R", bound=Row)
+
+
+# ----------------------------------------------------------------------------------------- storage
+
+
+class Rows(Protocol[R]):
+    """One table within a transaction."""
+
+    async def get(self, *key: object) -> R | None:
+        """The row with this key."""
+
+    async def lock(self, *key: object) -> R | None:
+        """The row with this key, held until the transaction ends."""
+
+    async def add(self, row: R) -> R:
+        """Store a new row; returned with the number that storage gave it, if it does.
+
+        Raises:
+            Conflict: its key or something unique is taken.
+        """
+
+    async def put(self, row: R) -> None:
+        """Store a row, in the place of the one with its key if there is one.
+
+        Raises:
+            Conflict: something unique is taken.
+        """
+
+    async def remove(self, *key: object) -> None:
+        """Forget the row with this key; nothing if there is none."""
+
+    async def where(
+        self,
+        *,
+        order: str = "",
+        after: object = None,
+        limit: int | None = None,
+        lock: bool = False,
+        **equals: object,
+    ) -> list[R]:
+        """Rows whose columns equal the given values (one of them, for a tuple), by key.
+
+        Args:
+            order: Column to sort by, `-column` for descending; then by key.
+            after: Only rows whose `order` column is beyond this value.
+            limit: At most this many.
+            lock: Hold them until the transaction ends; rows that somebody else holds are left out.
+            **equals: Column to value.
+        """
+
+
+class UnitOfWork(Protocol):
+    """A transaction: `async with work` commits at its end, rolls back on an exception.
+
+    May be entered again for the next transaction, by one task at a time.
+    """
+
+    async def __aenter__(self) -> "UnitOfWork": ...
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    def __getitem__(self, cls: type[R]) -> Rows[R]:
+        """The table of a row class."""
+
+    async def emit(self, topic: str, subject: bytes) -> None:
+        """Tell others, after the commit and at least once."""
+
+
+class Wakeup(Protocol):
+    """Tells sleeping readers that there is news; may lose anything, since rows are the truth."""
+
+    async def wake(self, topics: Iterable[str]) -> None:
+        """Wake who waits for one of `topics`. Never raises."""
+
+    async def wait(self, topic: str, timeout_seconds: float) -> None:
+        """Return when `topic` was woken or the time is over."""
+
+
+class BlobStore(Protocol):
+    """Blobs by their BLAKE3 digest."""
+
+    async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
+        """Store what `chunks` yields; returns its size. Nothing is kept unless it is `name`.
+
+        Raises:
+            TooLarge: more than `max_bytes`.
+            WrongBytes: they hash to something else.
+        """
+
+    async def size(self, name: Digest) -> int | None:
+        """Size in bytes; None if it is not here."""
+
+    def read(self, name: Digest) -> AsyncIterator[bytes]:
+        """Its bytes in pieces.
+
+        Raises:
+            NotFound: it is not here.
+        """
+
+
+# ------------------------------------------------------------------------------------------- chain
+
+
+@dataclass(frozen=True)
+class ChainBlock:
+    """A block of the chain."""
+
+    number: int
+    hash: Digest
+    timestamp: UnixSeconds
+
+
+@dataclass(frozen=True)
+class ChainEvent:
+    """An event of one of our contracts; addresses and hashes in `args` are bytes."""
+
+    contract: str
+    event: str
+    args: Mapping[str, Value]
+    block: int
+    block_hash: Digest
+    transaction: Digest
+    log_index: int
+
+
+@dataclass(frozen=True)
+class StakeNow:
+    """An account in StakeRegistry; `active` includes what is reserved."""
+
+    active: BaseUnits
+    reserved: BaseUnits
+    unbonding: BaseUnits
+
+    @property
+    def free(self) -> BaseUnits:
+        """What a new lease may reserve."""
+        return BaseUnits(self.active - self.reserved)
+
+
+@dataclass(frozen=True)
+class AccountNow:
+    """An account at the head of the chain."""
+
+    gas: int
+    token: BaseUnits
+    permit_nonce: int
+    claimed: BaseUnits
+    stake: StakeNow
+    block: int
+
+
+@dataclass(frozen=True)
+class JobNow:
+    """A job in JobEscrow."""
+
+    deposited: BaseUnits  # net of refunds
+    debited: BaseUnits
+    state: str  # none, open, closing, closed
+    due: BaseUnits
+    ends_at: UnixSeconds
+    refundable_at: UnixSeconds
+
+
+@dataclass(frozen=True)
+class EpochNow:
+    """The newest epoch in Settlement; states as in `market.service.rows.EpochRow`, or none."""
+
+    number: EpochNumber
+    root: Digest
+    booked: bool  # final or rejected in storage
+    ends_at: UnixSeconds
+    next_at: UnixSeconds
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What Settlement counts over all epochs."""
+
+    funded: BaseUnits
+    paid: BaseUnits
+
+
+@dataclass(frozen=True)
+class PayOrder:
+    """A job's statement in a proposal; without a seal, what its close found due."""
+
+    spec: JobSpec
+    seal: Signed[Seal] | None
+
+
+@dataclass(frozen=True)
+class CloseProof:
+    """The seal that closes a job, and the leaves of its pay tree."""
+
+    seal: Signed[Seal]
+    pay: tuple[PayLeaf, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """What newcomers are told of the chain."""
+
+    rpc_url: str
+    embedded: bool
+    contracts: Mapping[str, Address]
+    deployed_block: int
+    token_name: str
+    token_version: str
+    token_symbol: str
+    token_decimals: int
+    token_separator: Digest
+    parameters: Mapping[str, int]
+
+
+class Chain(Protocol):
+    """The contracts, read at a pinned block and written once per intention.
+
+    Every write may be repeated: the same intention happens once and answers with the same
+    transaction. Writes raise ContractRefused when the chain says no, ChainUnreachable and
+    DeadlineExceeded when it may or may not have happened.
+    """
+
+    @property
+    def domain(self) -> Domain:
+        """Where signatures hold."""
+
+    @property
+    def anchorer(self) -> Address:
+        """Whose lane of SealAnchor holds our batches."""
+
+    async def network(self) -> Network:
+        """What newcomers are told."""
+
+    async def settled_head(self) -> ChainBlock:
+        """The newest block that counts as confirmed."""
+
+    async def head(self) -> ChainBlock:
+        """The newest block."""
+
+    async def block(self, number: int) -> ChainBlock | None:
+        """The block of this number, if the chain has one."""
+
+    async def events(self, first: int, last: int) -> list[ChainEvent]:
+        """Events of our contracts in blocks `first` to `last`, in chain order."""
+
+    async def account(self, account: Address) -> AccountNow:
+        """An account at the head."""
+
+    async def job(self, job: JobId) -> JobNow:
+        """A job at the head."""
+
+    async def newest_epoch(self) -> EpochNow:
+        """The newest epoch at the head; number 0 before the first."""
+
+    async def totals(self) -> Totals:
+        """Settlement's totals at the head."""
+
+    async def open_job(
+        self, spec: Signed[JobSpec], permit_deadline: UnixSeconds, permit: bytes
+    ) -> Digest:
+        """Put a job's budget into escrow."""
+
+    async def reserve(self, accept: Signed[LeaseAccept]) -> Digest:
+        """Reserve the stake that a LeaseAccept promises."""
+
+    async def release(self, job: JobId, account: Address) -> Digest:
+        """Free the stake of a job that is over."""
+
+    async def anchor(self, root: Digest) -> Digest:
+        """Anchor a batch; records the coin of the one before."""
+
+    async def record(self, root: Digest) -> Digest:
+        """Record the coin of the newest batch, which is `root`."""
+
+    async def propose(
+        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
+    ) -> Digest:
+        """Post an epoch."""
+
+    async def finalize(self, epoch: EpochNumber) -> Digest:
+        """Book an epoch whose window is over."""
+
+    async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
+        """Start to close a job by a seal, or past its deadline without one."""
+
+    async def refund(self, job: JobId) -> Digest:
+        """Pay the poster what was not earned."""
+
+    async def give(
+        self, account: Address, gas: int, tokens: BaseUnits
+    ) -> tuple[Digest | None, Digest | None]:
+        """Faucet of an embedded chain: transactions of gas (wei) and tokens, None for zero."""
+
+    async def resend(self) -> int:
+        """Broadcast again what the chain forgot; returns how many transactions were sent."""
+
+    async def pass_time(self, until: UnixSeconds) -> None:
+        """On an embedded chain that idles, mine one empty block once `until` is over."""

@@ -1,0 +1,113 @@
+"""A poster orders work, or asks what it would cost."""
+
+from dataclasses import dataclass
+
+from contracts.terms.errors import Expired
+from contracts.terms.history import encode_kept, kept_digest
+from contracts.terms.messages import JobSpec, decode_message
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
+from market.domain.admission import Surroundings, check_job
+from market.domain.jobs import JobState
+from market.domain.quote import Quote, quote
+from market.service.candidates import candidates
+from market.service.ports import BlobStore, Chain, UnitOfWork
+from market.service.rows import CoordinatorRow, JobRow, MessageRow, PermitRow
+
+
+@dataclass(frozen=True)
+class PostedPermit:
+    """The EIP-2612 permit over a job's budget."""
+
+    deadline: UnixSeconds
+    signature: bytes
+
+
+async def post_job(
+    encoded: bytes,
+    permit: PostedPermit,
+    *,
+    now: UnixMillis,
+    epoch_seconds: int,
+    work: UnitOfWork,
+    chain: Chain,
+    blobs: BlobStore,
+) -> JobRow:
+    """Admit a job. Safe to repeat: a job that is known is returned as it is.
+
+    Raises:
+        BadSignature: not signed by its poster.
+        Expired: the permit is over before the job could be funded.
+        Refused: see `market.domain.admission.check_job`.
+    """
+    signed = expect(decode_signed(encoded), JobSpec)
+    spec = signed.message
+    verify_wallet(signed, spec.poster, chain.domain)
+    async with work:
+        if known := await work[JobRow].get(spec.job()):
+            return known
+        check_job(spec, await _surroundings(spec, now, epoch_seconds, work, blobs))
+        if permit.deadline * 1000 <= now:
+            raise Expired("the permit is over", deadline=permit.deadline, now=now // 1000)
+        row = _row(signed, encoded, now)
+        await work[JobRow].add(row)
+        await work[PermitRow].add(PermitRow(row.job, permit.deadline, permit.signature))
+        await work[MessageRow].add(_first_message(signed))
+        await work.emit("fund", row.job)
+    return row
+
+
+async def quote_job(
+    encoded: bytes, *, now: UnixMillis, epoch_seconds: int, work: UnitOfWork, blobs: BlobStore
+) -> Quote:
+    """What the unsigned spec in `encoded` would cost and whether it would be matched now.
+
+    Raises:
+        Malformed, UnknownVersion: it is no JobSpec.
+    """
+    spec = expect(Signed(decode_message(encoded), b""), JobSpec).message
+    async with work:
+        around = await _surroundings(spec, now, epoch_seconds, work, blobs)
+        return quote(spec, await candidates(now, work), around, now)
+
+
+async def _surroundings(
+    spec: JobSpec, now: UnixMillis, epoch_seconds: int, work: UnitOfWork, blobs: BlobStore
+) -> Surroundings:
+    return Surroundings(
+        now=UnixSeconds(now // 1000),
+        epoch_seconds=epoch_seconds,
+        has_manifest=await blobs.size(spec.data.manifest) is not None,
+        coordinator_known=await work[CoordinatorRow].get(spec.coordinator) is not None,
+    )
+
+
+def _row(signed: Signed[JobSpec], encoded: bytes, now: UnixMillis) -> JobRow:
+    spec = signed.message
+    return JobRow(
+        job=spec.job(),
+        signed=encoded,
+        poster=spec.poster,
+        coordinator=spec.coordinator,
+        name=spec.name,
+        budget=spec.budget,
+        epoch_cap=spec.epoch_cap,
+        deadline=spec.deadline,
+        steps=spec.batch.steps,
+        state=JobState.DRAFT.value,
+        posted_at=now,
+        num_messages=1,
+    )
+
+
+def _first_message(signed: Signed[JobSpec]) -> MessageRow:
+    item = Signed(signed.message, signed.signature)
+    return MessageRow(
+        job=signed.message.job(),
+        sequence=1,
+        digest=kept_digest(item),
+        name=None,
+        kind=signed.message.kind,
+        step=0,
+        data=encode_kept(item),
+    )

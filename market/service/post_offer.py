@@ -1,0 +1,80 @@
+"""A provider offers a machine, or takes the offer back."""
+
+from dataclasses import replace
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import Address, Digest
+from contracts.terms.messages import Offer
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import decode_signed, expect, verify_wallet
+from market.api.schemas import withdrawal_digest
+from market.domain.offers import check_offer
+from market.service.ports import AccountNow, Chain, UnitOfWork
+from market.service.rows import OfferRow, StakeRow
+from market.service.session import check_session
+
+LEAST_STAKE = BaseUnits(1)  # that an offer needs; a job may want more
+
+
+async def post_offer(encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: Chain) -> OfferRow:
+    """Store a signed offer. Safe to repeat: an offer that is known is returned as it is.
+
+    Raises:
+        BadSignature: not signed by the account that it names.
+        Expired: its window is over.
+        InsufficientStake: the account has no free stake on chain.
+    """
+    signed = expect(decode_signed(encoded), Offer)
+    offer = signed.message
+    verify_wallet(signed, offer.account, chain.domain)
+    account = await chain.account(offer.account)
+    async with work:
+        if known := await work[OfferRow].get(offer.digest()):
+            return known
+        check_offer(offer, now=now, free_stake=account.stake.free, wanted=LEAST_STAKE)
+        await work[StakeRow].put(stake_row(offer.account, account))
+        row = OfferRow(
+            offer=offer.digest(),
+            signed=encoded,
+            account=offer.account,
+            session_key=offer.session_key,
+            price=offer.price,
+            device_class=offer.device_class,
+            memory_bytes=offer.memory_bytes,
+            flops_per_second=offer.flops_per_second,
+            available_from=offer.available_from,
+            expires_at=offer.expires_at,
+            posted_at=now,
+        )
+        await work[OfferRow].add(row)
+        await work.emit("clear", offer.digest())
+    return row
+
+
+def stake_row(account: Address, now: AccountNow) -> StakeRow:
+    """What the chain says of an account's stake, as a row."""
+    stake = now.stake
+    return StakeRow(
+        account=account,
+        active=stake.active,
+        reserved=stake.reserved,
+        unbonding=stake.unbonding,
+        block=now.block,
+    )
+
+
+async def withdraw_offer(offer: Digest, signature: bytes, work: UnitOfWork) -> None:
+    """Take an offer back; a lease that it has goes on. Safe to repeat.
+
+    Raises:
+        NotFound: no such offer.
+        BadSignature: not by the agent's session key.
+    """
+    async with work:
+        row = await work[OfferRow].lock(offer)
+        if row is None:
+            raise NotFound("no such offer", offer=offer.hex())
+        check_session(row.session_key, withdrawal_digest(offer), signature)
+        if not row.withdrawn:
+            await work[OfferRow].put(replace(row, withdrawn=True))

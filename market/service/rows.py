@@ -1,0 +1,472 @@
+"""What the market remembers: one frozen row class per table, the same for Postgres and memory.
+
+A row class names its table, its key and what else must be unique; adapters derive their storage
+from it. Rows are facts or the newest state of a thing; nothing in them is a decision. `None` in a
+unique column counts for nothing, so `LeaseRow.live_offer` holds "one live lease per offer".
+Units: amounts in base units, moments in ms since the Unix epoch unless named seconds.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.ids import Address, Digest, EpochNumber, JobId, SessionKey
+from contracts.terms.moments import UnixMillis, UnixSeconds
+
+
+class Row:
+    """A row of a table."""
+
+    TABLE: ClassVar[str]
+    KEY: ClassVar[tuple[str, ...]]
+    UNIQUE: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    INDEX: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
+
+# --------------------------------------------------------------------------------- offers, leases
+
+
+@dataclass(frozen=True)
+class OfferRow(Row):
+    """A signed offer."""
+
+    TABLE = "offers"
+    KEY = ("offer",)
+    INDEX = (("withdrawn", "expires_at"),)
+
+    offer: Digest
+    signed: bytes
+    account: Address
+    session_key: SessionKey
+    price: PricePerPflop
+    device_class: str
+    memory_bytes: int
+    flops_per_second: int
+    available_from: UnixSeconds
+    expires_at: UnixSeconds
+    posted_at: UnixMillis
+    withdrawn: bool = False
+    lease: Digest | None = None
+    blocked_until: int = 0  # after a lease that it let lapse
+
+
+@dataclass(frozen=True)
+class HeartbeatRow(Row):
+    """When an offer or a lease was heard last; a row of its own, so that it locks nothing."""
+
+    TABLE = "offer_heartbeats"
+    KEY = ("subject",)
+
+    subject: Digest
+    at: UnixMillis  # the sender's clock; grows
+    heard_at: UnixMillis  # ours
+
+
+@dataclass(frozen=True)
+class StakeRow(Row):
+    """An account's stake as of a block."""
+
+    TABLE = "stakes"
+    KEY = ("account",)
+
+    account: Address
+    active: BaseUnits
+    reserved: BaseUnits
+    unbonding: BaseUnits
+    block: int
+
+
+@dataclass(frozen=True)
+class LeaseRow(Row):
+    """An offer bound to a job."""
+
+    TABLE = "leases"
+    KEY = ("lease",)
+    UNIQUE = (("live_offer",), ("session_key",))
+    INDEX = (("job",), ("state",))
+
+    lease: Digest
+    offer: Digest
+    live_offer: Digest | None  # the offer, until the lease is over
+    job: JobId
+    account: Address
+    stage: int
+    price: PricePerPflop
+    stake: BaseUnits
+    state: str  # reserved, accepted, active, ended, lapsed
+    reserved_at: UnixMillis
+    accept_ends: UnixMillis
+    accept: bytes | None = None
+    accept_digest: Digest | None = None
+    session_key: SessionKey | None = None
+    certificate: bytes | None = None
+    stake_state: str = "none"  # none, reserved, released
+
+
+# ----------------------------------------------------------------------------------- jobs, hosting
+
+
+@dataclass(frozen=True)
+class JobRow(Row):
+    """A job and where it is in its life."""
+
+    TABLE = "jobs"
+    KEY = ("job",)
+    INDEX = (("state",), ("posted_at",))
+
+    job: JobId
+    signed: bytes
+    poster: Address
+    coordinator: Address
+    name: str
+    budget: BaseUnits
+    epoch_cap: BaseUnits
+    deadline: UnixSeconds
+    steps: int
+    state: str
+    posted_at: UnixMillis
+    failure: str | None = None
+    opening: bytes | None = None
+    opening_block: int | None = None
+    num_messages: int = 0
+    step: int = 0  # the last sealed one
+    last_seal: Digest | None = None
+    due: BaseUnits | None = None  # what the close on chain found; None: not closing
+    ends_at: UnixSeconds | None = None  # of its response window
+    refundable_at: UnixSeconds | None = None
+    not_matched: bytes = b"\x90"  # canonical msgpack of (constraint, offers, would fit)
+
+
+@dataclass(frozen=True)
+class PermitRow(Row):
+    """The EIP-2612 permit that came with a job."""
+
+    TABLE = "permits"
+    KEY = ("job",)
+
+    job: JobId
+    deadline: UnixSeconds
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class HostRow(Row):
+    """A process that runs coordinators."""
+
+    TABLE = "hosts"
+    KEY = ("host",)
+
+    host: str
+    heard_at: UnixMillis
+
+
+@dataclass(frozen=True)
+class CoordinatorRow(Row):
+    """A wallet whose key a host holds."""
+
+    TABLE = "coordinators"
+    KEY = ("address",)
+    INDEX = (("host",),)
+
+    address: Address
+    host: str
+    allocated_at: UnixMillis | None = None
+
+
+@dataclass(frozen=True)
+class HostedJobRow(Row):
+    """A job leased to a host, and where its coordinator listens."""
+
+    TABLE = "hosted_jobs"
+    KEY = ("job",)
+    INDEX = (("host",),)
+
+    job: JobId
+    host: str
+    until: UnixMillis
+    address: str | None = None
+    certificate: bytes | None = None
+
+
+# ---------------------------------------------------------------------------------------- messages
+
+
+@dataclass(frozen=True)
+class MessageRow(Row):
+    """A kept item: the only source of ledger, settlement, live events and audit file."""
+
+    TABLE = "messages"
+    KEY = ("job", "sequence")
+    UNIQUE = (("job", "digest"), ("job", "name"))
+
+    job: JobId
+    sequence: int
+    digest: Digest
+    name: Digest | None  # what its signer may state one value of (PROTOCOL section 1)
+    kind: str
+    step: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class SealRow(Row):
+    """A valid seal and the pay behind its root."""
+
+    TABLE = "seals"
+    KEY = ("job", "step")
+    INDEX = (("batch",),)
+
+    job: JobId
+    step: int
+    digest: Digest
+    signed: bytes
+    pay: bytes  # canonical msgpack of [account, earned, vested]
+    earned: BaseUnits
+    vested: BaseUnits
+    last: bool
+    stored_at: UnixMillis
+    batch: Digest | None = None
+
+
+@dataclass(frozen=True)
+class ReportRow(Row):
+    """What a coordinator said of a step, for people."""
+
+    TABLE = "step_reports"
+    KEY = ("job", "step")
+
+    job: JobId
+    step: int
+    loss_millionths: int
+    tokens_per_second: int
+    at: UnixMillis
+
+
+# --------------------------------------------------------------------------- anchors and settlement
+
+
+@dataclass(frozen=True)
+class BatchRow(Row):
+    """A batch of seals; block and coin are the chain's, as far as they are confirmed."""
+
+    TABLE = "batches"
+    KEY = ("root",)
+    UNIQUE = (("number",),)
+
+    root: Digest
+    number: int
+    created_at: UnixMillis
+    transaction: Digest | None = None
+    block: int | None = None
+    coin: Digest | None = None
+
+
+@dataclass(frozen=True)
+class BatchEntryRow(Row):
+    """A leaf of a batch. A (job, step) is in one batch, ever."""
+
+    TABLE = "batch_entries"
+    KEY = ("job", "step")
+    INDEX = (("root",),)
+
+    job: JobId
+    step: int
+    root: Digest
+    seal: Digest
+
+
+@dataclass(frozen=True)
+class EpochRow(Row):
+    """A settlement period: planned here, proposed and final on chain."""
+
+    TABLE = "epochs"
+    KEY = ("epoch",)
+
+    epoch: EpochNumber
+    state: str  # planned, proposed, final, rejected
+    root: Digest
+    sum: BaseUnits
+    planned_at: UnixMillis
+    transaction: Digest | None = None
+    window_ends: UnixSeconds | None = None
+
+
+@dataclass(frozen=True)
+class DebitRow(Row):
+    """What an epoch takes from a job."""
+
+    TABLE = "epoch_debits"
+    KEY = ("epoch", "job")
+
+    epoch: EpochNumber
+    job: JobId
+    amount: BaseUnits
+    step: int
+    seal: Digest
+    signed: bool  # False: by what the close found due
+
+
+@dataclass(frozen=True)
+class EpochLeafRow(Row):
+    """What a job paid an account in total up to an epoch: all leaves of all trees of its root."""
+
+    TABLE = "epoch_leaves"
+    KEY = ("epoch", "account", "job")
+
+    epoch: EpochNumber
+    account: Address
+    job: JobId
+    cumulative: BaseUnits
+
+
+# -------------------------------------------------------------------------------- chain and ledger
+
+
+@dataclass(frozen=True)
+class ChainEventRow(Row):
+    """An event of one of our contracts, confirmed."""
+
+    TABLE = "chain_events"
+    KEY = ("block", "log_index")
+
+    block: int
+    log_index: int
+    block_hash: Digest
+    transaction: Digest
+    contract: str
+    event: str
+    args: bytes  # canonical msgpack
+
+
+@dataclass(frozen=True)
+class CursorRow(Row):
+    """A block up to which events are read; older ones stay, to go back to after a reorg."""
+
+    TABLE = "chain_cursor"
+    KEY = ("block",)
+
+    block: int
+    hash: Digest
+
+
+@dataclass(frozen=True)
+class LedgerEntryRow(Row):
+    """A line of the ledger; (event, line) is booked once."""
+
+    TABLE = "ledger_entries"
+    KEY = ("sequence",)
+    UNIQUE = (("event", "line"),)
+    INDEX = (("job",), ("source",), ("target",))
+
+    sequence: int
+    event: str
+    line: int
+    source: str
+    target: str
+    amount: BaseUnits
+    job: JobId | None
+
+
+@dataclass(frozen=True)
+class BalanceRow(Row):
+    """Sum of an account's entries, kept beside them."""
+
+    TABLE = "ledger_balances"
+    KEY = ("account",)
+
+    account: str
+    amount: int
+
+
+@dataclass(frozen=True)
+class TransactionRow(Row):
+    """A signed transaction, stored before it is broadcast."""
+
+    TABLE = "pending_transactions"
+    KEY = ("account", "nonce")
+    INDEX = (("account", "intention"),)
+
+    account: Address
+    nonce: int
+    intention: str
+    hash: Digest
+    raw: bytes
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class FaucetRow(Row):
+    """What an account got from the faucet."""
+
+    TABLE = "faucet_grants"
+    KEY = ("account",)
+
+    account: Address
+    asked_at: UnixMillis
+    gas: int
+    tokens: BaseUnits
+    gas_transaction: Digest | None = None
+    token_transaction: Digest | None = None
+
+
+# ------------------------------------------------------------------------------------ bookkeeping
+
+
+@dataclass(frozen=True)
+class OutboxRow(Row):
+    """Something happened that others want to know; sent after the commit, at least once."""
+
+    TABLE = "outbox"
+    KEY = ("sequence",)
+
+    sequence: int
+    topic: str
+    subject: bytes
+
+
+@dataclass(frozen=True)
+class IdempotencyRow(Row):
+    """The answer to a request that must not be carried out twice."""
+
+    TABLE = "idempotency_keys"
+    KEY = ("route", "key")
+
+    route: str
+    key: str
+    request: Digest
+    status: int
+    response: bytes
+    at: UnixMillis
+
+
+ROWS: tuple[type[Row], ...] = (
+    OfferRow,
+    HeartbeatRow,
+    StakeRow,
+    LeaseRow,
+    JobRow,
+    PermitRow,
+    HostRow,
+    CoordinatorRow,
+    HostedJobRow,
+    MessageRow,
+    SealRow,
+    ReportRow,
+    BatchRow,
+    BatchEntryRow,
+    EpochRow,
+    DebitRow,
+    EpochLeafRow,
+    ChainEventRow,
+    CursorRow,
+    LedgerEntryRow,
+    BalanceRow,
+    TransactionRow,
+    FaucetRow,
+    OutboxRow,
+    IdempotencyRow,
+)
+"""Every table."""
+
+AUTOMATIC = {LedgerEntryRow: "sequence", OutboxRow: "sequence"}
+"""Columns that storage numbers itself when they are 0."""

@@ -1,0 +1,195 @@
+"""Kept items of a job arrive: each checked, stored once and in order; seals move the ledger.
+
+What may come next is decided by `contracts.governance.job.follow`, as for coordinator, members and
+audit. A post is stored whole or not at all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from contracts.governance.job import JobHistory, follow
+from contracts.terms.digest import digest
+from contracts.terms.encoding import encode
+from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, NotFound, WrongBytes
+from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.messages import (
+    JobOpening,
+    LeaseAccept,
+    Seal,
+    equivocation_name,
+)
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed, expect
+from market.domain.jobs import TAKES_MESSAGES, JobState, LastSealed, Opened
+from market.domain.ledger import sealed
+from market.service.booking import book_event
+from market.service.coding import decode_pay, encode_pay
+from market.service.histories import Histories
+from market.service.life import happen
+from market.service.ports import Chain, UnitOfWork
+from market.service.rows import JobRow, LeaseRow, MessageRow, SealRow
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How many items of a post were new and how many were known."""
+
+    stored: int
+    known: int
+
+
+async def store_messages(
+    job: JobId,
+    encoded: Sequence[bytes],
+    *,
+    now: UnixMillis,
+    work: UnitOfWork,
+    chain: Chain,
+    histories: Histories,
+) -> Intake:
+    """Store what is new of a post. Safe to repeat: known items are counted and skipped.
+
+    Raises:
+        NotFound: no such job.
+        BadSignature, Malformed, UnknownVersion, Conflict: an item may not stand where it stands.
+        Equivocation, InvalidSeal: its signer broke the protocol; nothing of the post is stored.
+    """
+    items = [(decode_kept(data), data) for data in encoded]
+    async with work:
+        row = await work[JobRow].lock(job)
+        if row is None:
+            raise NotFound("no such job", job=job.hex())
+        new = await _unknown(row, items, work)
+        history = await histories.load(job, row.num_messages, work)
+        if new and JobState(row.state) not in TAKES_MESSAGES:
+            raise Conflict(f"a job that is {row.state} takes no messages", state=row.state)
+        for item, data in new:
+            row, history = await _store(row, history, item, data, now, work, chain)
+        if new:
+            await work.emit("messages", job)
+    histories.remember(job, row.num_messages, history)
+    return Intake(stored=len(new), known=len(items) - len(new))
+
+
+async def _unknown(
+    row: JobRow, items: Sequence[tuple[Kept, bytes]], work: UnitOfWork
+) -> list[tuple[Kept, bytes]]:
+    """Items that are not stored, each once, in order."""
+    named = {kept_digest(item): (item, data) for item, data in items}
+    stored = await work[MessageRow].where(job=row.job, digest=tuple(named)) if named else []
+    known = {each.digest for each in stored}
+    return [pair for name, pair in named.items() if name not in known]
+
+
+async def _store(
+    row: JobRow,
+    history: JobHistory,
+    item: Kept,
+    data: bytes,
+    now: UnixMillis,
+    work: UnitOfWork,
+    chain: Chain,
+) -> tuple[JobRow, JobHistory]:
+    await _no_equivocation(row, item, work)
+    before = history.newest
+    history = follow(history, item)
+    row = replace(row, num_messages=row.num_messages + 1)
+    await work[MessageRow].add(_message(row, item, data))
+    if isinstance(item, Signed):
+        match item.message:
+            case JobOpening():
+                row = await _opened(row, expect(item, JobOpening), now, work, chain)
+            case LeaseAccept():
+                await _check_lease(item.message, work)
+            case Seal():
+                row = await _sealed(row, history, expect(item, Seal), now, work)
+    if before is history.newest:  # a seal stored the row already
+        await work[JobRow].put(row)
+    return row, history
+
+
+async def _no_equivocation(row: JobRow, item: Kept, work: UnitOfWork) -> None:
+    """Two values under one name by one signer, in any step (`follow` sees the open step only)."""
+    name = _name(item)
+    if name is None or isinstance(item, Leaves):
+        return
+    for other in await work[MessageRow].where(job=row.job, name=name):
+        known = decode_kept(other.data)
+        if not isinstance(known, Signed) or known.message == item.message:
+            raise Conflict(f"this {item.message.kind} is known with another signature")
+        raise Equivocation(
+            f"two values of one {item.message.kind}",
+            first=known.message.digest().hex(),
+            second=item.message.digest().hex(),
+        )
+
+
+def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
+    if encode_kept(item) != data:
+        raise WrongBytes("an item that is not in canonical form")
+    signed = isinstance(item, Signed)
+    return MessageRow(
+        job=row.job,
+        sequence=row.num_messages,
+        digest=kept_digest(item),
+        name=_name(item),
+        kind=item.message.kind if isinstance(item, Signed) else "leaves",
+        step=int(getattr(item.message, "step", 0)) if signed else row.step + 1,
+        data=data,
+    )
+
+
+def _name(item: Kept) -> Digest | None:
+    if isinstance(item, Leaves):
+        return None
+    name = equivocation_name(item.message)
+    return None if name is None else digest("name", encode(list(name)))  # type: ignore[arg-type]
+
+
+async def _opened(
+    row: JobRow, opening: Signed[JobOpening], now: UnixMillis, work: UnitOfWork, chain: Chain
+) -> JobRow:
+    if opening.message.anchorer != chain.anchorer:
+        raise Conflict(
+            "the opening names an anchorer that is not of this market",
+            would_fit=chain.anchorer.hex(),
+        )
+    block = opening.message.opening_block
+    row = replace(row, opening=opening.encoded(), opening_block=block)
+    return await happen(row, Opened(), now, work)
+
+
+async def _check_lease(accept: LeaseAccept, work: UnitOfWork) -> None:
+    for lease in await work[LeaseRow].where(session_key=accept.session_key):
+        if lease.accept_digest == accept.digest() and lease.state in ("active", "ended"):
+            return
+    raise Conflict("the LeaseAccept is of no active lease of this market")
+
+
+async def _sealed(
+    row: JobRow, history: JobHistory, seal: Signed[Seal], now: UnixMillis, work: UnitOfWork
+) -> JobRow:
+    newest = history.newest
+    if newest is None:
+        raise InvariantBroken("a seal was followed and is not the newest")
+    message = seal.message
+    last = await work[SealRow].get(row.job, row.step) if row.step else None
+    before = decode_pay(last.pay) if last else ()
+    stored = SealRow(
+        job=row.job,
+        step=message.step,
+        digest=message.digest(),
+        signed=seal.encoded(),
+        pay=encode_pay(newest.pay),
+        earned=message.earned,
+        vested=message.vested,
+        last=message.last,
+        stored_at=now,
+    )
+    await work[SealRow].add(stored)
+    event = f"seal:{row.job.hex()}:{message.step}"
+    await book_event(event, sealed(row.job, before, newest.pay), work)
+    row = replace(row, step=int(message.step), last_seal=message.digest())
+    await work[JobRow].put(row)
+    return await happen(row, LastSealed(), now, work) if message.last else row

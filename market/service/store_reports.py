@@ -1,0 +1,40 @@
+"""What a coordinator says of its steps, for people: shown, never paid or audited."""
+
+from collections.abc import Sequence
+
+from contracts.terms.errors import Conflict, NotFound
+from contracts.terms.ids import JobId
+from contracts.terms.messages import JobOpening
+from contracts.terms.signatures import decode_signed, expect
+from market.api.schemas import StepReport, reports_digest
+from market.service.ports import UnitOfWork
+from market.service.rows import JobRow, ReportRow
+from market.service.session import check_session
+
+
+async def store_reports(
+    job: JobId, reports: Sequence[StepReport], signature: bytes, work: UnitOfWork
+) -> int:
+    """Store the newest report of each step; returns how many steps are new. Safe to repeat.
+
+    Raises:
+        NotFound: no such job.
+        Conflict: it is not opened yet.
+        BadSignature: not by the coordinator's session key.
+    """
+    async with work:
+        row = await work[JobRow].get(job)
+        if row is None:
+            raise NotFound("no such job", job=job.hex())
+        if row.opening is None:
+            raise Conflict("the job is not opened yet")
+        opening = expect(decode_signed(row.opening), JobOpening).message
+        check_session(opening.session_key, reports_digest(job, reports), signature)
+        steps = tuple(report.step for report in reports)
+        known = {each.step for each in await work[ReportRow].where(job=job, step=steps)}
+        for each in reports:
+            await work[ReportRow].put(
+                ReportRow(job, each.step, each.loss_millionths, each.tokens_per_second, each.at)
+            )
+        await work.emit("reports", job)
+    return len(set(steps) - known)

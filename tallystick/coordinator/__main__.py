@@ -1,0 +1,132 @@
+"""One job's coordinator: `python -m tallystick.coordinator JOBDIR`. Ends with its job.
+
+Joins the library of `training.coordinator` with the wallet, the gRPC transport and the market's
+API. Everything that it needs after a restart is in its journal.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from contracts.keys.store import load_or_create_session, load_wallet
+from contracts.keys.wallet import Session
+from contracts.terms.ids import JobId
+from contracts.terms.messages import LeaseAccept
+from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.typed_data import Domain
+from market.api import schemas
+from tallystick.host.folder import announce, announced, load_job
+from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.process import run_process, teller
+from training.coordinator.ports import StepReport
+from training.coordinator.run import Opening, run_coordinator
+from training.telling import Tell
+from training.transport.calls import METHODS
+from training.transport.grpc_adapter import GrpcTransport
+
+
+class CoordinatorSettings(BaseSettings):
+    """`TALLYSTICK_COORDINATOR_*` variables."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TALLYSTICK_COORDINATOR_", frozen=True, extra="ignore"
+    )
+
+    failpoint: str = ""
+    """For chaos tests; see `training.telling.Failpoint`."""
+
+
+@dataclass(frozen=True)
+class MarketFeed:
+    """Satisfies `training.coordinator.ports.Feed`."""
+
+    client: MarketClient
+    job: JobId
+    session: Session
+
+    async def post(self, items: Sequence[bytes]) -> None:
+        """Post kept items; safe to repeat."""
+        await self.client.post_messages(self.job, items)
+
+    async def report(self, reports: Sequence[StepReport]) -> None:
+        """Post step reports, signed by the coordinator's session key."""
+        rows = tuple(
+            schemas.StepReport(
+                step=report.step,
+                loss_millionths=report.loss_millionths,
+                tokens_per_second=report.tokens_per_second,
+                at=report.at,
+                validation_millionths=report.validation_millionths,
+            )
+            for report in reports
+        )
+        signature = self.session.private_key.sign(schemas.reports_digest(self.job, rows))
+        await self.client.post_reports(
+            self.job, schemas.PostReports(reports=rows, signature=signature)
+        )
+
+
+@dataclass(frozen=True)
+class MarketRoster:
+    """Satisfies `training.coordinator.ports.Roster`."""
+
+    client: MarketClient
+    job: JobId
+
+    async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
+        """LeaseAccepts whose stake is reserved."""
+        leases = (await self.client.job(self.job)).leases
+        return [
+            expect(decode_signed(lease.accept), LeaseAccept)
+            for lease in leases
+            if lease.state == "active" and lease.accept is not None
+        ]
+
+
+async def coordinate(folder: Path, tell: Tell) -> None:
+    """Run the job in `folder` to its end."""
+    told, spec = load_job(folder)
+    session = load_or_create_session(folder / "coordinator.key")
+    trainer = load_or_create_session(folder / "trainer.key")
+    wallet = load_wallet(Path(told.wallet))
+    async with MarketClient(told.market) as client:
+        network = await retrying(client.network)
+        opening = Opening(
+            anchorer=network.anchorer, opening_block=network.block, trainers=(trainer.key,)
+        )
+        job = JobId(bytes.fromhex(told.job))
+        transport = GrpcTransport(session.private_key, METHODS)
+        try:
+            await run_coordinator(
+                folder,
+                spec,
+                opening,
+                domain=Domain(network.chain_id, network.contracts.settlement),
+                wallet=wallet,
+                session=session,
+                transport=transport,
+                listen=announced(folder) or told.listen,
+                feed=MarketFeed(client, job, session),
+                roster=MarketRoster(client, job),
+                announce=lambda address: announce(folder, address),
+                tell=tell,
+            )
+        finally:
+            await transport.close()
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point."""
+    if len(arguments) != 1:
+        print("usage: python -m tallystick.coordinator JOBDIR", file=sys.stderr)
+        return 2
+    folder = Path(arguments[0])
+    tell = teller("coordinator", CoordinatorSettings().failpoint, folder)
+    return run_process(coordinate(folder, tell), tell)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""What a host keeps of a hosted job, for the coordinator and the trainer that it runs.
+
+`jobs/<id>/`: `job.json` (what the processes are told), `spec.msgpack` (the signed JobSpec),
+`coordinator.key` and `trainer.key` (session keys), `address` (where the coordinator listens), and
+the journals. The coordinator's wallet lies with the other keys of the host.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from contracts.keys.store import load_or_create_session
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import Address
+from contracts.terms.messages import JobSpec
+from contracts.terms.signatures import Signed, decode_signed, expect
+
+
+@dataclass(frozen=True)
+class JobFileOnHost:
+    """`job.json`."""
+
+    market: str
+    job: str
+    wallet: str  # path of the coordinator's keystore
+    listen: str
+
+
+def wallet_path(keys: Path, coordinator: Address) -> Path:
+    """Keystore of a coordinator."""
+    return keys / "coordinators" / f"{coordinator.hex()}.json"
+
+
+def prepare(folder: Path, told: JobFileOnHost, spec: bytes) -> None:
+    """Write a job's folder; repeating it changes nothing."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    load_or_create_session(folder / "coordinator.key")
+    load_or_create_session(folder / "trainer.key")
+    _replace(folder / "spec.msgpack", spec)
+    _replace(folder / "job.json", json.dumps(asdict(told)).encode())
+
+
+def load_job(folder: Path) -> tuple[JobFileOnHost, Signed[JobSpec]]:
+    """What `prepare` wrote.
+
+    Raises:
+        Malformed: the folder is none, or damaged.
+    """
+    try:
+        told = JobFileOnHost(**json.loads((folder / "job.json").read_text()))
+        return told, expect(decode_signed((folder / "spec.msgpack").read_bytes()), JobSpec)
+    except (OSError, ValueError, TypeError) as error:
+        raise Malformed(f"{folder} is no folder of a hosted job: {error}") from error
+
+
+def announce(folder: Path, address: str) -> None:
+    """Say where the coordinator listens."""
+    _replace(folder / "address", address.encode())
+
+
+def announced(folder: Path) -> str | None:
+    """Where the coordinator listens, or listened last."""
+    try:
+        return (folder / "address").read_text() or None
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_bytes(data)
+    draft.chmod(0o600)
+    draft.replace(path)

@@ -1,0 +1,140 @@
+"""The host: runs the coordinator and the trainer of each job that the market leases to it.
+
+It works through the API alone, so it may run on another machine. A row is its as long as it says
+so in time; a job that is no longer in the answer was taken away or is over, and is stopped. Killed
+and started again, it finds the same rows and the same folders.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contracts.keys.store import load_wallet, save_wallet
+from contracts.keys.wallet import Wallet
+from contracts.terms.errors import Unavailable
+from contracts.terms.ids import JobId
+from contracts.terms.messages import JobSpec
+from contracts.terms.signatures import decode_signed, expect
+from market.api import schemas
+from tallystick.host.folder import JobFileOnHost, announced, prepare, wallet_path
+from tallystick.sdk.client import MarketClient, retrying
+from tallystick.up.kept import keep
+
+BEAT_SECONDS = 1.0
+SPARE_COORDINATORS = 8
+
+
+@dataclass
+class Host:
+    """One host at one market."""
+
+    client: MarketClient
+    name: str
+    keys: Path
+    jobs: Path
+    logs: Path
+    listen: str
+    environment: Mapping[str, str]
+    new_secret: Callable[[], bytes]
+    say: Callable[[str], None]
+    _running: dict[JobId, "asyncio.Task[None]"] = field(default_factory=dict)
+    _over: set[JobId] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Host jobs until cancelled; then their processes are stopped cleanly."""
+        try:
+            await retrying(self._register, on_error=self._waiting)
+            self.say("ready")
+            while True:
+                try:
+                    await self._beat()
+                except Unavailable as error:
+                    self._waiting(error)
+                await asyncio.sleep(BEAT_SECONDS)
+        finally:
+            for job in list(self._running):
+                await self._stop(job)
+
+    async def _register(self) -> None:
+        """Name all coordinators whose keys are here, and enough new ones."""
+        folder = self.keys / "coordinators"
+        wallets = [load_wallet(path) for path in sorted(folder.glob("*.json"))]
+        used = len(list(self.jobs.glob("*/job.json")))
+        for _ in range(SPARE_COORDINATORS + used - len(wallets)):
+            wallet = Wallet(self.new_secret())
+            save_wallet(wallet_path(self.keys, wallet.account), wallet)
+            wallets.append(wallet)
+        claims = tuple(
+            schemas.CoordinatorClaim(
+                address=wallet.account,
+                signature=wallet.sign_digest(schemas.hosting_digest(self.name, wallet.account)),
+            )
+            for wallet in wallets
+        )
+        await self.client.register_host(schemas.RegisterHost(host=self.name, coordinators=claims))
+
+    async def _beat(self) -> None:
+        await self.client.claim_jobs(self.name)
+        body = schemas.HostHeartbeat(
+            host=self.name, jobs=tuple(self._running), endpoints=self._endpoints()
+        )
+        held = await self.client.heartbeat_host(body)
+        for hosted in held:
+            if hosted.job not in self._running and hosted.job not in self._over:
+                self._start(hosted)
+                await self._register()
+        for job in set(self._running) - {hosted.job for hosted in held}:
+            await self._stop(job)
+
+    def _endpoints(self) -> tuple[schemas.JobEndpoint, ...]:
+        found = ((job, announced(self._folder(job))) for job in self._running)
+        return tuple(
+            schemas.JobEndpoint(job=job, address=address, certificate=job)
+            for job, address in found
+            if address
+        )
+
+    def _folder(self, job: JobId) -> Path:
+        return self.jobs / job.hex()
+
+    def _start(self, hosted: schemas.HostedJob) -> None:
+        folder = self._folder(hosted.job)
+        spec = expect(decode_signed(hosted.spec), JobSpec)
+        wallet = wallet_path(self.keys, spec.message.coordinator)
+        told = JobFileOnHost(self.client.url, hosted.job.hex(), str(wallet), self.listen)
+        prepare(folder, told, hosted.spec)
+        self.say(f"hosting job {hosted.job.hex()[:12]}")
+        self._running[hosted.job] = asyncio.create_task(self._keep(hosted.job, folder))
+
+    async def _keep(self, job: JobId, folder: Path) -> None:
+        """Both processes until the coordinator is done; the trainer ends with it."""
+        trainer = asyncio.create_task(self._process("trainer", folder))
+        try:
+            await self._process("coordinator", folder)
+            self._over.add(job)
+            self.say(f"job {job.hex()[:12]} is done")
+        finally:
+            trainer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await trainer
+            self._running.pop(job, None)
+
+    async def _process(self, name: str, folder: Path) -> None:
+        await keep(
+            (sys.executable, "-m", f"tallystick.{name}", str(folder)),
+            environment=self.environment,
+            log=self.logs / f"{name}-{folder.name[:12]}.log",
+            say=self.say,
+        )
+
+    async def _stop(self, job: JobId) -> None:
+        task = self._running.pop(job)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    def _waiting(self, error: Unavailable) -> None:
+        self.say(f"waiting: {error}")

@@ -1,0 +1,304 @@
+"""The provider's agent: stakes, offers, binds itself to jobs, keeps their peers running, claims.
+
+Everything it signs is on its disk before it leaves, and everything it does is safe to repeat, so
+it may be killed at any moment: started again it finds the same wallet, offer and leases. A market
+that does not answer is waited for; its peers go on working meanwhile.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.contracts import Contracts, bind
+from contracts.chain.deployment import Deployment
+from contracts.chain.transactions import SqliteTransactions
+from contracts.keys.store import load_or_create_session
+from contracts.keys.wallet import Session, Wallet
+from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
+from contracts.terms.errors import (
+    ContractRefused,
+    InsufficientStake,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from contracts.terms.ids import Digest
+from contracts.terms.merkle import Proof, SumNode
+from contracts.terms.messages import LeaseAccept, Offer
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.api import schemas
+from tallystick.provider.folder import (
+    PeerFile,
+    ProviderFolder,
+    load_accept,
+    save_accept,
+    save_peer_file,
+)
+from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.submit import check_clock
+from tallystick.up.kept import keep
+
+HEARTBEAT_SECONDS = 1.0
+CLAIM_SECONDS = 2.0
+OFFER_LIFE = timedelta(hours=24)
+MIN_GAS_WEI = 10**17
+ACTIVE = ("accepted", "active")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the owner offers."""
+
+    price: PricePerPflop
+    stake: BaseUnits
+    device_class: str
+    memory_bytes: int
+    flops_per_second: int
+    bandwidth: int
+    threads: int
+
+
+@dataclass
+class Agent:
+    """One provider at one market."""
+
+    client: MarketClient
+    folder: ProviderFolder
+    wallet: Wallet
+    session: Session
+    ask: Ask
+    peer_argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    say: Say
+    _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
+    _done: set[Digest] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Offer and work until cancelled; then the peers are stopped cleanly."""
+        network = await retrying(self.client.network, on_error=self._waiting)
+        check_clock(network.clock, UnixSeconds(int(time.time())))
+        deployment = _deployment(network)
+        store = SqliteTransactions(self.folder.transactions)
+        try:
+            async with ChainConnection(network.rpc_url) as chain:
+                sender = Sender(chain, self.wallet, store, network.chain_id)
+                contracts = bind(chain, deployment)
+                await retrying(
+                    lambda: self._prepare(network, contracts, sender), on_error=self._waiting
+                )
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._heartbeats(deployment))
+                    tasks.create_task(self._claims(contracts, sender))
+        finally:
+            await self._stop_peers()
+            store.close()
+
+    # ------------------------------------------------------------------------ stake and offer
+
+    async def _prepare(
+        self, network: schemas.NetworkView, contracts: Contracts, sender: Sender
+    ) -> None:
+        """Gas, tokens and stake, as far as they are missing."""
+        await sender.resend()
+        head = await contracts.chain.head()
+        staked = await contracts.stakes.stake(self.wallet.account, head)
+        missing = BaseUnits(max(0, self.ask.stake - staked.active))
+        held = await contracts.token.balance(self.wallet.account, head)
+        gas = await contracts.chain.balance(self.wallet.account)
+        if (gas < MIN_GAS_WEI or held < missing) and network.embedded:
+            key = f"faucet-{self.wallet.account.hex()}-{head.number}"
+            await self.client.faucet(self.wallet.account, idempotency_key=key)
+            head = await contracts.chain.head()
+            held = await contracts.token.balance(self.wallet.account, head)
+        if held < missing:
+            raise InsufficientStake(
+                f"0x{self.wallet.account.hex()} holds {format_tokens(held)} tokens and "
+                f"{format_tokens(missing)} more are to be staked: send tokens to this account "
+                "or lower --stake",
+                wanted=missing,
+                free=held,
+            )
+        if missing:
+            await self._stake(contracts, sender, missing)
+
+    async def _stake(self, contracts: Contracts, sender: Sender, amount: BaseUnits) -> None:
+        # The keys name the nonce they would get, so that topping up again is another intention.
+        number = await contracts.chain.nonce(self.wallet.account)
+        call = contracts.token.approve(contracts.stakes.address, amount)
+        await sender.send(f"approve:{number}:{amount}", call)
+        await sender.send(f"stake:{number}:{amount}", contracts.stakes.add(amount))
+        self.say(f"staked {format_tokens(amount)} tokens")
+
+    async def _standing_offer(self, deployment: Deployment) -> Digest:
+        """The stored offer if it still fits what is asked, else a new one; posted."""
+        now = int(time.time())
+        offer = self.folder.offer()
+        if offer is None or offer.message.expires_at < now + 60 or not self._fits(offer.message):
+            offer = self.wallet.sign(self._new_offer(now), deployment.domain)
+            self.folder.save_offer(offer)
+        encoded = offer.encoded()
+        await retrying(lambda: self.client.post_offer(encoded), on_error=self._waiting)
+        return offer.message.digest()
+
+    def _fits(self, offer: Offer) -> bool:
+        mine = (self.ask.price, self.ask.device_class, self.ask.memory_bytes)
+        return mine == (offer.price, offer.device_class, offer.memory_bytes)
+
+    def _new_offer(self, now: int) -> Offer:
+        return Offer(
+            account=self.wallet.account,
+            session_key=self.session.key,
+            nonce=time.time_ns() // 1000,
+            price=self.ask.price,
+            device_class=self.ask.device_class,
+            memory_bytes=self.ask.memory_bytes,
+            flops_per_second=self.ask.flops_per_second,
+            bandwidth=self.ask.bandwidth,
+            available_from=UnixSeconds(now),
+            expires_at=UnixSeconds(now + int(OFFER_LIFE.total_seconds())),
+        )
+
+    # --------------------------------------------------------------------------------- leases
+
+    async def _heartbeats(self, deployment: Deployment) -> None:
+        offer = await self._standing_offer(deployment)
+        self.say(
+            f"offering at {format_tokens(self.ask.price)} tokens/PFLOP as "
+            f"0x{self.wallet.account.hex()}"
+        )
+        while True:
+            try:
+                leases = await self._heartbeat(offer)
+                await self._follow(leases, deployment)
+            except NotFound:  # a market that was set up anew, or an offer that expired
+                offer = await self._standing_offer(deployment)
+            except Unavailable as error:
+                self._waiting(error)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def _heartbeat(self, offer: Digest) -> tuple[schemas.LeaseView, ...]:
+        return (await self.client.heartbeat_offer(offer, _heartbeat(self.session, offer))).leases
+
+    async def _follow(self, leases: tuple[schemas.LeaseView, ...], deployment: Deployment) -> None:
+        for lease in leases:
+            if lease.state == "reserved":
+                await self._accept(lease, deployment)
+            if lease.state in ACTIVE:
+                session = load_or_create_session(self.folder.lease(lease.lease) / "session.key")
+                await self.client.heartbeat_lease(lease.lease, _heartbeat(session, lease.lease))
+                self._start_peer(lease)
+        held = {lease.lease for lease in leases if lease.state in (*ACTIVE, "reserved")}
+        for name in set(self._peers) - held:
+            await self._stop_peer(name)
+
+    async def _accept(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
+        folder = self.folder.lease(lease.lease)
+        session = load_or_create_session(folder / "session.key")
+        accept = load_accept(folder)
+        if accept is None:
+            accept = self.wallet.sign(self._lease_accept(lease, session), deployment.domain)
+            save_accept(folder, accept)
+        body = schemas.AcceptLease(signed=accept.encoded(), certificate=session.key)
+        await self.client.accept_lease(lease.lease, body)
+        self.say(f"accepted job {lease.job.hex()[:12]} at {format_tokens(lease.price)} per PFLOP")
+
+    def _lease_accept(self, lease: schemas.LeaseView, session: Session) -> LeaseAccept:
+        if lease.price < self.ask.price:
+            raise Refused(f"lease {lease.lease.hex()}: pays less than the ask")
+        return LeaseAccept(
+            job=lease.job,
+            account=self.wallet.account,
+            session_key=session.key,
+            offer=lease.offer,
+            price=lease.price,
+            stake=lease.stake,
+            device_class=self.ask.device_class,
+        )
+
+    # ---------------------------------------------------------------------------------- peers
+
+    def _start_peer(self, lease: schemas.LeaseView) -> None:
+        if lease.lease in self._peers or lease.lease in self._done:
+            return
+        folder = self.folder.lease(lease.lease)
+        peer = PeerFile(
+            self.client.url, lease.job.hex(), lease.lease.hex(), lease.stage, self.ask.threads
+        )
+        save_peer_file(folder, peer)
+        self._peers[lease.lease] = asyncio.create_task(self._keep_peer(lease.lease, folder))
+
+    async def _keep_peer(self, lease: Digest, folder: Path) -> None:
+        self.say(f"peer of lease {lease.hex()[:12]} starts")
+        await keep(
+            (*self.peer_argv, str(folder)),
+            environment=self.environment,
+            log=self.folder.log(lease),
+            say=self.say,
+        )
+        self._done.add(lease)
+        self._peers.pop(lease, None)
+        self.say(f"peer of lease {lease.hex()[:12]} is done")
+
+    async def _stop_peer(self, lease: Digest) -> None:
+        task = self._peers.pop(lease)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def _stop_peers(self) -> None:
+        for lease in list(self._peers):
+            await self._stop_peer(lease)
+
+    # ---------------------------------------------------------------------------------- claims
+
+    async def _claims(self, contracts: Contracts, sender: Sender) -> None:
+        while True:
+            try:
+                await self._claim(contracts, sender)
+            except Unavailable as error:
+                self._waiting(error)
+            except ContractRefused as error:  # a newer epoch became final in between, or no gas
+                self.say(f"claim: {error}")
+            await asyncio.sleep(CLAIM_SECONDS)
+
+    async def _claim(self, contracts: Contracts, sender: Sender) -> None:
+        epochs = (await self.client.epochs()).epochs
+        final = next((epoch for epoch in epochs if epoch.state == "final"), None)
+        if final is None:
+            return
+        try:
+            proof = await self.client.proof(final.epoch, self.wallet.account)
+        except NotFound:
+            return
+        head = await contracts.chain.head()
+        claimed = await contracts.settlement.claimed(self.wallet.account, head)
+        if proof.cumulative <= claimed:
+            return
+        path = Proof(tuple((SumNode(s.hash, s.sum), s.left) for s in proof.siblings))
+        call = contracts.settlement.claim(
+            self.wallet.account, proof.cumulative, proof.jobs_root, path
+        )
+        await sender.send(f"claim:{final.root.hex()}:{proof.cumulative}", call)
+        amount = format_tokens(proof.cumulative - claimed)
+        self.say(f"claimed {amount} tokens of epoch {final.epoch}")
+
+    def _waiting(self, error: Unavailable) -> None:
+        self.say(f"waiting: {error}")
+
+
+def _heartbeat(session: Session, subject: Digest) -> schemas.Heartbeat:
+    at = UnixMillis(time.time_ns() // 1_000_000)
+    signature = session.private_key.sign(schemas.heartbeat_digest(subject, at))
+    return schemas.Heartbeat(at=at, signature=signature)
+
+
+def _deployment(network: schemas.NetworkView) -> Deployment:
+    addresses = network.contracts.model_dump()
+    return Deployment(chain_id=network.chain_id, block=network.deployed_block, **addresses)

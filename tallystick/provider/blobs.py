@@ -1,0 +1,79 @@
+"""Shards for a peer: fetched from the market by hash, kept on disk. Synchronous, thread-safe.
+
+The peer's compute thread asks; a market that does not answer is waited for, because the work that
+was begun must not be lost to a blip.
+"""
+
+import os
+import secrets
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import NotFound, ServiceUnreachable, WrongBytes
+from contracts.terms.ids import Digest
+from market.api.schemas import API_PREFIX, MAX_BLOB_BYTES
+
+_PATIENCE_SECONDS = 300.0
+_PAUSE_SECONDS = 0.25
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class MarketBlobs:
+    """Satisfies `training.data.loading.BlobSource`."""
+
+    def __init__(self, market: str, folder: Path) -> None:
+        self._folder = folder
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._http = httpx.Client(
+            base_url=market.rstrip("/") + API_PREFIX,
+            timeout=30.0,
+            trust_env=urlsplit(market).hostname not in _LOOPBACK,
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def fetch(self, digest: Digest) -> bytes:
+        """The blob of this name.
+
+        Raises:
+            NotFound: the market does not hold it.
+            WrongBytes: it answered with other bytes.
+            ServiceUnreachable: no answer for five minutes.
+        """
+        path = self._folder / digest.hex()
+        if path.exists() and blob_digest(data := path.read_bytes()) == digest:
+            return data
+        data = self._download(digest)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        draft.write_bytes(data)
+        os.replace(draft, path)
+        return data
+
+    def _download(self, digest: Digest) -> bytes:
+        ends = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return self._get(digest)
+            except ServiceUnreachable:
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+    def _get(self, digest: Digest) -> bytes:
+        try:
+            answer = self._http.get(f"/blobs/{digest.hex()}")
+        except httpx.HTTPError as error:
+            raise ServiceUnreachable(f"blob {digest.hex()}: {error!r}") from error
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            raise NotFound(f"the market has no blob {digest.hex()}")
+        if not answer.is_success or len(answer.content) > MAX_BLOB_BYTES:
+            raise ServiceUnreachable(f"blob {digest.hex()}: HTTP {answer.status_code}")
+        if (actual := blob_digest(answer.content)) != digest:
+            raise WrongBytes(f"blob {digest.hex()}", expected=digest, actual=actual)
+        return answer.content

@@ -1,0 +1,145 @@
+"""What a provider keeps on disk, and one agent at a time.
+
+`wallet.json` (the owner), `agent.key` (signs heartbeats), `offer.msgpack` (the offer that stands),
+`transactions.db` (what was sent to the chain), `leases/<id>/` (one folder a lease, with the session
+key and the signed LeaseAccept that were stored before they left). All mode 0600.
+"""
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from contracts.keys.store import load_or_create_session, load_or_create_wallet
+from contracts.keys.wallet import Session, Wallet
+from contracts.terms.errors import Conflict, Malformed, Refused
+from contracts.terms.ids import Digest
+from contracts.terms.messages import Message, Offer
+from contracts.terms.signatures import Signed, decode_signed, expect
+
+
+@dataclass(frozen=True)
+class PeerFile:
+    """What a peer process is told: `lease.json` in its folder."""
+
+    market: str
+    job: str
+    lease: str
+    stage: int
+    threads: int
+
+
+class ProviderFolder:
+    """A provider's home; holding it open is holding its lock.
+
+    Raises:
+        Conflict: another agent holds it.
+        Refused: it cannot be written.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home.resolve()
+        try:
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(self.home / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise Refused(f"cannot write {self.home}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(self._lock, 32).decode() or "?"
+            os.close(self._lock)
+            raise Conflict(
+                f"an agent with pid {holder} already uses {self.home}; choose another --home"
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, str(os.getpid()).encode())
+
+    def close(self) -> None:
+        """Give the lock back."""
+        os.close(self._lock)
+
+    def wallet(self, passphrase: str = "") -> Wallet:
+        """The owner's wallet, made on first use."""
+        return load_or_create_wallet(self.home / "wallet.json", passphrase)
+
+    def agent_session(self) -> Session:
+        """The agent's session key, made on first use."""
+        return load_or_create_session(self.home / "agent.key")
+
+    @property
+    def transactions(self) -> Path:
+        """SQLite file of what was sent."""
+        return self.home / "transactions.db"
+
+    def offer(self) -> Signed[Offer] | None:
+        """The offer that was stored last."""
+        signed = _load(self.home / "offer.msgpack")
+        return None if signed is None else expect(signed, Offer)
+
+    def save_offer(self, offer: Signed[Offer]) -> None:
+        """Store an offer before it leaves."""
+        write_durably(self.home / "offer.msgpack", offer.encoded())
+
+    def lease(self, lease: Digest) -> Path:
+        """Folder of a lease, made on first use."""
+        folder = self.home / "leases" / lease.hex()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+    def log(self, lease: Digest) -> Path:
+        """Log of a lease's peer."""
+        folder = self.home / "logs"
+        folder.mkdir(exist_ok=True, mode=0o700)
+        return folder / f"peer-{lease.hex()[:12]}.log"
+
+
+def load_accept(folder: Path) -> Signed[Message] | None:
+    """The LeaseAccept that was stored in a lease's folder."""
+    return _load(folder / "accept.msgpack")
+
+
+def save_accept(folder: Path, accept: Signed[Message]) -> None:
+    """Store a LeaseAccept before it leaves."""
+    write_durably(folder / "accept.msgpack", accept.encoded())
+
+
+def save_peer_file(folder: Path, peer: PeerFile) -> None:
+    """Write what the peer process is told."""
+    write_durably(folder / "lease.json", json.dumps(asdict(peer)).encode())
+
+
+def load_peer_file(folder: Path) -> PeerFile:
+    """Read what the agent wrote.
+
+    Raises:
+        Malformed: not such a file.
+    """
+    path = folder / "lease.json"
+    try:
+        return PeerFile(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise Malformed(f"{path} cannot be read: {error}") from error
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file whole, mode 0600, on disk when this returns."""
+    draft = path.with_name(f".{path.name}.new")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _load(path: Path) -> Signed[Message] | None:
+    try:
+        return decode_signed(path.read_bytes())
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,153 @@
+"""`up` in a terminal: start, show, wait for Ctrl-C or SIGTERM, stop in order.
+
+The first signal stops cleanly; a second one does not wait for slow services any more.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from tallystick.up.data_folder import (
+    DataFolder,
+    Lock,
+    open_data_folder,
+    read_json,
+    rotate,
+)
+from tallystick.up.processes import Identity, Ticks, is_alive, scrubbed
+from tallystick.up.stack import Services
+from tallystick.up.supervisor import Report
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_POLL_SECONDS = 0.05
+
+
+def forget_defaults() -> None:
+    """Take proxies and PG* variables out of this process, as its children get none either."""
+    for name in set(os.environ) - set(scrubbed(dict(os.environ))):
+        if not name.startswith("TALLYSTICK_"):
+            del os.environ[name]
+
+
+async def serve(services: Services, report: Report) -> None:
+    """Run until a signal comes.
+
+    Raises:
+        TallystickError: the services cannot be started, or cannot be kept running.
+    """
+    began = time.monotonic()
+    asked = _listen(services, report)
+    starting = asyncio.create_task(services.start())
+    await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return
+    try:
+        starting.result()
+        report(_ready_line(services, time.monotonic() - began))
+        failing = asyncio.create_task(services.wait_failed())
+        await asyncio.wait({failing, asked}, return_when=asyncio.FIRST_COMPLETED)
+        await services.stop()
+        if failing.done():
+            failing.result()
+        failing.cancel()
+    finally:
+        asked.cancel()
+
+
+def _listen(services: Services, report: Report) -> "asyncio.Task[bool]":
+    asked = asyncio.Event()
+
+    def on_signal() -> None:
+        if asked.is_set():
+            services.hurry()
+        else:
+            report("stopping")
+            asked.set()
+
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    return asyncio.create_task(asked.wait())
+
+
+def _ready_line(services: Services, seconds: float) -> str:
+    places = [f"ready in {seconds:.1f} s"]
+    for name, url in (("API", services.addresses.api), ("chain", services.addresses.rpc)):
+        if url:
+            places.append(f"{name} {url}")
+    places.append(f"data {services.folder.home}")
+    return "   ".join(places)
+
+
+def run_detached(
+    home: Path, *, port: int | None, only: Collection[str], report: Report
+) -> int | None:
+    """Start `up` in a session of its own and follow its log until it is ready.
+
+    Returns:
+        None once it is ready, else the exit code that it ended with.
+
+    Raises:
+        Conflict: another `up` has the folder.
+    """
+    folder = open_data_folder(home)
+    lock = Lock(folder)
+    lock.acquire()
+    lock.release()
+    log = folder.log("up")
+    rotate(log)
+    argv = [sys.executable, "-m", "tallystick", "up", "--home", str(folder.home)]
+    argv += ["--port", str(port)] if port is not None else []
+    argv += ["--only", ",".join(only)] if only else []
+    with open(log, "ab") as output:
+        start = output.tell()
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return _follow(process, folder, start, report)
+
+
+def _follow(
+    process: "subprocess.Popen[bytes]", folder: DataFolder, start: int, report: Report
+) -> int | None:
+    with folder.log("up").open(encoding="utf-8", errors="replace") as lines:
+        lines.seek(start)
+        while True:
+            ended = process.poll()
+            said = read_json(folder.up)
+            ready = said.get("pid") == process.pid and said.get("state") == "ready"
+            for line in lines:
+                report(line.rstrip("\n"))
+            if ready or ended is not None:
+                return ended
+            time.sleep(_POLL_SECONDS)
+
+
+def running_up(folder: DataFolder) -> Identity | None:
+    """The process that runs `up` in the folder now."""
+    said = read_json(folder.up)
+    pid, start_time = said.get("pid"), said.get("start_time")
+    if not isinstance(pid, int) or not isinstance(start_time, int):
+        return None
+    identity = Identity(pid, Ticks(start_time))
+    return identity if is_alive(identity) else None
+
+
+def wait_ended(identity: Identity, *, within: float) -> bool:
+    """Whether the process ends within that many seconds."""
+    deadline = time.monotonic() + within
+    while is_alive(identity):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True

@@ -1,0 +1,159 @@
+"""The gateway in front of a real anvil: what passes, what does not, and how it says so."""
+
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tallystick.up.gateway import ALLOWED, MAX_BATCH, MAX_BODY_BYTES
+from tallystick.up.settings import UpSettings
+from tallystick.up.stack import Services
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> UpSettings:
+    return UpSettings(home=tmp_path_factory.mktemp("gateway") / "home")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def services(home: UpSettings) -> AsyncIterator[Services]:
+    async with Services(home, only=("anvil", "gateway")) as started:
+        yield started
+
+
+async def post(services: Services, body: bytes) -> httpx.Response:
+    async with httpx.AsyncClient(trust_env=False, timeout=10) as client:
+        return await client.post(services.addresses.rpc, content=body)
+
+
+def request(method: str, *parameters: object, number: int | str = 1) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": list(parameters)}
+
+
+async def ask(services: Services, value: object) -> tuple[int, object]:
+    answer = await post(services, json.dumps(value).encode())
+    return answer.status_code, answer.json()
+
+
+async def test_gateway__listed_methods__are_all_known_to_the_chain(services: Services) -> None:
+    calls = [request(method, number=method) for method in sorted(ALLOWED)]
+
+    status, answers = await ask(services, calls)
+
+    assert status == 200 and isinstance(answers, list)
+    assert [answer["id"] for answer in answers] == sorted(ALLOWED)
+    codes = {answer["id"]: answer.get("error", {}).get("code") for answer in answers}
+    assert -32601 not in codes.values(), codes
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "anvil_setBalance",
+        "anvil_impersonateAccount",
+        "anvil_dumpState",
+        "evm_mine",
+        "evm_increaseTime",
+        "hardhat_reset",
+        "debug_traceTransaction",
+        "eth_accounts",
+        "eth_sendTransaction",
+        "eth_sign",
+        "eth_subscribe",
+        "ETH_CALL",
+        "",
+    ],
+)
+async def test_gateway__method_not_listed__is_forbidden(services: Services, method: str) -> None:
+    status, answer = await ask(services, request(method))
+
+    assert status == 200 and isinstance(answer, dict)
+    assert answer["error"]["code"] == -32601
+    assert answer["error"]["data"] == {"code": "forbidden"}
+
+
+async def test_gateway__forbidden_inside_a_batch__does_not_reach_the_chain(
+    services: Services,
+) -> None:
+    account = "0x" + "44" * 20
+    batch = [
+        request("eth_chainId", number=7),
+        request("anvil_setBalance", account, "0x1", number=7),
+        request("eth_getBalance", account, "latest", number="x"),
+    ]
+
+    status, answers = await ask(services, batch)
+
+    assert status == 200 and isinstance(answers, list)
+    assert [answer["id"] for answer in answers] == [7, 7, "x"]
+    assert answers[1]["error"]["code"] == -32601
+    assert answers[2]["result"] == "0x0"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "number"),
+    [
+        (b"", 400, -32700),
+        (b"{", 400, -32700),
+        (b"\xff\xfe", 400, -32700),
+        (b"[" * 100_000, 400, -32700),
+        (b'{"a":NaN}', 400, -32700),
+        (b'{"a":1e999}', 400, -32700),
+        (b'"\\ud800"', 400, -32700),
+        (b"[]", 400, -32700),
+        (b"7", 400, -32600),
+        (b'{"jsonrpc":"1.0","id":1,"method":"eth_chainId"}', 400, -32600),
+        (b'{"jsonrpc":"2.0","method":"eth_chainId"}', 400, -32600),
+        (b'{"jsonrpc":"2.0","id":true,"method":"eth_chainId"}', 400, -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":["eth_chainId"]}', 400, -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":{}}', 200, -32602),
+    ],
+)
+async def test_gateway__malformed_body__is_a_typed_error(
+    services: Services, body: bytes, status: int, number: int
+) -> None:
+    answer = await post(services, body)
+
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == number
+    assert answer.json()["error"]["data"] == {"code": "malformed"}
+
+
+async def test_gateway__oversized_body__is_too_large(services: Services) -> None:
+    answer = await post(services, b" " * (MAX_BODY_BYTES + 1))
+
+    assert answer.status_code == 413
+    assert answer.json()["error"]["data"] == {"code": "too_large"}
+
+
+async def test_gateway__long_batch__is_too_large(services: Services) -> None:
+    status, answer = await ask(services, [request("eth_chainId")] * (MAX_BATCH + 1))
+
+    assert status == 413 and isinstance(answer, dict)
+    assert answer["error"]["data"] == {"code": "too_large"}
+
+
+async def test_gateway__get__is_not_allowed(services: Services) -> None:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        assert (await client.get(services.addresses.rpc)).status_code == 405
+
+
+async def test_gateway__chain_is_killed__says_unavailable_and_recovers(services: Services) -> None:
+    killed = services.kill("anvil")
+    statuses = set()
+    while services.identity("anvil") == killed:
+        status, answer = await ask(services, request("eth_chainId"))
+        statuses.add(status)
+        assert status == 200 or "unreachable" in json.dumps(answer)
+
+    await services.wait_restarted("anvil", killed)
+
+    assert statuses <= {200, 503}
+    assert await ask(services, request("eth_chainId")) == (
+        200,
+        {"jsonrpc": "2.0", "id": 1, "result": hex(31337)},
+    )

@@ -1,0 +1,92 @@
+"""The single-stage job without a swarm: the shipped `Stage` driven by one loop.
+
+What a worker, a coordinator and a summing peer do to numbers in a step, and nothing else; tests
+and benchmarks compare it with `plain.py`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from contracts.terms.ids import Digest, StepNumber, UnitId
+from training.config import TrainConfig, whole_model
+from training.data.corpus import ShardedCorpus, shard_corpus
+from training.data.loading import MemoryBlobs, UnitRows
+from training.stages.chunks import global_norm
+from training.stages.exact import from_wire, norm_squared, to_wire, weighted_mean
+from training.stages.stage import Stage, UnitInputs, rows_tensor
+
+Tamper = Callable[[Stage], None]
+TEXT = (
+    "the stage holds a unit until its seal names what was done and then it pays for work that "
+    "matched while a peer sums chunks of gradient in order with equal bytes for every member"
+)
+
+
+@dataclass
+class Run:
+    """What a run showed, by step."""
+
+    losses: list[float] = field(default_factory=list)
+    roots: list[Digest] = field(default_factory=list)
+
+
+def synthetic_corpus(num_words: int = 12_000) -> ShardedCorpus:
+    """Text with some structure, the same on every Python version."""
+    state, known, words = 1, TEXT.split(), []
+    for _ in range(num_words):
+        state = (1103515245 * state + 12345) % 2**31
+        words.append(known[(state >> 16) % len(known)])
+    return shard_corpus(" ".join(words).encode(), shard_bytes=1024, validation_fraction=1 / 16)
+
+
+def rows_of(config: TrainConfig, corpus: ShardedCorpus) -> UnitRows:
+    """The rows of a corpus under a configuration."""
+    blobs = MemoryBlobs(corpus.blobs)
+    return UnitRows(corpus.manifest, config.data, config.model.sequence_length, blobs)
+
+
+def new_stage(config: TrainConfig) -> Stage:
+    """The whole model in one stage, at its initial weights."""
+    return Stage(config.model, whole_model(config.model), config.optimizer)
+
+
+def all_units(config: TrainConfig) -> list[UnitId]:
+    """The units of every step."""
+    return [UnitId(unit) for unit in range(config.data.units_per_step)]
+
+
+def train(
+    stage: Stage,
+    config: TrainConfig,
+    rows: UnitRows,
+    steps: Iterable[int],
+    *,
+    num_chunks: int = 3,
+    tamper: Tamper | None = None,
+) -> Run:
+    """Train the steps; `tamper` may do something to the gradient before it is committed."""
+    run = Run()
+    for step in steps:
+        losses = []
+        for unit in all_units(config):
+            inputs = UnitInputs(rows_RT=rows_tensor(rows.load(StepNumber(step), unit)))
+            losses.append(float(stage.forward(unit, inputs)))
+            stage.backward(unit)
+        if tamper is not None:
+            tamper(stage)
+        _average_and_apply(stage, num_chunks)
+        run.losses.append(sum(losses) / len(losses))
+        run.roots.append(stage.roots().state)
+    return run
+
+
+def _average_and_apply(stage: Stage, num_chunks: int) -> None:
+    # One peer: the mean of one part, by way of its wire bytes, then the sealed norm.
+    parts = [
+        weighted_mean([from_wire(to_wire(part), part.numel())], [stage.num_samples])
+        for part in stage.gradient_parts(num_chunks)
+    ]
+    sealed_norm = global_norm(norm_squared(part) for part in parts)
+    stage.apply(
+        from_wire(b"".join(to_wire(part) for part in parts), stage.num_parameters), sealed_norm
+    )

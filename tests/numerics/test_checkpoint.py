@@ -1,0 +1,162 @@
+"""Does a job that was cut off go on as if it had not been? Is a damaged file refused by name?"""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from contracts.terms.errors import Malformed, NotFound, Unavailable, UnknownVersion, WrongBytes
+from contracts.terms.ids import ZERO_DIGEST
+from tests.numerics.loop import new_stage, rows_of, synthetic_corpus, train
+from training.config import even_slices
+from training.recipes import micro
+from training.stages.checkpoint import (
+    checkpoint_path,
+    list_checkpoints,
+    load_checkpoint,
+    load_newest,
+    save_checkpoint,
+)
+from training.stages.stage import Stage
+
+CONFIG = micro(num_steps=8)
+ROWS = rows_of(CONFIG, synthetic_corpus())
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def trained(num_steps: int) -> Stage:
+    stage = new_stage(CONFIG)
+    train(stage, CONFIG, ROWS, range(1, num_steps + 1))
+    return stage
+
+
+def test_resumed__after_any_step__equals_the_uninterrupted_run_byte_for_byte(
+    tmp_path: Path,
+) -> None:
+    whole = train(new_stage(CONFIG), CONFIG, ROWS, range(1, 9))
+
+    for cut in (1, 4, 7):
+        save_checkpoint(trained(cut), tmp_path / str(cut), cut)
+        resumed = new_stage(CONFIG)
+        info, _ = load_newest(resumed, tmp_path / str(cut))
+        assert info is not None and (info.step, info.counter) == (cut, cut)
+        rest = train(resumed, CONFIG, ROWS, range(cut + 1, 9))
+
+        assert rest.roots == whole.roots[cut:]
+        assert rest.losses == whole.losses[cut:]
+
+
+def test_resumed__from_the_chunks_since_a_checkpoint__equals_the_state(tmp_path: Path) -> None:
+    # PROTOCOL 3.6: who returns late loads a checkpoint and applies the kept averaged chunks.
+    ahead, behind = trained(2), new_stage(CONFIG)
+    save_checkpoint(ahead, tmp_path, 2)
+    load_newest(behind, tmp_path)
+    generator = torch.Generator().manual_seed(1)
+    kept = [torch.randn(ahead.num_parameters, generator=generator) for _ in range(3)]
+
+    for stage in (ahead, behind):
+        for average in kept:
+            stage.apply(average, 2 * 10**9)
+
+    assert behind.roots() == ahead.roots()
+
+
+def test_save_checkpoint__three_saved__keeps_the_newest_two(tmp_path: Path) -> None:
+    stage = new_stage(CONFIG)
+
+    for step in (10, 20, 30):
+        save_checkpoint(stage, tmp_path, step, keep=2)
+
+    assert list_checkpoints(tmp_path) == [checkpoint_path(tmp_path, step) for step in (20, 30)]
+    assert sorted(os.listdir(tmp_path)) == [p.name for p in list_checkpoints(tmp_path)]
+
+
+def test_list_checkpoints__no_folder__is_empty(tmp_path: Path) -> None:
+    assert list_checkpoints(tmp_path / "none") == []
+
+
+def test_load_newest__newest_cut_short__loads_the_one_before_and_names_the_other(
+    tmp_path: Path,
+) -> None:
+    older, newer = trained(1), trained(2)
+    save_checkpoint(older, tmp_path, 1)
+    path = save_checkpoint(newer, tmp_path, 2).path
+    path.write_bytes(path.read_bytes()[:-100])
+    stage = new_stage(CONFIG)
+
+    info, passed_over = load_newest(stage, tmp_path)
+
+    assert info is not None and info.step == 1
+    assert passed_over == [path]
+    assert stage.roots() == older.roots()
+
+
+def test_load_newest__left_aside_by_a_kill__is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "step-00000009.safetensors.tmp").write_bytes(b"half")
+
+    assert load_newest(new_stage(CONFIG), tmp_path) == (None, [])
+
+
+@pytest.mark.parametrize("cut_to", [0, 7, 200, -1])
+def test_load_checkpoint__truncated_anywhere__malformed_with_its_name(
+    tmp_path: Path, cut_to: int
+) -> None:
+    path = save_checkpoint(new_stage(CONFIG), tmp_path, 5).path
+    path.write_bytes(path.read_bytes()[:cut_to])
+
+    with pytest.raises(Malformed, match=r"step-00000005\.safetensors"):
+        load_checkpoint(new_stage(CONFIG), path)
+
+
+def test_load_checkpoint__any_bit_flipped__refused_and_the_stage_unchanged(tmp_path: Path) -> None:
+    path = save_checkpoint(trained(1), tmp_path, 1).path
+    whole, stage = path.read_bytes(), new_stage(CONFIG)
+    before = stage.roots()
+
+    for at in range(0, len(whole), len(whole) // 97):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises((Malformed, WrongBytes, UnknownVersion), match="step-00000001"):
+            load_checkpoint(stage, path)
+
+    assert stage.roots() == before
+
+
+def test_load_checkpoint__another_root_is_sealed__wrong_bytes(tmp_path: Path) -> None:
+    info = save_checkpoint(new_stage(CONFIG), tmp_path, 1)
+
+    load_checkpoint(new_stage(CONFIG), info.path, sealed_root=info.state_root)
+    with pytest.raises(WrongBytes, match="another state root"):
+        load_checkpoint(new_stage(CONFIG), info.path, sealed_root=ZERO_DIGEST)
+
+
+def test_load_checkpoint__missing_other_program_or_other_stage__typed_refusal(
+    tmp_path: Path,
+) -> None:
+    foreign, path = tmp_path / "foreign.safetensors", checkpoint_path(tmp_path, 1)
+    save_file({"a": torch.ones(2)}, foreign)
+    save_checkpoint(
+        Stage(CONFIG.model, even_slices(CONFIG.model, 2)[0], CONFIG.optimizer), tmp_path, 1
+    )
+
+    for file, error in (
+        (tmp_path / "none.safetensors", NotFound),
+        (foreign, UnknownVersion),
+        (path, Malformed),
+    ):
+        with pytest.raises(error):
+            load_checkpoint(new_stage(CONFIG), file)
+
+
+def test_save_checkpoint__folder_cannot_be_made__unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(Unavailable, match="cannot write checkpoint"):
+        save_checkpoint(new_stage(CONFIG), tmp_path / "file", 1)

@@ -1,0 +1,105 @@
+"""Does the staged machinery compute what a plain program computes, and would we notice if not?"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from contracts.terms.ids import UnitId
+from tests.numerics.loop import Tamper, new_stage, rows_of, synthetic_corpus, train
+from tests.numerics.plain import greatest_difference, plain_losses
+from training.config import Schedule, TrainConfig
+from training.recipes import micro
+from training.stages.stage import Stage
+
+ALLOWED = 1e-5  # relative, at every step
+CORPUS = synthetic_corpus()
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[float]:
+    config = micro()
+    return plain_losses(config, rows_of(config, CORPUS))
+
+
+def staged(config: TrainConfig, tamper: Tamper | None = None) -> list[float]:
+    stage = new_stage(config)
+    steps = range(1, config.num_steps + 1)
+    return train(stage, config, rows_of(config, CORPUS), steps, tamper=tamper).losses
+
+
+def test_stage__twenty_steps__equals_the_plain_run_at_every_step(plain: list[float]) -> None:
+    losses = staged(micro())
+
+    assert greatest_difference(losses, plain) <= ALLOWED
+    assert plain[-1] < 0.75 * plain[0]  # and it learns
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+@pytest.mark.parametrize("tied_head", [False, True])
+def test_stage__tied_head_and_schedules__equal_the_plain_run(
+    tied_head: bool, schedule: Schedule
+) -> None:
+    config = micro(num_steps=8)
+    config = replace(
+        config,
+        model=replace(config.model, tied_head=tied_head, init_seed=11),
+        optimizer=replace(config.optimizer, schedule=schedule, clip_norm=0.5),
+    )
+
+    reference = plain_losses(config, rows_of(config, CORPUS))
+
+    assert greatest_difference(staged(config), reference) <= ALLOWED
+
+
+def test_stage__one_unit_counted_twice__is_far_from_the_plain_run(plain: list[float]) -> None:
+    def count_unit_0_twice(stage: Stage) -> None:
+        inputs = stage.inputs_of(UnitId(0))
+        stage.forward(UnitId(99), inputs)
+        stage.backward(UnitId(99))
+
+    losses = staged(micro(), tamper=count_unit_0_twice)
+
+    assert greatest_difference(losses, plain) > 10 * ALLOWED
+
+
+def test_stage__no_weight_decay__is_far_from_the_plain_run(plain: list[float]) -> None:
+    config = micro()
+    config = replace(config, optimizer=replace(config.optimizer, weight_decay=0.0))
+
+    assert greatest_difference(staged(config), plain) > 10 * ALLOWED
+
+
+@pytest.mark.parametrize(
+    "change", [{"clip_norm": 0.0}, {"beta2": 0.96}, {"warmup_steps": 3}, {"epsilon": 1e-6}]
+)
+def test_stage__another_hyperparameter__is_far_from_the_plain_run(
+    plain: list[float], change: dict[str, Any]
+) -> None:
+    config = micro()
+    config = replace(config, optimizer=replace(config.optimizer, **change))
+
+    assert greatest_difference(staged(config), plain) > ALLOWED
+
+
+def test_stage__unit_counted_twice_and_subtracted__equals_the_plain_run(
+    plain: list[float],
+) -> None:
+    def count_and_subtract(stage: Stage) -> None:
+        stage.forward(UnitId(99), stage.inputs_of(UnitId(0)))
+        stage.backward(UnitId(99))
+        stage.subtract(UnitId(99))
+
+    losses = staged(micro(), tamper=count_and_subtract)
+
+    assert greatest_difference(losses, plain) <= ALLOWED
+
+
+def test_greatest_difference__curves_of_other_lengths__is_infinite() -> None:
+    assert greatest_difference([1.0], [1.0, 2.0]) == float("inf")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)

@@ -1,0 +1,335 @@
+"""Does a stage count what it should, keep what it needs, and refuse what does not fit?
+
+Shapes: R rows, T tokens, D width.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Refused
+from contracts.terms.ids import StepNumber, UnitId
+from tests.numerics.loop import all_units, new_stage, rows_of, synthetic_corpus, train
+from tests.numerics.plain import logits
+from training.config import ModelConfig, StageSlice, even_slices, whole_model
+from training.memory import num_parameters
+from training.models.decoder import StageModel
+from training.models.initial import initial_weights
+from training.recipes import micro, tiny_llama
+from training.stages.evaluation import mean_loss, validation_perplexity
+from training.stages.stage import Stage, UnitInputs, rows_tensor
+
+CONFIG = micro()
+CORPUS = synthetic_corpus()
+ROWS = rows_of(CONFIG, CORPUS)
+UNIT, OTHER = UnitId(0), UnitId(1)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def inputs(unit: UnitId = UNIT) -> UnitInputs:
+    return UnitInputs(rows_RT=rows_tensor(ROWS.load(StepNumber(1), unit)))
+
+
+def counted(stage: Stage, *units: UnitId) -> Tensor:
+    for unit in units:
+        stage.forward(unit, inputs(unit))
+        stage.backward(unit)
+    return stage.mean_gradient()
+
+
+def test_stage__its_output__equals_the_plain_model() -> None:
+    rows_RT = rows_tensor(ROWS.load(StepNumber(1), UNIT))
+    stage = new_stage(CONFIG)
+
+    losses_RT = stage.losses(rows_RT[:, :-1], rows_RT[:, 1:])
+
+    weights = initial_weights(CONFIG.model, whole_model(CONFIG.model))
+    reference_RTV = logits(CONFIG.model, weights, rows_RT[:, :-1]).log_softmax(-1)
+    expected_RT = -reference_RTV.gather(-1, rows_RT[:, 1:, None])[..., 0]
+    assert torch.allclose(losses_RT, expected_RT, rtol=1e-5, atol=1e-6)
+
+
+def test_stage__cut_in_two__computes_loss_and_gradient_of_the_whole() -> None:
+    whole = new_stage(CONFIG)
+    first, last = (
+        Stage(CONFIG.model, part, CONFIG.optimizer) for part in even_slices(CONFIG.model, 2)
+    )
+
+    for unit in all_units(CONFIG):
+        rows = inputs(unit)
+        loss = whole.forward(unit, rows)
+        whole.backward(unit)
+        y_RTD = first.forward(unit, rows)
+        split_loss = last.forward(unit, UnitInputs(rows_RT=rows.rows_RT, x_RTD=y_RTD))
+        dy_RTD = last.backward(unit)
+        assert dy_RTD is not None
+        assert first.backward(unit, dy_RTD) is None
+        assert torch.allclose(split_loss, loss, rtol=1e-6)
+
+    split = torch.cat([first.mean_gradient(), last.mean_gradient()])
+    assert torch.allclose(split, whole.mean_gradient(), rtol=1e-4, atol=1e-7)
+    assert first.num_samples == last.num_samples == whole.num_samples == 8
+
+
+def test_initial_weights__cut_or_whole__same_values_under_the_same_names() -> None:
+    model = tiny_llama(seed=4).model
+
+    whole = initial_weights(model, whole_model(model))
+    parts = [initial_weights(model, part) for part in even_slices(model, 3)]
+
+    joined = {name: value for part in parts for name, value in part.items()}
+    assert list(joined) == list(whole)
+    assert all(torch.equal(joined[name], whole[name]) for name in whole)
+
+
+def test_initial_weights__a_matrix__has_the_stated_spread() -> None:
+    model = tiny_llama().model
+
+    weights = initial_weights(model, whole_model(model))
+
+    for name, inputs_, scale in (
+        ("model.layers.0.self_attn.q_proj.weight", 256, 1.0),
+        ("model.layers.2.mlp.down_proj.weight", 512, 6**-0.5),
+        ("lm_head.weight", 256, 1.0),
+    ):
+        assert float(weights[name].std()) == pytest.approx(scale * inputs_**-0.5, rel=0.01)
+        assert abs(float(weights[name].mean())) < 0.001
+    assert float(weights["model.embed_tokens.weight"].std()) == pytest.approx(0.02, rel=0.01)
+    assert set(weights["model.norm.weight"].tolist()) == {1.0}
+
+
+def test_initial_weights__another_seed__every_matrix_differs() -> None:
+    one, two = (
+        initial_weights(micro(seed=seed).model, whole_model(CONFIG.model)) for seed in (1, 2)
+    )
+
+    assert all(not torch.equal(one[name], two[name]) for name in one if one[name].dim() == 2)
+
+
+@pytest.mark.parametrize("model", [tiny_llama().model, replace(micro().model, tied_head=True)])
+def test_num_parameters__torch_free_count__equals_the_model(model: ModelConfig) -> None:
+    whole = whole_model(model)
+
+    built = sum(parameter.numel() for parameter in StageModel(model, whole).parameters())
+
+    assert built == num_parameters(model, whole)
+
+
+def test_stage__names__are_those_of_the_llama_of_transformers() -> None:
+    names = set(new_stage(CONFIG).weights())
+
+    layer = "model.layers.1."
+    assert {
+        "model.embed_tokens.weight",
+        "model.norm.weight",
+        "lm_head.weight",
+        *(f"{layer}self_attn.{name}_proj.weight" for name in "qkvo"),
+        *(f"{layer}mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
+        f"{layer}input_layernorm.weight",
+        f"{layer}post_attention_layernorm.weight",
+    } <= names
+    assert len(names) == 3 + 9 * CONFIG.model.num_layers
+
+
+def test_backward__graph_was_dropped__recomputed_to_the_same_bytes() -> None:
+    sticky = new_stage(CONFIG)
+    forgetful = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer, max_graphs=1)
+
+    for stage in (sticky, forgetful):
+        for unit in (UNIT, OTHER):
+            stage.forward(unit, inputs(unit))
+        for unit in (UNIT, OTHER):
+            stage.backward(unit)
+
+    assert torch.equal(sticky.mean_gradient(), forgetful.mean_gradient())
+
+
+def test_backward__forward_ran_elsewhere__inputs_are_enough() -> None:
+    here, elsewhere = new_stage(CONFIG), new_stage(CONFIG)
+
+    elsewhere.backward(UNIT, inputs=inputs(UNIT))
+
+    assert torch.equal(elsewhere.mean_gradient(), counted(here, UNIT))
+
+
+def test_backward__same_units_after_begin_step__same_bytes() -> None:
+    stage = new_stage(CONFIG)
+    before = counted(stage, UNIT, OTHER)
+
+    stage.begin_step()
+
+    assert torch.equal(counted(stage, UNIT, OTHER), before)
+    assert stage.units == (UNIT, OTHER)
+
+
+def test_backward__twice__refused_and_counted_once() -> None:
+    stage = new_stage(CONFIG)
+    once = counted(stage, UNIT)
+
+    with pytest.raises(Refused, match="already in the gradient"):
+        stage.backward(UNIT)
+
+    assert torch.equal(stage.mean_gradient(), once)
+
+
+def test_subtract__a_counted_unit__leaves_the_others() -> None:
+    stage = new_stage(CONFIG)
+    alone = counted(stage, UNIT)
+    counted(stage, OTHER)
+
+    stage.subtract(OTHER)
+
+    assert stage.units == (UNIT,)
+    assert torch.allclose(stage.mean_gradient(), alone, rtol=1e-5, atol=1e-7)
+    with pytest.raises(Refused, match="not in the gradient"):
+        stage.subtract(OTHER)
+
+
+def test_subtract__middle_stage__uses_the_dy_it_was_given() -> None:
+    model = replace(CONFIG.model, num_layers=3)
+    stage = Stage(model, StageSlice(1, 2, False, False), CONFIG.optimizer)
+    generator = torch.Generator().manual_seed(1)
+    x_RTD, dy_RTD = (torch.randn(2, 32, 32, generator=generator) for _ in range(2))
+
+    for unit in (UNIT, OTHER):
+        stage.forward(unit, UnitInputs(x_RTD=x_RTD * (1 + unit)))
+        dx_RTD = stage.backward(unit, dy_RTD)
+        assert dx_RTD is not None and dx_RTD.shape == x_RTD.shape
+        if unit == UNIT:
+            alone = stage.mean_gradient()
+    stage.subtract(OTHER)
+
+    assert torch.allclose(stage.mean_gradient(), alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (UnitInputs(), "rows come with"),
+        (UnitInputs(rows_RT=torch.zeros(2, 32, dtype=torch.int64)), "rows have shape"),
+        (UnitInputs(rows_RT=torch.full((2, 33), 256)), "outside the vocabulary"),
+        (
+            UnitInputs(rows_RT=torch.zeros(2, 33, dtype=torch.int64), x_RTD=torch.zeros(2, 32, 32)),
+            "x comes with",
+        ),
+    ],
+)
+def test_forward__inputs_that_do_not_fit__refused(bad: UnitInputs, problem: str) -> None:
+    with pytest.raises(Refused, match=problem):
+        new_stage(CONFIG).forward(UNIT, bad)
+
+
+@pytest.mark.parametrize("shape", [(2, 32), (2, 31, 32), (2, 32, 31)])
+def test_forward__activations_of_another_shape__refused(shape: tuple[int, ...]) -> None:
+    last = Stage(CONFIG.model, even_slices(CONFIG.model, 2)[1], CONFIG.optimizer)
+
+    with pytest.raises(Refused, match="x has shape"):
+        last.forward(UNIT, UnitInputs(rows_RT=inputs().rows_RT, x_RTD=torch.zeros(shape)))
+
+
+def test_forward__fewer_activations_than_rows__refused() -> None:
+    last = Stage(CONFIG.model, even_slices(CONFIG.model, 2)[1], CONFIG.optimizer)
+
+    with pytest.raises(Refused, match="2 rows came with 1"):
+        last.forward(UNIT, UnitInputs(rows_RT=inputs().rows_RT, x_RTD=torch.zeros(1, 32, 32)))
+
+
+def test_forward__activations_not_finite__misbehaved() -> None:
+    last = Stage(CONFIG.model, even_slices(CONFIG.model, 2)[1], CONFIG.optimizer)
+    x_RTD = torch.zeros(2, 32, 32)
+    x_RTD[0, 0, 0] = float("nan")
+
+    with pytest.raises(NotFinite):
+        last.forward(UNIT, UnitInputs(rows_RT=inputs().rows_RT, x_RTD=x_RTD))
+
+
+def test_backward__dy_missing_superfluous_or_of_another_shape__refused() -> None:
+    first, last = (
+        Stage(CONFIG.model, part, CONFIG.optimizer) for part in even_slices(CONFIG.model, 2)
+    )
+    y_RTD = first.forward(UNIT, inputs())
+    last.forward(UNIT, UnitInputs(rows_RT=inputs().rows_RT, x_RTD=y_RTD))
+
+    for stage, dy in ((first, None), (last, y_RTD), (first, y_RTD[:1])):
+        with pytest.raises(Refused, match="dy"):
+            stage.backward(UNIT, dy)
+    with pytest.raises(NotFinite):
+        first.backward(UNIT, y_RTD * float("inf"))
+
+
+def test_stage__units_it_does_not_know__refused() -> None:
+    stage = new_stage(CONFIG)
+
+    with pytest.raises(Refused, match="no inputs here"):
+        stage.backward(UNIT)
+    with pytest.raises(Refused, match="no unit is in the gradient"):
+        stage.mean_gradient()
+
+
+def test_apply__average_that_does_not_fit_or_is_not_finite__state_unchanged() -> None:
+    stage = new_stage(CONFIG)
+    before = stage.roots()
+
+    with pytest.raises(Malformed):
+        stage.apply(torch.zeros(3), 0)
+    with pytest.raises(NotFinite):
+        stage.apply(torch.full((stage.num_parameters,), float("inf")), 0)
+
+    assert stage.roots() == before
+
+
+def test_state_root__initial_micro_model__is_this_digest() -> None:
+    # Changes when names, order, initial values or the digest change: peers of two versions differ.
+    assert new_stage(CONFIG).roots().state.hex()[:16] == "fd8814e2e4be7d23"
+
+
+def test_state_root__one_bit_or_the_counter_changes__changes() -> None:
+    stage = new_stage(CONFIG)
+    roots = [stage.roots()]
+
+    stage.moments()["exp_avg_sq.lm_head.weight"][3, 5] = 1e-45
+    roots.append(stage.roots())
+    stage.weights()["model.norm.weight"][0] = 1.0000001
+    roots.append(stage.roots())
+    stage.counter += 1
+    roots.append(stage.roots())
+
+    assert len({root.state for root in roots}) == 4
+    assert roots[0].weights == roots[1].weights != roots[2].weights
+
+
+@pytest.mark.parametrize("num_chunks", [1, 2, 7])
+def test_train__other_chunking__same_state_roots(num_chunks: int) -> None:
+    config = micro(num_steps=3)
+    steps = range(1, 4)
+
+    one = train(new_stage(config), config, ROWS, steps, num_chunks=num_chunks)
+    two = train(new_stage(config), config, ROWS, steps, num_chunks=3)
+
+    assert one.roots == two.roots
+
+
+def test_evaluation__validation_rows__perplexity_is_exp_of_the_mean_loss() -> None:
+    stage, rows = new_stage(CONFIG), ROWS.validation_rows(19)
+
+    rows_RT = rows_tensor(rows)
+    direct = float(stage.losses(rows_RT[:, :-1], rows_RT[:, 1:]).mean())
+
+    assert mean_loss(stage, rows) == pytest.approx(direct, rel=1e-6)
+    assert validation_perplexity(stage, rows) == pytest.approx(2.718281828**direct, rel=1e-5)
+
+
+def test_evaluation__no_rows_or_part_of_a_model__refused() -> None:
+    first = Stage(CONFIG.model, even_slices(CONFIG.model, 2)[0], CONFIG.optimizer)
+
+    for stage, rows in ((new_stage(CONFIG), ()), (first, ROWS.validation_rows(1))):
+        with pytest.raises(Refused):
+            validation_perplexity(stage, rows)
+    with pytest.raises(InvariantBroken):
+        first.losses(torch.zeros(1, 32, dtype=torch.int64), torch.zeros(1, 32, dtype=torch.int64))

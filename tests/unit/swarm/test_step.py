@@ -1,0 +1,360 @@
+"""The step as a state machine, one decision a test."""
+
+from contracts.terms.digest import digest
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from contracts.terms.messages import AverageSet, Notice
+from tests.unit.swarm.factories import STAGE, A, B, C, Swarm, terms
+from training.swarm.duties import (
+    ApplySeal,
+    Commit,
+    FetchParts,
+    SumChunks,
+    duty_of,
+    missing_places,
+    next_deadline,
+    parts_wanted,
+    workers_of,
+)
+from training.swarm.events import (
+    BuildSeal,
+    EndedWithoutUpdate,
+    GradCommitted,
+    PauseJob,
+    PeerLost,
+    PeerReturned,
+    Redo,
+    Resumed,
+    SealApplied,
+    SendAverageSet,
+    SendNotice,
+    SendStepClose,
+    StopAsked,
+    Ticked,
+    UnitsDone,
+    UnitsLacked,
+)
+from training.swarm.state import Averaging, Closed, Committed, Finished, Sealing, Working
+from training.swarm.step import advance, assigned_units
+
+HALVES = {A: (0, 1, 2), B: (3, 4, 5)}
+
+
+def two_at_work() -> Swarm:
+    swarm = Swarm(terms(peers=2))
+    swarm.join(A, B)
+    return swarm
+
+
+def closed() -> Swarm:
+    swarm = two_at_work()
+    swarm.work(A, 0, 1, 2)
+    swarm.work(B, 3, 4, 5)
+    return swarm
+
+
+def committed() -> Swarm:
+    swarm = closed()
+    swarm.commit(A, B)
+    return swarm
+
+
+def test_advance__first_of_two_peers_joined__no_unit_goes_out_yet() -> None:
+    swarm = Swarm(terms(peers=2))
+
+    swarm.join(A)
+
+    assert missing_places(swarm.state) == ()
+
+
+def test_advance__all_peers_joined__numbered_notices_and_all_units_missing() -> None:
+    swarm = two_at_work()
+
+    notices = [e.message for e in swarm.effects if isinstance(e, SendNotice)]
+
+    assert [(n.number, n.what, n.peer) for n in notices] == [(0, "join", A), (1, "join", B)]
+    assert missing_places(swarm.state) == tuple((STAGE, UnitId(unit)) for unit in range(6))
+
+
+def test_advance__every_unit_done__closes_with_each_unit_once() -> None:
+    swarm = two_at_work()
+    swarm.work(B, 5, 1, 3)
+
+    swarm.work(A, 0, 1, 2, 4)
+
+    (effect,) = [e for e in swarm.effects if isinstance(e, SendStepClose)]
+    assert assigned_units(effect.message, STAGE, A) == (0, 2, 4)
+    assert assigned_units(effect.message, STAGE, B) == (1, 3, 5)
+    assert isinstance(swarm.state.phase, Closed)
+
+
+def test_advance__unit_of_a_stranger_or_out_of_range__changes_nothing() -> None:
+    swarm = two_at_work()
+    before = swarm.state
+
+    swarm.work(C, 0)
+    swarm.work(A, 6)
+    swarm.tell(UnitsDone(StepNumber(2), A, ((STAGE, UnitId(0)),), swarm.at))
+
+    assert swarm.state == before
+
+
+def test_advance__peer_lacks_a_unit_after_the_close__revision_moves_it() -> None:
+    swarm = closed()
+    lacked = UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(4)),), swarm.at)
+
+    effects = swarm.tell(lacked)
+    swarm.work(A, 4)
+
+    assert effects == (Redo(((STAGE, UnitId(4)),)),)
+    assert isinstance(swarm.state.phase, Closed)
+    assert swarm.state.phase.close.revision == 1
+    assert assigned_units(swarm.state.phase.close, STAGE, A) == (0, 1, 2, 4)
+
+
+def test_advance__unit_already_committed_is_lacked__changes_nothing() -> None:
+    swarm = closed()
+    swarm.commit(B)
+    before = swarm.state
+
+    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(4)),), swarm.at))
+
+    assert swarm.state == before
+
+
+def test_advance__all_commits_in__parts_are_wanted_by_summing_peers_and_deputies() -> None:
+    swarm = committed()
+
+    wanted = parts_wanted(swarm.state)
+
+    assert isinstance(swarm.state.phase, Committed)
+    assert wanted is not None
+    names = {commit.peer: commit.digest() for commit, _ in swarm.state.phase.draft.commits}
+    assert {part for who, part in wanted if who == A} == {
+        (names[A], 0), (names[B], 0), (names[A], 2), (names[B], 2), (names[B], 1),
+    }  # fmt: skip
+
+
+def test_advance__commit_that_names_other_units_or_another_state__is_ignored() -> None:
+    swarm = closed()
+    assert isinstance(swarm.state.phase, Closed)
+    close = swarm.state.phase.close
+    swarm.commit(A)
+    before = swarm.state
+
+    commit, units = swarm.commitment(B, close)
+    swarm.tell(GradCommitted(commit, (*units, UnitId(0)), swarm.at))
+    other = Digest(digest("test", b"another state"))
+    swarm.tell(GradCommitted(*swarm.commitment(B, close, state_root=other), swarm.at))
+
+    assert swarm.state == before
+
+
+def test_advance__commit_too_late__others_redo_its_units_in_a_further_round() -> None:
+    swarm = closed()
+    swarm.commit(A)
+    swarm.now += 1000
+
+    effects = swarm.tell(Ticked(swarm.at))
+    swarm.work(A, 3, 4, 5)
+    swarm.commit(A)
+
+    assert effects == (Redo(tuple((STAGE, UnitId(unit)) for unit in (3, 4, 5))),)
+    assert workers_of(swarm.state, STAGE) != ()
+    assert isinstance(swarm.state.phase, Committed)
+    rounds = [(c.peer, c.round, units) for c, units in swarm.state.phase.draft.commits]
+    assert rounds == [(A, 0, (0, 1, 2)), (A, 1, (3, 4, 5))]
+
+
+def test_advance__only_peer_commits_too_late__step_ends_without_update() -> None:
+    swarm = Swarm(terms(peers=1))
+    swarm.join(A)
+    swarm.work(A, *range(6))
+    swarm.now += 1000
+
+    effects = swarm.tell(Ticked(swarm.at))
+
+    average, ended, seal = effects
+    assert isinstance(average, SendAverageSet)
+    assert average.message.members == ()
+    assert ended == EndedWithoutUpdate(StepNumber(1))
+    assert seal == BuildSeal(StepNumber(1), last=False)
+
+
+def test_advance__only_peer_is_away_beyond_the_deadline__clock_stands_still() -> None:
+    swarm = Swarm(terms(peers=1))
+    swarm.join(A)
+    swarm.work(A, *range(6))
+    swarm.tell(PeerLost(A, swarm.at))
+    swarm.now += 9000
+
+    swarm.tell(Ticked(swarm.at))
+    swarm.tell(PeerReturned(A, "there", StepNumber(0), swarm.at))
+    swarm.now += 999
+    swarm.tell(Ticked(swarm.at))
+
+    assert isinstance(swarm.state.phase, Closed)
+    assert next_deadline(swarm.state) == swarm.now + 1
+
+
+def test_advance__coordinator_was_down_over_the_deadline__clock_stood_still() -> None:
+    swarm = closed()
+    swarm.now += 5_000
+
+    swarm.tell(Resumed(swarm.at))
+    swarm.tell(PeerReturned(A, "", StepNumber(0), swarm.at))
+    swarm.tell(PeerReturned(B, "", StepNumber(0), swarm.at))
+    swarm.tell(Ticked(swarm.at))
+
+    assert isinstance(swarm.state.phase, Closed)
+    assert swarm.state.phase.ends == swarm.now + 1000
+
+
+def test_advance__away_longer_than_the_grace__leaves_and_its_units_go_out_again() -> None:
+    swarm = two_at_work()
+    swarm.work(B, 3)
+    swarm.tell(PeerLost(B, swarm.at))
+    swarm.now += 10_000
+
+    notice, redo = swarm.tell(Ticked(swarm.at))
+
+    assert isinstance(notice, SendNotice)
+    assert (notice.message.what, notice.message.number) == ("leave", 2)
+    assert redo == Redo(((STAGE, UnitId(3)),))
+
+
+def test_advance__owner_gone_before_its_parts_were_fetched__its_units_are_done_again() -> None:
+    swarm = committed()
+    swarm.hold(A)
+    swarm.tell(PeerLost(B, swarm.at))
+    swarm.state, _ = advance(swarm.state, Ticked(swarm.at))
+    assert isinstance(swarm.state.phase, Averaging)  # A holds every part already
+
+    swarm = committed()
+    swarm.tell(PeerLost(B, swarm.at))
+    swarm.now += 3000
+    effects = swarm.tell(Ticked(swarm.at))
+
+    assert effects == (Redo(tuple((STAGE, UnitId(unit)) for unit in (3, 4, 5))),)
+
+
+def test_advance__parts_held__average_set_ascends_and_weighs_samples() -> None:
+    swarm = committed()
+
+    swarm.hold(A, B)
+
+    assert isinstance(swarm.state.phase, Averaging)
+    average: AverageSet = swarm.state.phase.average
+    names = [member.grad_commit for member in average.members]
+    assert names == sorted(names)
+    assert [member.weight for member in average.members] == [6, 6]
+
+
+def test_advance__summing_peer_gone__the_next_one_is_asked_for_its_chunks() -> None:
+    swarm = committed()
+    swarm.hold(A, B)
+    before = duty_of(swarm.state, A)
+
+    swarm.tell(PeerLost(B, swarm.at))
+
+    after = duty_of(swarm.state, A)
+    assert isinstance(before, SumChunks)
+    assert isinstance(after, SumChunks)
+    assert [chunk for _, chunk in before.chunks] == [0, 2]
+    assert [chunk for _, chunk in after.chunks] == [0, 1, 2]
+
+
+def test_advance__all_chunks_averaged__seal_is_built_and_next_step_begins() -> None:
+    swarm = committed()
+    swarm.hold(A, B)
+
+    swarm.average(A, B)
+    built = swarm.effects[-1]
+    swarm.seal()
+
+    assert built == BuildSeal(StepNumber(1), last=False)
+    assert swarm.state.step == 2
+    assert swarm.state.phase == Working()
+
+
+def test_advance__last_step_sealed__finished() -> None:
+    swarm = two_at_work()
+    for step in range(1, 4):
+        swarm.whole_step(HALVES, last=step == 3)
+
+    assert isinstance(swarm.state.phase, Finished)
+    assert missing_places(swarm.state) == ()
+    assert duty_of(swarm.state, A) is None
+
+
+def test_advance__three_steps_without_update__job_pauses_until_a_peer_returns() -> None:
+    swarm = Swarm(terms(peers=1, steps=9))
+    swarm.join(A)
+    for _ in range(3):
+        swarm.work(A, *range(6))
+        swarm.now += 1000
+        swarm.tell(Ticked(swarm.at))
+        assert isinstance(swarm.state.phase, Sealing)
+        swarm.seal()
+
+    assert PauseJob() in swarm.effects
+    assert missing_places(swarm.state) == ()
+    swarm.tell(PeerReturned(A, "", StepNumber(3), swarm.at))
+    assert len(missing_places(swarm.state)) == 6
+
+
+def test_advance__stop_asked_while_nobody_is_there__ends_with_an_empty_last_seal() -> None:
+    swarm = Swarm(terms(peers=1))
+
+    effects = swarm.tell(StopAsked(swarm.at))
+
+    assert effects == (EndedWithoutUpdate(StepNumber(1)), BuildSeal(StepNumber(1), last=True))
+
+
+def test_advance__stop_asked_during_a_step__its_seal_is_the_last() -> None:
+    swarm = two_at_work()
+    swarm.tell(StopAsked(swarm.at))
+
+    for doer, units in HALVES.items():
+        swarm.work(doer, *units)
+    swarm.commit(A, B)
+    swarm.hold(A, B)
+    swarm.average(A, B)
+
+    assert swarm.effects[-1] == BuildSeal(StepNumber(1), last=True)
+
+
+def test_duty_of__member_behind_the_newest_seal__applies_it_before_anything_else() -> None:
+    swarm = two_at_work()
+    swarm.whole_step(HALVES)
+    swarm.tell(PeerLost(B, swarm.at))
+    swarm.tell(PeerReturned(B, "", StepNumber(0), swarm.at))
+
+    assert duty_of(swarm.state, B) == ApplySeal(StepNumber(1))
+    assert [member.peer for member in workers_of(swarm.state, STAGE)] == [A]
+    swarm.tell(SealApplied(B, StepNumber(1), swarm.at))
+    assert [member.peer for member in workers_of(swarm.state, STAGE)] == [A, B]
+
+
+def test_duty_of__each_phase__asks_for_what_is_missing_only() -> None:
+    swarm = closed()
+    assert isinstance(swarm.state.phase, Closed)
+    assert duty_of(swarm.state, A) == Commit(swarm.state.phase.close)
+
+    swarm.commit(A)
+    assert duty_of(swarm.state, A) is None
+    swarm.commit(B)
+
+    assert isinstance(duty_of(swarm.state, A), FetchParts)
+    swarm.hold(A)
+    assert duty_of(swarm.state, A) is None
+    assert isinstance(duty_of(swarm.state, B), FetchParts)
+
+
+def test_advance__newcomer_after_the_start__is_noticed_once() -> None:
+    swarm = two_at_work()
+
+    swarm.join(C, C)
+
+    notices: list[Notice] = [e.message for e in swarm.effects if isinstance(e, SendNotice)]
+    assert [notice.peer for notice in notices] == [A, B, C]
+    assert notices[-1].evidence == ZERO_DIGEST

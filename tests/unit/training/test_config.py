@@ -1,0 +1,149 @@
+"""Does a configuration that was built hold what the math needs, and survive being signed?"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contracts.terms.errors import Refused
+from contracts.terms.ids import ZERO_DIGEST
+from contracts.terms.messages import BatchSpec, DataSpec
+from training.config import (
+    TrainConfig,
+    even_slices,
+    model_spec,
+    optimizer_spec,
+    train_config,
+    whole_model,
+)
+from training.recipes import micro, tiny_llama
+
+
+def batch_of(config: TrainConfig) -> BatchSpec:
+    return BatchSpec(
+        steps=config.num_steps,
+        units_per_step=config.data.units_per_step,
+        rows_per_unit=config.data.rows_per_unit,
+        stages=1,
+        peers_per_stage=1,
+        chunks=1,
+        checkpoint_every=10,
+        validate_every=60,
+    )
+
+
+@pytest.mark.parametrize("config", [tiny_llama(seed=7), micro(seed=3)], ids=["tiny", "micro"])
+def test_train_config__recipe_signed_and_read_back__same_numbers(config: TrainConfig) -> None:
+    data = DataSpec(manifest=ZERO_DIGEST, seed=config.data.seed)
+
+    read = train_config(
+        model_spec(config.model), optimizer_spec(config.optimizer), data, batch_of(config)
+    )
+
+    assert read == config
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"width": 0}, "width = 0"),
+        ({"width": 33}, "multiple of num_heads"),
+        ({"num_kv_heads": 3}, "multiple of"),
+        ({"width": 4}, "even width per head"),
+        ({"vocab_size": 2**21}, "vocab_size"),
+        ({"rope_theta": 1}, "rope_theta"),
+        ({"norm_eps": 0.0}, "norm_eps"),
+        ({"init_seed": -1}, "init_seed"),
+    ],
+)
+def test_model_config__size_that_does_not_fit__refused(
+    change: dict[str, Any], problem: str
+) -> None:
+    model = micro().model
+
+    with pytest.raises(Refused, match=problem):
+        replace(model, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"beta1": 1.0}, "beta1"),
+        ({"beta2": -0.1}, "beta2"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"weight_decay": -1.0}, "weight_decay"),
+        ({"clip_norm": -1.0}, "clip_norm"),
+        ({"warmup_steps": 21}, "warmup_steps"),
+        ({"total_steps": 0}, "total_steps"),
+        ({"final_ratio": 1.5}, "final_ratio"),
+    ],
+)
+def test_optimizer_config__value_out_of_range__refused(
+    change: dict[str, Any], problem: str
+) -> None:
+    optimizer = micro().optimizer
+
+    with pytest.raises(Refused, match=problem):
+        replace(optimizer, **change)
+
+
+def test_optimizer_config__unknown_schedule__refused() -> None:
+    with pytest.raises(Refused, match="constant or cosine"):
+        replace(micro().optimizer, schedule="linear")  # type: ignore[arg-type]  # as from a file
+
+
+def test_data_config__counts_out_of_range__refused() -> None:
+    data = micro().data
+
+    for change in ({"rows_per_unit": 0}, {"units_per_step": 0}, {"seed": -1}):
+        with pytest.raises(Refused):
+            replace(data, **change)
+
+
+def test_train_config__longer_than_the_schedule__refused() -> None:
+    with pytest.raises(Refused, match="num_steps"):
+        replace(micro(num_steps=5), num_steps=6)
+
+
+def test_tiny_llama__its_batch__is_within_the_demo() -> None:
+    config = tiny_llama()
+
+    assert config.num_steps == 60
+    assert config.data.units_per_step == 8
+    assert config.tokens_per_step == 4096
+
+
+def test_even_slices__five_layers_in_two__earlier_is_longer() -> None:
+    model = replace(micro().model, num_layers=5)
+
+    first, last = even_slices(model, 2)
+
+    assert (first.first_layer, first.end_layer, first.has_embedding, first.has_head) == (
+        0,
+        3,
+        True,
+        False,
+    )
+    assert (last.first_layer, last.end_layer, last.has_embedding, last.has_head) == (
+        3,
+        5,
+        False,
+        True,
+    )
+
+
+def test_even_slices__one_stage__is_the_whole_model() -> None:
+    model = replace(micro().model, tied_head=True)
+
+    assert even_slices(model, 1) == (whole_model(model),)
+
+
+def test_even_slices__more_stages_than_layers__refused() -> None:
+    with pytest.raises(Refused, match="cannot be cut"):
+        even_slices(micro().model, 3)
+
+
+def test_even_slices__tied_head_over_two_stages__refused() -> None:
+    with pytest.raises(Refused, match="tied head"):
+        even_slices(replace(micro().model, tied_head=True), 2)

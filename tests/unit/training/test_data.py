@@ -1,0 +1,275 @@
+"""Are shards what their digests say, and rows where the order says?"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.encoding import encode
+from contracts.terms.errors import Malformed, NotFound, Refused, UnknownVersion, WrongBytes
+from contracts.terms.ids import Digest, StepNumber, UnitId
+from training.config import DataConfig
+from training.data.corpus import (
+    ShardedCorpus,
+    corpus_bytes,
+    matching_files,
+    need_enough_rows,
+    read_corpus,
+    shard_corpus,
+    unigram_perplexity,
+)
+from training.data.loading import (
+    CheckedBlobs,
+    FolderBlobs,
+    MemoryBlobs,
+    UnitRows,
+    rows_digest,
+)
+from training.data.manifest import Manifest, Shard, decode_manifest
+from training.data.order import index_rows, permuted, rows_of_unit
+from training.recipes import micro
+
+STEP_1, STEP_2 = StepNumber(1), StepNumber(2)
+TWO_ROWS = DataConfig(rows_per_unit=2, units_per_step=2, seed=5)
+
+
+def text(num_bytes: int) -> bytes:
+    return b"".join(b"%08d" % i for i in range(num_bytes // 8 + 1))[:num_bytes]
+
+
+def sharded(num_bytes: int = 8192) -> ShardedCorpus:
+    return shard_corpus(text(num_bytes), shard_bytes=512, validation_fraction=1 / 8)
+
+
+def shard(data: bytes) -> Shard:
+    return Shard(digest=blob_digest(data), num_bytes=len(data))
+
+
+def test_shard_corpus__even_text__sets_every_eighth_shard_aside() -> None:
+    corpus = sharded()
+
+    assert len(corpus.manifest.train) == 14
+    assert [s.digest for s in corpus.manifest.validation] == [
+        blob_digest(text(8192)[at * 512 : at * 512 + 512]) for at in (4, 12)
+    ]
+
+
+def test_shard_corpus__a_shard_that_repeats__is_kept_once() -> None:
+    block = text(2048)
+
+    corpus = shard_corpus(block * 3, shard_bytes=512, validation_fraction=1 / 4)
+
+    assert len(corpus.manifest.shards()) == 4
+
+
+@pytest.mark.parametrize("corpus", [b"", text(1500), b"x" * 100_000])
+def test_shard_corpus__too_little_different_text__refused_with_what_to_do(corpus: bytes) -> None:
+    with pytest.raises(Refused, match="use more text"):
+        shard_corpus(corpus, shard_bytes=512)
+
+
+def test_shard_corpus__arguments_out_of_range__refused() -> None:
+    with pytest.raises(Refused, match="shard_bytes"):
+        shard_corpus(text(8192), shard_bytes=10)
+    with pytest.raises(Refused, match="validation_fraction"):
+        shard_corpus(text(8192), shard_bytes=512, validation_fraction=0)
+
+
+def test_corpus_bytes__pattern__joins_files_sorted_by_name(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_bytes(b"second")
+    (tmp_path / "a.txt").write_bytes(b"first")
+    (tmp_path / "c.md").write_bytes(b"other")
+
+    assert corpus_bytes(f"{tmp_path}/*.txt") == b"first\nsecond\n"
+    assert corpus_bytes([f"{tmp_path}/*.md", f"{tmp_path}/*"]) == b"first\nsecond\nother\n"
+
+
+def test_matching_files__nothing_there__not_found_with_what_to_do(tmp_path: Path) -> None:
+    for missing in (f"{tmp_path}/none/*.txt", str(tmp_path)):
+        with pytest.raises(NotFound, match=r"no file matches .* give text files as `data:"):
+            matching_files([missing])
+
+
+def test_read_corpus__file_that_vanished__refused_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"cannot read .*gone\.txt"):
+        read_corpus([tmp_path / "gone.txt"])
+
+
+def test_read_corpus__limit__cuts_there(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"abcdef")
+
+    assert read_corpus([tmp_path / "a.txt"] * 3, max_bytes=9) == b"abcdef\nab"
+
+
+def test_write__corpus__is_readable_by_digest(tmp_path: Path) -> None:
+    corpus = sharded()
+
+    corpus.write(tmp_path / "blobs")
+
+    stored = FolderBlobs(tmp_path / "blobs")
+    assert decode_manifest(stored.fetch(corpus.manifest.digest())) == corpus.manifest
+    assert all(stored.fetch(digest) == data for digest, data in corpus.blobs.items())
+
+
+def test_decode_manifest__its_own_bytes__is_the_manifest() -> None:
+    manifest = sharded().manifest
+
+    assert decode_manifest(manifest.encoded()) == manifest
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", Malformed),
+        (b"\xc1", Malformed),
+        (encode([1]), Malformed),
+        (encode({"kind": "manifest.v2"}), UnknownVersion),
+        (encode({"kind": "manifest.v1"}), Malformed),
+        (
+            encode({"kind": "manifest.v1", "tokens": "bytes", "train": [], "validation": []}),
+            Malformed,
+        ),
+    ],
+)
+def test_decode_manifest__other_bytes__typed_refusal(data: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        decode_manifest(data)
+
+
+def test_decode_manifest__default_left_out__refused_as_another_spelling() -> None:
+    value = sharded().manifest.value()
+    del value["tokens"]
+
+    with pytest.raises(Malformed, match="canonical"):
+        decode_manifest(encode(value))
+
+
+def test_manifest__shard_in_train_and_validation__refused() -> None:
+    one, two = shard(b"one"), shard(b"two")
+
+    with pytest.raises(Malformed, match="twice"):
+        Manifest.from_value({"train": [one.value(), two.value()], "validation": [one.value()]})
+
+
+def test_index_rows__two_shards__rows_never_cross_them() -> None:
+    first, second = shard(text(25)), shard(text(41))
+
+    index = index_rows([first, second], sequence_length=8)
+
+    positions = [index.position(row) for row in range(index.num_rows)]
+    assert [(p.shard, p.offset) for p in positions] == [
+        *[(first.digest, at) for at in (0, 8, 16)],
+        *[(second.digest, at) for at in (0, 8, 16, 24, 32)],
+    ]
+    assert {p.length for p in positions} == {9}
+
+
+def test_index_rows__shards_shorter_than_a_row__refused() -> None:
+    with pytest.raises(Refused, match="no shard holds a row of 65 bytes"):
+        index_rows([shard(text(64))], sequence_length=64)
+
+
+def test_permuted__fixed_key__is_this_order() -> None:
+    # A change of this order changes what every signed job means: it needs manifest.v2.
+    assert [permuted(i, 10, bytes(32)) for i in range(10)] == [5, 8, 4, 2, 7, 0, 1, 9, 3, 6]
+
+
+def test_rows_of_unit__same_arguments__same_rows_and_other_arguments_other_rows() -> None:
+    manifest = sharded().manifest
+
+    def rows(seed: int, step: StepNumber, unit: int) -> object:
+        data = DataConfig(rows_per_unit=2, units_per_step=2, seed=seed)
+        return rows_of_unit(manifest, data, 32, step=step, unit=UnitId(unit))
+
+    assert rows(5, STEP_1, 0) == rows(5, STEP_1, 0)
+    others = [rows(6, STEP_1, 0), rows(5, STEP_1, 1), rows(5, STEP_2, 0)]
+    assert all(other != rows(5, STEP_1, 0) for other in others)
+
+
+def test_unit_rows__load__gives_the_bytes_at_the_positions() -> None:
+    corpus = sharded()
+    rows = UnitRows(corpus.manifest, TWO_ROWS, 32, MemoryBlobs(corpus.blobs))
+
+    loaded = rows.load(STEP_2, UnitId(1))
+
+    positions = rows_of_unit(corpus.manifest, TWO_ROWS, 32, step=STEP_2, unit=UnitId(1))
+    assert loaded == tuple(corpus.blobs[p.shard][p.offset : p.offset + 33] for p in positions)
+    assert rows.shards_of(STEP_2, [UnitId(1)]) == {p.shard for p in positions}
+
+
+def test_unit_rows__source_serves_other_bytes__wrong_bytes() -> None:
+    corpus = sharded()
+    forged = {digest: data[:-1] + b"!" for digest, data in corpus.blobs.items()}
+    rows = UnitRows(corpus.manifest, TWO_ROWS, 32, MemoryBlobs(forged))
+
+    with pytest.raises(WrongBytes, match="other bytes"):
+        rows.load(STEP_1, UnitId(0))
+
+
+def test_unit_rows__shard_missing__not_found(tmp_path: Path) -> None:
+    corpus = sharded()
+
+    for source in (MemoryBlobs({}), FolderBlobs(tmp_path)):
+        with pytest.raises(NotFound, match="no blob"):
+            UnitRows(corpus.manifest, TWO_ROWS, 32, source).load(STEP_1, UnitId(0))
+
+
+def test_validation_rows__capped__are_evenly_spaced() -> None:
+    corpus = sharded()
+    rows = UnitRows(corpus.manifest, TWO_ROWS, 32, MemoryBlobs(corpus.blobs))
+
+    everything = rows.validation_rows()
+
+    assert len(everything) == 30  # 2 shards of 512 bytes hold 15 rows each
+    assert rows.validation_rows(3) == (everything[0], everything[10], everything[20])
+    assert rows.validation_rows(1000) == everything
+
+
+class CountingBlobs:
+    """Counts how often a blob was fetched."""
+
+    def __init__(self, blobs: dict[Digest, bytes]) -> None:
+        self.blobs, self.num_fetched = blobs, 0
+
+    def fetch(self, digest: Digest) -> bytes:
+        """See `BlobSource.fetch`."""
+        self.num_fetched += 1
+        return self.blobs[digest]
+
+
+def test_checked_blobs__cache_of_two__forgets_the_least_recently_used() -> None:
+    pieces = {blob_digest(data): data for data in (b"a" * 10, b"b" * 10, b"c" * 10)}
+    a, b, c = pieces
+    source = CountingBlobs(pieces)
+    blobs = CheckedBlobs(source, cache_bytes=20)
+
+    for digest in (a, b, a, c, a, b):
+        blobs.fetch(digest)
+
+    assert source.num_fetched == 4  # a, b, c, and b again
+
+
+def test_rows_digest__two_rows__is_the_tensor_digest_of_both() -> None:
+    assert rows_digest([b"abc", b"def"]) != rows_digest([b"abcdef"])
+    assert rows_digest([b"abc", b"def"]) == rows_digest([b"abc", b"def"])
+
+
+def test_need_enough_rows__one_step_does_not_fit__refused_with_how_much_would() -> None:
+    config = micro()  # 8 rows of 33 bytes a step
+    large = sharded().manifest
+    small = Manifest(train=large.train[:1], validation=large.validation)
+    many = replace(config, data=replace(config.data, rows_per_unit=4))
+
+    need_enough_rows(small, config)
+    with pytest.raises(Refused, match=r"15 training rows .* takes 16: use at least 528 bytes"):
+        need_enough_rows(small, many)
+
+
+def test_unigram_perplexity__two_even_bytes__is_two() -> None:
+    train, validation = shard(b"train"), shard(b"abab")
+    manifest = Manifest(train=(train,), validation=(validation,))
+
+    assert unigram_perplexity(manifest, MemoryBlobs({validation.digest: b"abab"})) == pytest.approx(
+        2
+    )

@@ -1,0 +1,105 @@
+"""What a process says it has done, one JSON object a line, and where it may be made to die.
+
+A test that kills a process has to know where it was. So every fact that matters for recovery is
+told right after it is on disk, and a failpoint can end or stop the process at exactly that line,
+once, without a sleep anywhere. Moments are Unix milliseconds; bytes are hexadecimal.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TextIO
+
+from contracts.terms.errors import WrongConfiguration
+
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+class Tell(Protocol):
+    """Says that something has happened."""
+
+    def __call__(self, event: str, **fields: object) -> None:
+        """Tell of `event`; fields are numbers, text, booleans, bytes or None."""
+        ...
+
+
+def tell_nobody(event: str, **fields: object) -> None:
+    """The quiet twin."""
+
+
+class JsonLines:
+    """Writes each event as a line of JSON, at once."""
+
+    def __init__(self, stream: TextIO, *, process: str) -> None:
+        self._stream, self._process = stream, process
+
+    def __call__(self, event: str, **fields: object) -> None:
+        """See `Tell`."""
+        about = {name: _plain(value) for name, value in fields.items()}
+        head = {"at": time.time_ns() // 10**6, "process": self._process, "event": event}
+        # One write, so that lines of processes that share a file do not mix.
+        self._stream.write(json.dumps(head | about) + "\n")
+        self._stream.flush()
+
+
+def _plain(value: object) -> object:
+    return value.hex() if isinstance(value, bytes | bytearray) else value
+
+
+@dataclass(frozen=True)
+class Failpoint:
+    """At the event of this step the process gets `signal`, once in the life of `folder`."""
+
+    action: str
+    event: str
+    step: int
+
+    @property
+    def mark(self) -> str:
+        """Name of the file that says that it has struck."""
+        return f"failpoint-{self.action}-{self.event}-{self.step}.done"
+
+
+def parse_failpoints(text: str) -> tuple[Failpoint, ...]:
+    """Failpoints as `action:event:step`, separated by commas; action is kill or stop.
+
+    Raises:
+        WrongConfiguration: the text is something else.
+    """
+    found = []
+    for word in filter(None, text.split(",")):
+        match word.strip().split(":"):
+            case [("kill" | "stop") as action, event, step] if event and step.isdecimal():
+                found.append(Failpoint(action, event, int(step)))
+            case _:
+                raise WrongConfiguration(
+                    f"failpoint {word!r}: wanted kill|stop:event:step, e.g. kill:seal_stored:3"
+                )
+    return tuple(found)
+
+
+class Failing:
+    """Tells, and then strikes where a failpoint fits."""
+
+    def __init__(self, tell: Tell, failpoints: Iterable[Failpoint], folder: Path) -> None:
+        self._tell, self._failpoints, self._folder = tell, tuple(failpoints), folder
+
+    def __call__(self, event: str, **fields: object) -> None:
+        """See `Tell`."""
+        self._tell(event, **fields)
+        for point in self._failpoints:
+            if (point.event, point.step) == (event, fields.get("step")):
+                self._strike(point)
+
+    def _strike(self, point: Failpoint) -> None:
+        mark = self._folder / point.mark
+        if mark.exists():
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+        self._tell("failpoint", action=point.action, at_event=point.event, step=point.step)
+        os.kill(os.getpid(), _SIGNALS[point.action])

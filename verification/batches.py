@@ -1,0 +1,155 @@
+"""Which seals of a job were anchored in which batch, proved by Merkle paths. Pure.
+
+For every batch since the job's opening the file shows a run of neighbouring leaves: the leaf before
+the job's, all of the job's, the leaf after. Neighbours are proved by their paths alone: where they
+part, the left one turns right all the way down and the right one left. So the file can leave out
+no leaf of the job. An empty run of the job's own leaves proves that the batch holds none.
+
+Invariants: two different seals of one step are an equivocation, in whatever batches; a coin counts
+for the first batch that holds a step.
+"""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from contracts.governance.lane import AnchoredBatch
+from contracts.terms import merkle
+from contracts.terms.ids import Digest, JobId, StepNumber
+from contracts.terms.merkle import Proof, batch_leaf, plain_node
+from verification.reading import Field, require
+
+Entry = tuple[JobId, int, Digest]
+"""A leaf of a batch: job, step, seal."""
+
+
+@dataclass(frozen=True)
+class ShownLeaf:
+    """A leaf of a batch with its path."""
+
+    job: JobId
+    step: StepNumber
+    seal: Digest
+    proof: Proof[Digest]
+
+    @property
+    def key(self) -> tuple[JobId, int]:
+        """What batches are sorted by."""
+        return self.job, self.step
+
+
+@dataclass(frozen=True)
+class ShownBatch:
+    """A batch of the lane, and its leaves around a job; none for a batch before the opening."""
+
+    batch: AnchoredBatch
+    leaves: tuple[ShownLeaf, ...]
+
+
+def show_batch(entries: Sequence[Entry], job: JobId) -> tuple[ShownLeaf, ...]:
+    """The leaves of `job` in a batch of `entries`, with the neighbours on both sides."""
+    keys = [entry[0] for entry in entries]
+    first = sum(key < job for key in keys)
+    after = first + sum(key == job for key in keys)
+    nodes = [batch_leaf(*entry) for entry in entries]
+    return tuple(
+        ShownLeaf(
+            entries[index][0],
+            StepNumber(entries[index][1]),
+            entries[index][2],
+            merkle.prove(nodes, index, plain_node),
+        )
+        for index in range(max(0, first - 1), min(len(entries), after + 1))
+    )
+
+
+def read_batch(field: Field) -> ShownBatch:
+    """A batch as the file shows it. Nothing is checked but its form."""
+    fields = field.record("root", "block", "coin", "leaves")
+    coin = None if fields["coin"].value is None else Digest(fields["coin"].bytes(32))
+    batch = AnchoredBatch(Digest(fields["root"].bytes(32)), fields["block"].integer(), coin)
+    require(batch.block < 2**64, fields["block"].path, "no block number")
+    return ShownBatch(batch, tuple(_read_leaf(leaf) for leaf in fields["leaves"].list()))
+
+
+def batch_value(shown: ShownBatch) -> dict[str, object]:
+    """`shown` as the file holds it."""
+    return {
+        "root": shown.batch.root,
+        "block": shown.batch.block,
+        "coin": shown.batch.coin,
+        "leaves": [
+            {
+                "job": leaf.job,
+                "step": leaf.step,
+                "seal": leaf.seal,
+                "proof": [
+                    {"sibling": sibling, "left": left} for sibling, left in leaf.proof.siblings
+                ],
+            }
+            for leaf in shown.leaves
+        ],
+    }
+
+
+def check_batch(shown: ShownBatch, job: JobId, path: str) -> list[ShownLeaf]:
+    """The job's leaves of the batch, proved to be all.
+
+    Raises:
+        AuditMismatch: a leaf is not in the batch, two are not neighbours, or a neighbour is
+            missing; data: `path`.
+    """
+    leaves, path = shown.leaves, f"{path}/leaves"
+    require(bool(leaves), path, "a batch since the opening shows the job's leaves or neighbours")
+    for index, leaf in enumerate(leaves):
+        node = merkle.fold(batch_leaf(leaf.job, leaf.step, leaf.seal), leaf.proof, plain_node)
+        require(node == shown.batch.root, f"{path}/{index}", "not under the batch's root")
+    for index, (left, right) in enumerate(itertools.pairwise(leaves)):
+        require(left.key < right.key, f"{path}/{index}", "not sorted by job and step")
+        require(_are_neighbours(left.proof, right.proof), f"{path}/{index}", "not neighbours")
+    own = [leaf for leaf in leaves if leaf.job == job]
+    if leaves[0].job >= job:
+        require(not _turns(leaves[0].proof, True), f"{path}/0", "a leaf before it is missing")
+    if leaves[-1].job <= job:
+        last = len(leaves) - 1
+        require(not _turns(leaves[-1].proof, False), f"{path}/{last}", "a leaf after it is missing")
+    require(len(leaves) <= len(own) + 2, path, "more leaves than the job's and two neighbours")
+    return own
+
+
+def _read_leaf(field: Field) -> ShownLeaf:
+    fields = field.record("job", "step", "seal", "proof")
+    siblings = []
+    for each in fields["proof"].list():
+        sibling = each.record("sibling", "left")
+        siblings.append((Digest(sibling["sibling"].bytes(32)), sibling["left"].boolean()))
+    step = fields["step"].integer()
+    require(step < 2**64, fields["step"].path, "no step number")
+    return ShownLeaf(
+        JobId(fields["job"].bytes(32)),
+        StepNumber(step),
+        Digest(fields["seal"].bytes(32)),
+        Proof(tuple(siblings)),
+    )
+
+
+def _turns(proof: Proof[Digest], left: bool) -> bool:
+    """Whether any sibling of the path stands on that side."""
+    return any(is_left == left for _, is_left in proof.siblings)
+
+
+def _are_neighbours(left: Proof[Digest], right: Proof[Digest]) -> bool:
+    """Whether no leaf lies between the two, whose paths lead to one root."""
+    ours, theirs = list(left.siblings), list(right.siblings)
+    while ours and theirs and ours[-1] == theirs[-1]:
+        ours.pop()
+        theirs.pop()
+    if not ours or not theirs:
+        return False
+    (_, left_turns), (_, right_turns) = ours.pop(), theirs.pop()
+    parts = not left_turns and right_turns  # the one's sibling is right of it, the other's left
+    return parts and _all(ours, True) and _all(theirs, False)
+
+
+def _all(siblings: Iterable[tuple[Digest, bool]], left: bool) -> bool:
+    return all(is_left == left for _, is_left in siblings)

@@ -1,0 +1,88 @@
+"""How an untrusted structure is read: every field by its path, nothing missing, nothing left over.
+
+A `Field` is a decoded value with the path that leads to it. Whatever is not as expected raises
+`AuditMismatch` with that path, so that a reader of an audit file learns where it lies.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+from contracts.terms.encoding import Value
+from contracts.terms.errors import AuditMismatch, TallystickError
+
+
+def mismatch(path: str, message: str) -> NoReturn:
+    """Refuse what is at `path`.
+
+    Raises:
+        AuditMismatch: always; data: `path`.
+    """
+    raise AuditMismatch(f"{path}: {message}", path=path)
+
+
+def require(condition: bool, path: str, message: str) -> None:
+    """Refuse what is at `path` unless `condition`."""
+    if not condition:
+        mismatch(path, message)
+
+
+@contextmanager
+def at(path: str) -> Iterator[None]:
+    """Errors inside are mismatches at `path`."""
+    try:
+        yield
+    except AuditMismatch:
+        raise
+    except TallystickError as error:
+        raise AuditMismatch(f"{path}: {error.message}", path=path) from error
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value of the file and its path."""
+
+    value: Value
+    path: str = ""
+
+    def child(self, key: str | int, value: Value) -> "Field":
+        """The value under `key` of this one."""
+        return Field(value, f"{self.path}/{key}" if self.path else str(key))
+
+    def record(self, *names: str) -> dict[str, "Field"]:
+        """A map with exactly these keys."""
+        if not isinstance(self.value, dict) or set(self.value) != set(names):
+            mismatch(self.path or "file", f"expected exactly the fields {', '.join(names)}")
+        return {name: self.child(name, self.value[name]) for name in names}
+
+    def list(self, *, length: int | None = None) -> list["Field"]:
+        """A list, of `length` where given."""
+        if not isinstance(self.value, list) or length not in (None, len(self.value)):
+            mismatch(self.path, "expected a list" + (f" of {length}" if length else ""))
+        return [self.child(index, value) for index, value in enumerate(self.value)]
+
+    def bytes(self, *lengths: int) -> bytes:
+        """Bytes, of one of `lengths` where given."""
+        if not isinstance(self.value, bytes) or (lengths and len(self.value) not in lengths):
+            mismatch(self.path, f"expected bytes of length {' or '.join(map(str, lengths))}")
+        return self.value
+
+    def integer(self) -> int:
+        """A number that is not negative; large ones travel as 16 bytes."""
+        value = self.value
+        if isinstance(value, bytes) and len(value) == 16:
+            return int.from_bytes(value, "big")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            mismatch(self.path, "expected a number that is not negative")
+        return value
+
+    def boolean(self) -> bool:
+        """True or false."""
+        if not isinstance(self.value, bool):
+            mismatch(self.path, "expected true or false")
+        return self.value
+
+    def text(self, expected: str) -> None:
+        """Exactly the text `expected`."""
+        require(self.value == expected, self.path, f"expected {expected}")
