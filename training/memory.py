@@ -59,10 +59,10 @@ def stage_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> 
 
 
 def _kept_per_token(config: ModelConfig, stage: StageSlice) -> int:
-    # Per layer: both norms keep input and normed value (4 D), attention keeps q, k, v before and
-    # after rotation (2 (D + 2 K)), its output (D) and a log-sum per head, the MLP keeps gate, up,
-    # the activated gate and the product (4 F).
+    # Per layer: both norms keep input, normed value (4 D) and a scale each, attention keeps q, k, v
+    # before and after rotation (2 (D + 2 K)), its output (D) and a log-sum per head, the MLP keeps
+    # gate, up, the activated gate and the product (4 F). Ends: tokens or x, labels, the last norm.
     attention = 2 * (config.width + 2 * config.kv_width) + config.width + config.num_heads
-    per_layer = 4 * config.width + attention + 4 * config.ffn_width
-    ends = config.width + (2 * config.width if stage.has_head else 0)
+    per_layer = 4 * config.width + 2 + attention + 4 * config.ffn_width
+    ends = config.width + (2 * config.width + 6 if stage.has_head else 3)
     return stage.num_layers * per_layer + ends

@@ -93,7 +93,7 @@ def auditor_order(
     """
     if any(weight <= 0 for weight in weights.values()):
         raise InvariantBroken("an auditor's weight must be positive")
-    remaining, order = dict(sorted(weights.items())), []
+    remaining, order = dict(sorted(weights.items())), list[PeerId]()
     while remaining:
         name = subject.name() + encode(["auditor", len(order)])
         peer = _pick(prf(step_coin, name), remaining)

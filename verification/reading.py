@@ -71,8 +71,8 @@ class Field:
     def integer(self) -> int:
         """A number that is not negative; large ones travel as 16 bytes."""
         value = self.value
-        if isinstance(value, bytes) and len(value) == 16:
-            return int.from_bytes(value, "big")
+        if isinstance(value, bytes) and len(value) == 16 and value[0] < 128 and any(value[:8]):
+            value = int.from_bytes(value, "big")
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             mismatch(self.path, "expected a number that is not negative")
         return value

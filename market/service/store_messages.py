@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from contracts.governance.job import JobHistory, follow
+from contracts.governance.record import check_signature
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, NotFound, WrongBytes
@@ -91,7 +92,7 @@ async def _store(
     work: UnitOfWork,
     chain: Chain,
 ) -> tuple[JobRow, JobHistory]:
-    await _no_equivocation(row, item, work)
+    await _no_equivocation(row, history, item, work)
     before = history.newest
     history = follow(history, item)
     row = replace(row, num_messages=row.num_messages + 1)
@@ -109,13 +110,16 @@ async def _store(
     return row, history
 
 
-async def _no_equivocation(row: JobRow, item: Kept, work: UnitOfWork) -> None:
+async def _no_equivocation(row: JobRow, history: JobHistory, item: Kept, work: UnitOfWork) -> None:
     """Two values under one name by one signer, in any step (`follow` sees the open step only)."""
     name = _name(item)
-    if name is None or isinstance(item, Leaves):
+    if name is None or isinstance(item, Leaves) or history.record is None:
         return
+    if not isinstance(item.message, (*UNDER_A_SEAL, Seal)):
+        return  # openings and leases: `follow` compares them with all that came before
     for other in await work[MessageRow].where(job=row.job, name=name):
         known = decode_kept(other.data)
+        check_signature(history.record, item)
         if not isinstance(known, Signed) or known.message == item.message:
             raise Conflict(f"this {item.message.kind} is known with another signature")
         raise Equivocation(
@@ -128,14 +132,16 @@ async def _no_equivocation(row: JobRow, item: Kept, work: UnitOfWork) -> None:
 def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
     if encode_kept(item) != data:
         raise WrongBytes("an item that is not in canonical form")
-    signed = isinstance(item, Signed)
+    kind, step = "leaves", row.step + 1
+    if isinstance(item, Signed):
+        kind, step = item.message.kind, int(getattr(item.message, "step", 0))
     return MessageRow(
         job=row.job,
         sequence=row.num_messages,
         digest=kept_digest(item),
         name=_name(item),
-        kind=item.message.kind if isinstance(item, Signed) else "leaves",
-        step=int(getattr(item.message, "step", 0)) if signed else row.step + 1,
+        kind=kind,
+        step=step,
         data=data,
     )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from contracts.terms.errors import ChainUnreachable, ServiceUnreachable
 from contracts.terms.ids import Address
 from tallystick.up import json_rpc
-from tallystick.up.data_folder import DataFolder, write_atomically
+from tallystick.up.data_folder import DataFolder, read_json, write_atomically
 from tallystick.up.spec import ServiceSpec
 
 CHAIN_ID = 31_337
@@ -73,9 +73,22 @@ class Anvil:
             working_folder=self.folder.chain,
         )
 
+    @property
+    def deployment(self) -> Path:
+        """Where the contracts are, once they are."""
+        return self.folder.chain / "deployment.json"
+
+    @property
+    def saved(self) -> Path:
+        """Exists once the chain's file holds the contracts."""
+        return self.folder.chain / "deployment.saved"
+
     async def prepare(self) -> None:
         """Put the copy in place of a state file that is not whole (see `repair`)."""
         await asyncio.to_thread(repair, self.state, self.copy)
+        if not self.state.exists():  # a chain that begins has no contracts
+            self.saved.unlink(missing_ok=True)
+            self.deployment.unlink(missing_ok=True)
 
     async def is_ready(self) -> bool:
         """Whether it answers."""
@@ -107,6 +120,22 @@ class Anvil:
                 last = dump
             spent = loop.time() - began
             await asyncio.sleep(max(_COPY_SECONDS, _COPY_SHARE * spent))
+
+    async def save(self) -> None:
+        """Return when the contracts are in the chain's file; `saved` says so from then on.
+
+        Raises:
+            ServiceUnreachable: the chain was killed in between and has forgotten them.
+        """
+        await self.wait_saved()
+        settlement = read_json(self.deployment).get("settlement")
+        code = await json_rpc.call(self.url, "eth_getCode", settlement, "latest")
+        if code == "0x":
+            self.deployment.unlink(missing_ok=True)
+            raise ServiceUnreachable(
+                "the chain was killed before it could keep its contracts: run `up` again"
+            )
+        write_atomically(self.saved, b"")
 
     async def wait_saved(self) -> None:
         """Return when a dump that began after this call is whole, and copied."""

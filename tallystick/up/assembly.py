@@ -73,7 +73,7 @@ def assemble(
         if "anvil" in names
         else None
     )
-    deployment = settings.contracts if settings.rpc_url else None
+    deployment = anvil.deployment if anvil else settings.contracts
     addresses = Addresses(
         api=_local(ports, "api"),
         database=_outside(settings.database_url) or (postgres.url if postgres else ""),

@@ -25,7 +25,7 @@ from contracts.terms.errors import ServiceUnreachable, UnknownVersion, WrongConf
 from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.data_folder import DataFolder, disk_full, load_or_create_secret
-from tallystick.up.processes import leftovers
+from tallystick.up.processes import identify, leftovers
 from tallystick.up.spec import OURSELVES, As, ServiceSpec
 
 MAJOR = 18
@@ -228,11 +228,17 @@ class Postgres:
     def _forget_stranger(self) -> None:
         """Remove a lock file whose pid has been given to somebody else since.
 
-        Postgres would take that process for its predecessor. Whoever holds our lock has made
-        sure that no server of this cluster is alive.
+        Postgres would take that process for its predecessor and never start. Otherwise the file
+        stays: it names the shared memory that Postgres checks and recycles.
         """
-        if not leftovers("", postgres_folder=self.cluster):
-            (self.cluster / "postmaster.pid").unlink(missing_ok=True)
+        lock = self.cluster / "postmaster.pid"
+        try:
+            pid = int(lock.read_text("ascii", "replace").split()[0])
+        except (FileNotFoundError, ValueError, IndexError):
+            return
+        ours = {found.pid for found in leftovers("", postgres_folder=self.cluster)}
+        if identify(pid) and pid not in ours:
+            lock.unlink()
 
     async def _make(self) -> None:
         draft = self.folder.postgres / "draft"

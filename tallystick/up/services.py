@@ -8,7 +8,6 @@ user named by URL has no row of its own; a step checks that it answers.
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 
@@ -132,18 +131,28 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
         )
     ]
     if parts.anvil:
-        deployed = Path(parts.addresses.contracts)
+        anvil = parts.anvil
         items += [
-            Step(name="gas", action=parts.fund, depends_on=("anvil",)),
+            Step(
+                name="gas",
+                action=parts.fund,
+                needed=lambda: not anvil.saved.exists(),
+                depends_on=("anvil",),
+            ),
             Step(
                 name="deploy",
                 argv=_python("contracts.chain.deploy"),
                 environment=market,
                 depends_on=("gateway", "gas"),
-                needed=lambda: not deployed.exists(),
+                needed=lambda: not anvil.deployment.exists(),
             ),
             # Killed in the second after the contracts were made, the chain would forget them.
-            Step(name="save", action=parts.anvil.wait_saved, depends_on=("deploy",)),
+            Step(
+                name="save",
+                action=anvil.save,
+                needed=lambda: not anvil.saved.exists(),
+                depends_on=("deploy",),
+            ),
         ]
     return items
 

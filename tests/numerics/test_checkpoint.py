@@ -52,6 +52,23 @@ def test_resumed__after_any_step__equals_the_uninterrupted_run_byte_for_byte(
         assert rest.losses == whole.losses[cut:]
 
 
+@pytest.mark.parametrize("lost", ["counter", "moments"])
+def test_resumed__counter_or_moments_forgotten__differs_at_once(tmp_path: Path, lost: str) -> None:
+    """The mutations that the test above catches: `load` without its counter, or its moments."""
+    whole = train(new_stage(CONFIG), CONFIG, ROWS, range(1, 9))
+    save_checkpoint(trained(4), tmp_path, 4)
+    resumed = new_stage(CONFIG)
+    load_newest(resumed, tmp_path)
+
+    if lost == "counter":
+        resumed.counter = 0
+    else:
+        for moment in resumed.moments().values():
+            moment.zero_()
+
+    assert train(resumed, CONFIG, ROWS, [5]).roots != whole.roots[4:5]
+
+
 def test_resumed__from_the_chunks_since_a_checkpoint__equals_the_state(tmp_path: Path) -> None:
     # PROTOCOL 3.6: who returns late loads a checkpoint and applies the kept averaged chunks.
     ahead, behind = trained(2), new_stage(CONFIG)

@@ -14,7 +14,7 @@ from contracts.terms.ids import StepNumber, UnitId
 from tests.numerics.loop import all_units, new_stage, rows_of, synthetic_corpus, train
 from tests.numerics.plain import logits
 from training.config import ModelConfig, StageSlice, even_slices, whole_model
-from training.memory import num_parameters
+from training.memory import num_parameters, stage_memory
 from training.models.decoder import StageModel
 from training.models.initial import initial_weights
 from training.recipes import micro, tiny_llama
@@ -119,6 +119,35 @@ def test_num_parameters__torch_free_count__equals_the_model(model: ModelConfig) 
     built = sum(parameter.numel() for parameter in StageModel(model, whole).parameters())
 
     assert built == num_parameters(model, whole)
+
+
+@pytest.mark.parametrize("part", [*even_slices(tiny_llama().model, 3)])
+@pytest.mark.parametrize("num_kv_heads", [2, 4])
+def test_stage_memory__activations__cover_what_a_forward_keeps(
+    part: StageSlice, num_kv_heads: int
+) -> None:
+    model = replace(tiny_llama().model, num_kv_heads=num_kv_heads)
+    stage, kept = Stage(model, part, CONFIG.optimizer), dict[int, int]()
+    own = {tensor.untyped_storage().data_ptr() for tensor in stage.weights().values()}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    rows_RT = torch.zeros(4, 129, dtype=torch.int64)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        stage.forward(
+            UNIT,
+            UnitInputs(
+                rows_RT=rows_RT if part.has_embedding or part.has_head else None,
+                x_RTD=None if part.has_embedding else torch.zeros(4, 128, 256),
+            ),
+        )
+
+    measured = sum(size for address, size in kept.items() if address not in own)
+    tables = 2 * 128 * 64 * 4  # of rotary positions, which belong to the model
+    predicted = stage_memory(model, part, 4).activations_per_unit
+    assert measured - tables <= predicted <= 1.1 * measured
 
 
 def test_stage__names__are_those_of_the_llama_of_transformers() -> None:

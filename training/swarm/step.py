@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import Assignment, AverageMember, AverageSet, Notice, StepClose
+from contracts.terms.messages import Assignment, AverageMember, AverageSet, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm.duties import parts_wanted
 from training.swarm.events import (
@@ -44,7 +44,6 @@ from training.swarm.events import (
     SealApplied,
     SealStored,
     SendAverageSet,
-    SendNotice,
     SendStepClose,
     StopAsked,
     Ticked,
@@ -376,8 +375,13 @@ def _end_without_update(state: SwarmState, draft: Draft) -> Change:
 
 
 def _seal(state: SwarmState, *, has_update: bool) -> Change:
-    last = state.stopping or state.step >= state.terms.num_steps
-    return replace(state, phase=Sealing(has_update)), (BuildSeal(state.step, last),)
+    effect = BuildSeal(state.step, last=is_last_step(state))
+    return replace(state, phase=Sealing(has_update)), (effect,)
+
+
+def is_last_step(state: SwarmState) -> bool:
+    """Whether the seal of this step ends the job."""
+    return state.stopping or state.step >= state.terms.num_steps
 
 
 def assigned_units(close: StepClose, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
@@ -386,8 +390,3 @@ def assigned_units(close: StepClose, stage: StageIndex, peer: PeerId) -> tuple[U
         if (each.stage, each.peer) == (stage, peer):
             return each.units
     return ()
-
-
-def notices(effects: Iterable[Effect]) -> tuple[Notice, ...]:
-    """The changes of membership among effects."""
-    return tuple(effect.message for effect in effects if isinstance(effect, SendNotice))

@@ -107,27 +107,35 @@ contract JobEscrow is JobClosing, TokenHolder {
         onlySettlement
         returns (uint96 amount)
     {
-        uint96 deposited = _existing(job).deposited;
-        Spent memory spent = _spent[job];
-        if (spent.lastEpoch <= newestRejected && spent.lastDebit != 0) {
-            if (Settlement(settlement).isRejected(spent.lastEpoch)) _undo(job, spent);
+        Funds storage funds = _funds[job];
+        Spent storage spent = _spent[job];
+        (uint96 debited, uint96 last, uint48 lastEpoch, uint16 closing) =
+            (spent.debited, spent.lastDebit, spent.lastEpoch, spent.closing);
+        uint96 deposited = funds.deposited;
+        if (lastEpoch == epoch) revert AlreadyDebited(job, epoch);
+        if (lastEpoch <= newestRejected && last != 0 && Settlement(settlement).isRejected(lastEpoch)) {
+            emit Restored(job, lastEpoch, last);
+            debited -= last;
         }
-        if (spent.lastEpoch == epoch) revert AlreadyDebited(job, epoch);
-        if (!signed || spent.closing != 0) (vested, cap) = _closedTerms(job, vested, signed, deposited, spent.debited, cap);
+        if (!signed || closing != 0) vested = _closedTarget(job, vested, signed, deposited, debited, cap);
         if (vested > deposited) revert Overdrawn(job, vested, deposited);
-        if (vested < spent.debited) revert VestedBelowDebited(job, vested, spent.debited);
-        amount = vested - spent.debited;
+        if (vested < debited) revert VestedBelowDebited(job, vested, debited);
+        unchecked {
+            amount = vested - debited; // vested >= debited, checked above
+        }
         if (amount > cap) revert EpochCapExceeded(job, amount, cap);
-        _spent[job] = Spent(vested, amount, epoch, spent.closing);
+        (spent.debited, spent.lastDebit, spent.lastEpoch, spent.closing) = (vested, amount, epoch, closing);
         emit Debited(job, epoch, amount);
     }
 
     /// @notice Take back the debit of a rejected epoch, exactly (I9). Twice is refused.
     function restore(bytes32 job, uint48 epoch) external onlySettlement {
-        Spent memory spent = _spent[job];
-        if (spent.lastEpoch != epoch || spent.lastDebit == 0) revert NothingToRestore(job, epoch);
-        _undo(job, spent);
-        _spent[job] = spent;
+        Spent storage spent = _spent[job];
+        uint96 amount = spent.lastDebit;
+        if (spent.lastEpoch != epoch || amount == 0) revert NothingToRestore(job, epoch);
+        spent.debited -= amount;
+        spent.lastDebit = 0;
+        emit Restored(job, epoch, amount);
     }
 
     /// @notice Move the tokens of final epochs to the vault, up to `total` ever.
@@ -165,27 +173,23 @@ contract JobEscrow is JobClosing, TokenHolder {
         _receive(poster, amount);
     }
 
-    function _undo(bytes32 job, Spent memory spent) private {
-        emit Restored(job, spent.lastEpoch, spent.lastDebit);
-        spent.debited -= spent.lastDebit;
-        spent.lastDebit = 0;
-    }
-
     /// @dev After the response window the closing decides: a seal vests at most what is due, and
     /// without a seal what is due is taken in pieces of the epoch cap.
-    function _closedTerms(bytes32 job, uint96 vested, bool signed, uint96 deposited, uint96 debited, uint96 cap)
+    function _closedTarget(bytes32 job, uint96 vested, bool signed, uint96 deposited, uint96 debited, uint96 cap)
         private
         view
-        returns (uint96, uint96)
+        returns (uint96)
     {
-        if (stateOf(job) != JobState.Closed) {
+        JobState state = stateOf(job);
+        if (state == JobState.None) revert UnknownJob(job);
+        if (state != JobState.Closed) {
             if (!signed) revert NotClosed(job);
-            return (vested, cap);
+            return vested;
         }
         uint96 due = _closing[job].due;
         if (due > deposited) due = deposited;
         if (due < debited) due = debited;
-        if (signed) return (vested < due ? vested : due, cap);
-        return (due - debited > cap ? debited + cap : due, cap);
+        if (signed) return vested < due ? vested : due;
+        return due - debited > cap ? debited + cap : due;
     }
 }

@@ -51,7 +51,9 @@ contract Settlement is SignedMessages {
     struct Statement {
         Messages.JobHeader header;
         Messages.Seal seal;
-        bytes signature;
+        bytes32 r;
+        bytes32 s;
+        uint8 v;
     }
 
     struct Totals {
@@ -276,9 +278,9 @@ contract Settlement is SignedMessages {
         if (newest.state != EpochState.Posted && newest.state != EpochState.Disputed) return sums;
         uint256 finalFrom = _finalFrom(newest);
         if (block.timestamp < finalFrom) revert EpochPending(newest.number, finalFrom);
-        sums.funded = newest.rootSum;
-        sums.secondIsFinal = !sums.secondIsFinal;
-        _totals = sums;
+        (sums.funded, sums.secondIsFinal) = (newest.rootSum, !sums.secondIsFinal);
+        _totals.funded = newest.rootSum;
+        _totals.secondIsFinal = sums.secondIsFinal;
         emit EpochFinal(newest.number, newest.rootSum);
     }
 
@@ -286,10 +288,11 @@ contract Settlement is SignedMessages {
         private
         returns (uint96)
     {
-        bool signed = statement.signature.length != 0;
-        bytes32 job = signed
-            ? _checkSeal(statement.header, statement.seal, statement.signature)
-            : Messages.jobId(statement.header);
+        bool signed = statement.v != 0;
+        bytes32 job = Messages.jobId(statement.header);
+        if (signed) {
+            _checkSeal(job, statement.header.coordinator, statement.seal, statement.v, statement.r, statement.s);
+        }
         uint96 cap = statement.header.epochCap < maxEpochCap ? statement.header.epochCap : maxEpochCap;
         return escrow.debit(job, statement.seal.vested, signed, cap, epoch, newestRejected);
     }

@@ -50,4 +50,11 @@ abstract contract SignedMessages {
         address signer = _signer(Messages.hash(seal), signature);
         if (signer != header.coordinator) revert WrongCoordinator(signer, header.coordinator);
     }
+
+    function _checkSeal(bytes32 job, address coordinator, Messages.Seal calldata seal, uint8 v, bytes32 r, bytes32 s) internal view {
+        if (seal.job != job) revert WrongJob(job, seal.job);
+        if (seal.vested > seal.earned) revert VestedAboveEarned(seal.vested, seal.earned);
+        address signer = ECDSA.recover(MessageHashUtils.toTypedDataHash(domainSeparator(), Messages.hash(seal)), v, r, s);
+        if (signer != coordinator) revert WrongCoordinator(signer, coordinator);
+    }
 }

@@ -4,7 +4,7 @@ Peers are numbered; peer n's session key is made from its number, so a test name
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import grpc
@@ -59,11 +59,6 @@ def private_key(number: int) -> Ed25519PrivateKey:
 def key(number: int) -> SessionKey:
     """Who peer `number` is."""
     return session_key_of(private_key(number))
-
-
-Answer = Callable[
-    [SessionKey, bytes, tuple[memoryview, ...]], Awaitable[tuple[bytes, list[Buffer]]]
-]
 
 
 class Peer:
@@ -185,9 +180,8 @@ class GrpcNet:
 
     def raw_with(self, anchor: bytes, leaf: Leaf | None, address: str) -> _DialledPipe:
         """A bare stream with any certificate or none."""
-        credentials = grpc.ssl_channel_credentials(
-            anchor, leaf and leaf.private_key, leaf and leaf.certificate
-        )
+        private, certificate = (leaf.private_key, leaf.certificate) if leaf else (None, None)
+        credentials = grpc.ssl_channel_credentials(anchor, private, certificate)
         pipe = _DialledPipe(address, credentials, lambda _: None)
         self._pipes.append(pipe)
         return pipe

@@ -1,0 +1,32 @@
+"""A lease whose stake is reserved becomes active; a job whose leases all are is matched.
+
+The caller is inside a transaction.
+"""
+
+from dataclasses import replace
+
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.moments import UnixMillis
+from market.domain.jobs import Leased
+from market.domain.quote import num_slots
+from market.service.coding import spec_of
+from market.service.leases import live_leases
+from market.service.life import happen
+from market.service.ports import UnitOfWork
+from market.service.rows import JobRow, LeaseRow
+
+
+async def activate(job: JobId, lease: Digest, now: UnixMillis, work: UnitOfWork) -> None:
+    """Note that the stake of `lease` is reserved. Safe to repeat."""
+    row = await work[JobRow].lock(job)
+    held = await work[LeaseRow].lock(lease)
+    if row is None or held is None:
+        return
+    if held.state == "accepted":
+        await work[LeaseRow].put(replace(held, state="active", stake_state="reserved"))
+        await work.emit("lease", held.offer)
+    elif held.stake_state == "none":
+        await work[LeaseRow].put(replace(held, stake_state="reserved"))
+    active = [each for each in await live_leases(job, work) if each.state == "active"]
+    if len(active) == num_slots(spec_of(row).message):
+        await happen(row, Leased(), now, work)

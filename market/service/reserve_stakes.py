@@ -1,0 +1,60 @@
+"""Accepted leases reserve their stake on chain; what is over is released.
+
+A lease is active when the chain's event says so (`sync_chain`).
+"""
+
+from dataclasses import replace
+
+from contracts.terms.errors import ContractRefused
+from contracts.terms.ids import Digest
+from contracts.terms.moments import UnixMillis
+from market.domain.jobs import JobState
+from market.service.activate import activate
+from market.service.coding import accept_of
+from market.service.pass_time import lapse_lease
+from market.service.ports import Chain, UnitOfWork
+from market.service.rows import JobRow, LeaseRow
+
+
+async def reserve_stakes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Digest]:
+    """Relay every LeaseAccept whose stake is not reserved; returns the leases. Safe to repeat."""
+    async with work:
+        accepted = await work[LeaseRow].where(state="accepted")
+    relayed = []
+    for row in accepted:
+        try:
+            if row.stake:
+                await chain.reserve(accept_of(row))
+            relayed.append(row.lease)
+        except ContractRefused as refusal:
+            if "AlreadyReserved" not in refusal.message:
+                async with work:
+                    if held := await work[LeaseRow].lock(row.lease):
+                        await lapse_lease(held, now, work)
+            continue
+        if not row.stake:
+            async with work:
+                await activate(row.job, row.lease, now, work)
+    return relayed
+
+
+async def release_stakes(work: UnitOfWork, chain: Chain) -> list[Digest]:
+    """Free the stakes of jobs that are over; returns the leases. Safe to repeat."""
+    over = (JobState.REFUNDED.value,)
+    released = []
+    async with work:
+        held = await work[LeaseRow].where(state=("ended", "lapsed"), stake_state="reserved")
+        jobs = {row.job: await work[JobRow].get(row.job) for row in held}
+    for row in held:
+        job = jobs[row.job]
+        if job is None or job.state not in over:
+            continue
+        try:
+            await chain.release(row.job, row.account)
+        except ContractRefused as refusal:
+            if "NothingReserved" not in refusal.message:
+                continue  # an open case: later
+        async with work:
+            await work[LeaseRow].put(replace(row, stake_state="released"))
+        released.append(row.lease)
+    return released

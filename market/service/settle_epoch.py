@@ -1,0 +1,237 @@
+"""An epoch: planned from anchored seals, proposed, and final after its window.
+
+The plan is stored before it is proposed, so that a crash anywhere repeats the same epoch; a plan
+that the chain refuses is dropped and made again. One epoch at a time. What is proposed or final is
+noted by `sync_chain`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from contracts.governance.settlement import (
+    NOTHING_SETTLED,
+    AccountPay,
+    ClosedStatement,
+    EpochSettlement,
+    SealStatement,
+    Statement,
+    settle,
+)
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import ContractRefused, InvariantBroken
+from contracts.terms.ids import ZERO_DIGEST, Address, EpochNumber, JobId, StepNumber
+from contracts.terms.moments import UnixMillis
+from market.domain.jobs import SETTLES, JobState
+from market.service.coding import decode_pay, seal_of, spec_of
+from market.service.ports import Chain, PayOrder, UnitOfWork
+from market.service.rows import (
+    BatchRow,
+    DebitRow,
+    EpochLeafRow,
+    EpochRow,
+    JobRow,
+    SealRow,
+)
+
+MAX_SEALS_OFFERED = 1000  # of a job, newest first
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """When epochs are due."""
+
+    epoch_millis: int
+    max_epoch_cap: BaseUnits
+
+
+async def settle_epoch(
+    now: UnixMillis, work: UnitOfWork, chain: Chain, rhythm: Rhythm
+) -> EpochNumber | None:
+    """Do the next thing that is due; returns the epoch that was planned, if one was."""
+    async with work:
+        newest = await _newest(work)
+    if newest is not None and newest.state == "planned":
+        await _propose(newest, work, chain)
+        return None
+    if newest is not None and newest.state == "proposed":
+        await _finalize(newest, now, chain)
+        return None
+    planned = await plan_epoch(now, work, chain, rhythm)
+    if planned is not None:
+        await _propose(planned, work, chain)
+    return planned.epoch if planned else None
+
+
+async def plan_epoch(
+    now: UnixMillis, work: UnitOfWork, chain: Chain, rhythm: Rhythm
+) -> EpochRow | None:
+    """Store the next epoch, if it is due and would pay anything."""
+    on_chain = await chain.newest_epoch()
+    async with work:
+        newest = await _newest(work)
+        if newest is not None and newest.state in ("planned", "proposed"):
+            return None
+        jobs = await work[JobRow].where(state=tuple(state.value for state in SETTLES))
+        if not _is_due(newest, jobs, now, rhythm) or on_chain.next_at * 1000 > now:
+            return None
+        previous = await load_settlement(work)
+        statements = [
+            statement
+            for row in jobs
+            for statement in await _statements(row, previous, now, rhythm, work)
+        ]
+        number = EpochNumber(on_chain.number + 1)
+        settlement = settle(number, previous, statements)
+        return await _store(settlement, now, work) if settlement.debits else None
+
+
+async def load_settlement(work: UnitOfWork, epoch: EpochNumber | None = None) -> EpochSettlement:
+    """The settlement of an epoch that was not rejected; the newest one if none is named.
+
+    Debits are not loaded: a settlement that something follows is its accounts.
+    """
+    if epoch is None:
+        rows = await work[EpochRow].where(state=("proposed", "final"), order="-epoch", limit=1)
+        if not rows:
+            return NOTHING_SETTLED
+        epoch = rows[0].epoch
+    leaves = await work[EpochLeafRow].where(epoch=epoch)
+    by_account: dict[Address, list[tuple[JobId, BaseUnits]]] = {}
+    for leaf in leaves:
+        by_account.setdefault(leaf.account, []).append((leaf.job, leaf.cumulative))
+    accounts = (AccountPay(each, tuple(sorted(by_account[each]))) for each in sorted(by_account))
+    return EpochSettlement(epoch, tuple(accounts), ())
+
+
+async def parts_of(epoch: EpochNumber, job: JobId, work: UnitOfWork) -> dict[Address, BaseUnits]:
+    """What `epoch` adds to what `job` paid each account."""
+    standing = await work[EpochRow].where(state=("proposed", "final"), order="-epoch")
+    before = [row.epoch for row in standing if row.epoch < epoch][:1]
+    then = await _paid_by(job, before[0], work) if before else {}
+    now = await _paid_by(job, epoch, work)
+    added = {each: BaseUnits(amount - then.get(each, 0)) for each, amount in now.items()}
+    return {each: amount for each, amount in added.items() if amount}
+
+
+async def _paid_by(job: JobId, epoch: EpochNumber, work: UnitOfWork) -> Mapping[Address, int]:
+    return {
+        row.account: row.cumulative for row in await work[EpochLeafRow].where(epoch=epoch, job=job)
+    }
+
+
+async def _newest(work: UnitOfWork) -> EpochRow | None:
+    rows = await work[EpochRow].where(order="-epoch", limit=1)
+    return rows[0] if rows else None
+
+
+def _is_due(
+    newest: EpochRow | None, jobs: Sequence[JobRow], now: UnixMillis, rhythm: Rhythm
+) -> bool:
+    """A period is over, or a job ended and waits for nothing but this."""
+    if newest is None:
+        return True
+    ended = any(row.state != JobState.RUNNING.value for row in jobs)
+    return ended or now - newest.planned_at >= rhythm.epoch_millis
+
+
+async def _statements(
+    row: JobRow, previous: EpochSettlement, now: UnixMillis, rhythm: Rhythm, work: UnitOfWork
+) -> list[Statement]:
+    cap = BaseUnits(min(row.epoch_cap, rhythm.max_epoch_cap))
+    seals = await work[SealRow].where(job=row.job, order="-step", limit=MAX_SEALS_OFFERED)
+    roots = tuple({seal.batch for seal in seals if seal.batch is not None})
+    batches = await work[BatchRow].where(root=roots) if roots else []
+    anchored = {batch.root for batch in batches if batch.block is not None}
+    debited = previous.debited(row.job)
+    seals = [seal for seal in seals if seal.batch in anchored]
+    if _closed_without_last(row, seals, now):
+        return [_closed(row, seals[0], cap)] if seals else []
+    return [
+        SealStatement(row.job, seal.digest, StepNumber(seal.step), decode_pay(seal.pay), cap)
+        for seal in seals
+        if seal.vested > debited
+    ]
+
+
+def _closed_without_last(row: JobRow, seals: Sequence[SealRow], now: UnixMillis) -> bool:
+    if row.due is None or row.ends_at is None or row.ends_at * 1000 > now:
+        return False
+    return not (seals and seals[0].last)
+
+
+def _closed(row: JobRow, seal: SealRow, cap: BaseUnits) -> ClosedStatement:
+    due = row.due if row.due is not None else BaseUnits(0)
+    pay = decode_pay(seal.pay)
+    step = StepNumber(seal.step)
+    return ClosedStatement(row.job, seal.digest, step, pay, cap, due, last=seal.last)
+
+
+async def _store(settlement: EpochSettlement, now: UnixMillis, work: UnitOfWork) -> EpochRow:
+    root = settlement.root
+    row = EpochRow(settlement.epoch, "planned", root.hash, root.sum, now)
+    await work[EpochRow].add(row)
+    for debit in settlement.debits:
+        statement = debit.statement
+        signed = isinstance(statement, SealStatement)
+        await work[DebitRow].add(
+            DebitRow(
+                row.epoch, debit.job, debit.amount, int(statement.step), statement.seal, signed
+            )
+        )
+    for account in settlement.accounts:
+        for job, cumulative in account.jobs:
+            await work[EpochLeafRow].add(EpochLeafRow(row.epoch, account.account, job, cumulative))
+    await work.emit("epoch", row.epoch.to_bytes(8, "big"))
+    return row
+
+
+async def _propose(row: EpochRow, work: UnitOfWork, chain: Chain) -> None:
+    async with work:
+        settlement = await load_settlement(work, row.epoch)
+        orders = [
+            await _order(debit, work)
+            for debit in await work[DebitRow].where(epoch=row.epoch, order="job")
+        ]
+    if settlement.root.hash != row.root or row.root == ZERO_DIGEST:
+        raise InvariantBroken(f"epoch {row.epoch}: its leaves do not make its root")
+    try:
+        transaction = await chain.propose(row.epoch, settlement.root, orders)
+    except ContractRefused:
+        await _drop(row, work, chain)
+        return
+    async with work:
+        held = await work[EpochRow].lock(row.epoch)
+        if held is not None and held.transaction is None:
+            await work[EpochRow].put(replace(held, transaction=transaction))
+
+
+async def _order(debit: DebitRow, work: UnitOfWork) -> PayOrder:
+    job = await work[JobRow].get(debit.job)
+    seal = await work[SealRow].get(debit.job, debit.step)
+    if job is None or seal is None:
+        raise InvariantBroken(f"epoch {debit.epoch} debits a job without its seal")
+    return PayOrder(spec_of(job).message, seal_of(seal) if debit.signed else None)
+
+
+async def _drop(row: EpochRow, work: UnitOfWork, chain: Chain) -> None:
+    """Forget a plan that the chain refused, unless it has it already."""
+    if (await chain.newest_epoch()).number >= row.epoch:
+        return  # it was posted; the event is on its way
+    async with work:
+        held = await work[EpochRow].lock(row.epoch)
+        if held is None or held.state != "planned":
+            return
+        for debit in await work[DebitRow].where(epoch=row.epoch):
+            await work[DebitRow].remove(debit.epoch, debit.job)
+        for leaf in await work[EpochLeafRow].where(epoch=row.epoch):
+            await work[EpochLeafRow].remove(leaf.epoch, leaf.account, leaf.job)
+        await work[EpochRow].remove(row.epoch)
+
+
+async def _finalize(row: EpochRow, now: UnixMillis, chain: Chain) -> None:
+    if row.window_ends is None or row.window_ends * 1000 > now:
+        return
+    await chain.pass_time(row.window_ends)
+    current = await chain.newest_epoch()
+    if current.number == row.epoch and not current.booked:
+        await chain.finalize(row.epoch)

@@ -1,0 +1,34 @@
+"""`tallystick deploy`: put the contracts on a chain that is not the embedded one."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contracts.terms.errors import Malformed
+
+
+def app(
+    rpc: Annotated[str, typer.Option("--rpc", help="JSON-RPC endpoint of the chain.")],
+    keys: Annotated[Path, typer.Option("--keys", help="Folder of the role keystores.")],
+    out: Annotated[Path, typer.Option("--out", help="Deployment file to write.")],
+    parameters: Annotated[
+        str, typer.Option("--parameters", help='Changes as JSON, e.g. {"epoch_length": 3600}.')
+    ] = "{}",
+) -> None:
+    """Put the contracts on another chain; `up` uses them by TALLYSTICK_CONTRACTS=FILE.
+
+    The account in KEYS/deployer.json pays the gas; missing keystores are made. Interrupted, the
+    same command goes on where it stopped.
+    """
+    from contracts.chain.deploy import DeploySettings, run  # web3: not for --help
+
+    try:
+        changes = json.loads(parameters)
+    except ValueError as error:
+        raise Malformed(f"--parameters is not JSON: {error}") from error
+    settings = DeploySettings(rpc_url=rpc, keys=keys, contracts=out, chain_parameters=changes)
+    deployment = asyncio.run(run(settings))
+    typer.echo(f"0x{deployment.settlement.hex()}")

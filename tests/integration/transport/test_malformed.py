@@ -1,0 +1,212 @@
+"""Frames that no honest peer sends: the session ends with a reason, everybody else's lives."""
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from contracts.terms.errors import (
+    Forbidden,
+    Malformed,
+    TallystickError,
+    TooLarge,
+    UnknownVersion,
+)
+from tests.integration.transport.harness import (
+    DEADLINE,
+    NOW,
+    GrpcNet,
+    MemoryNet,
+    Net,
+    Peer,
+    greeted,
+    key,
+    pair,
+)
+from training.transport.failures import reported_error
+from training.transport.framing import (
+    Kind,
+    RefuseFrame,
+    abort_frame,
+    call_frames,
+    cancel_frame,
+    hello_frame,
+    read_frame,
+    reply_frames,
+)
+from training.transport.port import MIB
+from training.transport.session import FramePipe
+from training.transport.wire import Hello
+
+HEAD = memoryview(b"head")
+CALL = next(call_frames(1, "wait", 30_000, [HEAD]))
+HALF_A_CALL = next(call_frames(1, "echo", 30_000, [HEAD, memoryview(bytes(2 * MIB))]))
+DATA = bytes([Kind.DATA, 0, 0, 0, 0, 0, 0, 0]) + (1).to_bytes(8, "big")
+
+
+async def refusal(pipe: FramePipe) -> TallystickError:
+    """Why the other side ends the session; skips what it sends before."""
+    while (data := await asyncio.wait_for(pipe.read(), DEADLINE)) is not None:
+        frame = read_frame(data)
+        if isinstance(frame, RefuseFrame):
+            assert await asyncio.wait_for(pipe.read(), DEADLINE) is None
+            return reported_error(frame.payload, key(1))
+    raise AssertionError("it ended without a reason")
+
+
+def hello(**changed: object) -> bytes:
+    """A greeting of peer 2, or nearly."""
+    fields = {
+        "key": key(2),
+        "at": NOW,
+        "max_calls": 8,
+        "max_call_bytes": MIB,
+        "max_reply_bytes": MIB,
+    }
+    return hello_frame(Hello.model_construct(**{**fields, **changed}).encoded())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("first", "error"),
+    [
+        (CALL, Malformed),
+        (b"\x63", Malformed),
+        (hello_frame(b"\xff"), Malformed),
+        (hello(max_calls=0), Malformed),
+        (hello(kind="hello.v9"), UnknownVersion),
+        (hello(key=key(3)), Forbidden),
+        (hello_frame(bytes(2000)), TooLarge),
+    ],
+    ids=["no hello", "no frame", "no msgpack", "no bound", "version", "other name", "too large"],
+)
+async def test_greeting__wrong__is_refused_with_the_reason(
+    net: Net, first: bytes, error: type[TallystickError]
+) -> None:
+    one, _two, address = await pair(net)
+    pipe = await net.raw(2, one.key, address)
+
+    await pipe.write(first)
+
+    assert type(await refusal(pipe)) is error
+    assert one.sessions == {}
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"\x00"],
+        [b"\x03"],
+        [hello()],
+        [CALL, CALL],
+        [CALL, DATA + b"x"],
+        [HALF_A_CALL, DATA + bytes(MIB - 16), DATA + bytes(MIB - 16)],
+        [next(reply_frames(7, [HEAD]))],
+        [abort_frame(7)],
+        [DATA[:1] + b"\x01" + DATA[2:] + b"x"],
+        [CALL[:-1] + b"\xff\xff"],
+    ],
+    ids=[
+        "kind 0",
+        "short",
+        "second hello",
+        "one number twice",
+        "data after the end",
+        "more data than announced",
+        "reply to no call",
+        "abort of no call",
+        "data of no reply",
+        "more than announced at once",
+    ],
+)
+async def test_frames__against_the_rules__end_the_session_with_the_reason(
+    net: Net, frames: list[bytes]
+) -> None:
+    one, two, address = await pair(net)
+    honest = await two.dial(one.key, [address], deadline=DEADLINE)
+    pipe = await greeted(net, 2, one.key, address)
+
+    for frame in frames:
+        await pipe.write(frame)
+
+    assert type(await refusal(pipe)) is Malformed
+    assert (await honest.call("echo", b"alive", deadline=DEADLINE)).header == b"alive"
+
+
+@pytest.mark.parametrize("frame", [cancel_frame(7), DATA + b"late"], ids=["cancel", "data"])
+async def test_frames__that_come_too_late__are_ignored(net: Net, frame: bytes) -> None:
+    one, _two, address = await pair(net)
+    pipe = await greeted(net, 2, one.key, address)
+
+    await pipe.write(frame)
+    await pipe.write(next(call_frames(8, "echo", 30_000, [HEAD])))
+
+    answer = await pipe.read()
+    assert answer is not None
+    assert answer.endswith(b"head")
+
+
+numbers = st.integers(0, 3)
+parts = st.lists(st.binary(max_size=40).map(memoryview), min_size=1, max_size=4)
+names = st.sampled_from(["echo", "wait", "fail", "none", ""])
+well_formed = st.one_of(
+    st.builds(lambda *a: next(call_frames(*a)), numbers, names, st.integers(0, 50), parts),
+    st.builds(lambda n, p, f: next(reply_frames(n, p, failed=f)), numbers, parts, st.booleans()),
+    st.builds(cancel_frame, numbers),
+    st.builds(abort_frame, numbers),
+    st.builds(lambda n, b: DATA[:8] + n.to_bytes(8, "big") + b, numbers, st.binary(max_size=40)),
+)
+
+
+@st.composite
+def bent(draw: st.DrawFn) -> bytes:
+    """A frame with one byte changed, cut, or lengthened."""
+    frame = bytearray(draw(well_formed))
+    frame[draw(st.integers(0, len(frame) - 1))] = draw(st.integers(0, 255))
+    return bytes(frame[: draw(st.integers(0, len(frame)))]) + draw(st.binary(max_size=20))
+
+
+any_frame = st.one_of(well_formed, bent(), st.binary(max_size=60))
+
+
+@seed(3)
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(frames=st.lists(any_frame, max_size=8))
+@pytest.mark.parametrize("kind", [MemoryNet, GrpcNet], ids=["memory", "grpc"])
+def test_frames__any_bytes_at_all__never_hurt_the_listener(
+    kind: type[MemoryNet] | type[GrpcNet], frames: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    asyncio.run(_fuzz(kind(), frames))
+
+    unexpected = [
+        r for r in caplog.records if r.exc_info and "nothing to fail" not in str(r.exc_info)
+    ]
+    assert unexpected == []
+
+
+async def _fuzz(net: Net, frames: list[bytes]) -> None:
+    try:
+        one, two, address = await pair(net, server=Peer())
+        honest = await two.dial(one.key, [address], deadline=DEADLINE)
+        pipe = await greeted(net, 2, one.key, address)
+        drain = asyncio.create_task(_drain(pipe))
+        for frame in frames:
+            if drain.done():
+                break
+            await pipe.write(frame)
+        assert (await honest.call("echo", b"alive", deadline=DEADLINE)).header == b"alive"
+        drain.cancel()
+        await asyncio.gather(drain, return_exceptions=True)
+        pipe.close()
+    finally:
+        await net.close()
+
+
+async def _drain(pipe: FramePipe) -> None:
+    while await pipe.read() is not None:
+        pass

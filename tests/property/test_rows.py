@@ -1,0 +1,162 @@
+"""For all corpora and batches: every row once a pass, no row outside its shard, no mix-up."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import Refused, TallystickError
+from contracts.terms.ids import StepNumber, UnitId
+from training.config import DataConfig
+from training.data.corpus import (
+    MIN_SHARDS,
+    builtin_files,
+    corpus_bytes,
+    shard_corpus,
+    unigram_perplexity,
+)
+from training.data.loading import MemoryBlobs, UnitRows
+from training.data.manifest import Manifest, Shard, decode_manifest
+from training.data.order import index_rows, permuted, row_numbers
+from training.stages.chunks import chunk_bounds
+
+keys = st.binary(min_size=32, max_size=32)
+sizes = st.lists(st.integers(1, 400), min_size=1, max_size=12)
+batches = st.builds(
+    DataConfig,
+    rows_per_unit=st.integers(1, 5),
+    units_per_step=st.integers(1, 6),
+    seed=st.integers(0, 2**53 - 1),
+)
+
+
+def shards(lengths: list[int]) -> tuple[Shard, ...]:
+    return tuple(
+        Shard(digest=blob_digest(i.to_bytes(4, "big")), num_bytes=n) for i, n in enumerate(lengths)
+    )
+
+
+@given(num_rows=st.integers(1, 700), key=keys)
+@settings(deadline=None, max_examples=40)
+def test_permuted__every_length_and_key__is_a_permutation(num_rows: int, key: bytes) -> None:
+    assert sorted(permuted(i, num_rows, key) for i in range(num_rows)) == list(range(num_rows))
+
+
+@given(data=batches, num_rows=st.integers(1, 120), passes=st.integers(1, 3), key=keys)
+@settings(deadline=None, max_examples=60)
+def test_row_numbers__whole_passes__use_every_row_equally_often(
+    data: DataConfig, num_rows: int, passes: int, key: bytes
+) -> None:
+    """Mutation that this catches: a unit that starts one row late."""
+    wanted = passes * num_rows
+    used: list[int] = []
+    for index in range(wanted // data.rows_per_unit + 1):
+        step, unit = divmod(index, data.units_per_step)
+        used += row_numbers(blob_digest(key), data, num_rows, StepNumber(step + 1), UnitId(unit))
+
+    assert set(Counter(used[:wanted]).values()) == {passes}
+
+
+@given(lengths=sizes, sequence_length=st.integers(1, 60))
+def test_index_rows__every_shard_list__rows_lie_in_their_shard_and_do_not_overlap(
+    lengths: list[int], sequence_length: int
+) -> None:
+    listed = shards(lengths)
+    if all(n <= sequence_length for n in lengths):
+        with pytest.raises(Refused):
+            index_rows(listed, sequence_length)
+        return
+    index = index_rows(listed, sequence_length)
+
+    length_of = {shard.digest: shard.num_bytes for shard in listed}
+    inputs = [
+        (p.shard, at)
+        for p in map(index.position, range(index.num_rows))
+        for at in range(p.offset, p.offset + p.length - 1)
+    ]
+    assert len(set(inputs)) == len(inputs)
+    assert all(at + 1 < length_of[shard] for shard, at in inputs)
+    assert index.num_rows == sum((n - 1) // sequence_length for n in lengths)
+
+
+@given(
+    corpus=st.binary(max_size=6000).map(lambda b: b * 3),
+    shard_bytes=st.integers(256, 900),
+    fraction=st.floats(0.01, 0.5),
+)
+@settings(deadline=None)
+def test_shard_corpus__every_corpus__disjoint_verified_and_without_duplicates(
+    corpus: bytes, shard_bytes: int, fraction: float
+) -> None:
+    pieces = {corpus[at : at + shard_bytes] for at in range(0, len(corpus), shard_bytes)}
+    if len(pieces) < MIN_SHARDS:
+        with pytest.raises(Refused):
+            shard_corpus(corpus, shard_bytes=shard_bytes, validation_fraction=fraction)
+        return
+
+    sharded = shard_corpus(corpus, shard_bytes=shard_bytes, validation_fraction=fraction)
+
+    train, validation = (
+        {sharded.blobs[shard.digest] for shard in part}
+        for part in (sharded.manifest.train, sharded.manifest.validation)
+    )
+    assert not train & validation
+    assert train | validation == pieces
+    assert all(blob_digest(data) == digest for digest, data in sharded.blobs.items())
+    assert decode_manifest(sharded.blobs[sharded.manifest.digest()]) == sharded.manifest
+
+
+@given(data=st.binary(max_size=300))
+def test_decode_manifest__any_bytes__a_manifest_or_a_typed_refusal(data: bytes) -> None:
+    try:
+        decode_manifest(data)
+    except TallystickError:
+        return
+    raise AssertionError("random bytes were read as a manifest")
+
+
+@given(lengths=sizes, at=st.integers(0, 10**6), bit=st.integers(0, 7), drop=st.booleans())
+def test_decode_manifest__one_bit_or_byte_altered__refused_or_another_manifest(
+    lengths: list[int], at: int, bit: int, drop: bool
+) -> None:
+    listed = shards([*lengths, 7])
+    manifest = Manifest(train=listed[:-1], validation=listed[-1:])
+    altered = bytearray(manifest.encoded())
+    if drop:
+        del altered[at % len(altered)]
+    else:
+        altered[at % len(altered)] ^= 1 << bit
+
+    try:
+        read = decode_manifest(bytes(altered))
+    except TallystickError:
+        return
+    assert read.digest() == blob_digest(bytes(altered)) != manifest.digest()
+
+
+@given(num_elements=st.integers(1, 5000), num_chunks=st.integers(1, 60))
+def test_chunk_bounds__every_size__covers_each_element_once(
+    num_elements: int, num_chunks: int
+) -> None:
+    num_chunks = min(num_chunks, num_elements)
+
+    bounds = chunk_bounds(num_elements, num_chunks)
+
+    assert [at for start, end in bounds for at in range(start, end)] == list(range(num_elements))
+    lengths = [end - start for start, end in bounds]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_builtin_corpus__standard_library__is_capped_repeatable_and_enough_for_the_demo() -> None:
+    first, second = corpus_bytes("builtin"), corpus_bytes("builtin")
+
+    assert first == second
+    assert len(first) == 4_000_000
+    assert all("site-packages" not in path.parts for path in builtin_files())
+    sharded = shard_corpus(first)
+    assert 15 < unigram_perplexity(sharded.manifest, MemoryBlobs(sharded.blobs)) < 40
+    rows = UnitRows(sharded.manifest, DataConfig(4, 8), 128, MemoryBlobs(sharded.blobs))
+    assert index_rows(sharded.manifest.train, 128).num_rows > 60 * 32  # no row twice in the demo
+    assert len(rows.load(StepNumber(60), UnitId(7))) == 4

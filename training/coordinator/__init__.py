@@ -1,0 +1,1 @@
+"""The control loop of a job: membership, steps, seals. No torch, no chain."""

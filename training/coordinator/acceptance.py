@@ -1,0 +1,61 @@
+"""What a coordinator takes from a peer: only messages from which a valid seal can follow. Pure.
+
+Governance refuses a seal over anything else (`contracts.governance.steps`), so what would make the
+step unsealable is refused here, at its door, and costs its sender the step.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import isqrt
+
+from contracts.governance.record import JobRecord
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import ZERO_DIGEST
+from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, UnitLeaf
+
+_ROUNDING = 10**7  # a mean may be longer than its parts allow by 1e-7 of it
+
+
+def check_commit(record: JobRecord, commit: GradCommit, leaves: Sequence[UnitLeaf]) -> None:
+    """Refuse a GradCommit that no seal could hold; units are the state machine's to compare.
+
+    Raises:
+        Malformed: it does not extend the last seal, or contradicts its leaves or the JobSpec.
+    """
+    batch = record.spec.batch
+    is_first, is_last = commit.stage == 0, commit.stage == batch.stages - 1
+    _need(commit.previous_seal == record.previous, "extends another seal")
+    _need(commit.num_units == len(leaves), "num_units differs from its leaves")
+    _need(commit.num_samples == len(leaves) * batch.rows_per_unit, "num_samples is wrong")
+    _need([part.chunk for part in commit.parts] == list(range(batch.chunks)), "parts are wrong")
+    _need(not commit.reports, "names reports while nobody is drawn")
+    _need(all(a.unit < b.unit for a, b in pairwise(leaves)), "leaves do not ascend")
+    for leaf in leaves:
+        _need((leaf.loss is not None) == is_last, "a loss belongs to the last stage")
+        _need(not is_first or leaf.dx == ZERO_DIGEST, "the first stage has no dx")
+        _need(not is_last or leaf.y == leaf.dy == ZERO_DIGEST, "the last stage has no y and dy")
+
+
+def check_chunk(chunk: AveragedChunk, average: AverageSet, commits: Iterable[GradCommit]) -> None:
+    """Refuse a mean that is longer than the weighted mean of its parts (PROTOCOL section 3.5).
+
+    Raises:
+        Malformed: it is, or it is of another AverageSet.
+    """
+    _need(chunk.average_set == average.digest(), "is of another AverageSet")
+    weights = {member.grad_commit: member.weight for member in average.members}
+    parts = [
+        (weights[commit.digest()], commit.parts[chunk.chunk].norm_squared)
+        for commit in commits
+        if commit.digest() in weights and commit.stage == chunk.stage
+    ]
+    total = sum(weight for weight, _ in parts)
+    _need(total > 0, "has no parts")
+    longest = sum(weight * (isqrt(square * 10**12) + 1) for weight, square in parts) // total
+    bound = longest + longest // _ROUNDING + 10**6
+    _need(isqrt(chunk.norm_squared * 10**12) <= bound, "is longer than its parts")
+
+
+def _need(holds: bool, problem: str) -> None:
+    if not holds:
+        raise Malformed(f"the message {problem}")

@@ -1,0 +1,346 @@
+"""Everything a coordinator knows, as the fold of its journal; nothing is told before it is stored.
+
+One `record` is one transaction: the event, the peer's messages that it is about, and the messages
+that the coordinator binds itself to in consequence. So after a crash at any point either the event
+has not happened, or its consequences are on disk with their signatures, and are sent again as they
+are: never a second value under one name.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from contracts.governance.job import JobHistory, follow
+from contracts.governance.record import JobRecord
+from contracts.governance.seals import UnderSeal, derive_seal
+from contracts.keys.wallet import Session, Wallet
+from contracts.terms.errors import Conflict, InvariantBroken
+from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    Address,
+    Digest,
+    PeerId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
+from contracts.terms.messages import (
+    AverageSet,
+    GradCommit,
+    JobOpening,
+    JobSpec,
+    LeaseAccept,
+    Message,
+    Seal,
+    StepClose,
+)
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+from training.coordinator.changes import Changes
+from training.coordinator.ports import StepReport, decode_report
+from training.journal import Journal, Row
+from training.swarm.events import (
+    ChunkAveraged,
+    Effect,
+    EndedWithoutUpdate,
+    Event,
+    GradCommitted,
+    PauseJob,
+    PeerJoined,
+    PeerLost,
+    PeerReturned,
+    Redo,
+    SealApplied,
+    SealStored,
+    SendAverageSet,
+    SendNotice,
+    SendStepClose,
+)
+from training.swarm.journaled import decode_event, encode_event
+from training.swarm.state import Sealing, SwarmState, terms_of
+from training.swarm.step import advance, is_last_step
+from training.telling import Tell
+
+EVENT, KEPT, REPORT = "event", "kept", "report"
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a JobOpening says beside the job and the coordinator's key."""
+
+    anchorer: Address
+    opening_block: int
+    trainers: tuple[SessionKey, ...]
+
+
+@dataclass(frozen=True)
+class Signer:
+    """The coordinator's two keys, and where its wallet's signatures hold."""
+
+    wallet: Wallet
+    session: Session
+    domain: Domain
+
+
+class Book:
+    """State and history of one job, and the only way to change them."""
+
+    def __init__(
+        self, journal: Journal, spec: Signed[JobSpec], opening: Opening, signer: Signer, tell: Tell
+    ) -> None:
+        """Read the journal, or begin it with the job's opening.
+
+        Raises:
+            Conflict: the journal is of another job, or was opened with another session key.
+        """
+        self.changes = Changes()
+        self.state = SwarmState(terms_of(spec.message))
+        self.history = JobHistory(signer.domain)
+        self._journal, self._signer, self._tell = journal, signer, tell
+        self._ends: dict[StepNumber, int] = {}  # row of each step's seal; of the opening for 0
+        self._began_at: UnixMillis | None = None  # when the first step could begin
+        self._newest_report: StepReport | None = None
+        if not len(journal):
+            self._store([_kept(spec), _kept(_opening_of(spec.message, opening, signer))])
+        self._read(spec)
+
+    def _read(self, spec: Signed[JobSpec]) -> None:
+        for row in self._journal.rows():
+            match row.kind:
+                case "kept":
+                    item = decode_kept(row.data)
+                    self.history = follow(self.history, item)
+                    self._note_end(item, row.sequence)
+                case "event":
+                    self.state, _ = advance(self.state, decode_event(row.data))
+                case "report":
+                    self._newest_report = decode_report(row.data)
+        same_key = self.record_of_job.opening.session_key == self._signer.session.key
+        if self.record_of_job.job != spec.message.job() or not same_key:
+            raise Conflict("this folder is of another job, or its session key was replaced")
+
+    def _note_end(self, item: Kept, sequence: int) -> None:
+        match item:
+            case Signed(message=Seal(step=step)):
+                self._ends[step] = sequence
+            case Signed(message=JobOpening()):
+                self._ends[StepNumber(0)] = sequence
+
+    # -------------------------------------------------------------------------- what is known
+
+    @property
+    def record_of_job(self) -> JobRecord:
+        """What the seals have established."""
+        assert self.history.record is not None  # from the opening on, which begins every journal
+        return self.history.record
+
+    @property
+    def journal(self) -> Journal:
+        """The rows, for whoever posts them."""
+        return self._journal
+
+    def key_of(self, peer: PeerId) -> SessionKey:
+        """Session key of a peer with a lease."""
+        return self.record_of_job.leases[peer].session_key
+
+    def pending(self, kind: type[M]) -> tuple[Signed[M], ...]:
+        """Messages of one kind that no seal holds yet, in the order they were recorded."""
+        return tuple(
+            Signed(signed.message, signed.signature)
+            for signed in self.history.pending.values()
+            if isinstance(signed.message, kind)
+        )
+
+    def signed_close(self) -> Signed[StepClose]:
+        """The newest StepClose of this step."""
+        return self.pending(StepClose)[-1]
+
+    def signed_average(self) -> Signed[AverageSet]:
+        """The AverageSet of this step."""
+        return self.pending(AverageSet)[-1]
+
+    def signed_commits(self, names: Iterable[Digest]) -> tuple[Signed[GradCommit], ...]:
+        """GradCommits of this step with these digests."""
+        wanted = set(names)
+        return tuple(each for each in self.pending(GradCommit) if each.message.digest() in wanted)
+
+    def items_of(self, step: StepNumber) -> list[bytes]:
+        """Everything kept after the seal before up to the seal of `step`, encoded, in order."""
+        start, end = self._ends[StepNumber(step - 1)], self._ends[step]
+        items = []
+        for row in self._journal.rows(after=start):
+            if row.sequence > end:
+                break
+            if row.kind == KEPT:
+                items.append(row.data)
+        return items
+
+    # ------------------------------------------------------------------------- what is changed
+
+    def record(self, event: Event, *kept: Kept) -> bool:
+        """Take an event with the messages it is about; False, and nothing is kept, if it is moot.
+
+        Raises:
+            BadSignature, Malformed, Conflict, Equivocation: `kept` has no place in the history.
+            Unavailable: the journal cannot be written; nothing has changed.
+        """
+        if not self._take(event, kept):
+            return False
+        if isinstance(self.state.phase, Sealing):
+            self.seal(event.at)
+        return True
+
+    def seal(self, at: UnixMillis) -> None:
+        """Derive, sign and store the seal that is due."""
+        last, step = is_last_step(self.state), self.state.step
+        under = UnderSeal(tuple(self.history.pending.values()), self.history.leaves)
+        derived = derive_seal(self.record_of_job, under, last=last)
+        report = self._report(step, at)
+        signed = self._signer.wallet.sign(derived.seal, self._signer.domain)
+        seal = Signed[Message](signed.message, signed.signature)
+        if not self._take(SealStored(step, last, at), (seal,), report):
+            raise InvariantBroken(f"step {step} was not waiting for its seal")
+
+    def report_of(self, step: StepNumber) -> StepReport | None:
+        """The newest report, if it is of `step`."""
+        return (
+            self._newest_report
+            if self._newest_report and self._newest_report.step == step
+            else None
+        )
+
+    def add_report(self, report: StepReport) -> None:
+        """Keep a report that is not of a seal."""
+        self._store([Row(REPORT, report.encoded())])
+        self._newest_report = report
+        self.changes.mark()
+
+    def _take(
+        self, event: Event, kept: Iterable[Kept] = (), report: StepReport | None = None
+    ) -> bool:
+        state, effects = advance(self.state, event)
+        if not effects and replace(state, at=self.state.at) == self.state:
+            return False
+        items = [*kept, *self._signed(effects)]
+        history = self.history
+        for item in items:
+            history = follow(history, item)
+        rows = [Row(EVENT, encode_event(event)), *map(_kept, items)]
+        self._store([*rows, Row(REPORT, report.encoded())] if report else rows)
+        self._tell_of(event, effects, items, report)
+        if state.started and self._began_at is None:
+            self._began_at = event.at
+        self._newest_report = report or self._newest_report
+        self.state, self.history = state, history
+        self.changes.mark()
+        return True
+
+    def _store(self, rows: list[Row]) -> None:
+        first = len(self._journal) + 1
+        self._journal.append(rows)
+        for sequence, row in enumerate(rows, start=first):
+            if row.kind == KEPT:
+                self._note_end(decode_kept(row.data), sequence)
+
+    def _signed(self, effects: Iterable[Effect]) -> Iterator[Signed[Message]]:
+        for effect in effects:
+            match effect:
+                case SendNotice(message) | SendStepClose(message) | SendAverageSet(message):
+                    signed = self._signer.session.sign(message)
+                    yield Signed(signed.message, signed.signature)
+
+    def _report(self, step: StepNumber, at: UnixMillis) -> StepReport | None:
+        batch, model = self.record_of_job.spec.batch, self.record_of_job.spec.model
+        losses = self._losses(StageIndex(batch.stages - 1))
+        tokens = len(losses) * batch.rows_per_unit * model.sequence_length
+        if not losses:
+            return None  # nothing was learnt
+        since = self._newest_report.at if self._newest_report else self._began_at
+        speed = tokens * 1000 // max(1, at - since) if since is not None else 0
+        mean = (2 * sum(losses) + len(losses)) // (2 * len(losses))  # halves up
+        return StepReport(step, mean, speed, at)
+
+    def _losses(self, last_stage: StageIndex) -> list[int]:
+        counted = {m.grad_commit for each in self.pending(AverageSet) for m in each.message.members}
+        commits = (each.message for each in self.pending(GradCommit))
+        names = [c.digest() for c in commits if c.stage == last_stage and c.digest() in counted]
+        leaves = (leaf for name in names for leaf in self.history.leaves[name])
+        return [leaf.loss for leaf in leaves if leaf.loss is not None]
+
+    def _tell_of(
+        self,
+        event: Event,
+        effects: Iterable[Effect],
+        items: Iterable[Kept],
+        report: StepReport | None,
+    ) -> None:
+        step = self.state.step
+        _tell_event(self._tell, step, event)
+        for item in items:
+            match item:
+                case Signed(message=StepClose(revision=revision)):
+                    self._tell("step_closed", step=step, revision=revision)
+                case Signed(message=AverageSet(members=members)):
+                    self._tell("average_set_stored", step=step, members=len(members))
+                case Signed(message=Seal() as seal):
+                    self._tell(
+                        "seal_stored",
+                        step=step,
+                        seal=seal.digest(),
+                        loss=report.loss_millionths if report else None,
+                        gradient_norm=seal.gradient_norm,
+                        last=seal.last,
+                    )
+        for effect in effects:
+            match effect:
+                case Redo(places):
+                    self._tell("redo", step=step, units=len(places))
+                case EndedWithoutUpdate():
+                    self._tell("ended_without_update", step=step)
+                case PauseJob():
+                    self._tell("paused", step=step)
+
+
+def _tell_event(tell: Tell, step: StepNumber, event: Event) -> None:
+    match event:
+        case PeerJoined(peer=peer, stage=stage):
+            tell("peer_joined", step=step, peer=peer, stage=stage)
+        case PeerReturned(peer=peer, applied=applied):
+            tell("peer_returned", step=step, peer=peer, applied=applied)
+        case PeerLost(peer=peer):
+            tell("peer_lost", step=step, peer=peer)
+        case GradCommitted(commit=commit, units=units):
+            tell(
+                "grad_commit_stored",
+                step=step,
+                peer=commit.peer,
+                round=commit.round,
+                units=len(units),
+            )
+        case ChunkAveraged(chunk=chunk):
+            tell("chunk_stored", step=step, peer=chunk.peer, chunk=chunk.chunk)
+        case SealApplied(peer=peer, step=applied):
+            tell("seal_applied", step=applied, peer=peer)
+
+
+def _kept(item: Kept | Signed[JobSpec] | Signed[LeaseAccept]) -> Row:
+    if isinstance(item, Leaves):
+        return Row(KEPT, encode_kept(item))
+    return Row(KEPT, encode_kept(Signed(item.message, item.signature)))
+
+
+def _opening_of(spec: JobSpec, opening: Opening, signer: Signer) -> Signed[Message]:
+    message = JobOpening(
+        job=spec.job(),
+        job_spec=spec.digest(),
+        session_key=signer.session.key,
+        trainers=opening.trainers,
+        anchorer=opening.anchorer,
+        opening_block=opening.opening_block,
+        outside_auditors=ZERO_DIGEST,
+    )
+    signed = signer.wallet.sign(message, signer.domain)
+    return Signed(signed.message, signed.signature)

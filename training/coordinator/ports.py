@@ -1,0 +1,101 @@
+"""What the coordinator needs of the world: where to post, and who may come. With their fakes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import StepNumber
+from contracts.terms.messages import LeaseAccept
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+
+Clock = Callable[[], UnixMillis]
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What people like to see of a step: neither paid nor audited."""
+
+    step: StepNumber
+    loss_millionths: int  # 1e-6 nats per token, mean over the step's units
+    tokens_per_second: int
+    at: UnixMillis
+    validation_millionths: int | None = None  # loss on validation rows, when one was due
+
+    def encoded(self) -> bytes:
+        """Canonical bytes, for the journal."""
+        return encode(asdict(self))
+
+
+def decode_report(data: bytes) -> StepReport:
+    """The report that `data` spells.
+
+    Raises:
+        Malformed: it is none.
+    """
+    try:
+        return _REPORT.validate_python(decode(data))
+    except ValidationError as error:
+        raise Malformed(f"no step report: {error}") from error
+
+
+_REPORT = TypeAdapter(StepReport)
+
+
+class Feed(Protocol):
+    """The market's ear: everything that is kept, in order, and the reports."""
+
+    async def post(self, items: Sequence[bytes]) -> None:
+        """Hand over encoded kept items; repeating some is harmless.
+
+        Raises:
+            Unavailable: try again. Refused: the market says that they are wrong.
+        """
+        ...
+
+    async def report(self, reports: Sequence[StepReport]) -> None:
+        """Hand over reports; errors as `post`."""
+        ...
+
+
+class Roster(Protocol):
+    """Who has a lease in this job."""
+
+    async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
+        """LeaseAccepts that the market has accepted, with their stake reserved.
+
+        Raises:
+            Unavailable: try again.
+        """
+        ...
+
+
+class MemoryFeed:
+    """The fake: keeps what it is given, each item once."""
+
+    def __init__(self) -> None:
+        self.items: list[bytes] = []
+        self.reports: list[StepReport] = []
+
+    async def post(self, items: Sequence[bytes]) -> None:
+        """See `Feed.post`."""
+        self.items += [item for item in items if item not in self.items]
+
+    async def report(self, reports: Sequence[StepReport]) -> None:
+        """See `Feed.report`."""
+        self.reports += reports
+
+
+class MemoryRoster:
+    """The fake: a list that a test changes."""
+
+    def __init__(self, leases: Sequence[Signed[LeaseAccept]] = ()) -> None:
+        self.leases = list(leases)
+
+    async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
+        """See `Roster.accepted`."""
+        return tuple(self.leases)

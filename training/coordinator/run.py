@@ -1,0 +1,218 @@
+"""One job's coordinator from start to end: serve, ask, tick, feed, until the last seal is out."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from contracts.keys.wallet import Session as SessionKeys
+from contracts.keys.wallet import Wallet
+from contracts.terms.digest import peer_id
+from contracts.terms.errors import Unavailable
+from contracts.terms.ids import PeerId, SessionKey
+from contracts.terms.messages import JobSpec, LeaseAccept
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+from training.coordinator.answers import Answers
+from training.coordinator.asking import Asking, Pause
+from training.coordinator.book import Book, Opening, Signer
+from training.coordinator.feeding import Feeding
+from training.coordinator.ports import Clock, Feed, Roster
+from training.journal import Journal
+from training.swarm.duties import next_deadline
+from training.swarm.events import PeerLost, Resumed, StopAsked, Ticked
+from training.swarm.state import Finished, Sealing
+from training.telling import Tell
+from training.transport.endpoint import system_clock
+from training.transport.port import Session, Transport
+
+ASK_ROSTER_EVERY = 1.0  # seconds
+LONGEST_NAP = 3600.0
+
+__all__ = ["Opening", "run_coordinator"]
+
+
+async def run_coordinator(
+    folder: Path,
+    spec: Signed[JobSpec],
+    opening: Opening,
+    *,
+    domain: Domain,
+    wallet: Wallet,
+    session: SessionKeys,
+    transport: Transport,
+    listen: str,
+    feed: Feed,
+    roster: Roster,
+    announce: Callable[[str], None],
+    tell: Tell,
+    clock: Clock = system_clock,
+    pause: Pause = asyncio.sleep,
+) -> None:
+    """Coordinate a job until its last seal is applied and posted; start again where it was.
+
+    Args:
+        folder: Holds `journal.sqlite`, made on first use.
+        spec: The job, signed by its poster.
+        opening: What the JobOpening says; counts on the first start only.
+        domain: Where wallet signatures hold.
+        wallet: Of the account that the spec names as coordinator.
+        session: The coordinator's session key, which TLS and messages 3, 5 and 8 use.
+        transport: Under `session`; served here, closed by the caller.
+        listen: `host:port`, port 0 for a free one.
+        feed: Where kept items and reports go.
+        roster: Who has a lease.
+        announce: Called once with the address that is listened on.
+        tell: The log.
+        clock: Moments of events and deadlines.
+        pause: Waits between tries.
+
+    Raises:
+        BadSignature, Conflict: spec, wallet or folder belong to another job.
+        Unavailable: the journal cannot be written.
+        WrongConfiguration: the address cannot be listened on.
+    """
+    with Journal(folder / "journal.sqlite") as journal:
+        signer = Signer(wallet, session, domain)
+        book = Book(journal, spec, opening, signer, tell)
+        running = _Running(book, transport, feed, roster, clock=clock, tell=tell, pause=pause)
+        address = await running.listen(listen)
+        announce(address)
+        await running.until_over()
+
+
+class _Running:
+    """The tasks of one start."""
+
+    def __init__(
+        self,
+        book: Book,
+        transport: Transport,
+        feed: Feed,
+        roster: Roster,
+        *,
+        clock: Clock,
+        tell: Tell,
+        pause: Pause,
+    ) -> None:
+        self._book, self._transport, self._roster = book, transport, roster
+        self._clock, self._tell, self._pause = clock, tell, pause
+        self._answers = Answers(book, clock=clock, welcome=self._welcome)
+        self._asking = Asking(book, transport, clock=clock, tell=tell, pause=pause)
+        self._feeding = Feeding(book, feed, tell=tell, pause=pause)
+        self._served: set[PeerId] = set()
+        self._gone: set[SessionKey] = set()
+        self._tasks = asyncio.TaskGroup()
+
+    async def listen(self, address: str) -> str:
+        """Come back to life in the state of the journal, and answer."""
+        self._book.record(Resumed(self._clock()))
+        if isinstance(self._book.state.phase, Sealing):
+            self._book.seal(self._clock())  # it was due when the process ended
+        self._tell("opened", step=self._book.state.step, job=self._book.record_of_job.job)
+        self._trust([])
+        bound = await self._transport.serve(
+            self._answers.dispatcher(), listen=address, on_disconnect=self._left
+        )
+        assert bound is not None  # an address was given
+        return bound
+
+    async def until_over(self) -> None:
+        """Run every task until the job is over."""
+        async with self._tasks:
+            background = [
+                self._tasks.create_task(self._feeding.run()),
+                self._tasks.create_task(self._tick()),
+                self._tasks.create_task(self._ask_roster()),
+                self._tasks.create_task(self._note_losses()),
+            ]
+            for peer in self._book.state.members:
+                self._welcome(peer)
+            await self._over()
+            self._tell("finished", step=self._book.state.step)
+            for task in (*background, *self._driving):
+                task.cancel()
+
+    _driving: tuple[asyncio.Task[None], ...] = ()
+
+    def _welcome(self, peer: PeerId) -> None:
+        if peer not in self._served:
+            self._served.add(peer)
+            task = self._tasks.create_task(self._asking.serve(peer))
+            self._driving = (*self._driving, task)
+
+    async def _over(self) -> None:
+        """The last seal is posted, and every member has applied it or had its time to."""
+        changes = self._book.changes
+        while not isinstance(self._book.state.phase, Finished):
+            await changes.beyond(changes.version)
+        try:
+            async with asyncio.timeout(self._book.state.terms.lease_grace / 1000):
+                while not self._all_applied():
+                    await changes.beyond(changes.version)
+        except TimeoutError:
+            self._tell("somebody_left_early", step=self._book.state.step)
+        while not self._feeding.is_done:
+            await changes.beyond(changes.version)
+
+    def _all_applied(self) -> bool:
+        state = self._book.state
+        return all(member.applied >= state.step for member in state.members.values())
+
+    # ------------------------------------------------------------------------------ membership
+
+    def _left(self, session: Session) -> None:
+        """A session has ended; the member may have a newer one."""
+        self._gone.add(session.node)
+        self._book.changes.mark()
+
+    async def _note_losses(self) -> None:
+        while True:
+            seen = self._book.changes.version
+            while self._gone:
+                key = self._gone.pop()
+                if key not in self._transport.sessions:
+                    self._book.record(PeerLost(peer_id(key), self._clock()))
+            await self._book.changes.beyond(seen)
+
+    async def _ask_roster(self) -> None:
+        while True:
+            try:
+                self._trust(await self._roster.accepted())
+            except Unavailable as error:
+                self._tell("roster_waits", reason=error.message)
+            await self._pause(ASK_ROSTER_EVERY)
+
+    def _trust(self, leases: Sequence[Signed[LeaseAccept]]) -> None:
+        self._answers.roster |= {lease.message.session_key: lease for lease in leases}
+        trainers = self._book.record_of_job.opening.trainers
+        known = (lease.session_key for lease in self._book.record_of_job.leases.values())
+        self._transport.set_members({*trainers, *known, *self._answers.roster})
+
+    # ------------------------------------------------------------------------------------ time
+
+    async def _tick(self) -> None:
+        while True:
+            seen = self._book.changes.version
+            try:
+                async with asyncio.timeout(self._nap()):
+                    await self._book.changes.beyond(seen)
+            except TimeoutError:
+                self._time_passed()
+
+    def _job_ends(self) -> UnixMillis:
+        return UnixMillis(self._book.record_of_job.spec.deadline * 1000)
+
+    def _nap(self) -> float:
+        state = self._book.state
+        moments = [moment for moment in [next_deadline(state)] if moment is not None]
+        if not state.stopping:
+            moments.append(self._job_ends())
+        spans = [(moment - self._clock()) / 1000 for moment in moments]
+        return max(0.001, min([*spans, LONGEST_NAP]))
+
+    def _time_passed(self) -> None:
+        now = self._clock()
+        if now >= self._job_ends() and not self._book.state.stopping:
+            self._book.record(StopAsked(now))
+        self._book.record(Ticked(now))
