@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from contracts.governance.job import JobHistory, SealedStep, follow
 from contracts.governance.lane import AnchoredBatch, fold_lane
 from contracts.governance.record import JobRecord
-from contracts.governance.settlement import share
+from contracts.governance.settlement import due_shares, share
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import decode, encode
 from contracts.terms.history import Kept, Leaves, decode_kept
 from contracts.terms.ids import Address, Digest, JobId, StepNumber
-from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.messages import JobOpening, JobSpec, Seal, StepClose
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -195,16 +194,8 @@ def verify(
         _check_lane_at(file, snapshot, facts, path)
         paid = _check_pay(history, first_batch, snapshot, facts, paid, path)
         escrow = _check_escrow(history, snapshot, facts, paid, path)
-    return _verdict(
-        file,
-        history,
-        wiring,
-        facts,
-        escrow,
-        paid,
-        first_batch,
-        anchor is not None and settlement is not None,
-    )
+    anchored = anchor is not None and settlement is not None
+    return _verdict(file, history, wiring, facts, escrow, paid, first_batch, anchored)
 
 
 def _verdict(
@@ -385,12 +376,8 @@ def _due_shares(
     shown = _shown_seal(history, facts)
     if shown is None:
         return None
-    last = shown.seal.message.last
-    owed = {
-        leaf.account: leaf.vested if last or leaf.account in (FROZEN, FORFEITED) else leaf.earned
-        for leaf in shown.pay
-    }
-    owed = {account: BaseUnits(max(0, owed[account] - before.get(account, 0))) for account in owed}
+    due = due_shares(shown.pay, last=shown.seal.message.last)
+    owed = {account: max(0, amount - before.get(account, 0)) for account, amount in due.items()}
     piece = share(total - sum(before.values()), owed)
     return {
         account: BaseUnits(before.get(account, 0) + piece.get(account, 0))

@@ -197,6 +197,7 @@ async def run(settings: DeploySettings) -> Deployment:
             roles={name: roles.account(name) for name in names},
             parameters=settings.chain_parameters,
         )
+    store.close()
     draft = settings.contracts.with_suffix(".new")
     draft.write_text(deployment.encoded())
     os.replace(draft, settings.contracts)

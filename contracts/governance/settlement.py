@@ -73,10 +73,7 @@ class ClosedStatement:
     @property
     def shares(self) -> dict[Address, BaseUnits]:
         """What is due to each account if the deposit covers it."""
-        return {
-            leaf.account: leaf.vested if self.last or leaf.account in _RESERVED else leaf.earned
-            for leaf in self.pay
-        }
+        return due_shares(self.pay, last=self.last)
 
 
 Statement: TypeAlias = SealStatement | ClosedStatement
@@ -211,6 +208,14 @@ def share(amount: int, owed: Mapping[Address, int]) -> dict[Address, BaseUnits]:
             parts[account] += 1
             left -= 1
     return {account: BaseUnits(part) for account, part in parts.items() if part}
+
+
+def due_shares(pay: Sequence[PayLeaf], *, last: bool) -> dict[Address, BaseUnits]:
+    """What a closed job owes: what a `last` seal vested, else what is earned and not frozen."""
+    return {
+        leaf.account: leaf.vested if last or leaf.account in _RESERVED else leaf.earned
+        for leaf in pay
+    }
 
 
 def _order(statement: Statement) -> tuple[JobId, int]:

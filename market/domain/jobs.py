@@ -144,8 +144,13 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
     return state, ()
 
 
-TAKES_MESSAGES = frozenset({JobState.MATCHED, JobState.RUNNING, JobState.FINISHED})
-"""States in which the stream of kept items may grow; later repeats are still answered."""
+TAKES_MESSAGES = frozenset(
+    {JobState.MATCHED, JobState.RUNNING, JobState.FINISHED, JobState.FAILED, JobState.CLOSED}
+)
+"""States in which the stream of kept items may grow: work that was sealed while the market was
+away still counts; repeats are answered in every state."""
 
-SETTLES = frozenset({JobState.RUNNING, JobState.FINISHED, JobState.CLOSED, JobState.FAILED})
+SETTLES = frozenset(
+    {JobState.RUNNING, JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED}
+)
 """States in which a seal may still be settled."""

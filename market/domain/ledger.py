@@ -204,6 +204,15 @@ def withdrawn(account: Address, amount: BaseUnits) -> list[Entry]:
     return _moves((unbonding(account), OUTSIDE, amount))
 
 
+def slashed_stake(account: Address, amount: BaseUnits) -> list[Entry]:
+    """A case took stake: first from a reservation, then free, then unbonding stake.
+
+    The event does not say from which; all is booked against free stake, and reconciliation
+    compares the sum of the three.
+    """
+    return _moves((stake(account), slashed(account), amount))
+
+
 def reversal(entries: Iterable[Entry]) -> list[Entry]:
     """What books the same amounts back, for an event that the chain forgot."""
     return [Entry(each.target, each.source, each.amount, each.job) for each in entries]

@@ -16,7 +16,7 @@ from market.service.rows import BalanceRow, LedgerEntryRow
 async def hold_ledger(work: UnitOfWork) -> None:
     """Wait for the ledger and hold it until the transaction ends."""
     if await work[BalanceRow].lock(OUTSIDE) is None:
-        await work[BalanceRow].add(BalanceRow(OUTSIDE, 0))
+        await work[BalanceRow].add(BalanceRow(OUTSIDE, BaseUnits(0)))
 
 
 async def balances_of(accounts: Sequence[str], work: UnitOfWork) -> dict[str, int]:
@@ -43,7 +43,7 @@ async def book_event(
         await work[LedgerEntryRow].add(_row(event, line, entry))
     for account, amount in sorted(after.items()):
         if before.get(account) != amount:
-            await work[BalanceRow].put(BalanceRow(account, amount))
+            await work[BalanceRow].put(BalanceRow(account, BaseUnits(amount)))
     return True
 
 

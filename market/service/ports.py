@@ -74,7 +74,8 @@ class Rows(Protocol[R]):
 class UnitOfWork(Protocol):
     """A transaction: `async with work` commits at its end, rolls back on an exception.
 
-    May be entered again for the next transaction, by one task at a time.
+    May be entered again for the next transaction, by one task at a time; entered inside itself, it
+    joins the transaction that is open.
     """
 
     async def __aenter__(self) -> "UnitOfWork": ...
@@ -309,9 +310,9 @@ class Chain(Protocol):
         """Pay the poster what was not earned."""
 
     async def give(
-        self, account: Address, gas: int, tokens: BaseUnits
-    ) -> tuple[Digest | None, Digest | None]:
-        """Faucet of an embedded chain: transactions of gas (wei) and tokens, None for zero."""
+        self, account: Address, number: int, gas: int, tokens: BaseUnits
+    ) -> tuple[Digest, Digest]:
+        """Grant `number` of an account: gas (wei) and test tokens; their transactions."""
 
     async def resend(self) -> int:
         """Broadcast again what the chain forgot; returns how many transactions were sent."""

@@ -134,6 +134,7 @@ class JobRow(Row):
     due: BaseUnits | None = None  # what the close on chain found; None: not closing
     ends_at: UnixSeconds | None = None  # of its response window
     refundable_at: UnixSeconds | None = None
+    settled: bool = False  # it is over, and all that is due was debited
     not_matched: bytes = b"\x90"  # canonical msgpack of (constraint, offers, would fit)
 
 
@@ -375,7 +376,7 @@ class BalanceRow(Row):
     KEY = ("account",)
 
     account: str
-    amount: int
+    amount: BaseUnits  # negative for `outside`
 
 
 @dataclass(frozen=True)
@@ -396,17 +397,21 @@ class TransactionRow(Row):
 
 @dataclass(frozen=True)
 class FaucetRow(Row):
-    """What an account got from the faucet."""
+    """What an account is given by the faucet, ask by ask."""
 
     TABLE = "faucet_grants"
-    KEY = ("account",)
+    KEY = ("account", "number")
+    INDEX = (("state",),)
 
     account: Address
+    number: int
     asked_at: UnixMillis
-    gas: int
+    gas: int  # wei
     tokens: BaseUnits
+    state: str = "asked"  # asked, given, refused
     gas_transaction: Digest | None = None
     token_transaction: Digest | None = None
+    refusal: str | None = None
 
 
 # ------------------------------------------------------------------------------------ bookkeeping

@@ -71,15 +71,12 @@ async def plan_epoch(
         newest = await _newest(work)
         if newest is not None and newest.state in ("planned", "proposed"):
             return None
-        jobs = await work[JobRow].where(state=tuple(state.value for state in SETTLES))
-        if not _is_due(newest, jobs, now, rhythm) or on_chain.next_at * 1000 > now:
+        if on_chain.next_at * 1000 > now:
             return None
         previous = await load_settlement(work)
-        statements = [
-            statement
-            for row in jobs
-            for statement in await _statements(row, previous, now, rhythm, work)
-        ]
+        statements: list[Statement] = []
+        for row in await _due_jobs(newest, now, rhythm, work):
+            statements += await _statements(row, previous, now, rhythm, work)
         number = EpochNumber(on_chain.number + 1)
         settlement = settle(number, previous, statements)
         return await _store(settlement, now, work) if settlement.debits else None
@@ -114,9 +111,8 @@ async def parts_of(epoch: EpochNumber, job: JobId, work: UnitOfWork) -> dict[Add
 
 
 async def _paid_by(job: JobId, epoch: EpochNumber, work: UnitOfWork) -> Mapping[Address, int]:
-    return {
-        row.account: row.cumulative for row in await work[EpochLeafRow].where(epoch=epoch, job=job)
-    }
+    rows = await work[EpochLeafRow].where(epoch=epoch, job=job)
+    return {row.account: row.cumulative for row in rows}
 
 
 async def _newest(work: UnitOfWork) -> EpochRow | None:
@@ -124,14 +120,14 @@ async def _newest(work: UnitOfWork) -> EpochRow | None:
     return rows[0] if rows else None
 
 
-def _is_due(
-    newest: EpochRow | None, jobs: Sequence[JobRow], now: UnixMillis, rhythm: Rhythm
-) -> bool:
-    """A period is over, or a job ended and waits for nothing but this."""
-    if newest is None:
-        return True
-    ended = any(row.state != JobState.RUNNING.value for row in jobs)
-    return ended or now - newest.planned_at >= rhythm.epoch_millis
+async def _due_jobs(
+    newest: EpochRow | None, now: UnixMillis, rhythm: Rhythm, work: UnitOfWork
+) -> list[JobRow]:
+    """Jobs that may be settled now: all when a period is over, before that those that ended."""
+    states = {state.value for state in SETTLES}
+    if newest is not None and now - newest.planned_at < rhythm.epoch_millis:
+        states.remove(JobState.RUNNING.value)
+    return await work[JobRow].where(state=tuple(sorted(states)), settled=False)
 
 
 async def _statements(
@@ -143,6 +139,9 @@ async def _statements(
     batches = await work[BatchRow].where(root=roots) if roots else []
     anchored = {batch.root for batch in batches if batch.block is not None}
     debited = previous.debited(row.job)
+    if row.state == JobState.REFUNDED.value and _is_settled(row, seals, debited):
+        await work[JobRow].put(replace(row, settled=True))
+        return []
     seals = [seal for seal in seals if seal.batch in anchored]
     if _closed_without_last(row, seals, now):
         return [_closed(row, seals[0], cap)] if seals else []
@@ -157,6 +156,11 @@ def _closed_without_last(row: JobRow, seals: Sequence[SealRow], now: UnixMillis)
     if row.due is None or row.ends_at is None or row.ends_at * 1000 > now:
         return False
     return not (seals and seals[0].last)
+
+
+def _is_settled(row: JobRow, seals: Sequence[SealRow], debited: BaseUnits) -> bool:
+    due = row.due if row.due is not None else BaseUnits(0)
+    return debited >= max(due, seals[0].vested if seals else 0)
 
 
 def _closed(row: JobRow, seal: SealRow, cap: BaseUnits) -> ClosedStatement:

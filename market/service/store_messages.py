@@ -15,6 +15,7 @@ from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, NotF
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import (
+    UNDER_A_SEAL,
     JobOpening,
     LeaseAccept,
     Seal,

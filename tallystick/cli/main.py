@@ -64,6 +64,9 @@ class LazyCommand(TyperCommand):
             app.command(self.name)(verb)
         command = typer.main.get_command(app)
         command.name = self.name
+        # typer adds these to every app, and they make sense for the whole program alone
+        unwanted = ("install_completion", "show_completion")
+        command.params = [known for known in command.params if known.name not in unwanted]
         return command
 
 

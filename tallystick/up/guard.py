@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     wait_for_end(sys.stdin.fileno())
-    remaining: list = []
+    remaining = kill_all(lambda: leftovers(up_id, postgres_folder=postgres_folder))
     for identity in remaining:
         print(f"pid {identity.pid} would not die", file=sys.stderr)
     return 1 if remaining else 0

@@ -1,15 +1,22 @@
 """Does the staged machinery compute what a plain program computes, and would we notice if not?"""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from contracts.terms.ids import UnitId
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.ids import ZERO_ADDRESS, UnitId
+from contracts.terms.messages import BatchSpec, DataSpec, JobSpec, RulesSpec
+from contracts.terms.moments import UnixSeconds
 from tests.numerics.loop import Tamper, new_stage, rows_of, synthetic_corpus, train
-from tests.numerics.plain import greatest_difference, plain_losses
-from training.config import Schedule, TrainConfig
+from tests.numerics.plain import greatest_difference, main, plain_losses
+from training.config import Schedule, TrainConfig, model_spec, optimizer_spec, whole_model
+from training.flops import unit_flops
+from training.memory import stage_memory
 from training.recipes import micro
 from training.stages.stage import Stage
 
@@ -94,6 +101,54 @@ def test_stage__unit_counted_twice_and_subtracted__equals_the_plain_run(
     losses = staged(micro(), tamper=count_and_subtract)
 
     assert greatest_difference(losses, plain) <= ALLOWED
+
+
+def test_main__a_signed_job_and_its_blobs__writes_the_same_losses(
+    tmp_path: Path, plain: list[float]
+) -> None:
+    CORPUS.write(tmp_path)
+    (tmp_path / "job").write_bytes(job_of(micro()).encoded())
+
+    main(["--job", f"{tmp_path}/job", "--blobs", str(tmp_path), "--out", f"{tmp_path}/out"])
+
+    assert json.loads((tmp_path / "out").read_text()) == {"losses": plain}
+
+
+def job_of(config: TrainConfig) -> JobSpec:
+    whole = whole_model(config.model)
+    return JobSpec(
+        poster=ZERO_ADDRESS,
+        coordinator=ZERO_ADDRESS,
+        nonce=0,
+        name="micro",
+        budget=BaseUnits(1),
+        epoch_cap=BaseUnits(1),
+        price_ceiling=PricePerPflop(1),
+        deadline=UnixSeconds(0),
+        min_stake=BaseUnits(0),
+        memory_bytes=stage_memory(config.model, whole, config.data.rows_per_unit).total(),
+        unit_flops=(unit_flops(config.model, whole, config.data.rows_per_unit),),
+        model=model_spec(config.model),
+        optimizer=optimizer_spec(config.optimizer),
+        data=DataSpec(manifest=CORPUS.manifest.digest(), seed=config.data.seed),
+        batch=BatchSpec(
+            steps=config.num_steps,
+            units_per_step=config.data.units_per_step,
+            rows_per_unit=config.data.rows_per_unit,
+            stages=1,
+            peers_per_stage=1,
+            chunks=3,
+            checkpoint_every=10,
+            validate_every=20,
+        ),
+        rules=RulesSpec(
+            checking="off",
+            vesting_window=5,
+            commit_timeout=1000,
+            exchange_timeout=1000,
+            lease_grace=1000,
+        ),
+    )
 
 
 def test_greatest_difference__curves_of_other_lengths__is_infinite() -> None:

@@ -3,7 +3,10 @@
 Shapes: R rows, T tokens, D width.
 """
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +25,7 @@ from training.stages.evaluation import mean_loss, validation_perplexity
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 
 CONFIG = micro()
+ROOT = Path(__file__).parents[2]
 CORPUS = synthetic_corpus()
 ROWS = rows_of(CONFIG, CORPUS)
 UNIT, OTHER = UnitId(0), UnitId(1)
@@ -119,6 +123,19 @@ def test_num_parameters__torch_free_count__equals_the_model(model: ModelConfig) 
     built = sum(parameter.numel() for parameter in StageModel(model, whole).parameters())
 
     assert built == num_parameters(model, whole)
+
+
+def test_stage__a_whole_step__never_imports_dynamo() -> None:
+    program = (
+        "import sys; from tests.numerics import loop; from training.recipes import micro\n"
+        "config = micro(); rows = loop.rows_of(config, loop.synthetic_corpus())\n"
+        "loop.train(loop.new_stage(config), config, rows, [1])\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+
+    assert ended.returncode == 0  # dynamo costs a process one CPU second
 
 
 @pytest.mark.parametrize("part", [*even_slices(tiny_llama().model, 3)])

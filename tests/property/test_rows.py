@@ -156,6 +156,7 @@ def test_builtin_corpus__standard_library__is_capped_repeatable_and_enough_for_t
     assert len(first) == 4_000_000
     assert all("site-packages" not in path.parts for path in builtin_files())
     sharded = shard_corpus(first)
+    assert {shard.num_bytes for shard in sharded.manifest.train[:-1]} == {32_768}
     assert 15 < unigram_perplexity(sharded.manifest, MemoryBlobs(sharded.blobs)) < 40
     rows = UnitRows(sharded.manifest, DataConfig(4, 8), 128, MemoryBlobs(sharded.blobs))
     assert index_rows(sharded.manifest.train, 128).num_rows > 60 * 32  # no row twice in the demo

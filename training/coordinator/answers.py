@@ -45,8 +45,16 @@ class Answers:
         trainers = self._book.record_of_job.opening.trainers
         if method.name in _OF_TRAINERS and caller not in trainers:
             raise Forbidden(f"{method.name} is for this job's trainers")
-        if method.name == calls.JOIN.name and caller not in self.roster:
-            raise Forbidden("no lease of this job is known for this session key")
+        if method.name == calls.JOIN.name:
+            self._lease_of(caller)
+
+    def _lease_of(self, caller: SessionKey) -> LeaseAccept:
+        """The lease under which `caller` may join: a sealed one, else one of the roster."""
+        if lease := self._book.record_of_job.leases.get(peer_id(caller)):
+            return lease
+        if caller in self.roster:
+            return self.roster[caller].message
+        raise Forbidden("no lease of this job is known for this session key")
 
     def _need_job(self, job: JobId) -> None:
         if job != self._book.record_of_job.job:
@@ -64,13 +72,14 @@ class Answers:
             Conflict: the job is over, and it was not part of it.
         """
         self._need_job(request.job)
-        if [bytes(tensor) for tensor in tensors] != [self.roster[caller].encoded()]:
+        sent = [decode_signed(bytes(tensor)).message for tensor in tensors]
+        if sent != [self._lease_of(caller)]:
             raise Forbidden("this is not the lease that the market has accepted")
         peer = peer_id(caller)
         if peer in self._book.state.members:
             self._return(peer, request)
         else:
-            self._admit(peer, request)
+            self._admit(caller, request)
         member = self._book.state.members[peer]
         self._welcome(peer)
         joined = calls.Joined(
@@ -78,22 +87,22 @@ class Answers:
         )
         return joined, ()
 
-    def _admit(self, peer: PeerId, request: calls.Join) -> None:
+    def _admit(self, caller: SessionKey, request: calls.Join) -> None:
         if isinstance(self._book.state.phase, Finished):
             raise Conflict("the job has ended")
-        lease = self.roster[next(key for key in self.roster if peer_id(key) == peer)]
-        stage = stage_for_newcomer(self._book.state)
         joined = PeerJoined(
-            peer,
-            stage,
+            peer_id(caller),
+            stage_for_newcomer(self._book.state),
             request.address,
             StepNumber(request.applied),
-            lease.message.digest(),
+            self._lease_of(caller).digest(),
             self._clock(),
         )
-        is_new = peer not in self._book.record_of_job.leases
-        kept = (Signed[Message](lease.message, lease.signature),) if is_new else ()
-        self._book.record(joined, *kept)
+        if joined.peer in self._book.record_of_job.leases:
+            self._book.record(joined)  # it had left, and is back under the same lease
+        else:
+            lease = self.roster[caller]
+            self._book.record(joined, Signed[Message](lease.message, lease.signature))
 
     def _return(self, peer: PeerId, request: calls.Join) -> None:
         at = self._clock()
@@ -116,7 +125,7 @@ class Answers:
     async def next_step(
         self, _caller: SessionKey, request: calls.NextStep, _tensors: Tensors
     ) -> tuple[calls.StepWork, Sequence[Buffer]]:
-        """Work, as soon as there is some that the trainer has not seen; else none, after a while."""
+        """Work, as soon as there is some that the trainer has not seen, or how things are."""
         self._need_job(request.job)
         try:
             async with asyncio.timeout(LONG_POLL):

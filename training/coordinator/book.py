@@ -38,7 +38,7 @@ from contracts.terms.messages import (
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from training.coordinator.changes import Changes
+from training.changes import Changes
 from training.coordinator.ports import StepReport, decode_report
 from training.journal import Journal, Row
 from training.swarm.events import (

@@ -57,7 +57,8 @@ class Feeding:
 
     def _next_rows(self) -> list[NumberedRow]:
         journal = self._book.journal
-        rows, size = [], 0
+        rows: list[NumberedRow] = []
+        size = 0
         for row in islice(journal.rows(after=journal.cursor(CURSOR)), MAX_ROWS):
             size += len(row.data)
             if rows and size > MAX_BYTES:

@@ -26,7 +26,9 @@ from training.data.order import index_rows
 
 BUILTIN = "builtin"
 BUILTIN_BYTES = 4_000_000
-SHARD_BYTES = 32_768
+MAX_DEFAULT_SHARD = 32_768
+MIN_DEFAULT_SHARD = 1024
+DEFAULT_SHARDS = 64
 VALIDATION_FRACTION = 1 / 32
 MAX_CORPUS_BYTES = 2**30
 MIN_SHARDS = 4
@@ -109,19 +111,23 @@ def corpus_bytes(data: str | Sequence[str]) -> bytes:
 def shard_corpus(
     corpus: bytes,
     *,
-    shard_bytes: int = SHARD_BYTES,
+    shard_bytes: int | None = None,
     validation_fraction: float = VALIDATION_FRACTION,
 ) -> ShardedCorpus:
-    """Cut a corpus into shards of `shard_bytes` and set an even sample of them aside.
+    """Cut a corpus into shards of equal length and set an even sample of them aside.
 
     Args:
         corpus: The text, see `corpus_bytes`.
-        shard_bytes: Length of a shard; the last one is shorter.
+        shard_bytes: Length of a shard, the last one is shorter; by default a 64th of the corpus
+            between 1 and 32 KiB.
         validation_fraction: Part of the shards that is only validated on, above 0, at most 1/2.
 
     Raises:
         Refused: too little text for `MIN_SHARDS` different shards, or an argument out of range.
     """
+    if shard_bytes is None:
+        wanted = max(MIN_DEFAULT_SHARD, len(corpus) // DEFAULT_SHARDS)
+        shard_bytes = min(MAX_DEFAULT_SHARD, wanted)
     if not MIN_SHARD_BYTES <= shard_bytes <= MAX_SHARD_BYTES:
         raise Refused(f"shard_bytes must be {MIN_SHARD_BYTES} to {MAX_SHARD_BYTES}")
     if not 0 < validation_fraction <= 0.5:
@@ -131,8 +137,9 @@ def shard_corpus(
     blobs = {blob_digest(piece): piece for piece in pieces}
     if len(blobs) < MIN_SHARDS or len(blobs) > MAX_SHARDS:
         raise Refused(
-            f"data: {len(corpus)} bytes give {len(blobs)} different shards of {shard_bytes}; "
-            f"{MIN_SHARDS} to {MAX_SHARDS} are needed: use more text or another shard size"
+            f"data: {len(corpus)} bytes give {len(blobs)} different shards of {shard_bytes} bytes, "
+            f"and a job needs {MIN_SHARDS} to {MAX_SHARDS}: "
+            + ("use more text" if len(blobs) < MIN_SHARDS else "use longer shards")
         )
     manifest = _split(blobs, validation_fraction)
     return ShardedCorpus(manifest, blobs | {manifest.digest(): manifest.encoded()})

@@ -46,8 +46,28 @@ class RMSNorm(nn.Module):
         return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
 
 
-def _linear(num_inputs: int, num_outputs: int) -> nn.Linear:
-    return nn.Linear(num_inputs, num_outputs, bias=False, device="meta")
+class Linear(nn.Module):
+    """A matrix without bias. `nn.Linear` would draw values first, and import dynamo to do so."""
+
+    def __init__(self, num_inputs: int, num_outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_outputs, num_inputs, device="meta"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., inputs) to (..., outputs)."""
+        return functional.linear(x, self.weight)
+
+
+class Embedding(nn.Module):
+    """A row of the matrix for each token."""
+
+    def __init__(self, vocab_size: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, width, device="meta"))
+
+    def forward(self, tokens_RT: Tensor) -> Tensor:
+        """(R, T) int64 to (R, T, D)."""
+        return functional.embedding(tokens_RT, self.weight)
 
 
 class Attention(nn.Module):
@@ -57,10 +77,10 @@ class Attention(nn.Module):
         super().__init__()
         self.head_width = config.head_width
         self.grouped = config.num_kv_heads != config.num_heads
-        self.q_proj = _linear(config.width, config.width)
-        self.k_proj = _linear(config.width, config.kv_width)
-        self.v_proj = _linear(config.width, config.kv_width)
-        self.o_proj = _linear(config.width, config.width)
+        self.q_proj = Linear(config.width, config.width)
+        self.k_proj = Linear(config.width, config.kv_width)
+        self.v_proj = Linear(config.width, config.kv_width)
+        self.o_proj = Linear(config.width, config.width)
 
     def _heads(self, x_RTD: Tensor) -> Tensor:
         rows, num_tokens, _ = x_RTD.shape
@@ -83,9 +103,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = _linear(config.width, config.ffn_width)
-        self.up_proj = _linear(config.width, config.ffn_width)
-        self.down_proj = _linear(config.ffn_width, config.width)
+        self.gate_proj = Linear(config.width, config.ffn_width)
+        self.up_proj = Linear(config.width, config.ffn_width)
+        self.down_proj = Linear(config.ffn_width, config.width)
 
     def forward(self, x_RTD: Tensor) -> Tensor:
         """(R, T, D)."""
@@ -115,7 +135,7 @@ class _Body(nn.Module):
     def __init__(self, config: ModelConfig, stage: StageSlice) -> None:
         super().__init__()
         if stage.has_embedding:
-            self.embed_tokens = nn.Embedding(config.vocab_size, config.width, device="meta")
+            self.embed_tokens = Embedding(config.vocab_size, config.width)
         self.layers = nn.ModuleDict(
             {
                 str(number): DecoderLayer(config)
@@ -138,7 +158,7 @@ class StageModel(nn.Module):
         self.tied = config.tied_head
         self.model = _Body(config, stage)
         if stage.has_head and not config.tied_head:
-            self.lm_head = _linear(config.width, config.vocab_size)
+            self.lm_head = Linear(config.width, config.vocab_size)
         self.cos_TC, self.sin_TC = rotary_tables(config)
 
     def to_device(self, device: torch.device) -> None:

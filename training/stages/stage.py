@@ -200,9 +200,11 @@ class Stage:
             raise Refused("dy comes with every backward but the last stage's")
         if dy is not None and dy.shape != graph.y.shape:
             raise Refused(f"dy has shape {tuple(dy.shape)}, wanted {tuple(graph.y.shape)}")
-        seed = torch.ones_like(graph.y) if dy is None else dy.to(self.device)
-        need_finite(seed, "the output gradient of a unit")
-        graph.y.backward(seed * sign)
+        if dy is None:
+            (graph.y * sign).backward()
+        else:
+            need_finite(dy, "the output gradient of a unit")
+            graph.y.backward(dy.to(self.device) * sign)
         dx = None if graph.x is None else graph.x.grad
         if dx is not None:
             need_finite(dx, "the input gradient of a unit")

@@ -123,9 +123,10 @@ class Endpoint:
         """
         try:
             async with asyncio.timeout(self.limits.handshake.total_seconds()):
+                data = await pipe.read()  # before any refusal, so that it does not overtake
                 node = prove()
                 self.check_member(node)
-                theirs = await self._read_hello(pipe, node)
+                theirs = self._check_hello(data, node)
                 await pipe.write(self._hello())
         except TallystickError as error:
             log.warning("a connection was refused: %s", error.message)
@@ -168,7 +169,7 @@ class Endpoint:
         """Greet `node`, and run the session in the background."""
         try:
             await pipe.write(self._hello())
-            theirs = await self._read_hello(pipe, node)
+            theirs = self._check_hello(await pipe.read(), node)
         except BaseException:  # whatever it was: the stream must not stay open
             pipe.close()
             raise
@@ -202,8 +203,7 @@ class Endpoint:
         )
         return hello_frame(hello.encoded())
 
-    async def _read_hello(self, pipe: FramePipe, node: SessionKey) -> Hello:
-        data = await pipe.read()
+    def _check_hello(self, data: bytes | None, node: SessionKey) -> Hello:
         if data is None:
             raise PeerUnreachable(f"peer {node.hex()[:16]}: ended the connection", node=node.hex())
         match read_frame(data):

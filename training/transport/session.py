@@ -124,9 +124,11 @@ class MuxSession:
             for task in tasks:
                 task.cancel()
             self._pipe.close()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._theirs.wind_down()
-            self._ended.set()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._theirs.wind_down()
+            finally:  # gRPC cancels the task that runs this once more when the stream breaks
+                self._ended.set()
 
     async def _reason_of(
         self, reader: asyncio.Task[None], writer: asyncio.Task[None]

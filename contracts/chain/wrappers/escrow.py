@@ -1,10 +1,12 @@
 """Budgets of jobs: JobEscrow."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from contracts.chain.connection import Block, Call, checksummed
 from contracts.chain.wrappers.base import Contract
+from contracts.governance.pay import PayLeaf, prove_pay
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import ZERO_ADDRESS, Address, JobId
 from contracts.terms.messages import JobSpec, Seal
@@ -92,14 +94,16 @@ class Escrow(Contract):
         """Add to a job's budget."""
         return self._encode("topUp", job, amount)
 
-    def request_close(self, spec: JobSpec, seal: Signed[Seal]) -> Call:
-        """Close a job by a seal that is `last` or has vested all it earned."""
+    def request_close(
+        self, spec: JobSpec, seal: Signed[Seal], pay: Sequence[PayLeaf] = ()
+    ) -> Call:
+        """Close a job by a seal; `pay` (its leaves) unless it is `last` or has vested all."""
         return self._encode(
             "requestClose",
             header_tuple(spec),
             seal_tuple(seal.message),
             seal.signature,
-            NO_PAY_LEAF,
+            first_pay_leaf(pay) if pay else NO_PAY_LEAF,
         )
 
     def request_close_unsealed(self, spec: JobSpec) -> Call:
@@ -109,6 +113,16 @@ class Escrow(Contract):
     def refund(self, job: JobId) -> Call:
         """Pay the poster what was not earned."""
         return self._encode("refund", job)
+
+
+def first_pay_leaf(pay: Sequence[PayLeaf]) -> tuple[object, ...]:
+    """JobClosing.FirstPayLeaf: the leftmost leaf, whose siblings all stand on the right."""
+    first, proof = prove_pay(pay, pay[0].account)
+    path = b"".join(
+        node.hash + node.earned.to_bytes(12, "big") + node.vested.to_bytes(12, "big")
+        for node, _ in proof.siblings
+    )
+    return (checksummed(first.account), first.earned, first.vested, path)
 
 
 def header_tuple(spec: JobSpec) -> tuple[object, ...]:

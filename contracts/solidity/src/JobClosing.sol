@@ -24,16 +24,14 @@ abstract contract JobClosing is SignedMessages {
         Closed
     }
 
-    struct Funds {
-        address poster;
-        uint96 deposited; // all deposits less refunds
-    }
-
-    struct Spent {
-        uint96 debited; // in total, including the debit below
-        uint96 lastDebit; // of lastEpoch; 0 after it was restored
-        uint48 lastEpoch;
-        uint16 closing; // 1 once a close was requested
+    /// @dev One word, so that opening and debiting a job touch a single slot. Nothing of the header is
+    /// stored: the id binds it, and who needs it shows it again.
+    struct Job {
+        uint80 deposited; // all deposits less refunds; zero: unknown job
+        uint80 debited; // in total, including the debit below
+        uint56 lastDebit; // of lastEpoch; 0 after it was restored
+        uint32 lastEpoch;
+        uint8 closing; // 1 once a close was requested
     }
 
     struct Closing {
@@ -57,8 +55,6 @@ abstract contract JobClosing is SignedMessages {
         bytes path;
     }
 
-    /// @dev No job with this id was opened.
-    error UnknownJob(bytes32 job);
     /// @dev The job is not open.
     error NotOpen(bytes32 job);
     /// @dev The job is not closing, or its response window is over.
@@ -85,8 +81,7 @@ abstract contract JobClosing is SignedMessages {
     address public immutable settlement;
     Parameters public immutable parameters;
 
-    mapping(bytes32 job => Funds) internal _funds;
-    mapping(bytes32 job => Spent) internal _spent;
+    mapping(bytes32 job => Job) internal _jobs;
     mapping(bytes32 job => Closing) internal _closing;
 
     constructor(address settlement_, Parameters parameters_) SignedMessages(settlement_) {
@@ -102,7 +97,8 @@ abstract contract JobClosing is SignedMessages {
         bytes calldata signature,
         FirstPayLeaf calldata first
     ) external {
-        bytes32 job = _checkSeal(header, seal, signature);
+        bytes32 job = Messages.jobId(header);
+        _checkSeal(job, header.coordinator, seal, _signer(Messages.hash(seal), signature));
         if (stateOf(job) != JobState.Open) revert NotOpen(job);
         bool silence = !seal.last && block.timestamp <= header.deadline;
         _start(job, seal.step + 1, seal.earned, _due(seal, first), silence);
@@ -126,7 +122,8 @@ abstract contract JobClosing is SignedMessages {
         bytes calldata signature,
         FirstPayLeaf calldata first
     ) external {
-        bytes32 job = _checkSeal(header, seal, signature);
+        bytes32 job = Messages.jobId(header);
+        _checkSeal(job, header.coordinator, seal, _signer(Messages.hash(seal), signature));
         if (stateOf(job) != JobState.Closing) revert NotClosing(job);
         Closing memory shown = _closing[job];
         uint64 seals = seal.step + 1;
@@ -147,8 +144,8 @@ abstract contract JobClosing is SignedMessages {
 
     /// @notice None, Open, Closing (response window runs) or Closed.
     function stateOf(bytes32 job) public view returns (JobState) {
-        if (_funds[job].poster == address(0)) return JobState.None;
-        if (_spent[job].closing == 0) return JobState.Open;
+        if (_jobs[job].deposited == 0 && _jobs[job].closing == 0) return JobState.None;
+        if (_jobs[job].closing == 0) return JobState.Open;
         return block.timestamp < _closing[job].endsAt ? JobState.Closing : JobState.Closed;
     }
 
@@ -157,29 +154,24 @@ abstract contract JobClosing is SignedMessages {
         return stateOf(job) == JobState.Closed && block.timestamp >= _closing[job].refundableAt;
     }
 
-    /// @notice A job's poster, its deposits less refunds, and what was debited so far.
-    function fundsOf(bytes32 job) external view returns (address poster, uint96 deposited, uint96 debited) {
-        return (_funds[job].poster, _funds[job].deposited, _spent[job].debited);
+    /// @notice A job's deposits less refunds, and what was debited so far.
+    function fundsOf(bytes32 job) external view returns (uint96 deposited, uint96 debited) {
+        return (_jobs[job].deposited, _jobs[job].debited);
     }
 
     /// @notice What a job could still pay: deposited less debited.
     function remaining(bytes32 job) external view returns (uint96) {
-        return _funds[job].deposited - _spent[job].debited;
+        return _jobs[job].deposited - _jobs[job].debited;
     }
 
     /// @notice The newest debit of a job; amount 0 if it was restored.
     function lastDebit(bytes32 job) external view returns (uint48 epoch, uint96 amount) {
-        return (_spent[job].lastEpoch, _spent[job].lastDebit);
+        return (_jobs[job].lastEpoch, _jobs[job].lastDebit);
     }
 
     /// @notice How a job is closing or was closed; all zero but `shownSeals` and `shownAt` if it is open.
     function closingOf(bytes32 job) external view returns (Closing memory) {
         return _closing[job];
-    }
-
-    function _existing(bytes32 job) internal view returns (Funds storage funds) {
-        funds = _funds[job];
-        if (funds.poster == address(0)) revert UnknownJob(job);
     }
 
     /// @dev Earned and not frozen. The pay tree proves the frozen part by its leftmost leaf.
@@ -204,7 +196,7 @@ abstract contract JobClosing is SignedMessages {
         }
         (closing.seals, closing.earned, closing.due, closing.silence) = (seals, earned, due, silence);
         _setTimes(closing, respondFrom);
-        _spent[job].closing = 1;
+        _jobs[job].closing = 1;
         _closing[job] = closing;
         _emitClose(job, closing);
     }
@@ -220,7 +212,7 @@ abstract contract JobClosing is SignedMessages {
         delete _closing[job];
         _closing[job].shownSeals = seals;
         _closing[job].shownAt = uint40(block.timestamp);
-        _spent[job].closing = 0;
+        _jobs[job].closing = 0;
         emit KeptOpen(job, seals);
     }
 

@@ -10,8 +10,8 @@ import {JobClosing} from "./JobClosing.sol";
 import {TokenHolder} from "./TokenHolder.sol";
 
 /// @title Budgets of jobs, from deposit to debit and refund.
-/// @notice A job's id binds its poster, coordinator, spec, cap per epoch and deadline; only the
-/// poster is stored. Debits are counters until their epoch is final; then tokens leave for the vault.
+/// @notice A job's id binds its poster, coordinator, spec, cap per epoch and deadline, so only its
+/// counters are stored. Debits are counters until their epoch is final; then tokens leave for the vault.
 /// How a job closes is in `JobClosing`.
 /// @dev I1 balance >= sum(deposited - debited) + debits not final + final not released.
 /// I2 deposits = debits + refunds + remaining, per job. I9 a rejected epoch's debits come back exactly.
@@ -20,10 +20,14 @@ contract JobEscrow is JobClosing, TokenHolder {
 
     /// @dev Somebody opened a job with this id before.
     error JobExists(bytes32 job);
+    /// @dev No job with this id was opened.
+    error UnknownJob(bytes32 job);
     /// @dev `open` spends the caller's tokens, so the caller must be the poster.
     error NotPoster(address caller, address poster);
     /// @dev The deadline lies in the past.
     error DeadlinePassed(uint64 deadline);
+    /// @dev The deposits of one job would exceed what it can hold.
+    error BudgetTooLarge(uint256 deposited, uint256 max);
     /// @dev Only Settlement books debits.
     error NotSettlement(address caller);
     /// @dev Only Settlement and its vault move final money.
@@ -49,6 +53,9 @@ contract JobEscrow is JobClosing, TokenHolder {
     event Restored(bytes32 indexed job, uint48 indexed epoch, uint96 amount);
     event Released(uint96 amount, uint96 total);
     event Refunded(bytes32 indexed job, address indexed poster, uint96 amount);
+
+    /// @notice Most that a job can hold, in base units: it shares a word with what was debited.
+    uint256 public constant MAX_BUDGET = type(uint80).max;
 
     address public immutable vault;
 
@@ -91,50 +98,51 @@ contract JobEscrow is JobClosing, TokenHolder {
 
     /// @notice Add to a job's budget; what is not earned goes to the poster in the end.
     function topUp(bytes32 job, uint96 amount) external nonReentrant {
-        Funds storage funds = _existing(job);
-        if (amount == 0) revert ZeroAmount();
-        funds.deposited += amount;
+        if (stateOf(job) == JobState.None) revert UnknownJob(job);
+        _deposit(job, amount);
         emit ToppedUp(job, msg.sender, amount);
         _receive(msg.sender, amount);
     }
 
     /// @notice Book what `job` owes in `epoch`; the tokens stay here until the epoch is final.
-    /// @param vested What the coordinator's seal vests in total; ignored when `signed` is false.
-    /// @param signed False for a closed job that is settled by what its closing found to be due.
+    /// @param vested What the coordinator's seal vests in total, or `Messages.WHATEVER_IS_DUE`.
+    /// @param cap Most that the job pays in one epoch.
     /// @param newestRejected Newest rejected epoch; a debit of a rejected epoch is restored first (I9).
-    function debit(bytes32 job, uint96 vested, bool signed, uint96 cap, uint48 epoch, uint48 newestRejected)
+    function debit(bytes32 job, uint96 vested, uint96 cap, uint48 epoch, uint48 newestRejected)
         external
         onlySettlement
         returns (uint96 amount)
     {
-        Funds storage funds = _funds[job];
-        Spent storage spent = _spent[job];
-        (uint96 debited, uint96 last, uint48 lastEpoch, uint16 closing) =
-            (spent.debited, spent.lastDebit, spent.lastEpoch, spent.closing);
-        uint96 deposited = funds.deposited;
+        Job storage it = _jobs[job];
+        (uint80 deposited, uint80 debited, uint56 last, uint32 lastEpoch, uint8 closing) =
+            (it.deposited, it.debited, it.lastDebit, it.lastEpoch, it.closing);
         if (lastEpoch == epoch) revert AlreadyDebited(job, epoch);
         if (lastEpoch <= newestRejected && last != 0 && Settlement(settlement).isRejected(lastEpoch)) {
             emit Restored(job, lastEpoch, last);
             debited -= last;
         }
-        if (!signed || closing != 0) vested = _closedTarget(job, vested, signed, deposited, debited, cap);
+        if (closing != 0 || vested == Messages.WHATEVER_IS_DUE) {
+            vested = _closedTarget(job, vested, deposited, debited, cap);
+        }
         if (vested > deposited) revert Overdrawn(job, vested, deposited);
         if (vested < debited) revert VestedBelowDebited(job, vested, debited);
         unchecked {
             amount = vested - debited; // vested >= debited, checked above
         }
         if (amount > cap) revert EpochCapExceeded(job, amount, cap);
-        (spent.debited, spent.lastDebit, spent.lastEpoch, spent.closing) = (vested, amount, epoch, closing);
+        // Casts: vested <= deposited; amount <= cap <= the hard bound of MaxEpochCap; epochs count up.
+        (it.deposited, it.debited, it.lastDebit, it.lastEpoch, it.closing) =
+            (deposited, uint80(vested), uint56(amount), uint32(epoch), closing);
         emit Debited(job, epoch, amount);
     }
 
     /// @notice Take back the debit of a rejected epoch, exactly (I9). Twice is refused.
     function restore(bytes32 job, uint48 epoch) external onlySettlement {
-        Spent storage spent = _spent[job];
-        uint96 amount = spent.lastDebit;
-        if (spent.lastEpoch != epoch || amount == 0) revert NothingToRestore(job, epoch);
-        spent.debited -= amount;
-        spent.lastDebit = 0;
+        Job storage it = _jobs[job];
+        uint56 amount = it.lastDebit;
+        if (it.lastEpoch != epoch || amount == 0) revert NothingToRestore(job, epoch);
+        it.debited -= amount;
+        it.lastDebit = 0;
         emit Restored(job, epoch, amount);
     }
 
@@ -150,46 +158,50 @@ contract JobEscrow is JobClosing, TokenHolder {
 
     /// @notice Pay the poster what was not earned, once the refund delay after the close is over.
     /// Open to anyone. What is earned and not debited yet stays for settlement.
-    function refund(bytes32 job) external returns (uint96 amount) {
-        Funds memory funds = _existing(job);
-        Closing storage closing = _closing[job];
-        uint96 debited = _spent[job].debited;
+    function refund(Messages.JobHeader calldata header) external returns (uint96 amount) {
+        bytes32 job = Messages.jobId(header);
         if (stateOf(job) != JobState.Closed) revert NotClosed(job);
+        Closing storage closing = _closing[job];
         if (block.timestamp < closing.refundableAt) revert RefundNotDue(job, closing.refundableAt);
-        uint96 kept = closing.earned > debited ? closing.earned : debited;
-        if (kept >= funds.deposited) revert NothingToRefund(job);
-        amount = funds.deposited - kept;
-        _funds[job].deposited = kept;
-        emit Refunded(job, funds.poster, amount);
-        token.safeTransfer(funds.poster, amount);
+        (uint80 deposited, uint96 kept) = (_jobs[job].deposited, _jobs[job].debited);
+        if (kept < closing.earned) kept = closing.earned;
+        if (kept >= deposited) revert NothingToRefund(job);
+        amount = deposited - kept;
+        _jobs[job].deposited = uint80(kept);
+        emit Refunded(job, header.poster, amount);
+        token.safeTransfer(header.poster, amount);
     }
 
     function _open(bytes32 job, address poster, uint64 deadline, uint96 amount) private {
-        if (_funds[job].poster != address(0)) revert JobExists(job);
-        if (amount == 0) revert ZeroAmount();
+        if (stateOf(job) != JobState.None) revert JobExists(job);
         if (deadline <= block.timestamp) revert DeadlinePassed(deadline);
-        _funds[job] = Funds(poster, amount);
+        _deposit(job, amount);
         emit JobOpened(job, poster, amount);
         _receive(poster, amount);
     }
 
+    function _deposit(bytes32 job, uint96 amount) private {
+        if (amount == 0) revert ZeroAmount();
+        uint256 deposited = uint256(_jobs[job].deposited) + amount;
+        if (deposited > MAX_BUDGET) revert BudgetTooLarge(deposited, MAX_BUDGET);
+        _jobs[job].deposited = uint80(deposited);
+    }
+
     /// @dev After the response window the closing decides: a seal vests at most what is due, and
     /// without a seal what is due is taken in pieces of the epoch cap.
-    function _closedTarget(bytes32 job, uint96 vested, bool signed, uint96 deposited, uint96 debited, uint96 cap)
+    function _closedTarget(bytes32 job, uint96 vested, uint96 deposited, uint96 debited, uint96 cap)
         private
         view
         returns (uint96)
     {
-        JobState state = stateOf(job);
-        if (state == JobState.None) revert UnknownJob(job);
-        if (state != JobState.Closed) {
-            if (!signed) revert NotClosed(job);
+        if (stateOf(job) != JobState.Closed) {
+            if (vested == Messages.WHATEVER_IS_DUE) revert NotClosed(job);
             return vested;
         }
         uint96 due = _closing[job].due;
         if (due > deposited) due = deposited;
         if (due < debited) due = debited;
-        if (signed) return vested < due ? vested : due;
+        if (vested != Messages.WHATEVER_IS_DUE) return vested < due ? vested : due;
         return due - debited > cap ? debited + cap : due;
     }
 }

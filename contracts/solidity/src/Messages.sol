@@ -40,6 +40,13 @@ library Messages {
         bool last;
     }
 
+    /// @notice A wallet's 65 bytes in words, where calldata is dear.
+    struct Signature {
+        bytes32 r;
+        bytes32 s;
+        uint8 v;
+    }
+
     /// @notice What a provider signs to bind an offer to a job.
     struct LeaseAccept {
         bytes32 job;
@@ -67,6 +74,9 @@ library Messages {
         uint64 expiresAt;
         bytes32 details;
     }
+
+    /// @notice In place of a vested total: what the closing of a job found to be due.
+    uint96 internal constant WHATEVER_IS_DUE = type(uint96).max;
 
     bytes32 internal constant DOMAIN_TYPEHASH =
         keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");

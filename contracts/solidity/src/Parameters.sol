@@ -138,7 +138,7 @@ contract Parameters {
     function bounds(Key key) public pure returns (uint64 min, uint64 max) {
         if (key == Key.ChallengeWindow) return (2, 30 days);
         if (key == Key.MinEpochLength) return (1, 7 days);
-        if (key == Key.MaxEpochCap) return (1e6, 1e18);
+        if (key == Key.MaxEpochCap) return (1e6, 1e16); // fits JobEscrow's 56 bits
         if (key == Key.AnnouncementWindow) return (2, 30 days);
         if (key == Key.ResponseWindow) return (2, 30 days);
         if (key == Key.RefundDelay) return (5, 180 days);

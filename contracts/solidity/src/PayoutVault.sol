@@ -29,7 +29,8 @@ contract PayoutVault {
     /// @param funded The total that all final epochs may pay, from Settlement.
     function pay(address account, uint96 amount, uint96 funded) external {
         if (msg.sender != settlement) revert NotSettlement(msg.sender);
-        if (token.balanceOf(address(this)) < amount) escrow.release(funded);
+        if (token.trySafeTransfer(account, amount)) return;
+        escrow.release(funded);
         token.safeTransfer(account, amount);
     }
 }

@@ -46,14 +46,12 @@ contract Settlement is SignedMessages {
         Parameters parameters;
     }
 
-    /// @notice A job's order of pay. For a closed job the signature may be empty: then the seal is not
-    /// read, and the job owes what its closing found to be due.
+    /// @notice A job's order of pay. For a closed job the signature may be zero: then the seal is not read, and the
+    /// job owes what its closing found to be due.
     struct Statement {
         Messages.JobHeader header;
         Messages.Seal seal;
-        bytes32 r;
-        bytes32 s;
-        uint8 v;
+        Messages.Signature signature;
     }
 
     struct Totals {
@@ -129,7 +127,7 @@ contract Settlement is SignedMessages {
     uint40 public executableUntil;
 
     /// @notice Base units paid to an account so far.
-    mapping(address account => uint96) public claimed;
+    mapping(address account => uint256) public claimed;
     /// @notice Whether an epoch was rejected.
     mapping(uint48 epoch => bool) public isRejected;
 
@@ -167,14 +165,11 @@ contract Settlement is SignedMessages {
         if (sum != rootSum) revert WrongSum(rootSum, sum);
         if (sums.secondIsFinal) _roots.first = root;
         else _roots.second = root;
-        _newest = Epoch({
-            rootSum: rootSum,
-            number: epoch,
-            endsAt: uint40(block.timestamp + challengeWindow),
-            nextAt: uint40(block.timestamp + minEpochLength),
-            state: EpochState.Posted
-        });
-        emit EpochPosted(epoch, root, rootSum, uint40(block.timestamp + challengeWindow));
+        uint40 endsAt = uint40(block.timestamp + challengeWindow);
+        uint40 nextAt = uint40(block.timestamp + minEpochLength);
+        (_newest.rootSum, _newest.number, _newest.endsAt, _newest.nextAt, _newest.state) =
+            (rootSum, epoch, endsAt, nextAt, EpochState.Posted);
+        emit EpochPosted(epoch, root, rootSum, endsAt);
     }
 
     /// @notice Book an epoch whose window is over as final and move its money to the vault. Open to anyone.
@@ -230,12 +225,12 @@ contract Settlement is SignedMessages {
             SumTree.fold(SumTree.settlementLeaf(account, jobsRoot, cumulative), cumulative, sides, path);
         Totals memory sums = _totals;
         if (root != _root(sums.secondIsFinal) || sum != sums.funded) revert WrongProof();
-        uint96 before = claimed[account];
+        uint96 before = uint96(claimed[account]);
         if (cumulative <= before) revert NothingToClaim(account, before);
         uint96 amount = cumulative - before;
         if (amount > sums.funded - sums.paid) revert ExceedsFunded(sums.paid, amount, sums.funded);
         claimed[account] = cumulative;
-        _totals.paid = sums.paid + amount;
+        _setTotals(sums.funded, sums.paid + amount, sums.newestRejected, sums.secondIsFinal);
         emit Claimed(account, amount, cumulative);
         vault.pay(account, amount, sums.funded);
     }
@@ -268,6 +263,11 @@ contract Settlement is SignedMessages {
         return block.timestamp >= _finalFrom(newest) ? EpochState.Final : newest.state;
     }
 
+    function _setTotals(uint96 funded, uint96 paid, uint48 newestRejected, bool secondIsFinal) private {
+        (_totals.funded, _totals.paid, _totals.newestRejected, _totals.secondIsFinal) =
+            (funded, paid, newestRejected, secondIsFinal);
+    }
+
     function _root(bool second) private view returns (bytes32) {
         return second ? _roots.second : _roots.first;
     }
@@ -279,22 +279,20 @@ contract Settlement is SignedMessages {
         uint256 finalFrom = _finalFrom(newest);
         if (block.timestamp < finalFrom) revert EpochPending(newest.number, finalFrom);
         (sums.funded, sums.secondIsFinal) = (newest.rootSum, !sums.secondIsFinal);
-        _totals.funded = newest.rootSum;
-        _totals.secondIsFinal = sums.secondIsFinal;
+        _setTotals(sums.funded, sums.paid, sums.newestRejected, sums.secondIsFinal);
         emit EpochFinal(newest.number, newest.rootSum);
     }
 
-    function _debit(Statement calldata statement, uint48 epoch, uint64 maxEpochCap, uint48 newestRejected)
+    function _debit(Statement calldata it, uint48 epoch, uint64 maxEpochCap, uint48 newestRejected)
         private
         returns (uint96)
     {
-        bool signed = statement.v != 0;
-        bytes32 job = Messages.jobId(statement.header);
-        if (signed) {
-            _checkSeal(job, statement.header.coordinator, statement.seal, statement.v, statement.r, statement.s);
-        }
-        uint96 cap = statement.header.epochCap < maxEpochCap ? statement.header.epochCap : maxEpochCap;
-        return escrow.debit(job, statement.seal.vested, signed, cap, epoch, newestRejected);
+        bytes32 job = Messages.jobId(it.header);
+        uint96 vested = it.signature.v == 0
+            ? Messages.WHATEVER_IS_DUE
+            : _checkSeal(job, it.header.coordinator, it.seal, _signer(Messages.hash(it.seal), it.signature));
+        uint96 cap = it.header.epochCap < maxEpochCap ? it.header.epochCap : maxEpochCap;
+        return escrow.debit(job, vested, cap, epoch, newestRejected);
     }
 
     function _restore(uint48 epoch, bytes32[] calldata jobs) private {

@@ -33,28 +33,29 @@ abstract contract SignedMessages {
         return block.chainid == _cachedChainId ? _cachedSeparator : Messages.domainSeparator(_verifyingContract);
     }
 
+    /// @dev What `seal` vests in total, if it is a seal of `job` and `signer` is its coordinator.
+    function _checkSeal(bytes32 job, address coordinator, Messages.Seal calldata seal, address signer)
+        internal
+        pure
+        returns (uint96 vested)
+    {
+        if (signer != coordinator) revert WrongCoordinator(signer, coordinator);
+        if (seal.job != job) revert WrongJob(job, seal.job);
+        vested = seal.vested;
+        if (vested > seal.earned) revert VestedAboveEarned(vested, seal.earned);
+    }
+
     /// @dev Reverts with an ECDSA error unless `signature` is 65 bytes and canonical.
     function _signer(bytes32 structHash, bytes calldata signature) internal view returns (address) {
-        return ECDSA.recoverCalldata(MessageHashUtils.toTypedDataHash(domainSeparator(), structHash), signature);
+        return ECDSA.recoverCalldata(_digest(structHash), signature);
     }
 
-    /// @dev Id of the job that `seal` is a valid-looking order of pay for, signed by its coordinator.
-    function _checkSeal(Messages.JobHeader calldata header, Messages.Seal calldata seal, bytes calldata signature)
-        internal
-        view
-        returns (bytes32 job)
-    {
-        job = Messages.jobId(header);
-        if (seal.job != job) revert WrongJob(job, seal.job);
-        if (seal.vested > seal.earned) revert VestedAboveEarned(seal.vested, seal.earned);
-        address signer = _signer(Messages.hash(seal), signature);
-        if (signer != header.coordinator) revert WrongCoordinator(signer, header.coordinator);
+    /// @dev The same for a signature in words.
+    function _signer(bytes32 structHash, Messages.Signature calldata signature) internal view returns (address) {
+        return ECDSA.recover(_digest(structHash), signature.v, signature.r, signature.s);
     }
 
-    function _checkSeal(bytes32 job, address coordinator, Messages.Seal calldata seal, uint8 v, bytes32 r, bytes32 s) internal view {
-        if (seal.job != job) revert WrongJob(job, seal.job);
-        if (seal.vested > seal.earned) revert VestedAboveEarned(seal.vested, seal.earned);
-        address signer = ECDSA.recover(MessageHashUtils.toTypedDataHash(domainSeparator(), Messages.hash(seal)), v, r, s);
-        if (signer != coordinator) revert WrongCoordinator(signer, coordinator);
+    function _digest(bytes32 structHash) private view returns (bytes32) {
+        return MessageHashUtils.toTypedDataHash(domainSeparator(), structHash);
     }
 }

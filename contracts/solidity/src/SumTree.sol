@@ -46,23 +46,12 @@ library SumTree {
             mstore8(buffer, 0x01)
             let end := add(path.offset, path.length)
             for { let at := path.offset } lt(at, end) { at := add(at, 44) } {
-                let sibling := calldataload(at)
-                let siblingSum := shr(160, calldataload(add(at, 32)))
-                switch and(sides, 1)
-                case 0 {
-                    mstore(add(buffer, 1), node)
-                    mstore(add(buffer, 33), shl(160, sum))
-                    mstore(add(buffer, 45), sibling)
-                    mstore(add(buffer, 77), shl(160, siblingSum))
-                }
-                default {
-                    mstore(add(buffer, 1), sibling)
-                    mstore(add(buffer, 33), shl(160, siblingSum))
-                    mstore(add(buffer, 45), node)
-                    mstore(add(buffer, 77), shl(160, sum))
-                }
+                let shift := mul(44, and(sides, 1)) // this node's place; the sibling has the other one
+                mstore(add(add(buffer, 1), shift), node)
+                mstore(add(add(buffer, 33), shift), shl(160, sum)) // spills right, before right is written
+                calldatacopy(sub(add(buffer, 45), shift), at, 44)
                 node := keccak256(buffer, 89)
-                sum := add(sum, siblingSum)
+                sum := add(sum, shr(160, calldataload(add(at, 32))))
                 sides := shr(1, sides)
             }
         }

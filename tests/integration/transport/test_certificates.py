@@ -79,7 +79,9 @@ async def test_client__without_certificate__is_refused(grpc_net: GrpcNet) -> Non
 async def test_client__without_tls__is_refused(grpc_net: GrpcNet) -> None:
     one, _two, address = await pair(grpc_net)
     async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.stream_stream("/tallystick.Peer/Session")()
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
+        method = channel.stream_stream("/tallystick.Peer/Session")
+        call = method()
 
         with pytest.raises(grpc.aio.AioRpcError):
             await call.read()

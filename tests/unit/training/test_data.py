@@ -69,6 +69,15 @@ def test_shard_corpus__too_little_different_text__refused_with_what_to_do(corpus
         shard_corpus(corpus, shard_bytes=512)
 
 
+@pytest.mark.parametrize(("num_bytes", "shard_bytes"), [(4096, 1024), (80_000, 1250)])
+def test_shard_corpus__no_length_given__a_64th_within_bounds(
+    num_bytes: int, shard_bytes: int
+) -> None:
+    manifest = shard_corpus(text(num_bytes)).manifest
+
+    assert manifest.train[0].num_bytes == shard_bytes
+
+
 def test_shard_corpus__arguments_out_of_range__refused() -> None:
     with pytest.raises(Refused, match="shard_bytes"):
         shard_corpus(text(8192), shard_bytes=10)

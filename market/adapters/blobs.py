@@ -1,0 +1,100 @@
+"""Blobs as files: streamed, hashed on the way, visible whole or not at all.
+
+A file lies at `aa/<digest hex>` of the folder. It is written under a name of its own, synced, and
+renamed only if its bytes hash to its name; a crash leaves drafts that the next start removes.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from blake3 import blake3
+
+from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
+from contracts.terms.ids import Digest
+
+CHUNK = 2**18
+
+
+class FileBlobs:
+    """`BlobStore` in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def prepare(self) -> None:
+        """Make the folder and remove drafts of a process that died."""
+        self._drafts.mkdir(parents=True, exist_ok=True)
+        for draft in self._drafts.iterdir():
+            draft.unlink(missing_ok=True)
+
+    async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
+        """See `BlobStore.put`."""
+        self._drafts.mkdir(parents=True, exist_ok=True)
+        draft = self._drafts / f"{name.hex()}.{secrets.token_hex(4)}"
+        try:
+            with open(draft, "xb") as file:
+                size = await _write(file, name, chunks, max_bytes)
+            await asyncio.to_thread(self._publish, draft, self._path(name))
+        except OSError as error:  # no space, no permission
+            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return size
+
+    async def size(self, name: Digest) -> int | None:
+        """See `BlobStore.size`."""
+        try:
+            return self._path(name).stat().st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
+
+    async def read(self, name: Digest) -> AsyncIterator[bytes]:
+        """See `BlobStore.read`."""
+        try:
+            file = open(self._path(name), "rb")  # noqa: SIM115  # closed below
+        except FileNotFoundError as error:
+            raise NotFound("no such blob", digest=name.hex()) from error
+        except OSError as error:
+            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
+        with file:
+            while chunk := await asyncio.to_thread(file.read, CHUNK):
+                yield chunk
+
+    @property
+    def _drafts(self) -> Path:
+        return self._folder / "drafts"
+
+    def _path(self, name: Digest) -> Path:
+        return self._folder / name.hex()[:2] / name.hex()
+
+    def _publish(self, draft: Path, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(draft, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+async def _write(file: BinaryIO, name: Digest, chunks: AsyncIterator[bytes], max_bytes: int) -> int:
+    hasher, size = blake3(), 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > max_bytes:
+            raise TooLarge(f"more than {max_bytes} bytes", size=size, limit=max_bytes)
+        hasher.update(chunk)
+        await asyncio.to_thread(file.write, chunk)
+    if hasher.digest() != name:
+        raise WrongBytes(
+            "these bytes have another name", expected=name.hex(), actual=hasher.digest().hex()
+        )
+    file.flush()
+    await asyncio.to_thread(os.fsync, file.fileno())
+    return size

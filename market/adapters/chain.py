@@ -1,0 +1,262 @@
+"""The contracts over JSON-RPC: `market.service.ports.Chain` on the wrappers of contracts.chain.
+
+Each role has a sender of its own, so one account is one nonce sequence; who writes runs in one
+process at a time (queue `chain`, under an advisory lock). Reads are pinned to one block.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from contracts.chain.connection import Block, Call, ChainConnection, Log, Sender
+from contracts.chain.contracts import Contracts
+from contracts.chain.deployment import NAMES
+from contracts.chain.wrappers.settlement import EpochState, Statement
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import ChainForgot, InvariantBroken, WrongConfiguration
+from contracts.terms.ids import Address, Digest, EpochNumber, JobId
+from contracts.terms.merkle import SumNode
+from contracts.terms.messages import JobSpec, LeaseAccept
+from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+from market.service.ports import (
+    AccountNow,
+    ChainBlock,
+    ChainEvent,
+    CloseProof,
+    EpochNow,
+    JobNow,
+    Network,
+    PayOrder,
+    StakeNow,
+    Totals,
+)
+
+TOKEN_VERSION = "1"  # OpenZeppelin's ERC20Permit
+SETTLING_SECONDS = 2.0  # until a block of the embedded chain is in its state file for certain
+
+
+@dataclass(frozen=True)
+class Confirming:
+    """When a block counts: enough blocks on top, or, on an embedded chain, old enough."""
+
+    confirmations: int  # 1: the block itself
+    settling_seconds: float
+
+
+class RpcChain:
+    """`Chain` over an RPC endpoint. Reads may be concurrent, writes of one role may not."""
+
+    def __init__(
+        self,
+        contracts: Contracts,
+        *,
+        anchorer: Address,
+        rpc_url: str,
+        confirming: Confirming,
+        senders: Mapping[str, Sender] | None = None,
+        mine: ChainConnection | None = None,
+    ) -> None:
+        self._contracts, self._chain = contracts, contracts.chain
+        self._anchorer, self._rpc_url = anchorer, rpc_url
+        self._confirming, self._senders, self._mine = confirming, senders or {}, mine
+
+    @property
+    def domain(self) -> Domain:
+        """See `Chain.domain`."""
+        return self._contracts.deployment.domain
+
+    @property
+    def anchorer(self) -> Address:
+        """See `Chain.anchorer`."""
+        return self._anchorer
+
+    # -------------------------------------------------------------------------------------- reads
+
+    async def network(self) -> Network:
+        """See `Chain.network`."""
+        at, deployment = await self._chain.head(), self._contracts.deployment
+        name, symbol, decimals = await self._contracts.token.label(at)
+        return Network(
+            rpc_url=self._rpc_url,
+            embedded=self._mine is not None,
+            contracts={each: getattr(deployment, each) for each in NAMES},
+            deployed_block=deployment.block,
+            token_name=name,
+            token_version=TOKEN_VERSION,
+            token_symbol=symbol,
+            token_decimals=decimals,
+            token_separator=await self._contracts.token.domain_separator(at),
+            parameters=await self._contracts.parameters.values(at),
+        )
+
+    async def settled_head(self) -> ChainBlock:
+        """See `Chain.settled_head`."""
+        block = await self._chain.head(confirmations=self._confirming.confirmations - 1)
+        newest = time.time() - self._confirming.settling_seconds
+        while self._confirming.settling_seconds and block.timestamp > newest and block.number:
+            block = await self._chain.block(block.number - 1)
+        return _block(block)
+
+    async def head(self) -> ChainBlock:
+        """See `Chain.head`."""
+        return _block(await self._chain.head())
+
+    async def block(self, number: int) -> ChainBlock | None:
+        """See `Chain.block`."""
+        try:
+            return _block(await self._chain.block(number))
+        except ChainForgot:
+            return None
+
+    async def events(self, first: int, last: int) -> list[ChainEvent]:
+        """See `Chain.events`."""
+        names = {getattr(self._contracts.deployment, name): name for name in NAMES}
+        return [_event(log, names) for log in await self._contracts.events(first, last)]
+
+    async def account(self, account: Address) -> AccountNow:
+        """See `Chain.account`."""
+        at, of = await self._chain.head(), self._contracts
+        stake = await of.stakes.stake(account, at)
+        return AccountNow(
+            gas=await self._chain.balance(account),
+            token=await of.token.balance(account, at),
+            permit_nonce=await of.token.permit_nonce(account, at),
+            claimed=await of.settlement.claimed(account, at),
+            stake=StakeNow(stake.active, stake.reserved, stake.unbonding),
+            block=at.number,
+        )
+
+    async def job(self, job: JobId) -> JobNow:
+        """See `Chain.job`."""
+        at = await self._chain.head()
+        funds = await self._contracts.escrow.funds(job, at)
+        closing = await self._contracts.escrow.closing(job, at)
+        return JobNow(
+            deposited=funds.deposited,
+            debited=funds.debited,
+            state=funds.phase.name.lower(),
+            due=closing.due,
+            ends_at=closing.ends_at,
+            refundable_at=closing.refundable_at,
+        )
+
+    async def newest_epoch(self) -> EpochNow:
+        """See `Chain.newest_epoch`."""
+        found = await self._contracts.settlement.newest(await self._chain.head())
+        booked = found.stored in (EpochState.FINAL, EpochState.REJECTED, EpochState.NONE)
+        return EpochNow(found.number, found.root, booked, found.ends_at, found.next_at)
+
+    async def totals(self) -> Totals:
+        """See `Chain.totals`."""
+        found = await self._contracts.settlement.totals(await self._chain.head())
+        return Totals(found.funded, found.paid)
+
+    # ------------------------------------------------------------------------------------- writes
+
+    async def open_job(
+        self, spec: Signed[JobSpec], permit_deadline: UnixSeconds, permit: bytes
+    ) -> Digest:
+        """See `Chain.open_job`."""
+        call = self._contracts.escrow.open_with_permit(
+            spec, permit_deadline=permit_deadline, permit=permit
+        )
+        return await self._send("relayer", f"open:{spec.message.job().hex()}", call)
+
+    async def reserve(self, accept: Signed[LeaseAccept]) -> Digest:
+        """See `Chain.reserve`."""
+        key = f"reserve:{accept.message.digest().hex()}"
+        return await self._send("relayer", key, self._contracts.stakes.reserve(accept))
+
+    async def release(self, job: JobId, account: Address) -> Digest:
+        """See `Chain.release`."""
+        key = f"release:{job.hex()}:{account.hex()}"
+        return await self._send("relayer", key, self._contracts.stakes.release(job, account))
+
+    async def anchor(self, root: Digest) -> Digest:
+        """See `Chain.anchor`."""
+        call = self._contracts.seals.anchor(root)
+        return await self._send("anchorer", f"anchor:{root.hex()}", call)
+
+    async def record(self, root: Digest) -> Digest:
+        """See `Chain.record`."""
+        call = self._contracts.seals.record(self._anchorer)
+        return await self._send("anchorer", f"record:{root.hex()}", call)
+
+    async def propose(
+        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
+    ) -> Digest:
+        """See `Chain.propose`."""
+        statements = [Statement(order.spec, order.seal) for order in orders]
+        call = self._contracts.settlement.propose(epoch, root, statements)
+        return await self._send("proposer", f"propose:{epoch}:{root.hash.hex()}", call)
+
+    async def finalize(self, epoch: EpochNumber) -> Digest:
+        """See `Chain.finalize`."""
+        call = self._contracts.settlement.finalize()
+        return await self._send("relayer", f"finalize:{epoch}", call)
+
+    async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
+        """See `Chain.close`."""
+        escrow = self._contracts.escrow
+        if proof is None:
+            call, shown = escrow.request_close_unsealed(spec), "unsealed"
+        else:
+            seal = proof.seal.message
+            whole = seal.last or seal.vested == seal.earned
+            call = escrow.request_close(spec, proof.seal, () if whole else proof.pay)
+            shown = str(seal.step)
+        return await self._send("relayer", f"close:{spec.job().hex()}:{shown}", call)
+
+    async def refund(self, job: JobId) -> Digest:
+        """See `Chain.refund`."""
+        return await self._send(
+            "relayer", f"refund:{job.hex()}", self._contracts.escrow.refund(job)
+        )
+
+    async def give(
+        self, account: Address, number: int, gas: int, tokens: BaseUnits
+    ) -> tuple[Digest, Digest]:
+        """See `Chain.give`."""
+        sender, name = self._sender("faucet"), f"{account.hex()}:{number}"
+        sent = await sender.send(f"gas:{name}", None, value=gas, to=account)
+        call = self._contracts.token.faucet(account, tokens)
+        return sent.transaction, await self._send("faucet", f"tokens:{name}", call)
+
+    async def resend(self) -> int:
+        """See `Chain.resend`."""
+        return sum([await sender.resend() for sender in self._senders.values()])
+
+    async def pass_time(self, until: UnixSeconds) -> None:
+        """See `Chain.pass_time`."""
+        if self._mine is None or time.time() < until:
+            return
+        if (await self._chain.head()).timestamp < until:
+            await self._mine.request("evm_mine", [])
+
+    async def _send(self, role: str, key: str, call: Call) -> Digest:
+        return (await self._sender(role).send(key, call)).transaction
+
+    def _sender(self, role: str) -> Sender:
+        if role not in self._senders:
+            raise WrongConfiguration(f"this process does not hold the key of the {role}")
+        return self._senders[role]
+
+
+def _block(block: Block) -> ChainBlock:
+    return ChainBlock(block.number, block.hash, block.timestamp)
+
+
+def _event(log: Log, names: Mapping[Address, str]) -> ChainEvent:
+    if log.address not in names:
+        raise InvariantBroken(f"an event of 0x{log.address.hex()}, which is not ours")
+    return ChainEvent(
+        contract=names[log.address],
+        event=log.event,
+        args=log.args,
+        block=log.block,
+        block_hash=log.block_hash,
+        transaction=log.transaction,
+        log_index=log.index,
+    )

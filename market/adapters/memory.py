@@ -1,0 +1,202 @@
+"""The ports without any service: rows, blobs and wake-ups in this process's memory.
+
+For tests, simulations and dry runs. Transactions come one after the other; a failed one leaves
+nothing behind. The chain's twin is in `memory_chain`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
+from contracts.terms.ids import Digest
+from market.service.ports import Rows, UnitOfWork, Wakeup
+from market.service.rows import AUTOMATIC, ROWS, OutboxRow, Row
+
+R = TypeVar("R", bound=Row)
+
+Key = tuple[object, ...]
+Tables = dict[type[Row], dict[Key, Any]]
+
+
+class MemoryStore:
+    """All tables."""
+
+    def __init__(self) -> None:
+        self.tables: Tables = {cls: {} for cls in ROWS}
+        self.lock = asyncio.Lock()
+        self.numbers = dict.fromkeys(AUTOMATIC, 0)
+
+
+class MemoryRows:
+    """`Rows` over a dictionary."""
+
+    def __init__(self, cls: type[Any], store: MemoryStore) -> None:
+        self._cls, self._store = cls, store
+        self._rows = store.tables[cls]
+
+    async def get(self, *key: object) -> Any:
+        """See `Rows.get`."""
+        return self._rows.get(key)
+
+    async def lock(self, *key: object) -> Any:
+        """See `Rows.lock`."""
+        return self._rows.get(key)
+
+    async def add(self, row: Any) -> Any:
+        """See `Rows.add`."""
+        if (name := AUTOMATIC.get(self._cls)) and not getattr(row, name):
+            self._store.numbers[self._cls] += 1
+            row = replace(row, **{name: self._store.numbers[self._cls]})
+        if self._key(row) in self._rows:
+            raise Conflict(f"{self._cls.TABLE}: pk_{self._cls.TABLE} is taken")
+        await self.put(row)
+        return row
+
+    async def put(self, row: Any) -> None:
+        """See `Rows.put`."""
+        key = self._key(row)
+        for names in self._cls.UNIQUE:
+            values = [getattr(row, name) for name in names]
+            if None in values:
+                continue
+            for other, known in self._rows.items():
+                if other != key and [getattr(known, name) for name in names] == values:
+                    raise Conflict(f"{self._cls.TABLE}: uq_{'_'.join(names)} is taken")
+        self._rows[key] = row
+
+    async def remove(self, *key: object) -> None:
+        """See `Rows.remove`."""
+        self._rows.pop(key, None)
+
+    async def where(
+        self,
+        *,
+        order: str = "",
+        after: object = None,
+        limit: int | None = None,
+        lock: bool = False,
+        **equals: object,
+    ) -> list[Any]:
+        """See `Rows.where`."""
+        name, descending = order.removeprefix("-"), order.startswith("-")
+        found = [row for row in self._rows.values() if _matches(row, equals)]
+        found.sort(key=self._key)
+        if name:
+            found.sort(key=lambda row: getattr(row, name), reverse=descending)
+        if name and after is not None:
+            found = [row for row in found if _beyond(getattr(row, name), after, descending)]
+        return found[:limit]
+
+    def _key(self, row: Any) -> Any:
+        return tuple(getattr(row, name) for name in self._cls.KEY)
+
+
+def _matches(row: Row, equals: dict[str, object]) -> bool:
+    for name, value in equals.items():
+        found = getattr(row, name)
+        if not (found in value if isinstance(value, tuple) else found == value):
+            return False
+    return True
+
+
+def _beyond(value: Any, after: Any, descending: bool) -> bool:
+    return bool(value < after if descending else value > after)
+
+
+class MemoryWork:
+    """`UnitOfWork` over a store."""
+
+    def __init__(self, store: MemoryStore, wakeup: Wakeup | None = None) -> None:
+        self._store, self._wakeup = store, wakeup
+        self._before: Tables = {}
+        self._depth = 0
+        self._topics: list[str] = []
+
+    async def __aenter__(self) -> UnitOfWork:
+        if self._depth == 0:
+            await self._store.lock.acquire()
+            self._before = {cls: dict(rows) for cls, rows in self._store.tables.items()}
+        self._depth += 1
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        topics, self._topics = self._topics, []
+        if error[0] is not None:
+            self._store.tables = self._before
+        self._store.lock.release()
+        if error[0] is None and topics and self._wakeup is not None:
+            await self._wakeup.wake(dict.fromkeys(topics))
+
+    def __getitem__(self, cls: type[R]) -> Rows[R]:
+        if not self._depth:
+            raise InvariantBroken("rows outside of a transaction")
+        return MemoryRows(cls, self._store)
+
+    async def emit(self, topic: str, subject: bytes) -> None:
+        """See `UnitOfWork.emit`."""
+        await self[OutboxRow].add(OutboxRow(0, topic, subject))
+        self._topics.append(topic)
+
+
+class MemoryWakeup:
+    """`Wakeup` among tasks of one loop."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Event] = {}
+
+    async def wake(self, topics: Iterable[str]) -> None:
+        """See `Wakeup.wake`."""
+        for topic in topics:
+            if event := self._waiting.pop(topic, None):
+                event.set()
+
+    async def wait(self, topic: str, timeout_seconds: float) -> None:
+        """See `Wakeup.wait`."""
+        event = self._waiting.setdefault(topic, asyncio.Event())
+        try:
+            await asyncio.wait_for(event.wait(), timeout_seconds)
+        except TimeoutError:
+            return
+
+
+class MemoryBlobs:
+    """`BlobStore` in a dictionary."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[Digest, bytes] = {}
+
+    async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
+        """See `BlobStore.put`."""
+        data = b""
+        async for chunk in chunks:
+            data += chunk
+            if len(data) > max_bytes:
+                raise TooLarge(f"more than {max_bytes} bytes", limit=max_bytes)
+        actual = blob_digest(data)
+        if actual != name:
+            raise WrongBytes("these bytes have another name", expected=name, actual=actual)
+        self.blobs[name] = data
+        return len(data)
+
+    async def size(self, name: Digest) -> int | None:
+        """See `BlobStore.size`."""
+        return len(self.blobs[name]) if name in self.blobs else None
+
+    async def read(self, name: Digest) -> AsyncIterator[bytes]:
+        """See `BlobStore.read`."""
+        if name not in self.blobs:
+            raise NotFound("no such blob", digest=name.hex())
+        yield self.blobs[name]
+
+
+def snapshot(store: MemoryStore) -> dict[str, list[dict[str, Any]]]:
+    """All rows as plain values, sorted by key: two equal stores have equal snapshots."""
+    return {
+        cls.TABLE: [asdict(rows[key]) for key in sorted(rows)] for cls, rows in store.tables.items()
+    }

@@ -1,0 +1,223 @@
+"""Rows in Postgres: SQLAlchemy 2 Core over psycopg 3, one connection per transaction.
+
+Read committed; what must not change under a use case is locked by it. Rows that another transaction
+holds are skipped by `where(lock=True)` (SKIP LOCKED) and waited for by `lock`.
+"""
+
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
+
+from sqlalchemy import Select, Table, delete, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from contracts.terms.errors import Conflict, InvariantBroken, ServiceUnreachable
+from market.adapters.tables import METADATA
+from market.service.ports import Rows, UnitOfWork, Wakeup
+from market.service.rows import AUTOMATIC, OutboxRow, Row
+
+R = TypeVar("R", bound=Row)
+
+CONNECT_SECONDS = 5
+STATEMENT_MILLIS = 30_000
+
+
+def make_engine(url: str, *, pool_size: int = 5) -> AsyncEngine:
+    """An engine for `url` (`postgresql://...`); connections are made on first use."""
+    prefix, _, rest = url.partition("://")
+    if prefix.split("+")[0] not in ("postgresql", "postgres"):
+        raise InvariantBroken("the database is a PostgreSQL: postgresql://user@host/name")
+    return create_async_engine(
+        f"postgresql+psycopg://{rest}",
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_pre_ping=True,  # a Postgres that was restarted costs nobody a request
+        pool_timeout=10,
+        connect_args={
+            "connect_timeout": CONNECT_SECONDS,
+            "options": f"-c statement_timeout={STATEMENT_MILLIS}",
+            "application_name": "tallystick",
+        },
+    )
+
+
+class PostgresRows:
+    """`Rows` over a connection in a transaction."""
+
+    def __init__(self, cls: type[Any], connection: AsyncConnection) -> None:
+        self._cls, self._connection = cls, connection
+        self._table: Table = METADATA.tables[cls.TABLE]
+        self._automatic = AUTOMATIC.get(cls)
+
+    async def get(self, *key: object) -> Any:
+        """See `Rows.get`."""
+        return await self._one(self._by_key(key))
+
+    async def lock(self, *key: object) -> Any:
+        """See `Rows.lock`."""
+        return await self._one(self._by_key(key).with_for_update())
+
+    async def add(self, row: Any) -> Any:
+        """See `Rows.add`."""
+        values = asdict(row)
+        if self._automatic and not values[self._automatic]:
+            del values[self._automatic]
+            statement = insert(self._table).values(values).returning(self._table)
+            stored = await self._execute(statement)
+            return replace(row, **{self._automatic: stored.mappings().one()[self._automatic]})
+        await self._execute(insert(self._table).values(values))
+        return row
+
+    async def put(self, row: Any) -> None:
+        """See `Rows.put`."""
+        values = asdict(row)
+        changed = {name: value for name, value in values.items() if name not in self._cls.KEY}
+        statement = insert(self._table).values(values)
+        if changed:
+            statement = statement.on_conflict_do_update(
+                index_elements=list(self._cls.KEY), set_=changed
+            )
+        else:
+            statement = statement.on_conflict_do_nothing()
+        await self._execute(statement)
+
+    async def remove(self, *key: object) -> None:
+        """See `Rows.remove`."""
+        columns = zip(self._cls.KEY, key, strict=True)
+        await self._execute(
+            delete(self._table).where(*(self._table.c[name] == value for name, value in columns))
+        )
+
+    async def where(
+        self,
+        *,
+        order: str = "",
+        after: object = None,
+        limit: int | None = None,
+        lock: bool = False,
+        **equals: object,
+    ) -> list[Any]:
+        """See `Rows.where`."""
+        statement = select(self._table)
+        for name, value in equals.items():
+            statement = statement.where(self._condition(name, value))
+        statement = self._sorted(statement, order, after)
+        if limit is not None:
+            statement = statement.limit(limit)
+        if lock:
+            statement = statement.with_for_update(skip_locked=True)
+        result = await self._execute(statement)
+        return [self._cls(**row) for row in result.mappings()]
+
+    def _by_key(self, key: tuple[object, ...]) -> Select[Any]:
+        columns = zip(self._cls.KEY, key, strict=True)
+        return select(self._table).where(*(self._table.c[name] == value for name, value in columns))
+
+    def _condition(self, name: str, value: object) -> Any:
+        column = self._table.c[name]
+        if value is None:
+            return column.is_(None)
+        return column.in_(value) if isinstance(value, tuple) else column == value
+
+    def _sorted(self, statement: Select[Any], order: str, after: object) -> Select[Any]:
+        name, descending = order.removeprefix("-"), order.startswith("-")
+        key = [self._table.c[each] for each in self._cls.KEY]
+        if not name:
+            return statement.order_by(*key)
+        column = self._table.c[name]
+        if after is not None:
+            statement = statement.where(column < after if descending else column > after)
+        return statement.order_by(column.desc() if descending else column, *key)
+
+    async def _one(self, statement: Select[Any]) -> Any:
+        row = (await self._execute(statement)).mappings().one_or_none()
+        return None if row is None else self._cls(**row)
+
+    async def _execute(self, statement: Any) -> Any:
+        try:
+            return await self._connection.execute(statement)
+        except IntegrityError as error:
+            raise Conflict(f"{self._cls.TABLE}: {_constraint(error)}") from error
+        except SQLAlchemyError as error:
+            raise _unreachable(error) from error
+
+
+class PostgresWork:
+    """`UnitOfWork` over an engine."""
+
+    def __init__(self, engine: AsyncEngine, wakeup: Wakeup | None = None) -> None:
+        self._engine, self._wakeup = engine, wakeup
+        self._connection: AsyncConnection | None = None
+        self._depth = 0
+        self._topics: list[str] = []
+
+    async def __aenter__(self) -> UnitOfWork:
+        if self._depth == 0:
+            try:
+                self._connection = await self._engine.connect()
+                await self._connection.begin()
+            except (SQLAlchemyError, OSError) as error:
+                await self._release()
+                raise _unreachable(error) from error
+        self._depth += 1
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        topics, self._topics = self._topics, []
+        connection = self._open()
+        try:
+            if error[0] is None:
+                await connection.commit()
+            else:
+                await connection.rollback()
+        except SQLAlchemyError as failure:
+            if error[0] is None:  # what happened first is what the caller has to see
+                raise _unreachable(failure) from failure
+        finally:
+            await self._release()
+        if error[0] is None and topics and self._wakeup is not None:
+            await self._wakeup.wake(dict.fromkeys(topics))
+
+    def __getitem__(self, cls: type[R]) -> Rows[R]:
+        return PostgresRows(cls, self._open())
+
+    async def emit(self, topic: str, subject: bytes) -> None:
+        """See `UnitOfWork.emit`."""
+        await self[OutboxRow].add(OutboxRow(0, topic, subject))
+        self._topics.append(topic)
+
+    def _open(self) -> AsyncConnection:
+        if self._connection is None:
+            raise InvariantBroken("rows outside of a transaction")
+        return self._connection
+
+    async def _release(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                await connection.close()
+            except SQLAlchemyError:
+                await connection.invalidate()
+
+
+def _unreachable(error: Exception) -> Exception:
+    """Lost connections, deadlocks and time-outs may go better next time; a bug will not."""
+    if isinstance(error, DBAPIError) and not _is_transient(error):
+        return InvariantBroken(f"database: {error.orig!r}")
+    return ServiceUnreachable(f"database: {type(error).__name__}: {error!s:.200}")
+
+
+def _is_transient(error: DBAPIError) -> bool:
+    state = getattr(error.orig, "sqlstate", None) or ""
+    # 08 connection, 40 rollback (deadlock), 53 resources, 55 lock, 57 shutdown and cancel
+    return error.connection_invalidated or state[:2] in ("", "08", "40", "53", "55", "57")
+
+
+def _constraint(error: IntegrityError) -> str:
+    diagnostics = getattr(error.orig, "diag", None)
+    name = getattr(diagnostics, "constraint_name", None)
+    return f"{name} is taken" if name else "taken"

@@ -1,0 +1,51 @@
+"""Wake-ups over Redis pub/sub: only "there is news", so losing one costs a poll and nothing else."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.exceptions import RedisError
+
+CHANNEL = "tallystick:wake:"
+log = logging.getLogger(__name__)
+
+
+class RedisWakeup:
+    """`Wakeup` over one Redis, 6.2 or newer."""
+
+    def __init__(self, url: str) -> None:
+        pool = BlockingConnectionPool.from_url(
+            url, max_connections=10, timeout=5, socket_connect_timeout=2, socket_timeout=5
+        )
+        self._redis = Redis(connection_pool=pool)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
+
+    async def wake(self, topics: Iterable[str]) -> None:
+        """See `Wakeup.wake`."""
+        try:
+            for topic in topics:
+                await self._redis.publish(CHANNEL + topic, b"")
+        except (RedisError, OSError) as error:  # readers find the rows when they poll
+            log.warning("nobody was woken: %r", error)
+
+    async def wait(self, topic: str, timeout_seconds: float) -> None:
+        """See `Wakeup.wait`."""
+        try:
+            async with asyncio.timeout(timeout_seconds), self._redis.pubsub() as channel:
+                await channel.subscribe(CHANNEL + topic)
+                while True:
+                    found = await channel.get_message(
+                        ignore_subscribe_messages=True, timeout=timeout_seconds
+                    )
+                    if found is not None:
+                        return
+        except TimeoutError:
+            return
+        except (RedisError, OSError) as error:
+            log.warning("cannot listen: %r", error)
+            await asyncio.sleep(min(timeout_seconds, 0.5))  # a poll takes its place

@@ -1,0 +1,66 @@
+"""Signed transactions in Postgres: `contracts.chain.transactions.TransactionStore` over rows.
+
+Each call is a transaction of its own, so a raw transaction is durable before it is broadcast.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from contracts.chain.transactions import StoredTransaction
+from contracts.terms.errors import InvariantBroken
+from contracts.terms.ids import Address
+from market.service.ports import UnitOfWork
+from market.service.rows import TransactionRow
+
+
+class RowTransactions:
+    """`TransactionStore` over units of work."""
+
+    def __init__(self, new_work: Callable[[], UnitOfWork]) -> None:
+        self._new_work = new_work
+
+    async def find(self, account: Address, key: str) -> StoredTransaction | None:
+        """See `TransactionStore.find`."""
+        async with self._new_work() as work:
+            rows = await work[TransactionRow].where(
+                account=account, intention=key, failed=False, order="-nonce", limit=1
+            )
+        return _stored(rows[0]) if rows else None
+
+    async def since(self, account: Address, nonce: int) -> list[StoredTransaction]:
+        """See `TransactionStore.since`."""
+        async with self._new_work() as work:
+            rows = await work[TransactionRow].where(account=account, order="nonce", after=nonce - 1)
+        return [_stored(row) for row in rows]
+
+    async def next_nonce(self, account: Address) -> int:
+        """See `TransactionStore.next_nonce`."""
+        async with self._new_work() as work:
+            rows = await work[TransactionRow].where(account=account, order="-nonce", limit=1)
+        return rows[0].nonce + 1 if rows else 0
+
+    async def add(self, transaction: StoredTransaction) -> None:
+        """See `TransactionStore.add`."""
+        async with self._new_work() as work:
+            await work[TransactionRow].add(
+                TransactionRow(
+                    transaction.account,
+                    transaction.nonce,
+                    transaction.key,
+                    transaction.hash,
+                    transaction.raw,
+                    transaction.failed,
+                )
+            )
+
+    async def mark_failed(self, transaction: StoredTransaction) -> None:
+        """See `TransactionStore.mark_failed`."""
+        async with self._new_work() as work:
+            row = await work[TransactionRow].lock(transaction.account, transaction.nonce)
+            if row is None:
+                raise InvariantBroken(f"{transaction.key} failed and was never stored")
+            await work[TransactionRow].put(replace(row, failed=True))
+
+
+def _stored(row: TransactionRow) -> StoredTransaction:
+    return StoredTransaction(row.account, row.nonce, row.intention, row.hash, row.raw, row.failed)

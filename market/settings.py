@@ -1,0 +1,68 @@
+"""How the market is deployed: `TALLYSTICK_*` variables, read once, by entry points only.
+
+What a job costs and how epochs run is not here: jobs say it themselves, or the Parameters contract
+does (DESIGN section 2).
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from contracts.terms.errors import WrongConfiguration
+
+DEFAULT_PORT = 8420
+
+
+class Settings(BaseSettings):
+    """`TALLYSTICK_*` variables. A wrong value stops the process before it starts."""
+
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
+
+    database_url: SecretStr
+    """PostgreSQL, `postgresql://user:password@host:port/name`."""
+    redis_url: SecretStr
+    """Redis >= 6.2 or Valkey."""
+    rpc_url: str
+    """JSON-RPC that everybody uses (the gateway of an embedded chain)."""
+    mine_url: str = ""
+    """The embedded chain itself, where the market mines an empty block; empty: a public chain."""
+    contracts: Path
+    """The deployment file."""
+    blobs: Path
+    """Folder of the blob store."""
+    keys: Path
+    """Folder of the role keystores."""
+    host_token: SecretStr = SecretStr("")
+    """What hosts show; empty: `host-token` in the folder of keys, made on first use."""
+    api_port: Annotated[int, Field(ge=0, le=65_535)] = DEFAULT_PORT
+    confirmations: Annotated[int, Ge(1)] = 1
+    """Blocks until an event counts; 1 is the block itself."""
+    settling_seconds: Annotated[float, Field(ge=0)] = 2.0
+    """Age at which a block of the embedded chain is surely in its state file."""
+    anchor_seconds: Annotated[float, Field(gt=0)] = 3.0
+    """Pause between two anchored batches; longer is cheaper and draws later."""
+    faucet_gas: Annotated[int, Ge(0)] = 10**18
+    """Wei that the faucet gives at once."""
+    faucet_tokens: Annotated[int, Ge(0)] = 10_000 * 10**6
+    """Base units that the faucet gives at once; the token contract has caps of its own."""
+    faucet_grants: Annotated[int, Ge(0)] = 10
+    """How often one account is given something."""
+
+
+def read_settings() -> Settings:
+    """The settings of this process.
+
+    Raises:
+        WrongConfiguration: a variable is missing or has a value that it cannot have.
+    """
+    try:
+        return Settings()  # type: ignore[call-arg]  # fields come from the environment
+    except ValidationError as error:
+        problems = (
+            f"TALLYSTICK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+            for problem in error.errors(include_input=False)  # an input may be a password
+        )
+        raise WrongConfiguration("; ".join(problems)) from None

@@ -1,0 +1,124 @@
+"""Writes happen once, whatever the chain or we forget; on a real anvil that is really killed."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.contracts import bind
+from contracts.chain.deploy import DeploySettings, run
+from contracts.chain.transactions import SqliteTransactions
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import ChainForgot, ChainUnreachable, ContractRefused
+from contracts.terms.ids import Address, Digest
+from tests.support.anvil import DeployedChain, deployed_chain
+from tests.support.history import make_wallet
+
+SOMEBODY = Address(bytes(19) + b"\x77")
+
+
+async def _anchored(deployed: DeployedChain) -> list[bytes]:
+    head = await deployed.chain.head()
+    logs = await deployed.contracts.seals.events(0, head.number)
+    return [log.args["root"] for log in logs if log.event == "Anchored"]
+
+
+async def test_send__same_intention_twice__one_transaction(tmp_path: Path) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        call = deployed.contracts.seals.anchor(Digest(b"\1" * 32))
+
+        first = await deployed.senders["anchorer"].send("anchor:1", call)
+        second = await deployed.senders["anchorer"].send("anchor:1", call)
+
+        assert first == second
+        assert await _anchored(deployed) == [b"\1" * 32]
+
+
+async def test_send__chain_killed_before_its_dump__same_bytes_again_and_one_event(
+    tmp_path: Path,
+) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        anchorer = deployed.senders["anchorer"]
+        await anchorer.send("anchor:1", deployed.contracts.seals.anchor(Digest(b"\1" * 32)))
+        lost = await anchorer.send("anchor:2", deployed.contracts.seals.anchor(Digest(b"\2" * 32)))
+
+        await deployed.anvil.stop()
+        (tmp_path / "state.json").unlink(missing_ok=True)  # as if it had never dumped
+        await deployed.anvil.start()
+        assert await deployed.chain.nonce(anchorer.account) == 0, "the kill must have cost blocks"
+        for sender in deployed.senders.values():
+            await deployed.anvil.fund(deployed.chain, sender.account)
+        await deployed.senders["deployer"].resend()
+        await _redeploy(deployed, tmp_path)
+        again = await anchorer.send("anchor:2", deployed.contracts.seals.anchor(Digest(b"\2" * 32)))
+
+        assert again.transaction == lost.transaction
+        assert await _anchored(deployed) == [b"\1" * 32, b"\2" * 32]
+
+
+async def _redeploy(deployed: DeployedChain, folder: Path) -> None:
+    settings = DeploySettings(
+        rpc_url=deployed.anvil.url, keys=folder / "keys", contracts=folder / "deployment.json"
+    )
+    assert (await run(settings)).settlement == deployed.deployment.settlement
+
+
+async def test_send__refused_by_the_contract__named_and_free_to_try_again(tmp_path: Path) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        relayer = deployed.senders["relayer"]
+        call = deployed.contracts.token.faucet(SOMEBODY, BaseUnits(5))
+
+        with pytest.raises(ContractRefused, match="NotMinter"):
+            await relayer.send("faucet", call)
+        await relayer.send("gift", None, value=7, to=SOMEBODY)
+
+        assert await deployed.chain.balance(SOMEBODY) == 7
+
+
+async def test_send__account_without_gas__refused_and_no_nonce_blocked(tmp_path: Path) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        wallet = make_wallet("poor")
+        store = SqliteTransactions(":memory:")
+        sender = Sender(deployed.chain, wallet, store, deployed.deployment.chain_id)
+
+        with pytest.raises(ContractRefused):
+            await sender.send("gift", None, value=1, to=SOMEBODY)
+
+        assert await store.next_nonce(wallet.account) == 0
+        store.close()
+
+
+async def test_read__block_that_the_chain_forgot__pin_again(tmp_path: Path) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        head = await deployed.chain.head()
+        await deployed.anvil.stop()
+        (tmp_path / "state.json").unlink(missing_ok=True)
+        await deployed.anvil.start()
+
+        with pytest.raises(ChainForgot):
+            await deployed.chain.check(head)
+
+
+async def test_deploy__file_lost_after_the_contracts_exist__same_addresses(tmp_path: Path) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        (tmp_path / "deployment.json").unlink()
+
+        await _redeploy(deployed, tmp_path)
+
+        assert await deployed.chain.nonce(deployed.senders["deployer"].account) == 7
+        assert (tmp_path / "deployment.json").exists()
+
+
+async def test_connection__nobody_listens__unreachable() -> None:
+    async with ChainConnection("http://127.0.0.1:9") as chain:
+        with pytest.raises(ChainUnreachable):
+            await chain.head()
+
+
+async def test_parameters__fast_clocks__read_by_name(tmp_path: Path) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        contracts = bind(deployed.chain, deployed.deployment)
+
+        values = await contracts.parameters.values(await deployed.chain.head())
+
+        assert values["refund_delay"] == 6

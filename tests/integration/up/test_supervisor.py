@@ -1,0 +1,174 @@
+"""The supervisor with services of one line of shell: crashes, stubbornness, leftovers, order."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.errors import NotFound, ServiceUnreachable
+from tallystick.up.data_folder import DataFolder, open_data_folder
+from tallystick.up.processes import UP_ID, environment_of, leftovers
+from tallystick.up.spec import Backoff, Item, ServiceSpec, Step
+from tallystick.up.supervisor import Supervisor
+from tests.integration.up.running import eventually
+
+Supervised = Callable[..., AbstractAsyncContextManager[Supervisor]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    return open_data_folder(tmp_path / "home")
+
+
+@pytest.fixture
+def supervised(folder: DataFolder) -> Supervised:
+    up_id = f"test-{time.monotonic_ns()}"
+
+    @asynccontextmanager
+    async def supervise(*items: Item, lines: list[str] | None = None) -> AsyncIterator[Supervisor]:
+        said = lines if lines is not None else []
+        supervisor = Supervisor(
+            items,
+            folder=folder,
+            environment={"PATH": "/usr/bin:/bin", UP_ID: up_id},
+            up_id=up_id,
+            report=said.append,
+            backoff=Backoff(first=0.01, most=0.05),
+        )
+        try:
+            yield supervisor
+        finally:
+            await supervisor.stop()
+            assert leftovers(up_id) == []
+
+    return supervise
+
+
+def shell(name: str, script: str, *needs: str, grace: float = 5, within: float = 10) -> ServiceSpec:
+    return ServiceSpec(
+        name=name,
+        argv=("sh", "-c", script),
+        says="ready" if "ready" in script else "",
+        depends_on=needs,
+        grace=grace,
+        ready_within=within,
+    )
+
+
+async def test_start__service_ends_at_once__is_an_error_with_its_last_words(
+    supervised: Supervised,
+) -> None:
+    async with supervised(shell("weak", "echo why; exit 3 # ready")) as supervisor:
+        with pytest.raises(ServiceUnreachable, match=r"weak exited with 3 .*3 times(?s:.*)why"):
+            await supervisor.start()
+
+
+async def test_start__service_never_answers__is_an_error(supervised: Supervised) -> None:
+    async with supervised(shell("mute", "sleep 60 # ready", within=0.1)) as supervisor:
+        with pytest.raises(ServiceUnreachable, match="mute did not answer"):
+            await supervisor.start()
+
+
+async def test_start__program_is_missing__is_named(supervised: Supervised) -> None:
+    spec = ServiceSpec(name="none", argv=("/no/such/program",), says="ready")
+    async with supervised(spec) as supervisor:
+        with pytest.raises(ServiceUnreachable, match="/no/such/program: No such file"):
+            await supervisor.start()
+
+
+async def test_start__step_fails__nothing_after_it_starts(
+    supervised: Supervised, folder: DataFolder
+) -> None:
+    step = Step(name="step", argv=("sh", "-c", "echo bad luck; exit 1"))
+    async with supervised(step, shell("later", "echo ready; sleep 60", "step")) as supervisor:
+        with pytest.raises(ServiceUnreachable, match=r"step exited with 1(?s:.*)bad luck"):
+            await supervisor.start()
+        with pytest.raises(NotFound):
+            supervisor.identity("later")
+
+
+async def test_start__step_takes_too_long__is_killed(supervised: Supervised) -> None:
+    step = Step(name="slow", argv=("sleep", "60"), within=0.1)
+    async with supervised(step) as supervisor:
+        with pytest.raises(ServiceUnreachable, match="slow still ran after"):
+            await supervisor.start()
+
+
+async def test_stop__chain_of_needs__stops_whoever_needs_others_first(
+    supervised: Supervised,
+) -> None:
+    lines: list[str] = []
+    script = "echo ready; exec sleep 60"
+    step = Step(name="between", depends_on=("a",))
+    items = (shell("a", script), step, shell("b", script, "between"), shell("c", script, "b"))
+    async with supervised(*items, lines=lines) as supervisor:
+        await supervisor.start()
+
+    assert [line.split()[0] for line in lines if "stopped" in line] == ["c", "b", "a"]
+
+
+async def test_stop__service_ignores_sigterm__is_killed_after_its_grace(
+    supervised: Supervised,
+) -> None:
+    lines: list[str] = []
+    stubborn = shell("rock", "trap '' TERM; echo ready; while :; do sleep 60; done", grace=0.1)
+    async with supervised(stubborn, lines=lines) as supervisor:
+        await supervisor.start()
+
+    assert any("killed" in line for line in lines)
+
+
+async def test_stop__in_a_hurry__does_not_wait_for_the_grace(supervised: Supervised) -> None:
+    stubborn = shell("rock", "trap '' TERM; echo ready; while :; do sleep 60; done", grace=60)
+    async with supervised(stubborn) as supervisor:
+        await supervisor.start()
+        supervisor.hurry()
+        began = time.monotonic()
+        await supervisor.stop()
+
+    assert time.monotonic() - began < 5
+
+
+async def test_kill__service_with_children__leaves_none_beside_its_successor(
+    supervised: Supervised,
+) -> None:
+    async with supervised(shell("pool", "sleep 77 & echo ready; wait")) as supervisor:
+        await supervisor.start()
+        up_id = environment_of(supervisor.identity("pool").pid)[UP_ID]
+        eventually(lambda: len(leftovers(up_id)) == 2, within=5, what="the pool has a child")
+        first = leftovers(up_id)
+
+        killed = supervisor.kill("pool")
+        again = await supervisor.wait_restarted("pool", killed)
+
+        assert again != killed
+        assert set(leftovers(up_id)).isdisjoint(first)
+
+
+async def test_zombie__parent_does_not_reap__counts_as_dead(supervised: Supervised) -> None:
+    # The shell starts a child, turns into `sleep`, and never reaps it.
+    script = "true & echo child $!; echo ready; exec sleep 60"
+    async with supervised(shell("parent", script)) as supervisor:
+        await supervisor.start()
+        identity = supervisor.identity("parent")
+        up_id = environment_of(identity.pid)[UP_ID]
+
+        eventually(lambda: leftovers(up_id) == [identity], within=5, what="only the parent lives")
+
+
+async def test_crash_loop_after_it_was_ready__is_restarted_until_it_stays(
+    supervised: Supervised, folder: DataFolder
+) -> None:
+    counter = folder.run / "count"
+    script = f"echo x >> '{counter}'; echo ready; [ $(wc -l < '{counter}') -gt 5 ] && sleep 60"
+    async with supervised(shell("shaky", script)) as supervisor:
+        await supervisor.start()
+
+        eventually_six = counter.read_text
+        while eventually_six().count("x") < 6:
+            identity = supervisor.identity("shaky")
+            await supervisor.wait_restarted("shaky", identity)
+
+        assert supervisor.failed.done() is False

@@ -1,0 +1,117 @@
+"""A real chain for tests: anvil on a free port, in a folder of the test, gone with it."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.contracts import Contracts, bind
+from contracts.chain.deploy import DeploySettings, run
+from contracts.chain.deployment import Deployment
+from contracts.chain.transactions import SqliteTransactions
+from contracts.keys.store import load_or_create_wallet
+from contracts.terms.errors import ChainUnreachable
+from contracts.terms.ids import Address
+from tallystick.up import child as children
+from tallystick.up.child import Child
+from tallystick.up.node import find_anvil
+from tallystick.up.ports import choose
+
+ROLES = ("deployer", "anchorer", "proposer", "disputes", "faucet", "relayer")
+FAST_CLOCKS = {
+    "challenge_window": 2,
+    "min_epoch_length": 1,
+    "epoch_length": 2,
+    "response_window": 2,
+    "refund_delay": 6,
+    "notice_period": 2,
+    "announcement_window": 2,
+    "execution_window": 10,
+}
+WEI = 10**20
+
+
+@dataclass
+class Anvil:
+    """A chain that a test may kill and start again on its state file."""
+
+    folder: Path
+    port: int
+    child: Child | None = None
+    _store: SqliteTransactions | None = field(default=None)
+
+    @property
+    def url(self) -> str:
+        """JSON-RPC endpoint, all methods."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Start, or start again; returns when it answers."""
+        state = ("--state", str(self.folder / "state.json"), "--state-interval", "1")
+        where = ("--host", "127.0.0.1", "--port", str(self.port), "--accounts", "0")
+        self.child = children.start(
+            (str(find_anvil()), *where, *state, "--hardfork", "prague", "--quiet"),
+            environment={"HOME": str(self.folder)},
+            log=self.folder / "anvil.log",
+        )
+        async with asyncio.timeout(20), ChainConnection(self.url) as chain:
+            while True:
+                with contextlib.suppress(ChainUnreachable):
+                    await chain.chain_id()
+                    return
+                await asyncio.sleep(0.02)
+
+    async def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End it; SIGKILL loses what was not dumped yet."""
+        if self.child and not self.child.ended.is_set():
+            await self.child.stop(number, grace=5.0)
+
+    async def fund(self, chain: ChainConnection, *accounts: Address) -> None:
+        """Give gas."""
+        for account in accounts:
+            await chain.request("anvil_setBalance", [f"0x{account.hex()}", hex(WEI)])
+
+
+@dataclass
+class DeployedChain:
+    """A chain with our contracts, and a sender for each role."""
+
+    anvil: Anvil
+    chain: ChainConnection
+    contracts: Contracts
+    deployment: Deployment
+    senders: dict[str, Sender]
+
+
+@contextlib.asynccontextmanager
+async def deployed_chain(folder: Path) -> AsyncIterator[DeployedChain]:
+    """Start anvil in `folder` and deploy with fast clocks."""
+    import random
+
+    anvil = Anvil(folder, choose((), random.SystemRandom()))
+    await anvil.start()
+    try:
+        async with ChainConnection(anvil.url) as chain:
+            keys = folder / "keys"
+            wallets = {role: load_or_create_wallet(keys / f"{role}.json") for role in ROLES}
+            await anvil.fund(chain, *(wallet.account for wallet in wallets.values()))
+            deployment = await run(
+                DeploySettings(
+                    rpc_url=anvil.url,
+                    keys=keys,
+                    contracts=folder / "deployment.json",
+                    chain_parameters=FAST_CLOCKS,
+                )
+            )
+            store = SqliteTransactions(folder / "transactions.db")
+            senders = {
+                role: Sender(chain, wallet, store, deployment.chain_id)
+                for role, wallet in wallets.items()
+            }
+            yield DeployedChain(anvil, chain, bind(chain, deployment), deployment, senders)
+            store.close()
+    finally:
+        await anvil.stop()

@@ -1,0 +1,504 @@
+"""Which seals are valid: every rule is broken once."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import pytest
+
+from contracts.governance.record import JobRecord
+from contracts.governance.seals import derive_seal, verify_seal
+from contracts.terms.errors import Equivocation, InvalidSeal
+from contracts.terms.history import Kept, Leaves, messages_root, unit_leaves_root
+from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex, UnitId
+from contracts.terms.messages import (
+    Assignment,
+    AuditReport,
+    AveragedChunk,
+    AverageSet,
+    GradCommit,
+    Message,
+    Notice,
+    Seal,
+    StepClose,
+)
+from contracts.terms.signatures import Signed
+from tests.support.history import JobMaker, make_digest, make_members, under
+
+Items = list[Kept]
+
+
+@cache
+def made(stages: int = 1) -> tuple[JobMaker, JobRecord, tuple[Kept, ...]]:
+    """A job after one step, and what is said in its second step, in order."""
+    maker = JobMaker(members=make_members("abcd"[: stages + 2], stages=stages))
+    maker.seal_step()
+    return maker, maker.record, tuple(maker.step_items())
+
+
+def find(items: Sequence[Kept], kind: type[Message], number: int = 0) -> int:
+    """Index of the message `number` of a kind."""
+    found = [
+        index
+        for index, item in enumerate(items)
+        if isinstance(item, Signed) and isinstance(item.message, kind)
+    ]
+    return found[number]
+
+
+def changed(items: Sequence[Kept], kind: type[Message], number: int = 0, **fields: object) -> Items:
+    """`items` with fields of one message changed. Its old signature stays."""
+    index, copy = find(items, kind, number), list(items)
+    item = copy[index]
+    assert isinstance(item, Signed)
+    copy[index] = Signed(item.message.model_copy(update=fields), item.signature)
+    return copy
+
+
+def without(items: Sequence[Kept], kind: type[Message], number: int = 0) -> Items:
+    """`items` without one message."""
+    index = find(items, kind, number)
+    return [item for each, item in enumerate(items) if each != index]
+
+
+def message(items: Sequence[Kept], kind: type[Message], number: int = 0) -> Message:
+    """The message `number` of a kind."""
+    item = items[find(items, kind, number)]
+    assert isinstance(item, Signed)
+    return item.message
+
+
+def part_of(record: JobRecord, items: Sequence[Kept]) -> str:
+    """The part for which the step is refused."""
+    with pytest.raises(InvalidSeal) as caught:
+        derive_seal(record, under(items), last=False)
+    return str(caught.value.data["part"])
+
+
+def other_leaves(items: Items, change: Callable[[Leaves], Leaves], number: int = 0) -> Items:
+    """`items` with the leaves of one GradCommit changed, and the GradCommit made to fit them."""
+    commit = message(items, GradCommit, number)
+    changed_items: Items = []
+    for item in items:
+        if isinstance(item, Leaves) and item.grad_commit == commit.digest():
+            new = change(item)
+            fields = {"units_root": unit_leaves_root(new.leaves), "num_units": len(new.leaves)}
+            commit = commit.model_copy(update=fields)
+            changed_items.append(Leaves(commit.digest(), new.leaves))
+        else:
+            changed_items.append(item)
+    return changed(changed_items, GradCommit, number, **fields)
+
+
+def test_verify_seal__honest_step__returns_what_the_coordinator_derived() -> None:
+    for stages in (1, 2):
+        maker, record, items = made(stages)
+        derived = derive_seal(record, under(items), last=False)
+        seal = maker.coordinator.sign(derived.seal, maker.domain)
+
+        assert verify_seal(record, seal, under(items)) == derived
+
+
+def test_derive_seal__messages_in_another_order__is_the_same_seal() -> None:
+    _, record, items = made()
+
+    first, second = under(items), under(tuple(reversed(items)))
+
+    assert derive_seal(record, first, last=True) == derive_seal(record, second, last=True)
+
+
+def test_derive_seal__empty_step__pays_nothing_and_lets_time_pass() -> None:
+    _, record, _ = made()
+
+    derived = derive_seal(record, under(()), last=False)
+
+    assert derived.seal.messages_root == messages_root([])
+    assert derived.seal.gradient_norm == 0
+    assert [leaf.earned for leaf in derived.pay] == [
+        leaf.earned for leaf in derive_seal(record, under(()), last=True).pay
+    ]
+
+
+def test_derive_seal__norm__is_the_integer_root_of_the_sum() -> None:
+    _, record, items = made()
+    items = tuple(changed(items, AveragedChunk, 0, norm_squared=2 * 10**11))
+    items = tuple(changed(items, AveragedChunk, 1, norm_squared=0))
+
+    seal = derive_seal(record, under(items), last=False).seal
+
+    assert seal.gradient_norm == 447_213_595  # sqrt(0.2) in 1e-9, rounded down
+
+
+@pytest.mark.parametrize("field", [name for name in Seal.model_fields if name not in ("kind",)])
+def test_verify_seal__one_field_differs__names_it(field: str) -> None:
+    maker, record, items = made()
+    seal = derive_seal(record, under(items), last=False).seal
+    value = getattr(seal, field)
+    other = {bool: lambda: not value, int: lambda: value + 1}.get(type(value), lambda: b"x" * 32)()
+    forged = maker.coordinator.sign(seal.model_copy(update={field: other}), maker.domain)
+
+    with pytest.raises(InvalidSeal) as caught:
+        verify_seal(record, forged, under(items))
+
+    # A seal of another job is refused by its signature; `last` changes what has vested.
+    expected = {"job": "seal_signature", "last": "pay_root"}.get(field, field)
+    assert caught.value.data["part"] == expected
+
+
+def test_verify_seal__signed_by_another_wallet__is_refused() -> None:
+    maker, record, items = made()
+    seal = derive_seal(record, under(items), last=False).seal
+
+    with pytest.raises(InvalidSeal) as caught:
+        verify_seal(record, maker.poster.sign(seal, maker.domain), under(items))
+
+    assert caught.value.data["part"] == "seal_signature"
+
+
+@pytest.mark.parametrize("kind", [StepClose, GradCommit, AverageSet, AveragedChunk])
+def test_verify_seal__message_with_a_foreign_signature__is_refused(kind: type[Message]) -> None:
+    maker, record, items = made()
+    seal = maker.coordinator.sign(derive_seal(record, under(items), last=False).seal, maker.domain)
+    copy = list(items)
+    index = find(copy, kind)
+    item = copy[index]
+    assert isinstance(item, Signed)
+    copy[index] = maker.members[2].session.sign(item.message)
+
+    with pytest.raises(InvalidSeal) as caught:
+        verify_seal(record, seal, under(copy))
+
+    assert caught.value.data["part"] == "signature"
+
+
+def test_derive_seal__after_the_last__is_refused() -> None:
+    _, record, items = made()
+    ended = derive_seal(record, under(items), last=True).record
+
+    assert part_of(ended, ()) == "last"
+
+
+def test_derive_seal__two_values_under_one_name__is_equivocation() -> None:
+    _, record, items = made()
+    index = find(items, AveragedChunk)
+    second = changed(items, AveragedChunk, 0, norm_squared=5)[index]
+
+    with pytest.raises(Equivocation):
+        derive_seal(record, under([*items, second]), last=False)
+
+
+def test_derive_seal__message_twice__is_refused() -> None:
+    _, record, items = made()
+
+    assert part_of(record, [*items, items[0]]) == "messages"
+
+
+BROKEN: dict[str, tuple[str, Callable[[Items], Items]]] = {
+    "message of another step": ("step", lambda i: changed(i, StepClose, 0, step=9)),
+    "no average set": ("average_set", lambda i: without(i, AverageSet)),
+    "no step close": ("step_close", lambda i: without(i, StepClose)),
+    "revision 1 alone": ("step_close", lambda i: changed(i, StepClose, 0, revision=1)),
+    "no leaves": ("leaves", lambda i: [item for item in i if not isinstance(item, Leaves)]),
+    "other previous seal": (
+        "grad_commit",
+        lambda i: _recommitted(i, previous_seal=make_digest("x")),
+    ),
+    "other step close": ("grad_commit", lambda i: _recommitted(i, step_close=make_digest("x"))),
+    "units root": ("units_root", lambda i: _recommitted(i, units_root=make_digest("x"))),
+    "too many units claimed": ("grad_commit", lambda i: _recommitted(i, num_units=9)),
+    "too many samples": ("grad_commit", lambda i: _recommitted(i, num_samples=9)),
+    "reports": ("reports", lambda i: _recommitted(i, reports=(make_digest("x"),))),
+    "chunk missing": ("grad_commit", lambda i: _recommitted(i, parts=_commit(i).parts[:1])),
+    "another stage": ("membership", lambda i: _recommitted(i, stage=StageIndex(1))),
+    "state differs": ("state_root", lambda i: _recommitted(i, state_root=make_digest("x"))),
+    "weight": ("average_set", lambda i: _reweighted(i, 5)),
+    "member left out": ("average_set", lambda i: _left_out(i)),
+    "chunk of another set": (
+        "averaged_chunk",
+        lambda i: changed(i, AveragedChunk, 0, average_set=make_digest("x")),
+    ),
+    "chunk never summed": ("averaged_chunk", lambda i: without(i, AveragedChunk)),
+    "chunk too long": ("norm", lambda i: changed(i, AveragedChunk, 0, norm_squared=10**15)),
+    "units out of order": (
+        "leaves",
+        lambda i: other_leaves(i, lambda each: Leaves(each.grad_commit, each.leaves[::-1])),
+    ),
+    "no loss on the last stage": (
+        "leaves",
+        lambda i: other_leaves(i, lambda each: _releafed(each, loss=None)),
+    ),
+    "dx on the first stage": (
+        "leaves",
+        lambda i: other_leaves(i, lambda each: _releafed(each, dx=make_digest("x"))),
+    ),
+    "y on the last stage": (
+        "leaves",
+        lambda i: other_leaves(i, lambda each: _releafed(each, y=make_digest("x"))),
+    ),
+    "foreign unit": (
+        "grad_commit",
+        lambda i: other_leaves(i, lambda each: _releafed(each, unit=UnitId(5))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_derive_seal__broken_rule__names_the_part(name: str) -> None:
+    _, record, items = made()
+    part, break_it = BROKEN[name]
+
+    assert part_of(record, break_it(list(items))) == part
+
+
+CLOSES: dict[str, Callable[[tuple[Assignment, ...]], tuple[Assignment, ...]]] = {
+    "a unit twice": lambda a: (a[0], a[0].model_copy(update={"peer": a[1].peer}), a[2]),
+    "a peer twice": lambda a: (a[0], a[0], a[2]),
+    "units descend": lambda a: (a[0].model_copy(update={"units": a[0].units[::-1]}), *a[1:]),
+    "beyond the batch": lambda a: (a[0].model_copy(update={"units": (6,)}), *a[1:]),
+    "no such stage": lambda a: (a[0].model_copy(update={"stage": 3}), *a[1:]),
+}
+
+
+@pytest.mark.parametrize("name", CLOSES)
+def test_derive_seal__step_close_that_breaks_a_rule__is_refused(name: str) -> None:
+    _, record, items = made()
+    close = message(items, StepClose)
+    assert isinstance(close, StepClose)
+    assignments = CLOSES[name](close.assignments)
+
+    assert part_of(record, changed(items, StepClose, 0, assignments=assignments)) == "step_close"
+
+
+def test_derive_seal__stages_differ_in_their_units__is_refused() -> None:
+    _, record, items = made(2)
+    close = message(items, StepClose)
+    assert isinstance(close, StepClose)
+
+    fewer = changed(items, StepClose, 0, assignments=close.assignments[:-1])
+
+    assert part_of(record, fewer) == "step_close"
+
+
+def test_derive_seal__link_broken_between_stages__is_refused() -> None:
+    _, record, items = made(2)
+    first = message(items, GradCommit)
+    assert isinstance(first, GradCommit)
+
+    broken = other_leaves(list(items), lambda each: _releafed(each, y=make_digest("x")))
+
+    assert part_of(record, _reaveraged(broken, first.digest())) == "links"
+
+
+def test_derive_seal__report_while_nobody_is_drawn__is_refused() -> None:
+    maker, record, items = made()
+    report = AuditReport(
+        job=maker.spec.job(),
+        step=maker.next_step,
+        auditor=maker.members[0].session.peer,
+        subject=make_digest("x"),
+        attempt=0,
+        distances=(),
+        projections=(),
+        verdict="match",
+    )
+
+    assert part_of(record, [*items, maker.members[0].session.sign(report)]) == "audit_reports"
+
+
+NOTICES: dict[str, dict[str, object]] = {
+    "number": {"number": 9},
+    "evidence": {"what": "join", "evidence": make_digest("x")},
+    "member joins again": {"what": "join"},
+    "leaves another stage": {"stage": StageIndex(1)},
+}
+
+
+@pytest.mark.parametrize("name", NOTICES)
+def test_derive_seal__notice_that_breaks_a_rule__is_refused(name: str) -> None:
+    maker, record, items = made()
+    notice = leaving(maker).model_copy(update=NOTICES[name])
+
+    assert part_of(record, [*items, maker.session.sign(notice)]) == "notice"
+
+
+def test_derive_seal__member_left__is_paid_for_this_step_and_refused_in_the_next() -> None:
+    maker, record, items = made()
+    derived = derive_seal(record, under([*items, maker.session.sign(leaving(maker))]), last=False)
+
+    assert len(derived.pay) == 3
+    assert maker.members[0].session.peer not in derived.record.members
+
+
+def test_derive_seal__no_update__pays_what_fits_the_step_close() -> None:
+    maker, record, _ = made()
+
+    with_update = derive_seal(record, under(maker.step_items()), last=False)
+    derived = derive_seal(record, under(maker.step_items(update=False)), last=False)
+
+    assert derived.seal.gradient_norm == 0
+    assert derived.pay == with_update.pay
+
+
+def test_derive_seal__no_update_and_missing_data__leaves_that_peer_unpaid() -> None:
+    maker, record, _ = made()
+    notice = maker.session.sign(leaving(maker).model_copy(update={"what": "missing_data"}))
+
+    derived = derive_seal(record, under([*maker.step_items(update=False), notice]), last=False)
+
+    grown = [
+        leaf.earned - before.earned for leaf, before in zip(derived.pay, paid(maker), strict=True)
+    ]
+    missing = sorted(each.wallet.account for each in maker.members).index(
+        maker.members[0].wallet.account
+    )
+    assert [amount == 0 for amount in grown] == [index == missing for index in range(3)]
+
+
+def test_derive_seal__budget_is_exceeded__is_refused() -> None:
+    maker = JobMaker(spec_changes={"budget": 1_000_000})
+    maker.seal_step()
+
+    assert part_of(maker.record, maker.step_items()) == "budget"
+
+
+def test_derive_seal__unit_redone_in_a_second_revision__is_paid_to_who_redid_it() -> None:
+    maker, record, _ = made()
+    items = redone(maker)
+
+    derived = derive_seal(record, under(items), last=False)
+
+    grown = {
+        leaf.account: leaf.earned - before.earned
+        for leaf, before in zip(derived.pay, paid(maker), strict=True)
+    }
+    gone, redoer = maker.members[0], maker.members[1]
+    assert grown[gone.wallet.account] == 0
+    assert grown[redoer.wallet.account] > 1.9 * grown[maker.members[2].wallet.account]
+
+
+def test_derive_seal__later_revision_adds_units__is_refused() -> None:
+    maker, record, items = made()
+    close = message(items, StepClose)
+    assert isinstance(close, StepClose)
+    fewer = tuple(each.model_copy(update={"units": each.units[:1]}) for each in close.assignments)
+    first = maker.session.sign(close.model_copy(update={"assignments": fewer}))
+    second = changed(items, StepClose, 0, revision=1)
+
+    assert part_of(record, [first, *second]) == "step_close"
+
+
+def redone(maker: JobMaker) -> Items:
+    """A step in which the first member is lost after its GradCommit; the second redoes its units."""
+    gone, redoer, _ = maker.members
+    items = [item for item in maker.step_items() if not _is_sum(item)]
+    first = message(items, StepClose)
+    assert isinstance(first, StepClose)
+    moved = {each.peer: each.units for each in first.assignments}
+    units = moved.pop(gone.session.peer)
+    both = tuple(sorted((*units, *moved[redoer.session.peer])))
+    moved[redoer.session.peer] = both
+    assignments = tuple(
+        Assignment(stage=StageIndex(0), peer=peer, units=units) for peer, units in moved.items()
+    )
+    second = first.model_copy(update={"revision": 1, "assignments": assignments})
+    commit, leaves = maker.commit(redoer, second, units=units, round=1)
+    commits = [each for each in _commits(items) if each.peer != gone.session.peer] + [commit]
+    average = maker.average(second, commits)
+    return [
+        *items,
+        maker.session.sign(second),
+        redoer.session.sign(commit),
+        Leaves(commit.digest(), leaves),
+        maker.session.sign(average),
+        *maker.chunks(average, commits),
+    ]
+
+
+def paid(maker: JobMaker) -> Sequence[object]:
+    """Pay after the first step."""
+    return maker.seals[0].pay
+
+
+def leaving(maker: JobMaker) -> Notice:
+    """The notice that the first member leaves."""
+    member = maker.members[0]
+    return Notice(
+        job=maker.spec.job(),
+        step=maker.next_step,
+        number=len(maker.members),
+        what="leave",
+        peer=member.session.peer,
+        stage=member.stage,
+        address="",
+        evidence=ZERO_DIGEST,
+    )
+
+
+def _is_sum(item: Kept) -> bool:
+    return isinstance(item, Signed) and isinstance(item.message, AverageSet | AveragedChunk)
+
+
+def _commits(items: Sequence[Kept]) -> list[GradCommit]:
+    return [
+        item.message
+        for item in items
+        if isinstance(item, Signed) and isinstance(item.message, GradCommit)
+    ]
+
+
+def _commit(items: Items) -> GradCommit:
+    return _commits(items)[0]
+
+
+def _recommitted(items: Items, **fields: object) -> Items:
+    """The first GradCommit changed, its leaves and the AverageSet made to fit."""
+    old = _commit(items).digest()
+    new = changed(items, GradCommit, 0, **fields)
+    name = _commit(new).digest()
+    moved: Items = [
+        Leaves(name, item.leaves) if isinstance(item, Leaves) and item.grad_commit == old else item
+        for item in new
+    ]
+    return _reaveraged(moved, old)
+
+
+def _reaveraged(items: Items, old: Digest) -> Items:
+    """The AverageSet names the first GradCommit as it is now, the chunks name the AverageSet."""
+    average = message(items, AverageSet)
+    assert isinstance(average, AverageSet)
+    first = _commits(items)[0].digest()
+    members = tuple(
+        sorted(
+            (
+                each.model_copy(update={"grad_commit": first}) if each.grad_commit == old else each
+                for each in average.members
+            ),
+            key=lambda each: each.grad_commit,
+        )
+    )
+    return _with_members(items, members)
+
+
+def _with_members(items: Items, members: object) -> Items:
+    items = changed(items, AverageSet, 0, members=members)
+    name = message(items, AverageSet).digest()
+    for number in range(sum(1 for item in items if _is_sum(item)) - 1):
+        items = changed(items, AveragedChunk, number, average_set=name)
+    return items
+
+
+def _reweighted(items: Items, weight: int) -> Items:
+    average = message(items, AverageSet)
+    assert isinstance(average, AverageSet)
+    first, *rest = average.members
+    return _with_members(items, (first.model_copy(update={"weight": weight}), *rest))
+
+
+def _left_out(items: Items) -> Items:
+    average = message(items, AverageSet)
+    assert isinstance(average, AverageSet)
+    return _with_members(items, average.members[1:])
+
+
+def _releafed(leaves: Leaves, **fields: object) -> Leaves:
+    first, *rest = leaves.leaves
+    return Leaves(leaves.grad_commit, (first.model_copy(update=fields), *rest))

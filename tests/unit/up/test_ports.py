@@ -1,0 +1,69 @@
+"""Ports are chosen once, kept, and only the API's is asked for."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from contracts.terms.errors import Conflict, Malformed
+from tallystick.up import ports
+from tallystick.up.ports import API_PORT, assign
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    occupied: set[int] = set()
+    free: Callable[[int], bool] = lambda port: port not in occupied  # noqa: E731  # one line
+    monkeypatch.setattr(ports, "is_free", free)
+    monkeypatch.setattr(ports, "holder", lambda port: "somebody (pid 5)")
+    return occupied
+
+
+def given(
+    *names: str, before: dict[str, int] | None = None, api_port: int | None = None
+) -> dict[str, int]:
+    return assign(names, api_port=api_port, before=before or {}, generator=random.Random(1))
+
+
+def test_assign__first_time__api_has_its_default_and_others_differ(taken: set[int]) -> None:
+    found = given("api", "postgres", "redis")
+
+    assert found["api"] == API_PORT
+    assert len(set(found.values())) == 3
+
+
+def test_assign__again__keeps_what_was_chosen(taken: set[int]) -> None:
+    first = given("api", "postgres", api_port=9000)
+
+    assert given("api", "postgres", before=first) == first
+
+
+def test_assign__inner_port_taken_by_now__is_chosen_anew(taken: set[int]) -> None:
+    first = given("postgres")
+    taken.add(first["postgres"])
+
+    assert given("postgres", before=first)["postgres"] not in taken
+
+
+def test_assign__api_port_taken__names_who_and_what_to_do(taken: set[int]) -> None:
+    taken.add(API_PORT)
+
+    with pytest.raises(Conflict, match=r"8420 is taken by somebody \(pid 5\).*--port"):
+        given("api")
+
+
+def test_assign__zero__draws_a_free_one(taken: set[int]) -> None:
+    assert given("api", api_port=0)["api"] not in (0, API_PORT)
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_assign__no_port_number__is_malformed(taken: set[int], port: int) -> None:
+    with pytest.raises(Malformed):
+        given("api", api_port=port)
+
+
+def test_choose__outgoing_range__is_avoided(taken: set[int]) -> None:
+    low, high = ports._range()
+    generator = random.Random(2)
+
+    assert all(low <= ports.choose((), generator) < high for _ in range(100))

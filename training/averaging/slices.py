@@ -1,0 +1,59 @@
+"""A chunk of a gradient on its way: its wire bytes and what a message says of them. Torch-free.
+
+Wire form: fp32, little-endian. Invariant: the digest is over bytes, dtype and shape, so equal
+digests mean equal numbers. Units: squared norms in 1e-12.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from typing_extensions import Buffer
+
+from contracts.terms.digest import tensor_digest
+from contracts.terms.errors import Malformed, WrongBytes
+from contracts.terms.ids import Digest
+from contracts.terms.messages import GradCommit
+
+BYTES_PER_ELEMENT = 4
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One chunk: bytes, digest, squared norm (1e-12)."""
+
+    data: bytes
+    digest: Digest
+    norm_squared: int
+
+
+def slice_digest(data: Buffer) -> Digest:
+    """Digest of a chunk's wire bytes.
+
+    Raises:
+        Malformed: the bytes are no whole number of elements.
+    """
+    elements, rest = divmod(memoryview(data).nbytes, BYTES_PER_ELEMENT)
+    if rest:
+        raise Malformed("a chunk is a whole number of fp32 elements")
+    return tensor_digest("float32", (elements,), data)
+
+
+def need_digest(data: Buffer, expected: Digest) -> None:
+    """Refuse bytes that are not those that a message bound.
+
+    Raises:
+        WrongBytes: they differ. Malformed: see `slice_digest`.
+    """
+    actual = slice_digest(data)
+    if actual != expected:
+        raise WrongBytes(
+            "a chunk has other bytes than were bound",
+            expected=expected.hex(),
+            actual=actual.hex(),
+        )
+
+
+def in_peer_order(commits: Iterable[GradCommit], stage: int) -> tuple[GradCommit, ...]:
+    """The GradCommits of a stage in the order of the sum: ascending peer id, then round."""
+    own = (commit for commit in commits if commit.stage == stage)
+    return tuple(sorted(own, key=lambda commit: (commit.peer, commit.round)))

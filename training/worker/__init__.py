@@ -1,0 +1,1 @@
+"""One peer of a stage: units in, gradients bound and averaged, seals checked and applied."""

@@ -1,0 +1,104 @@
+"""Gradient parts and averaged chunks on a worker's disk.
+
+Invariants: a file is there whole or not at all; what a message is about to bind is on disk before
+the message is signed; nothing is read without a check of its digest by whoever uses it.
+Layout: `parts/<step>/<GradCommit>-<chunk>.f32`, `chunks/<step>/<chunk>.f32`, wire bytes.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from contracts.terms.errors import Unavailable
+from contracts.terms.ids import ChunkIndex, Digest, StepNumber
+
+
+class Store:
+    """The files under one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._parts, self._chunks = folder / "parts", folder / "chunks"
+
+    def put_part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex, data: Buffer) -> None:
+        """Keep one part of a gradient; errors as `put_chunk`."""
+        _write(self._part(step, commit, chunk), data)
+
+    def part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> bytes | None:
+        """A part that is here."""
+        return _read(self._part(step, commit, chunk))
+
+    def find_part(self, commit: Digest, chunk: ChunkIndex) -> bytes | None:
+        """A part that is here, of whatever step."""
+        for folder in sorted(self._parts.glob("*"), reverse=True):
+            if (data := _read(folder / _part_name(commit, chunk))) is not None:
+                return data
+        return None
+
+    def put_chunk(self, step: StepNumber, chunk: ChunkIndex, data: Buffer) -> None:
+        """Keep one averaged chunk.
+
+        Raises:
+            Unavailable: the disk is full or cannot be written.
+        """
+        _write(self._chunk(step, chunk), data)
+
+    def chunk(self, step: StepNumber, chunk: ChunkIndex) -> bytes | None:
+        """An averaged chunk that is here."""
+        return _read(self._chunk(step, chunk))
+
+    def drop_parts(self, step: StepNumber) -> None:
+        """Forget the parts of all steps up to `step`."""
+        _drop(self._parts, step)
+
+    def drop_chunks(self, step: StepNumber) -> None:
+        """Forget the chunks of all steps up to `step`."""
+        _drop(self._chunks, step)
+
+    def _part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> Path:
+        return self._parts / f"{step:08d}" / _part_name(commit, chunk)
+
+    def _chunk(self, step: StepNumber, chunk: ChunkIndex) -> Path:
+        return self._chunks / f"{step:08d}" / f"{chunk:04d}.f32"
+
+
+def _part_name(commit: Digest, chunk: ChunkIndex) -> str:
+    return f"{commit.hex()}-{chunk:04d}.f32"
+
+
+def _write(path: Path, data: Buffer) -> None:
+    aside = path.with_suffix(".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(aside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+
+
+def _drop(folder: Path, step: StepNumber) -> None:
+    for each in folder.glob("*"):
+        if each.name.isdecimal() and int(each.name) <= step:
+            shutil.rmtree(each, ignore_errors=True)
