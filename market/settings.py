@@ -59,7 +59,7 @@ def read_settings() -> Settings:
         WrongConfiguration: a variable is missing or has a value that it cannot have.
     """
     try:
-        return Settings()  # type: ignore[call-arg]  # fields come from the environment
+        return Settings()
     except ValidationError as error:
         problems = (
             f"TALLYSTICK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"

@@ -50,8 +50,7 @@ from verification.snapshots import (
 VERSION = "audit_file.v1"
 MAX_FILE_BYTES = 2**31
 
-POSTED_STATES = (1, 2)  # Settlement.EpochState: Posted, Disputed
-REJECTED_STATE = 4
+NOT_FINAL = (1, 2, 4)  # Settlement.EpochState: Posted, Disputed, Rejected
 
 
 @dataclass(frozen=True)
@@ -346,11 +345,11 @@ def _check_pay(
     found = paid_by(snapshot.settlement, history.record.job)
     total = sum(found.values())
     where = f"{path}/settlement"
-    spent = facts.spent
-    allowed = {spent["debited"], spent["debited"] - spent["lastDebit"]}
-    if spent["lastEpoch"] == facts.newest["number"]:
-        is_open = facts.newest["state"] in (*POSTED_STATES, REJECTED_STATE)
-        allowed = {spent["debited"] - (spent["lastDebit"] if is_open else 0)}
+    booked = facts.job
+    allowed = {booked["debited"], booked["debited"] - booked["lastDebit"]}
+    if booked["lastEpoch"] == facts.newest["number"]:
+        is_final = facts.newest["state"] not in NOT_FINAL
+        allowed = {booked["debited"] - (0 if is_final else booked["lastDebit"])}
     require(total in allowed, where, "the job's part is not what escrow debited for it")
     expected = _due_shares(history, first_batch, snapshot, facts, before, total)
     require(found == expected, where, "an account's part is not what the job's seal says")
@@ -387,7 +386,7 @@ def _due_shares(
 
 def _shown_seal(history: _History, facts: ChainFacts) -> SealedStep | None:
     """The seal by which the job is closing or was closed."""
-    if not facts.spent["closing"] or not facts.closing["seals"]:
+    if not facts.job["closing"] or not facts.closing["seals"]:
         return None
     return history.seals.get(StepNumber(facts.closing["seals"] - 1))
 
@@ -401,23 +400,24 @@ def _check_escrow(
 ) -> EscrowVerdict:
     """The budget is what was signed, and every base unit of it is accounted for."""
     where, spec = f"{path}/contracts/escrow/storage", history.record.spec
-    held, total = facts.funds["deposited"], BaseUnits(sum(paid.values()))
-    poster = facts.funds["poster"].to_bytes(20, "big")
-    require(poster == spec.poster, where, "the job is not open under its poster")
+    held, total = facts.job["deposited"], BaseUnits(sum(paid.values()))
+    is_known = held > 0 or facts.job["closing"]
+    require(bool(is_known), where, "the job was never opened on chain")
     require(total <= held, where, "more was paid than deposited")
     closing, shown = facts.closing, _shown_seal(history, facts)
-    if facts.spent["closing"] and closing["seals"]:
+    if facts.job["closing"] and closing["seals"]:
         if shown is None:
             mismatch("items", f"the job was closed by a seal of step {closing['seals'] - 1}")
         seal = shown.seal.message
         due = seal.vested if seal.last else seal.earned
-        fits = (closing["earned"], closing["due"]) == (seal.earned, due)
+        poster = closing["poster"].to_bytes(20, "big")
+        fits = (closing["earned"], closing["due"], poster) == (seal.earned, due, spec.poster)
         require(fits, where, "the job was closed by another seal of that step")
     if held >= spec.budget:
         return EscrowVerdict(BaseUnits(held), total, BaseUnits(0), BaseUnits(held - total))
-    refundable = facts.spent["closing"] and snapshot.header.timestamp >= closing["refundableAt"]
+    refundable = facts.job["closing"] and snapshot.header.timestamp >= closing["refundableAt"]
     require(bool(refundable), where, "less than the budget, and no refund was due")
-    kept = max(closing["earned"], facts.spent["debited"])
+    kept = max(closing["earned"], facts.job["debited"])
     require(held <= kept, where, "the refund left more than what was earned")
     require(held == kept, where, "the refund took more than what was not earned")
     refunded = BaseUnits(spec.budget - held)

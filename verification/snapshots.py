@@ -35,6 +35,8 @@ SHIPPED_AS = {
 }
 """Contracts whose code is proved, and the artifact that it must equal."""
 
+_CLAIMED = "claimed "  # and the account, as hex
+
 Nodes = tuple[bytes, ...]
 Ships = Mapping[str, Shipped]
 
@@ -81,10 +83,9 @@ class ChainFacts:
 
     final_root: Digest
     totals: Mapping[str, int]
-    newest: Mapping[str, int]
+    newest: Mapping[str, int]  # epoch
     claimed: Mapping[Address, int]
-    funds: Mapping[str, int]
-    spent: Mapping[str, int]
+    job: Mapping[str, int]
     closing: Mapping[str, int]
     lane: Mapping[str, int]
 
@@ -95,10 +96,10 @@ def wanted_places(
     """What a snapshot of `job` proves: per contract, named places in its storage."""
     settlement, escrow, seals = ships["settlement"], ships["escrow"], ships["seals"]
     claims = {_claim(each): settlement.place("claimed", each) for each in sorted(set(accounts))}
-    names = ("finalRoot", "_totals", "_newest")
+    names = ("_totals", "_newest", "_roots")
     return {
         "settlement": {name: settlement.place(name) for name in names} | claims,
-        "escrow": {name: escrow.place(name, job) for name in ("_funds", "_spent", "_closing")},
+        "escrow": {name: escrow.place(name, job) for name in ("_jobs", "_closing")},
         "seals": {"_lanes": seals.place("_lanes", anchorer)},
         "vault": {},
         "stakes": {},
@@ -232,19 +233,24 @@ def read_facts(
         }
     settlement, escrow = read["settlement"], read["escrow"]
     return ChainFacts(
-        Digest(settlement["finalRoot"][""].to_bytes(32, "big")),
+        final_root(settlement),
         settlement["_totals"],
         settlement["_newest"],
         {
-            Address(bytes.fromhex(name.removeprefix("claimed "))): value[""]
+            Address(bytes.fromhex(name.removeprefix(_CLAIMED))): value[""]
             for name, value in settlement.items()
-            if name.startswith("claimed ")
+            if name.startswith(_CLAIMED)
         },
-        escrow["_funds"],
-        escrow["_spent"],
+        escrow["_jobs"],
         escrow["_closing"],
         read["seals"]["_lanes"],
     )
+
+
+def final_root(settlement: Mapping[str, Mapping[str, int]]) -> Digest:
+    """The root that grants claims, in values read from Settlement; zero before the first."""
+    final = "second" if settlement["_totals"]["secondIsFinal"] else "first"
+    return Digest(settlement["_roots"][final].to_bytes(32, "big"))
 
 
 def check_before(earlier: Snapshot, later: Snapshot, earlier_path: str, path: str) -> None:
@@ -258,7 +264,8 @@ def check_before(earlier: Snapshot, later: Snapshot, earlier_path: str, path: st
         require(False, f"{path}/before", "the snapshot before is not proved")
         raise AssertionError
     distance = later.header.number - number
-    require(0 < distance <= HISTORY_BLOCKS, f"{path}/before", "blocks do not ascend, or too far")
+    near = 0 < distance <= HISTORY_BLOCKS
+    require(near, f"{earlier_path}/header", "not before the next snapshot, or too far before")
     with at(f"{path}/before/account"):
         state = prove_account(later.header.state_root, HISTORY_CONTRACT, proof.account)
     if state is None:
@@ -301,7 +308,7 @@ def paid_by(settlement: EpochSettlement, job: JobId) -> dict[Address, BaseUnits]
 
 
 def _claim(account: Address) -> str:
-    return f"claimed {account.hex()}"
+    return _CLAIMED + account.hex()
 
 
 def _prove(place: Place, storage_root: Digest, slots: Sequence[Nodes], path: str) -> dict[str, int]:

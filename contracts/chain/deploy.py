@@ -45,7 +45,7 @@ ARTIFACTS = {
 DEFAULT_PARAMETERS: Mapping[str, int] = {
     "challenge_window": 5,
     "min_epoch_length": 1,
-    "max_epoch_cap": 10**18,
+    "max_epoch_cap": 10**15,
     "announcement_window": 5,
     "response_window": 10,
     "refund_delay": 40,

@@ -27,7 +27,7 @@ class Parameter:
 PARAMETERS = (
     Parameter("ChallengeWindow", "s", 2, 30 * _DAY, "in which an epoch can be objected to"),
     Parameter("MinEpochLength", "s", 1, 7 * _DAY, "between two posted epochs, at least"),
-    Parameter("MaxEpochCap", "base units", 10**6, 10**18, "most a job pays per epoch"),
+    Parameter("MaxEpochCap", "base units", 10**6, 10**16, "most a job pays per epoch"),
     Parameter("AnnouncementWindow", "s", 2, 30 * _DAY, "from announcing to executing"),
     Parameter("ResponseWindow", "s", 2, 30 * _DAY, "in which a better seal can be shown"),
     Parameter("RefundDelay", "s", 5, 180 * _DAY, "from a job's close to its refund"),

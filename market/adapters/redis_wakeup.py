@@ -1,4 +1,4 @@
-"""Wake-ups over Redis pub/sub: only "there is news", so losing one costs a poll and nothing else."""
+"""Wake-ups over Redis pub/sub: only "there is news", so a lost one costs a poll, nothing else."""
 
 import asyncio
 import logging

@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import fields
 from decimal import Decimal
-from typing import Any, get_args, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -67,7 +67,7 @@ def _fields(cls: type[Row]) -> Any:
 
 
 def _column(cls: type[Row], name: str, hint: Any) -> Column[Any]:
-    nullable = isinstance(hint, types.UnionType)
+    nullable = get_origin(hint) in (Union, types.UnionType)
     plain = next(each for each in get_args(hint) if each is not type(None)) if nullable else hint
     if AUTOMATIC.get(cls) == name:
         return Column(name, BigInteger, Identity(), primary_key=True)

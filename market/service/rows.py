@@ -329,6 +329,7 @@ class ChainEventRow(Row):
 
     TABLE = "chain_events"
     KEY = ("block", "log_index")
+    INDEX = (("job",), ("event",))
 
     block: int
     log_index: int
@@ -336,6 +337,7 @@ class ChainEventRow(Row):
     transaction: Digest
     contract: str
     event: str
+    job: JobId | None
     args: bytes  # canonical msgpack
 
 

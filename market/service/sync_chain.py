@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from contracts.terms.errors import ChainForgot, InvariantBroken
-from contracts.terms.ids import Address
+from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from market.domain.ledger import Entry, reversal
 from market.service.apply_event import apply_event
@@ -118,7 +118,9 @@ def _key(job: object) -> bytes:
 
 
 def _row(event: ChainEvent) -> ChainEventRow:
+    job = event.args.get("job")
     return ChainEventRow(
+        job=JobId(job) if isinstance(job, bytes) else None,
         block=event.block,
         log_index=event.log_index,
         block_hash=event.block_hash,

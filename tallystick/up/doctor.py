@@ -217,7 +217,8 @@ def _torch() -> Row:
 
 
 def _memory() -> Row:
-    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    table = Path("/proc/meminfo")
+    lines = table.read_text("ascii").splitlines() if table.exists() else ["MemAvailable: 0"]
     kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     ok = kilobytes * 1024 >= MIN_MEMORY_BYTES
     wanted = f"{MIN_MEMORY_BYTES // 2**20} MB available"

@@ -33,15 +33,24 @@ def become(user: int, group: int) -> None:
     os.setuid(user)
 
 
+def find(program: str) -> str:
+    """The file that a name means on PATH; a name with a slash, and an unknown one, stay."""
+    if os.sep in program:
+        return program
+    places = (os.path.join(folder, program) for folder in os.get_exec_path())
+    return next((place for place in places if os.access(place, os.X_OK)), program)
+
+
 def main(arguments: list[str]) -> None:
     """Prepare this process and turn it into the service."""
     parent, death_signal, user, group = map(int, arguments[:4])
     argv = arguments[5:]
+    program = find(argv[0])  # before dropping: this may import modules that the other cannot read
     become(user, group)
     if death_signal:
         die_with(parent, death_signal)
     try:
-        os.execvp(argv[0], argv)
+        os.execv(program, argv)
     except OSError as error:
         print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
         sys.exit(NOTHING_TO_RUN)

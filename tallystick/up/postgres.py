@@ -25,7 +25,7 @@ from contracts.terms.errors import ServiceUnreachable, UnknownVersion, WrongConf
 from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.data_folder import DataFolder, disk_full, load_or_create_secret
-from tallystick.up.processes import identify, leftovers
+from tallystick.up.processes import leftovers
 from tallystick.up.spec import OURSELVES, As, ServiceSpec
 
 MAJOR = 18
@@ -181,7 +181,7 @@ class Postgres:
             ready=self.is_ready,
             stop_signal=signal.SIGINT,
             grace=20.0,
-            postgres_folder=self.cluster,
+            postgres_folder=self.folder.postgres,
             working_folder=self.folder.postgres,
         )
 
@@ -226,9 +226,9 @@ class Postgres:
         self._forget_stranger()
 
     def _forget_stranger(self) -> None:
-        """Remove a lock file whose pid has been given to somebody else since.
+        """Remove a lock file whose pid is a zombie, or has been given to somebody else since.
 
-        Postgres would take that process for its predecessor and never start. Otherwise the file
+        Postgres would take either for its living predecessor and never start. Otherwise the file
         stays: it names the shared memory that Postgres checks and recycles.
         """
         lock = self.cluster / "postmaster.pid"
@@ -237,7 +237,7 @@ class Postgres:
         except (FileNotFoundError, ValueError, IndexError):
             return
         ours = {found.pid for found in leftovers("", postgres_folder=self.cluster)}
-        if identify(pid) and pid not in ours:
+        if Path(f"/proc/{pid}").exists() and pid not in ours:
             lock.unlink()
 
     async def _make(self) -> None:

@@ -91,7 +91,7 @@ def _is_postgres_in(pid: int, folder: Path) -> bool:
         program = os.readlink(f"/proc/{pid}/exe")
     except OSError:
         return False
-    return where == str(folder) and os.path.basename(program).startswith("postgres")
+    return Path(where).is_relative_to(folder) and Path(program).name.startswith("postgres")
 
 
 def leftovers(
@@ -102,7 +102,7 @@ def leftovers(
     Args:
         up_id: The value of TALLYSTICK_UP_ID to look for.
         service: Only those of this service; None means all.
-        postgres_folder: Also the Postgres processes whose working folder is this one.
+        postgres_folder: Also the Postgres processes that work in this folder or below.
     """
     found = []
     for identity in running():

@@ -22,8 +22,22 @@ from tallystick.up.spec import Action, Item, Probe, ServiceSpec, Step
 LISTENING = ("postgres", "redis", "anvil", "gateway", "api")
 """Services that have a port."""
 
-ROLES = ("deployer", "admin", "anchorer", "proposer", "disputes", "slasher", "faucet")
+HOST_VARIABLES = ("TALLYSTICK_API_URL", "TALLYSTICK_KEYS", "TALLYSTICK_JOBS")
+"""All that a host is told: it works through the API alone."""
+
+ROLES = (
+    "deployer",
+    "admin",
+    "anchorer",
+    "proposer",
+    "relayer",
+    "disputes",
+    "slasher",
+    "faucet",
+)
 """Accounts of the market on the embedded chain; `keys/<role>.json` each."""
+
+_CELERY = (sys.executable, "-m", "celery", "-A", "market.adapters.celery_app")
 
 
 @dataclass(frozen=True)
@@ -169,31 +183,39 @@ def _market(parts: Parts, market: Mapping[str, str]) -> list[Item]:
             depends_on=needs,
             ready=_http(parts.addresses.api + "/v1/network"),
         ),
-        _celery("worker", " ready.", market, needs, "-Q", "default,chain", "-c", "1"),
-        _celery("beat", "Starting", market, needs, "-s", str(parts.folder.run / "beat.db")),
+        # One process a queue, so that clearing never waits behind the chain.
+        _worker("worker", "default", market, needs),
+        _worker("worker-chain", "chain", market, needs),
+        ServiceSpec(
+            name="beat",
+            argv=(*_CELERY, "beat", "-l", "INFO", "-s", str(parts.folder.run / "beat.db")),
+            environment=market,
+            depends_on=needs,
+            says="beat: Starting",
+        ),
         ServiceSpec(
             name="host",
             argv=_python("tallystick.host"),
-            environment=market,
+            environment={name: market[name] for name in HOST_VARIABLES},
             depends_on=("api",),
-            says="ready",
+            says="ready\n",
+            grace=30.0,  # it stops the jobs that it hosts first
         ),
     ]
 
 
-def _celery(
-    name: str, says: str, market: Mapping[str, str], needs: tuple[str, ...], *options: str
+def _worker(
+    name: str, queue: str, market: Mapping[str, str], needs: tuple[str, ...]
 ) -> ServiceSpec:
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    options = ("-n", f"{name}@tallystick", "-Q", queue, "--pool", "solo", "-l", "INFO", *quiet)
     return ServiceSpec(
         name=name,
-        argv=(
-            *_python("celery", "-A", "market.adapters.celery_app", name),
-            *("-l", "INFO", *options),
-        ),
+        argv=(*_CELERY, "worker", *options),
         environment=market,
         depends_on=needs,
-        says=says,
-        grace=20.0,
+        says=" ready.",
+        grace=20.0,  # it finishes its task first
     )
 
 

@@ -11,6 +11,7 @@ the thread that lives as long as the process: a child dies with the thread that 
 import asyncio
 import contextlib
 import os
+import platform
 import random
 import secrets
 import sys
@@ -21,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from contracts.terms.errors import InvariantBroken, Unavailable
+from contracts.terms.errors import InvariantBroken, Unavailable, WrongConfiguration
 from tallystick.up.assembly import assemble, embedded
 from tallystick.up.data_folder import (
     DataFolder,
@@ -152,6 +153,8 @@ class Services:
             Refused: the folder or this machine is not fit; the message says what to do.
             Unavailable: a service does not become ready, or the disk is full.
         """
+        if platform.system() != "Linux":
+            raise WrongConfiguration("`up` needs Linux: /proc, death signals and pidfds")
         names = embedded(self._settings, self._only)
         self._folder = open_data_folder(self._settings.home)
         lock = Lock(self._folder)
@@ -214,27 +217,22 @@ class Services:
     def _guard(self, reading_end: int) -> ServiceSpec:
         return ServiceSpec(
             name="guard",
-            argv=(sys.executable, "-m", "tallystick.up.guard", self.up_id, self._cluster),
+            argv=(
+                sys.executable,
+                "-m",
+                "tallystick.up.guard",
+                self.up_id,
+                str(self.folder.postgres),
+            ),
             stdin=reading_end,
             dies_with_us=False,
             grace=1.0,
         )
 
-    @property
-    def _cluster(self) -> str:
-        return str(self.folder.postgres / "data")
-
     # ------------------------------------------------------------------------------- watching
 
     def _watch(self, work: Coroutine[None, None, None]) -> None:
-        self._watchers.append(asyncio.create_task(self._guarded(work)))
-
-    async def _guarded(self, work: Coroutine[None, None, None]) -> None:
-        try:
-            with reported(self.folder.home):
-                await work
-        except Exception as error:  # the entry point of a task: handed on, never swallowed
-            _there(self._supervisor).fail(error)
+        self._watchers.append(asyncio.create_task(_there(self._supervisor).guarded(work)))
 
     async def _watch_disk(self) -> None:
         """Fail before the disk is so full that Postgres or the chain cannot write.
@@ -280,9 +278,9 @@ class Services:
         """
         if self._lock is None:
             return
-        cluster = Path(self._cluster)
+        postgres = self.folder.postgres
         remaining = await asyncio.to_thread(
-            kill_all, lambda: leftovers(up_id, postgres_folder=cluster)
+            kill_all, lambda: leftovers(up_id, postgres_folder=postgres)
         )
         if remaining:
             pids = ", ".join(str(identity.pid) for identity in remaining)

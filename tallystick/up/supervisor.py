@@ -96,9 +96,9 @@ class Supervisor:
         """
         self._began = time.monotonic()
         for service in self._services.values():
-            service.keeper = asyncio.create_task(self._guarded(self._keep(service)))
+            service.keeper = asyncio.create_task(self.guarded(self._keep(service)))
         steps = [i for i in self._items if isinstance(i, Step)]
-        tasks = [asyncio.create_task(self._guarded(self._do(step))) for step in steps]
+        tasks = [asyncio.create_task(self.guarded(self._do(step))) for step in steps]
         ready = asyncio.create_task(self._all_done())
         try:
             await asyncio.wait({ready, self.failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -113,7 +113,7 @@ class Supervisor:
         for event in self._done.values():
             await event.wait()
 
-    async def _guarded(self, work: Coroutine[None, None, None]) -> None:
+    async def guarded(self, work: Coroutine[None, None, None]) -> None:
         """Run a background coroutine; its exception becomes the supervisor's."""
         try:
             with reported(self._folder.home):
@@ -276,6 +276,8 @@ class Supervisor:
             await _cancel(service.keeper)
         if service.child and not service.child.ended.is_set():
             await self._end(service, service.child)
+        if service.child:
+            await self._sweep(spec)
         service.state = "stopped"
         service.gone.set()
         with contextlib.suppress(OSError):  # a full disk must not keep services running

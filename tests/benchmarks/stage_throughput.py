@@ -20,12 +20,11 @@ from pathlib import Path
 import torch
 
 from contracts.terms.ids import StepNumber, UnitId
-from tests.numerics.loop import new_stage, rows_of, synthetic_corpus, train
+from tests.numerics.loop import new_stage, rows_of, sealed_norm, synthetic_corpus, train
 from tests.numerics.plain import plain_losses
 from training.config import TrainConfig, whole_model
 from training.flops import unit_flops
 from training.recipes import tiny_llama
-from training.stages.chunks import global_norm
 from training.stages.exact import norm_squared
 from training.stages.stage import Stage
 from training.stages.threads import set_threads
@@ -56,7 +55,7 @@ def plain_seconds(config: TrainConfig) -> float:
 def update_milliseconds(stage: Stage) -> dict[str, float]:
     """Where a step's time outside the units goes, in ms."""
     average = torch.randn(stage.num_parameters, generator=torch.Generator().manual_seed(SEED))
-    sealed_norm = global_norm([norm_squared(average)])
+    norm = sealed_norm([norm_squared(average)])
 
     def timed(action: Callable[[], object]) -> float:
         times = []
@@ -68,7 +67,7 @@ def update_milliseconds(stage: Stage) -> dict[str, float]:
 
     return {
         "norm": timed(lambda: norm_squared(average)),
-        "update": timed(lambda: stage.apply(average, sealed_norm)),
+        "update": timed(lambda: stage.apply(average, norm)),
         "state root": timed(stage.roots),
         "rows of a step": timed(lambda: _read_rows(stage)),
     }

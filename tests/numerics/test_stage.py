@@ -23,6 +23,7 @@ from training.models.initial import initial_weights
 from training.recipes import micro, tiny_llama
 from training.stages.evaluation import mean_loss, validation_perplexity
 from training.stages.stage import Stage, UnitInputs, rows_tensor
+from training.stages.threads import set_threads
 
 CONFIG = micro()
 ROOT = Path(__file__).parents[2]
@@ -369,6 +370,32 @@ def test_evaluation__validation_rows__perplexity_is_exp_of_the_mean_loss() -> No
 
     assert mean_loss(stage, rows) == pytest.approx(direct, rel=1e-6)
     assert validation_perplexity(stage, rows) == pytest.approx(2.718281828**direct, rel=1e-5)
+
+
+def test_evaluation__weight_not_finite__misbehaved() -> None:
+    stage = new_stage(CONFIG)
+    stage.weights()["lm_head.weight"][0, 0] = float("nan")
+
+    with pytest.raises(NotFinite, match="validation loss"):
+        mean_loss(stage, ROWS.validation_rows(2))
+
+
+def test_load__tensor_of_another_shape__malformed_and_unchanged() -> None:
+    stage = new_stage(CONFIG)
+    before, tensors = stage.roots(), stage.weights() | stage.moments()
+    tensors["model.norm.weight"] = torch.ones(33)
+
+    with pytest.raises(Malformed, match=r"tensor model\.norm\.weight"):
+        stage.load(tensors, 1)
+
+    assert stage.roots() == before
+
+
+def test_set_threads__twice__is_what_was_asked() -> None:
+    set_threads(2)
+    set_threads(1)
+
+    assert (torch.get_num_threads(), torch.get_num_interop_threads()) == (1, 1)
 
 
 def test_evaluation__no_rows_or_part_of_a_model__refused() -> None:

@@ -69,9 +69,8 @@ class AuditedMarket:
     def open(self, maker: JobMaker) -> JobMaker:
         """Put a job's budget into escrow."""
         self.jobs.append(maker)
-        place = SHIPS["escrow"].place("_funds", maker.spec.job())
-        poster = int.from_bytes(maker.spec.poster, "big")
-        self.write("escrow", place, poster=poster, deposited=maker.spec.budget)
+        place = SHIPS["escrow"].place("_jobs", maker.spec.job())
+        self.write("escrow", place, deposited=maker.spec.budget)
         return maker
 
     def anchor(self) -> Digest:
@@ -124,13 +123,17 @@ class AuditedMarket:
         self.settlements.append(settled)
         settlement, root = SHIPS["settlement"], settled.root
         number = int.from_bytes(root.hash, "big")
-        self.write("settlement", settlement.place("finalRoot"), value=number)
-        self.write("settlement", settlement.place("newestRoot"), value=number)
-        self.write("settlement", settlement.place("_totals"), funded=root.sum)
+        is_second = settled.epoch % 2
+        self.write(
+            "settlement", settlement.place("_roots"), **{"second" if is_second else "first": number}
+        )
+        self.write(
+            "settlement", settlement.place("_totals"), funded=root.sum, secondIsFinal=is_second
+        )
         newest = settlement.place("_newest")
         self.write("settlement", newest, rootSum=root.sum, number=settled.epoch, state=3)
         for debit in settled.debits:
-            place = SHIPS["escrow"].place("_spent", debit.job)
+            place = SHIPS["escrow"].place("_jobs", debit.job)
             self.write(
                 "escrow",
                 place,
@@ -153,18 +156,19 @@ class AuditedMarket:
         seal, job = maker.seals[-1].seal, maker.spec.job()
         escrow = SHIPS["escrow"]
         due = seal.vested if seal.last else seal.earned
-        self.write("escrow", escrow.place("_spent", job), closing=1)
+        self.write("escrow", escrow.place("_jobs", job), closing=1)
         self.write(
             "escrow",
             escrow.place("_closing", job),
             seals=seal.step + 1,
             earned=seal.earned,
             due=due,
+            poster=int.from_bytes(maker.spec.poster, "big"),
             endsAt=START + 50,
             refundableAt=START + 60,
         )
         if refunded:
-            self.write("escrow", escrow.place("_funds", job), deposited=seal.earned)
+            self.write("escrow", escrow.place("_jobs", job), deposited=seal.earned)
 
     def write(self, contract: str, place: object, **values: int) -> None:
         """Set fields of a stored value of `contract`."""

@@ -9,7 +9,7 @@ from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden
 from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import LeaseAccept, Message
-from contracts.terms.signatures import Signed
+from contracts.terms.signatures import Signed, decode_signed
 from training.coordinator.book import Book
 from training.coordinator.ports import Clock
 from training.swarm.duties import missing_places, workers_of

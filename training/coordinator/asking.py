@@ -17,7 +17,15 @@ from training.coordinator.acceptance import check_chunk, check_commit
 from training.coordinator.answers import member_views
 from training.coordinator.book import Book
 from training.coordinator.ports import Clock, StepReport
-from training.swarm.duties import ApplySeal, Commit, Duty, FetchParts, SumChunks, duty_of
+from training.swarm.duties import (
+    ApplySeal,
+    Commit,
+    Duty,
+    FetchParts,
+    SumChunks,
+    all_applied,
+    duty_of,
+)
 from training.swarm.events import (
     ChunkAveraged,
     GradCommitted,
@@ -92,7 +100,9 @@ class Asking:
         answer, _ = await ask(
             session,
             calls.TAKE_SEAL,
-            calls.TakeSeal(members=member_views(self._book)),
+            calls.TakeSeal(
+                members=member_views(self._book), all_applied=all_applied(self._book.state)
+            ),
             self._book.items_of(step),
             deadline=LONGEST_CALL,
         )

@@ -117,6 +117,11 @@ def parts_wanted(state: SwarmState) -> frozenset[tuple[PeerId, Part]] | None:
     return frozenset(wanted)
 
 
+def all_applied(state: SwarmState) -> StepNumber:
+    """The newest step whose seal every member has applied: chunks of later ones are wanted."""
+    return min((m.applied for m in state.members.values()), default=_newest_seal(state))
+
+
 def next_deadline(state: SwarmState) -> UnixMillis | None:
     """When a `Ticked` can change something next; None while nothing waits for time."""
     if isinstance(state.phase, Finished):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import TallystickError, Unavailable
 from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex, StepNumber
+from training.changes import Changes
 from training.swarm.routing import Route, route
 from training.swarm.state import Place
 from training.telling import Tell
@@ -68,6 +69,8 @@ class _Round:
     route: Route
     done: list[calls.UnitReport] = field(default_factory=list)
     failures: int = 0
+    over: bool = False
+    changes: Changes = field(default_factory=Changes)
 
 
 class _Trainer:
@@ -86,27 +89,29 @@ class _Trainer:
         self._job, self._coordinator, self._transport = job, coordinator, transport
         self._locate, self._tell, self._pause = locate, tell, pause
         self._in_flight = in_flight
-        self._seen, self._span, self._step = 0, FIRST_PAUSE, 0
+        self._seen: tuple[Session | None, int] = (None, 0)  # versions are of one session
+        self._span, self._step = FIRST_PAUSE, 0
 
     async def one_round(self) -> bool:
         """Ask for work and do what can be done of it; False when the job has ended."""
         try:
-            work = await self._ask_work()
+            session = await self._to_coordinator()
+            work = await self._ask_work(session)
             if work.finished:
                 return False
             if await self._do(work):
-                self._span, self._seen = FIRST_PAUSE, work.version
+                self._span, self._seen = FIRST_PAUSE, (session, work.version)
                 return True
         except Unavailable as error:
             self._tell("waits", step=self._step, code=error.code, reason=error.message)
-        self._seen = 0  # look again, whether or not something has changed
+        self._seen = (None, 0)  # look again, whether or not something has changed
         await self._pause(self._span)
         self._span = min(2 * self._span, LONGEST_PAUSE)
         return True
 
-    async def _ask_work(self) -> calls.StepWork:
-        request = calls.NextStep(job=self._job, seen=self._seen)
-        session = await self._to_coordinator()
+    async def _ask_work(self, session: Session) -> calls.StepWork:
+        seen_of, version = self._seen
+        request = calls.NextStep(job=self._job, seen=version if seen_of is session else 0)
         work, _ = await ask(session, calls.NEXT_STEP, request, deadline=ASK)
         if work.places and work.step != self._step:
             self._step = work.step
@@ -125,9 +130,8 @@ class _Trainer:
     async def _do(self, work: calls.StepWork) -> bool:
         """Send out what is missing; False if some of it has to be tried again."""
         round = _Round(StepNumber(work.step), route((p.stage, p.unit) for p in work.places))
-        finished = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            reporting = tasks.create_task(self._report(round, finished))
+            tasks.create_task(self._report(round))
             hands = [
                 tasks.create_task(self._work_with(worker, round))
                 for worker in work.workers
@@ -135,8 +139,8 @@ class _Trainer:
             ]
             if hands:
                 await asyncio.wait(hands)
-            finished.set()
-            await reporting
+            round.over = True
+            round.changes.mark()
         return not round.failures
 
     async def _work_with(self, worker: calls.MemberView, round: _Round) -> None:
@@ -155,6 +159,7 @@ class _Trainer:
                 return
             round.route = round.route.came_back(peer, place)
             round.done.append(calls.UnitReport(stage=place[0], unit=place[1], peer=peer))
+            round.changes.mark()
 
     def _tell_failure(
         self, step: StepNumber, peer: PeerId, place: Place, error: TallystickError
@@ -171,16 +176,16 @@ class _Trainer:
         request = calls.Compute(job=self._job, step=step, stage=stage, unit=unit, attempt=0)
         await ask(session, calls.COMPUTE, request, deadline=UNIT)
 
-    async def _report(self, round: _Round, finished: asyncio.Event) -> None:
+    async def _report(self, round: _Round) -> None:
         """Report units as they come back, in as few calls as that allows."""
         reported = 0
-        while not (finished.is_set() and reported == len(round.done)):
-            if reported == len(round.done):
-                await asyncio.wait([asyncio.ensure_future(finished.wait())], timeout=REPORT_EVERY)
-                continue
-            fresh = tuple(round.done[reported:])
-            await self._insist_on_report(round.step, fresh)
-            reported += len(fresh)
+        while not (round.over and reported == len(round.done)):
+            seen = round.changes.version
+            if fresh := tuple(round.done[reported:]):
+                await self._insist_on_report(round.step, fresh)
+                reported += len(fresh)
+            else:
+                await round.changes.beyond(seen)
 
     async def _insist_on_report(self, step: StepNumber, done: tuple[calls.UnitReport, ...]) -> None:
         request = calls.UnitsReport(job=self._job, step=step, done=done)

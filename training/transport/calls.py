@@ -194,6 +194,7 @@ class TakeSeal(WireMessage):
 
     kind: Literal["take_seal.v1"] = "take_seal.v1"
     members: Members
+    all_applied: StepOrZero  # chunks of later steps are still wanted by somebody
 
 
 class SealTaken(WireMessage):

@@ -127,7 +127,6 @@ class Endpoint:
                 node = prove()
                 self.check_member(node)
                 theirs = self._check_hello(data, node)
-                await pipe.write(self._hello())
         except TallystickError as error:
             log.warning("a connection was refused: %s", error.message)
             await self._refuse(pipe, error)
@@ -136,10 +135,9 @@ class Endpoint:
             log.warning("a connection said nothing")
             pipe.close()
             return
-        session = self._register(pipe, node, theirs)
+        # In the book before our greeting leaves: who has dialled can be called back at once.
+        session = self._register(pipe, node, theirs, greeting=self._hello())
         self._accepted.add(session)
-        if node not in self._members:  # removed while it greeted
-            session.stop()
         await self._run(session)
 
     async def dial(
@@ -225,9 +223,17 @@ class Endpoint:
             log.debug("the refused side had left")
         pipe.close()
 
-    def _register(self, pipe: FramePipe, node: SessionKey, theirs: Hello) -> MuxSession:
+    def _register(
+        self, pipe: FramePipe, node: SessionKey, theirs: Hello, greeting: bytes | None = None
+    ) -> MuxSession:
         session = MuxSession(
-            node, pipe, handler=self, methods=self._methods, limits=self.limits, theirs=theirs
+            node,
+            pipe,
+            handler=self,
+            methods=self._methods,
+            limits=self.limits,
+            theirs=theirs,
+            greeting=greeting,
         )
         live = self._live.setdefault(node, [])
         live.append(session)

@@ -53,9 +53,9 @@ def reported_error(data: bytes, peer: SessionKey) -> TallystickError:
         failure = Failure.decoded(data, max_bytes=MAX_FAILURE_BYTES)
     except TallystickError as error:
         return Malformed(f"an error that cannot be read: {error.message}", peer=peer.hex())
-    found = _class_for(failure.code)
-    details = {key: value for key, value in failure.data.items() if key != "message"}
-    return found(failure.message, **{**details, "peer": peer.hex()})
+    reported = _class_for(failure.code)(failure.message)
+    reported.data = {**failure.data, "peer": peer.hex()}  # keys of a stranger are no arguments
+    return reported
 
 
 def _class_for(code: str) -> type[TallystickError]:

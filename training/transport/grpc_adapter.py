@@ -76,6 +76,7 @@ _SERVER_OPTIONS = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _KEEPALIVE_MS // 2),
 ]
 
+_LAST_STREAMS = 1.0  # seconds for streams that begin while we close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]{1,253}):(?P<port>[0-9]{1,5})")
 _pid_of_grpc: int | None = None
 
@@ -274,7 +275,7 @@ class GrpcTransport:
         for pipe in list(self._dialled):
             await pipe.closed()
         if self._server is not None:
-            await self._server.stop(grace=None)
+            await self._server.stop(grace=_LAST_STREAMS)
             self._server = None
 
     def _bind(self, address: str) -> str:

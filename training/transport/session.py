@@ -69,12 +69,16 @@ class MuxSession:
         methods: Methods,
         limits: Limits,
         theirs: Hello,
+        greeting: bytes | None = None,
     ) -> None:
+        """`greeting` is a frame that goes out before any other."""
         self._node, self._pipe = node, pipe
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
         self._reason: PeerUnreachable | None = None
         self._outbox = Outbox(on_overflow=self._stop.set)
+        if greeting is not None:
+            self._outbox.add_urgent(greeting)
         self._ours = OurCalls(node, self._outbox, methods=methods, limits=limits, theirs=theirs)
         self._theirs = TheirCalls(
             node, self._outbox, handler, methods=methods, limits=limits, theirs=theirs

@@ -6,6 +6,7 @@ as long as weights are), so they do not depend on who computed what.
 """
 
 import json
+import math
 import os
 import struct
 from collections.abc import Sequence
@@ -76,8 +77,9 @@ class CountingCompute:
         average = [value for chunk in chunks for value in _numbers(chunk)]
         if len(average) != NUM_WEIGHTS or sealed_norm <= 0:
             raise Malformed(f"an average of {len(average)} numbers")
-        # Rounding to the grain hides the last bits of a mean, which differ with its order.
-        steps = (round(value * _GRAIN) / _GRAIN for value in average)
+        # Rounding to the grain hides the last bits of a mean, which differ with its order; the
+        # offset keeps means of a few units, which are simple fractions, away from its edges.
+        steps = (math.floor(value * _GRAIN + 0.413) / _GRAIN for value in average)
         self.weights = [w - s for w, s in zip(self.weights, steps, strict=True)]
         self.counter += 1
         self.begin_step()

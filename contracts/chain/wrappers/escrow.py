@@ -8,7 +8,7 @@ from contracts.chain.connection import Block, Call, checksummed
 from contracts.chain.wrappers.base import Contract
 from contracts.governance.pay import PayLeaf, prove_pay
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import ZERO_ADDRESS, Address, JobId
+from contracts.terms.ids import ZERO_ADDRESS, JobId
 from contracts.terms.messages import JobSpec, Seal
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
@@ -30,7 +30,6 @@ class JobPhase(IntEnum):
 class Funds:
     """What a job holds on chain."""
 
-    poster: Address
     deposited: BaseUnits  # all deposits less refunds
     debited: BaseUnits
     phase: JobPhase
@@ -53,11 +52,10 @@ class Escrow(Contract):
     name = "JobEscrow"
 
     async def funds(self, job: JobId, at: Block) -> Funds:
-        """Deposits, debits and phase of a job; a zero poster if it was never opened."""
-        poster, deposited, debited = await self._read(at, "fundsOf", job)
+        """Deposits, debits and phase of a job; the phase is NONE if it was never opened."""
+        deposited, debited = await self._read(at, "fundsOf", job)
         phase = JobPhase(await self._read(at, "stateOf", job))
-        account = Address(bytes.fromhex(poster[2:]))
-        return Funds(account, BaseUnits(deposited), BaseUnits(debited), phase)
+        return Funds(BaseUnits(deposited), BaseUnits(debited), phase)
 
     async def closing(self, job: JobId, at: Block) -> Closing:
         """See `Closing`; all zero for an open job."""

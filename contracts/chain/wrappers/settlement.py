@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from contracts.chain.connection import Block, Call, checksummed
 from contracts.chain.wrappers.base import Contract
-from contracts.chain.wrappers.escrow import header_tuple, seal_tuple
+from contracts.chain.wrappers.escrow import header_tuple, seal_tuple, split_signature
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber
@@ -119,7 +119,8 @@ def _statement(statement: Statement) -> tuple[object, ...]:
     header = header_tuple(statement.spec)
     if statement.seal is None:
         nothing = (ZERO_DIGEST, 0, ZERO_DIGEST, ZERO_DIGEST, 0, ZERO_DIGEST, 0, 0, False)
-        return (header, nothing, b"")
+        return (header, nothing, (ZERO_DIGEST, ZERO_DIGEST, 0))
     if statement.seal.message.job != statement.spec.job():
         raise InvariantBroken("a statement joins a job with the seal of another")
-    return (header, seal_tuple(statement.seal.message), statement.seal.signature)
+    signature = split_signature(statement.seal.signature)
+    return (header, seal_tuple(statement.seal.message), signature)

@@ -41,6 +41,7 @@ abstract contract JobClosing is SignedMessages {
         uint40 refundableAt;
         bool silence; // a later seal in time keeps the job open
         uint96 due;
+        address poster; // from the header that was shown; the refund is his
         uint64 shownSeals; // latest step + 1 that kept the job open
         uint40 shownAt;
         uint40 respondFrom; // from here on a later seal replaces, it no longer keeps the job open
@@ -101,7 +102,7 @@ abstract contract JobClosing is SignedMessages {
         _checkSeal(job, header.coordinator, seal, _signer(Messages.hash(seal), signature));
         if (stateOf(job) != JobState.Open) revert NotOpen(job);
         bool silence = !seal.last && block.timestamp <= header.deadline;
-        _start(job, seal.step + 1, seal.earned, _due(seal, first), silence);
+        _start(job, header.poster, seal.step + 1, seal.earned, _due(seal, first), silence);
     }
 
     /// @notice Start to close a job of which no seal is known: by its poster, or past the deadline by anyone.
@@ -110,7 +111,7 @@ abstract contract JobClosing is SignedMessages {
         if (stateOf(job) != JobState.Open) revert NotOpen(job);
         bool silence = block.timestamp <= header.deadline;
         if (silence && msg.sender != header.poster) revert PosterOnly(msg.sender, header.poster);
-        _start(job, 0, 0, 0, silence);
+        _start(job, header.poster, 0, 0, 0, silence);
     }
 
     /// @notice Answer a close with a later or better seal. Open to anyone.
@@ -185,7 +186,7 @@ abstract contract JobClosing is SignedMessages {
         return first.account == FROZEN ? seal.earned - (first.earned - first.vested) : seal.earned;
     }
 
-    function _start(bytes32 job, uint64 seals, uint96 earned, uint96 due, bool silence) private {
+    function _start(bytes32 job, address poster, uint64 seals, uint96 earned, uint96 due, bool silence) private {
         Closing memory closing = _closing[job];
         uint256 respondFrom = block.timestamp;
         if (silence) {
@@ -194,7 +195,8 @@ abstract contract JobClosing is SignedMessages {
             if (early || seals < closing.shownSeals) revert NotSilent(job, closing.shownSeals, closing.shownAt);
             respondFrom += silenceLimit;
         }
-        (closing.seals, closing.earned, closing.due, closing.silence) = (seals, earned, due, silence);
+        (closing.poster, closing.seals, closing.earned, closing.due) = (poster, seals, earned, due);
+        closing.silence = silence;
         _setTimes(closing, respondFrom);
         _jobs[job].closing = 1;
         _closing[job] = closing;

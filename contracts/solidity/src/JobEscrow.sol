@@ -3,10 +3,10 @@ pragma solidity =0.8.37;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {IRejections} from "./IRejections.sol";
+import {JobClosing} from "./JobClosing.sol";
 import {Messages} from "./Messages.sol";
 import {Parameters} from "./Parameters.sol";
-import {Settlement} from "./Settlement.sol";
-import {JobClosing} from "./JobClosing.sol";
 import {TokenHolder} from "./TokenHolder.sol";
 
 /// @title Budgets of jobs, from deposit to debit and refund.
@@ -117,7 +117,7 @@ contract JobEscrow is JobClosing, TokenHolder {
         (uint80 deposited, uint80 debited, uint56 last, uint32 lastEpoch, uint8 closing) =
             (it.deposited, it.debited, it.lastDebit, it.lastEpoch, it.closing);
         if (lastEpoch == epoch) revert AlreadyDebited(job, epoch);
-        if (lastEpoch <= newestRejected && last != 0 && Settlement(settlement).isRejected(lastEpoch)) {
+        if (lastEpoch <= newestRejected && last != 0 && IRejections(settlement).isRejected(lastEpoch)) {
             emit Restored(job, lastEpoch, last);
             debited -= last;
         }
@@ -158,8 +158,7 @@ contract JobEscrow is JobClosing, TokenHolder {
 
     /// @notice Pay the poster what was not earned, once the refund delay after the close is over.
     /// Open to anyone. What is earned and not debited yet stays for settlement.
-    function refund(Messages.JobHeader calldata header) external returns (uint96 amount) {
-        bytes32 job = Messages.jobId(header);
+    function refund(bytes32 job) external returns (uint96 amount) {
         if (stateOf(job) != JobState.Closed) revert NotClosed(job);
         Closing storage closing = _closing[job];
         if (block.timestamp < closing.refundableAt) revert RefundNotDue(job, closing.refundableAt);
@@ -168,8 +167,8 @@ contract JobEscrow is JobClosing, TokenHolder {
         if (kept >= deposited) revert NothingToRefund(job);
         amount = deposited - kept;
         _jobs[job].deposited = uint80(kept);
-        emit Refunded(job, header.poster, amount);
-        token.safeTransfer(header.poster, amount);
+        emit Refunded(job, closing.poster, amount);
+        token.safeTransfer(closing.poster, amount);
     }
 
     function _open(bytes32 job, address poster, uint64 deadline, uint96 amount) private {

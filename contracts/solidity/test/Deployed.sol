@@ -60,11 +60,13 @@ abstract contract Deployed is Test {
     Settlement internal settlement;
     Hashes internal hashes;
     uint256 internal jobNonce;
+    uint64[] internal demo;
 
     function setUp() public virtual {
         vm.warp(1_800_000_000);
         vm.roll(1000);
         hashes = new Hashes();
+        demo = demoValues();
         deploy(new TestToken(minter, type(uint96).max, type(uint256).max));
         address[4] memory rich = [poster, provider, coordinator, stranger];
         for (uint256 i = 0; i < rich.length; ++i) {
@@ -76,7 +78,7 @@ abstract contract Deployed is Test {
         token = token_;
         uint256 nonce = vm.getNonce(address(this));
         address place = vm.computeCreateAddress(address(this), nonce + 5);
-        parameters = new Parameters(admin, demoValues());
+        parameters = new Parameters(admin, demo);
         escrow = new JobEscrow(token, place, vm.computeCreateAddress(address(this), nonce + 4), parameters);
         stakes = new StakeRegistry(token, place, escrow, parameters, slasher);
         seals = new SealAnchor();
@@ -88,13 +90,13 @@ abstract contract Deployed is Test {
     }
 
     function demoValues() internal pure returns (uint64[] memory values) {
-        uint64[20] memory demo = [
+        uint64[20] memory listed = [
             uint64(5), 2, 1e15, 5, 10, 40, 60, 20, 60, 20, 10_000, 2_000, 5_000, 20, 50_000, 100_000, 200_000,
             1_250_000, 4, 5
         ];
-        values = new uint64[](demo.length);
-        for (uint256 i = 0; i < demo.length; ++i) {
-            values[i] = demo[i];
+        values = new uint64[](listed.length);
+        for (uint256 i = 0; i < listed.length; ++i) {
+            values[i] = listed[i];
         }
     }
 
@@ -157,9 +159,12 @@ abstract contract Deployed is Test {
     }
 
     function sign(bytes32 structHash, uint256 key) internal view returns (bytes memory) {
-        bytes32 digest = keccak256(abi.encodePacked(hex"1901", settlement.domainSeparator(), structHash));
-        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, digest);
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, digestOf(structHash));
         return abi.encodePacked(r, s, v);
+    }
+
+    function digestOf(bytes32 structHash) internal view returns (bytes32) {
+        return keccak256(abi.encodePacked(hex"1901", settlement.domainSeparator(), structHash));
     }
 
     function signSeal(Messages.Seal memory seal) internal view returns (bytes memory) {
@@ -175,8 +180,16 @@ abstract contract Deployed is Test {
         view
         returns (Settlement.Statement memory)
     {
-        Messages.Seal memory seal = sealOf(idOf(header), step, vested + 1e6, vested);
-        return Settlement.Statement(header, seal, signSeal(seal));
+        return stated(header, sealOf(idOf(header), step, vested + 1e6, vested), COORDINATOR_KEY);
+    }
+
+    function stated(Messages.JobHeader memory header, Messages.Seal memory seal, uint256 key)
+        internal
+        view
+        returns (Settlement.Statement memory)
+    {
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, digestOf(hashes.seal(seal)));
+        return Settlement.Statement(header, seal, Messages.Signature(r, s, v));
     }
 
     function closedStatement(Messages.JobHeader memory header) internal pure returns (Settlement.Statement memory it) {

@@ -19,7 +19,7 @@ contract GasTest is Deployed {
         _within("open", 70_000);
     }
 
-    function test_gas__open_with_permit__fresh_permit() public {
+    function test_gas__open_with_permit__allowance_given() public {
         openJob(1e6);
         Messages.JobSpec memory spec = Messages.JobSpec(
             poster, coordinator, keccak256("details"), 100e6, CAP, uint64(block.timestamp + 1 days), 99
@@ -109,7 +109,7 @@ contract GasTest is Deployed {
         uint96 added;
         for (uint256 i = 0; i < headers.length; ++i) {
             statements[i] = statement(headers[i], epoch, vested);
-            (,, uint96 debited) = escrow.fundsOf(idOf(headers[i]));
+            (, uint96 debited) = escrow.fundsOf(idOf(headers[i]));
             added += vested - debited;
         }
         (, uint96 sum,) = _newest();

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, seed, settings
@@ -26,6 +27,7 @@ from tests.integration.transport.harness import (
     greeted,
     key,
     pair,
+    until,
 )
 from training.transport.failures import reported_error
 from training.transport.framing import (
@@ -38,7 +40,7 @@ from training.transport.framing import (
     read_frame,
     reply_frames,
 )
-from training.transport.port import MIB
+from training.transport.port import MIB, Limits
 from training.transport.session import FramePipe
 from training.transport.wire import Hello
 
@@ -147,6 +149,27 @@ async def test_frames__that_come_too_late__are_ignored(net: Net, frame: bytes) -
     answer = await pipe.read()
     assert answer is not None
     assert answer.endswith(b"head")
+
+
+async def test_connection__that_says_nothing__is_ended(net: Net) -> None:
+    limits = Limits(handshake=timedelta(milliseconds=20))
+    one, _two, address = await pair(net, server_limits=limits)
+    pipe = await net.raw(2, one.key, address)
+
+    assert await asyncio.wait_for(pipe.read(), DEADLINE) is None
+    assert one.sessions == {}
+
+
+async def test_session__that_reads_nothing__is_ended_before_memory_fills(net: Net) -> None:
+    one, _two, address = await pair(net)
+    pipe = await greeted(net, 2, one.key, address)
+    refused = next(call_frames(1, "none", 30_000, [HEAD]))
+
+    with pytest.raises(PeerUnreachable):
+        for _ in range(200_000):
+            await pipe.write(refused)
+
+    await until(lambda: one.sessions == {})
 
 
 numbers = st.integers(0, 3)

@@ -121,7 +121,7 @@ class Up:
     def alive(self) -> list[Identity]:
         """Living processes of this run, the database's included."""
         up_id = str(self.run_file("up.json")["up_id"])
-        return leftovers(up_id, postgres_folder=self.home / "postgres" / "data")
+        return leftovers(up_id, postgres_folder=self.home / "postgres")
 
     def close(self) -> None:
         """End it, however it is."""

@@ -121,3 +121,21 @@ def test_doctor__missing_anvil_and_closed_server__fails_with_remedies(tmp_path: 
     assert code == 1
     assert {"anvil", "redis"} <= set(failures)
     assert "npm install @foundry-rs/anvil" in text and "TALLYSTICK_REDIS_URL" in text
+
+
+async def test_postgres__lock_file_names_a_zombie_or_a_stranger__starts_anyway(
+    tmp_path: Path,
+) -> None:
+    settings = UpSettings(home=tmp_path / "home")
+    async with Services(settings, only=("postgres",)) as services:
+        lock = services.folder.postgres / "data" / "postmaster.pid"
+        text = lock.read_text()
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+
+    for pid in (zombie.pid, os.getpid()):
+        lock.write_text(text.replace(text.split()[0], str(pid), 1))
+        async with Services(settings, only=("postgres",)) as services:
+            with psycopg.connect(services.addresses.database) as connection:
+                connection.execute("SELECT 1")
+    zombie.wait()

@@ -158,17 +158,14 @@ async def test_zombie__parent_does_not_reap__counts_as_dead(supervised: Supervis
         eventually(lambda: leftovers(up_id) == [identity], within=5, what="only the parent lives")
 
 
-async def test_crash_loop_after_it_was_ready__is_restarted_until_it_stays(
-    supervised: Supervised, folder: DataFolder
-) -> None:
-    counter = folder.run / "count"
-    script = f"echo x >> '{counter}'; echo ready; [ $(wc -l < '{counter}') -gt 5 ] && sleep 60"
-    async with supervised(shell("shaky", script)) as supervisor:
+async def test_kill__again_and_again__is_restarted_every_time(supervised: Supervised) -> None:
+    lines: list[str] = []
+    async with supervised(shell("shaky", "echo ready; exec sleep 60"), lines=lines) as supervisor:
         await supervisor.start()
 
-        eventually_six = counter.read_text
-        while eventually_six().count("x") < 6:
-            identity = supervisor.identity("shaky")
-            await supervisor.wait_restarted("shaky", identity)
+        for _ in range(5):
+            await supervisor.wait_restarted("shaky", supervisor.kill("shaky"))
 
-        assert supervisor.failed.done() is False
+        pauses = [line.rpartition(" in ")[2] for line in lines if "SIGKILL" in line]
+        assert pauses == ["0.01 s", "0.02 s", "0.04 s", "0.05 s", "0.05 s"]
+        assert not supervisor.failed.done()

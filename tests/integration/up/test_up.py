@@ -168,9 +168,14 @@ def test_kill_guard__is_restarted(up: Up) -> None:
     up.kill_and_wait("guard")
 
 
-def test_kill_up__busy_backend__all_gone_in_5_s_and_next_up_resumes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "prefix", [(), pytest.param(UNPRIVILEGED, marks=needs_namespaces)], ids=["as-is", "as-1000"]
+)
+def test_kill_up__busy_backend__all_gone_in_5_s_and_next_up_resumes(
+    tmp_path: Path, prefix: tuple[str, ...]
+) -> None:
     home = long_home(tmp_path)
-    with running(home) as up:
+    with running(home, prefix=prefix) as up:
         write_row(up, "before the kill")
         set_balance_and_wait_saved(up, 0x123456)
         ports = up.run_file("ports.json")
@@ -183,11 +188,26 @@ def test_kill_up__busy_backend__all_gone_in_5_s_and_next_up_resumes(tmp_path: Pa
 
         eventually(lambda: up.alive() == [], within=5, what="nothing of the run is alive")
         busy.join(5)
-    with running(home) as again:
+    with running(home, prefix=prefix) as again:
         assert rows(again) == ["before the kill"]
         balance = rpc(again.variable("RPC_URL"), "eth_getBalance", ACCOUNT, "latest")
         assert balance == "0x123456"
         assert again.run_file("ports.json") == ports
+
+
+def test_kill_up__while_the_cluster_is_made__next_up_makes_it_whole(tmp_path: Path) -> None:
+    up = Up(tmp_path / "home", only="postgres")
+    draft = up.home / "postgres" / "draft"
+    eventually(lambda: (draft / "base").exists(), within=20, what="initdb has begun")
+
+    up.process.kill()
+    up.process.wait()
+
+    assert not (up.home / "postgres" / "data").exists()
+    eventually(lambda: up.alive() == [], within=5, what="nothing of the run is alive")
+    with running(tmp_path / "home", only="postgres") as again:
+        write_row(again, "whole")
+        assert not draft.exists()
 
 
 def keep_a_backend_busy(url: str) -> None:

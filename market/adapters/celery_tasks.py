@@ -1,0 +1,243 @@
+"""Short tasks that beat re-drives: each calls one use case, carries nothing, and may be repeated.
+
+What is due stands in rows, so a task that is lost with Redis or with its worker is simply found
+again at the next beat; a task that waited longer than two beats expires. Whoever writes to the
+chain holds an advisory lock in Postgres, so one account is one nonce sequence however many workers
+there are. One asyncio.Runner, one engine and one connection to the chain per worker process.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from celery import Celery
+from celery.signals import worker_process_shutdown, worker_shutdown
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import Refused, ServiceUnreachable, Unavailable
+from market.bootstrap import Assembled, Market, assemble
+from market.service.anchor_seals import anchor_seals
+from market.service.clear_jobs import clear_jobs
+from market.service.close_jobs import close_jobs, refund_jobs
+from market.service.drain_outbox import drain_outbox
+from market.service.faucet import give_faucet
+from market.service.fund_jobs import fund_jobs
+from market.service.pass_time import lapse_leases, pass_deadlines
+from market.service.reconcile import reconcile
+from market.service.reserve_stakes import release_stakes, reserve_stakes
+from market.service.settle_epoch import Rhythm, settle_epoch
+from market.service.sync_chain import sync_chain
+from market.settings import Settings
+
+CHAIN_LOCK = 0x7A11_0001
+log = logging.getLogger("market.tasks")
+
+UseCase = Callable[["Runtime"], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """A use case, how often it is due, and whether it writes to the chain."""
+
+    run: UseCase
+    every: timedelta
+    chain: bool = True
+
+
+class Runtime:
+    """A worker process' loop and connections, made when the first task comes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._runner: asyncio.Runner | None = None
+        self._assembled: Assembled | None = None
+
+    @property
+    def assembled(self) -> Assembled:
+        """The market, once a task runs."""
+        if self._assembled is None:
+            raise ServiceUnreachable("the worker is not connected")
+        return self._assembled
+
+    @property
+    def market(self) -> Market:
+        """Ports of the use cases."""
+        return self.assembled.market
+
+    def run(self, name: str, task: Periodic) -> None:
+        """Run one use case. What the environment or the chain refuses is found again by beat."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        try:
+            self._runner.run(self._run(task))
+        except (Unavailable, Refused) as error:
+            log.warning("%s: %s: %s", name, error.code, error.message)
+
+    async def _run(self, task: Periodic) -> None:
+        if self._assembled is None:
+            self._assembled = await assemble(self.settings, writes=True)
+        if not task.chain:
+            await task.run(self)
+            return
+        try:
+            async with self.assembled.engine.begin() as connection:
+                query = text("SELECT pg_try_advisory_xact_lock(:name)")
+                if await connection.scalar(query, {"name": CHAIN_LOCK}):
+                    await task.run(self)
+        except SQLAlchemyError as error:
+            raise ServiceUnreachable(f"database: {error!s:.200}") from error
+
+    def close(self) -> None:
+        """Close connections and loop."""
+        if self._runner is not None:
+            if self._assembled is not None:
+                self._runner.run(self._assembled.close())
+            self._runner.close()
+        self._runner = self._assembled = None
+
+
+async def _clear(runtime: Runtime) -> object:
+    return await clear_jobs(runtime.market.clock(), runtime.market.new_work())
+
+
+async def _lapse(runtime: Runtime) -> object:
+    return await lapse_leases(runtime.market.clock(), runtime.market.new_work())
+
+
+async def _deadlines(runtime: Runtime) -> object:
+    return await pass_deadlines(runtime.market.clock(), runtime.market.new_work())
+
+
+async def _outbox(runtime: Runtime) -> object:
+    return await drain_outbox(runtime.market.new_work(), runtime.market.wakeup.wake)
+
+
+async def _fund(runtime: Runtime) -> object:
+    market = runtime.market
+    return await fund_jobs(market.clock(), market.new_work(), market.chain)
+
+
+async def _reserve(runtime: Runtime) -> object:
+    market = runtime.market
+    return await reserve_stakes(market.clock(), market.new_work(), market.chain)
+
+
+async def _release(runtime: Runtime) -> object:
+    return await release_stakes(runtime.market.new_work(), runtime.market.chain)
+
+
+async def _faucet(runtime: Runtime) -> object:
+    return await give_faucet(runtime.market.new_work(), runtime.market.chain)
+
+
+async def _anchor(runtime: Runtime) -> object:
+    market = runtime.market
+    patience = round(3000 * runtime.settings.anchor_seconds)
+    return await anchor_seals(
+        market.clock(), market.new_work(), market.chain, patience_millis=patience
+    )
+
+
+async def _sync(runtime: Runtime) -> object:
+    market = runtime.market
+    return await sync_chain(
+        market.clock(),
+        market.new_work(),
+        market.chain,
+        first_block=runtime.assembled.first_block,
+    )
+
+
+async def _settle(runtime: Runtime) -> object:
+    market = runtime.market
+    parameters = (await market.chain.network()).parameters
+    rhythm = Rhythm(parameters["epoch_length"] * 1000, BaseUnits(parameters["max_epoch_cap"]))
+    return await settle_epoch(market.clock(), market.new_work(), market.chain, rhythm)
+
+
+async def _close(runtime: Runtime) -> object:
+    market = runtime.market
+    return await close_jobs(market.clock(), market.new_work(), market.chain)
+
+
+async def _refund(runtime: Runtime) -> object:
+    market = runtime.market
+    return await refund_jobs(market.clock(), market.new_work(), market.chain)
+
+
+async def _reconcile(runtime: Runtime) -> object:
+    return await reconcile(runtime.market.new_work())
+
+
+def periodic(settings: Settings) -> dict[str, Periodic]:
+    """Every task by name."""
+    seconds = timedelta(seconds=1)
+    return {
+        "outbox": Periodic(_outbox, seconds, chain=False),
+        "clear": Periodic(_clear, seconds, chain=False),
+        "lapse": Periodic(_lapse, 2 * seconds, chain=False),
+        "deadlines": Periodic(_deadlines, 2 * seconds, chain=False),
+        "reconcile": Periodic(_reconcile, 15 * seconds, chain=False),
+        "faucet": Periodic(_faucet, seconds),
+        "fund": Periodic(_fund, seconds),
+        "reserve": Periodic(_reserve, seconds),
+        "chain_sync": Periodic(_sync, seconds),
+        "anchor": Periodic(_anchor, timedelta(seconds=settings.anchor_seconds)),
+        "settle": Periodic(_settle, 2 * seconds),
+        "close_jobs": Periodic(_close, 2 * seconds),
+        "refund_jobs": Periodic(_refund, 2 * seconds),
+        "release": Periodic(_release, 10 * seconds),
+    }
+
+
+def make_app(settings: Settings) -> Celery:
+    """The Celery application: queues `default` and `chain`, every task driven by beat."""
+    app = Celery("tallystick", broker=settings.redis_url.get_secret_value())
+    tasks = periodic(settings)
+    app.conf.update(
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        task_default_queue="default",
+        task_routes={name: {"queue": "chain"} for name, task in tasks.items() if task.chain},
+        worker_prefetch_multiplier=1,
+        worker_cancel_long_running_tasks_on_connection_loss=True,
+        worker_hijack_root_logger=False,
+        broker_connection_retry_on_startup=True,
+        broker_transport_options={
+            "unacked_restore_interval": 1,
+            "unacked_restore_throttle": 1,
+            "visibility_timeout": 60,
+            "socket_timeout": 10,
+            "socket_connect_timeout": 5,
+        },
+        beat_schedule={
+            name: {
+                "task": name,
+                "schedule": task.every,
+                "options": {"expires": max(2.0, 2 * task.every.total_seconds())},
+            }
+            for name, task in tasks.items()
+        },
+        beat_max_loop_interval=1,
+    )
+    runtime = Runtime(settings)
+    for name, task in tasks.items():
+        _register(app, runtime, name, task)
+
+    def close(**_: object) -> None:
+        runtime.close()
+
+    worker_process_shutdown.connect(close, weak=False)
+    worker_shutdown.connect(close, weak=False)
+    return app
+
+
+def _register(app: Celery, runtime: Runtime, name: str, task: Periodic) -> None:
+    @app.task(name=name)
+    def run() -> None:
+        runtime.run(name, task)

@@ -1,0 +1,61 @@
+"""The application: routes under /v1, every error a problem."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fastapi import FastAPI
+
+from market.api import problems
+from market.api.context import Api
+from market.api.routes import blobs, hosting, jobs, network, offers, settlement
+from market.api.schemas import API_PREFIX, Problem
+from market.bootstrap import assemble, load_host_token
+from market.settings import Settings
+
+VERSION = "0.1.0"
+ROUTERS = (network.router, offers.router, jobs.router, blobs.router, hosting.router)
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def make_app(api: Api | None = None, lifespan: Lifespan | None = None) -> FastAPI:
+    """The application over `api`, or over what `lifespan` puts into its state."""
+    app = FastAPI(
+        title="Tallystick market",
+        version=VERSION,
+        lifespan=lifespan,
+        openapi_url=f"{API_PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses={"default": {"model": Problem, "description": "A problem (RFC 9457)"}},
+    )
+    problems.install(app)
+    for router in (*ROUTERS, settlement.router):
+        app.include_router(router, prefix=API_PREFIX)
+    if api is not None:
+        app.state.api = api
+    return app
+
+
+def app_of(settings: Settings) -> FastAPI:
+    """The application over the services that the settings name."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        assembled = await assemble(settings, writes=False)
+        try:
+            app.state.api = Api(
+                market=assembled.market,
+                host_token=load_host_token(settings),
+                version=VERSION,
+                faucet_gas=settings.faucet_gas,
+                faucet_tokens=settings.faucet_tokens,
+                faucet_grants=settings.faucet_grants,
+                confirmations=settings.confirmations,
+            )
+            yield
+        finally:
+            await assembled.close()
+
+    return make_app(lifespan=lifespan)

@@ -1,0 +1,246 @@
+"""What routes are given: the market, a bounded body, parsed names, the host's token, one answer.
+
+Bodies are read here and nowhere else, so that none is longer than its bound, and parsed by the
+strict classes of `schemas`.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Header, Path, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from contracts.terms.digest import digest
+from contracts.terms.errors import Conflict, Forbidden, Malformed, TooLarge
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.moments import UnixMillis
+from market.api.schemas import MAX_JSON_BYTES, Body, read_body
+from market.bootstrap import Market
+from market.service.ports import Network, UnitOfWork
+from market.service.rows import IdempotencyRow
+
+B = TypeVar("B", bound=Body)
+
+NETWORK_MILLIS = 10_000  # parameters change with notice; nobody needs them fresher
+MAX_KEY = 128
+
+
+@dataclass
+class Api:
+    """What the application holds."""
+
+    market: Market
+    host_token: str
+    version: str
+    faucet_gas: int
+    faucet_tokens: int
+    faucet_grants: int
+    confirmations: int
+    _network: tuple[int, Network] | None = field(default=None)
+
+    async def network(self) -> Network:
+        """The chain's side of the network view, at most ten seconds old."""
+        now = self.market.clock()
+        if self._network is None or now - self._network[0] > NETWORK_MILLIS:
+            self._network = (now, await self.market.chain.network())
+        return self._network[1]
+
+    async def epoch_seconds(self) -> int:
+        """The settlement period, from the Parameters contract."""
+        return (await self.network()).parameters["epoch_length"]
+
+
+def api_of(request: Request) -> Api:
+    """The application's `Api`."""
+    found = request.app.state.api
+    assert isinstance(found, Api)
+    return found
+
+
+ApiDep = Annotated[Api, Depends(api_of)]
+
+
+def work_of(api: ApiDep) -> UnitOfWork:
+    """A unit of work of this request's own."""
+    return api.market.new_work()
+
+
+WorkDep = Annotated[UnitOfWork, Depends(work_of)]
+
+
+# ------------------------------------------------------------------------------------------ bodies
+
+
+async def read_bytes(request: Request, limit: int = MAX_JSON_BYTES) -> bytes:
+    """The whole body.
+
+    Raises:
+        TooLarge: more than `limit` bytes, announced or sent.
+        Malformed: the client went away.
+    """
+    data = bytearray()
+    async for chunk in stream(request, limit):
+        data += chunk
+    return bytes(data)
+
+
+async def stream(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """The body in pieces; errors as `read_bytes`."""
+    announced = request.headers.get("content-length", "0")
+    size = 0
+    if not announced.isdecimal() or int(announced) > limit:
+        raise TooLarge(f"a body of {announced:.40} bytes, at most {limit}", limit=limit)
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise TooLarge(f"a body of more than {limit} bytes", size=size, limit=limit)
+            yield chunk
+    except ClientDisconnect as error:
+        raise Malformed("the body ended early") from error
+
+
+def body(cls: type[B]) -> Any:
+    """A dependency that yields the request's JSON body as a `cls`."""
+
+    async def read(request: Request) -> B:
+        request.state.body = await read_bytes(request)
+        return read_body(cls, request.state.body)
+
+    return Depends(read)
+
+
+def documented(cls: type[Body]) -> dict[str, Any]:
+    """What OpenAPI says of a body that `body` reads."""
+    schema = cls.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+# ------------------------------------------------------------------------------------------- names
+
+
+def _bytes_of(text: str, length: int) -> bytes:
+    text = text.removeprefix("0x")
+    try:
+        value = bytes.fromhex(text)
+    except ValueError:
+        value = b""
+    if len(value) != length or len(text) != 2 * length:
+        raise Malformed(f"{text[:80]!r} is not {length} bytes in hex")
+    return value
+
+
+def _digest(name: Annotated[str, Path(description="32 bytes in hex")]) -> Digest:
+    return Digest(_bytes_of(name, 32))
+
+
+def _job(name: Annotated[str, Path(description="32 bytes in hex")]) -> JobId:
+    return JobId(_bytes_of(name, 32))
+
+
+def _account(name: Annotated[str, Path(description="20 bytes in hex")]) -> Address:
+    return Address(_bytes_of(name, 20))
+
+
+DigestPath = Annotated[Digest, Depends(_digest)]
+JobPath = Annotated[JobId, Depends(_job)]
+AccountPath = Annotated[Address, Depends(_account)]
+
+
+# ------------------------------------------------------------------------------------------- hosts
+
+
+def host_only(api: ApiDep, authorization: Annotated[str, Header(max_length=512)] = "") -> None:
+    """Let hosts in.
+
+    Raises:
+        Forbidden: no token, or another one.
+    """
+    kind, _, token = authorization.partition(" ")
+    known = secrets.compare_digest(token.strip().encode(), api.host_token.encode())
+    if kind.lower() != "bearer" or not known:
+        raise Forbidden("hosts show the token of this market: Authorization: Bearer ...")
+
+
+# ----------------------------------------------------------------------------------------- answers
+
+
+def answer(view: Body, status: int = 200) -> Response:
+    """A body as the response."""
+    return Response(view.json_bytes(), status, media_type="application/json")
+
+
+def idempotency_key(
+    key: Annotated[str, Header(alias="Idempotency-Key", max_length=1024)] = "",
+) -> str:
+    """The key under which an answer is stored.
+
+    Raises:
+        Malformed: it is missing or too long.
+    """
+    if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
+        raise Malformed(f"Idempotency-Key: 1 to {MAX_KEY} printable characters, where money moves")
+    return key
+
+
+KeyDep = Annotated[str, Depends(idempotency_key)]
+
+
+@dataclass(frozen=True)
+class Once:
+    """A request whose answer is stored with what it did."""
+
+    route: str
+    key: str
+    request: Digest
+    now: UnixMillis
+
+    async def find(self, work: UnitOfWork) -> Response | None:
+        """The stored answer.
+
+        Raises:
+            Conflict: the key was used for another request.
+        """
+        known = await work[IdempotencyRow].get(self.route, self.key)
+        if known is None:
+            return None
+        if known.request != self.request:
+            raise Conflict("this Idempotency-Key was used for another request", key=self.key)
+        return Response(known.response, known.status, media_type="application/json")
+
+    async def store(self, response: Response, work: UnitOfWork) -> None:
+        """Keep the answer."""
+        row = IdempotencyRow(
+            self.route,
+            self.key,
+            self.request,
+            response.status_code,
+            bytes(response.body),
+            self.now,
+        )
+        await work[IdempotencyRow].add(row)
+
+
+def once(request: Request, api: ApiDep, key: KeyDep) -> Once:
+    """The `Once` of a request whose body was read."""
+    name = digest("request", request.url.path.encode() + b"\0" + request.state.body)
+    return Once(f"{request.method} {request.url.path}", key, name, api.market.clock())
+
+
+OnceDep = Annotated[Once, Depends(once)]
+
+
+async def carry_out(
+    this: Once, work: UnitOfWork, make: Callable[[UnitOfWork], Awaitable[Response]]
+) -> Response:
+    """Answer `this` from storage, or make the answer and store it in the same transaction."""
+    async with work:
+        if (known := await this.find(work)) is not None:
+            return known
+        response = await make(work)
+        await this.store(response, work)
+    return response

@@ -1,0 +1,72 @@
+"""Hosting: rows of jobs leased to the hosts that run their coordinators. Hosts show a token."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from market.api.context import ApiDep, WorkDep, answer, body, documented, host_only
+from market.api.schemas import (
+    ClaimJobs,
+    HostedJob,
+    HostedJobs,
+    HostHeartbeat,
+    HostRegistered,
+    RegisterHost,
+)
+from market.api.views import lease_views
+from market.service.host_jobs import Endpoint, claim_jobs, register_host, renew_jobs
+from market.service.leases import LIVE
+from market.service.ports import UnitOfWork
+from market.service.rows import HostedJobRow, JobRow, LeaseRow
+
+router = APIRouter(tags=["hosting"], prefix="/hosting", dependencies=[Depends(host_only)])
+
+
+@router.post("/register", response_model=HostRegistered, openapi_extra=documented(RegisterHost))
+async def post_register(
+    api: ApiDep, work: WorkDep, posted: Annotated[RegisterHost, body(RegisterHost)]
+) -> Response:
+    """Name a host and the coordinators whose wallets it holds."""
+    claims = [(claim.address, claim.signature) for claim in posted.coordinators]
+    known = await register_host(posted.host, claims, api.market.clock(), work)
+    return answer(HostRegistered(coordinators=known))
+
+
+@router.post("/claim", response_model=HostedJobs, openapi_extra=documented(ClaimJobs))
+async def post_claim(
+    api: ApiDep, work: WorkDep, posted: Annotated[ClaimJobs, body(ClaimJobs)]
+) -> Response:
+    """Take every job of this host's coordinators that nobody holds; answers all it holds."""
+    async with work:
+        rows = await claim_jobs(posted.host, api.market.clock(), work)
+        return answer(await _hosted(rows, work))
+
+
+@router.post("/heartbeat", response_model=HostedJobs, openapi_extra=documented(HostHeartbeat))
+async def post_heartbeat(
+    api: ApiDep, work: WorkDep, posted: Annotated[HostHeartbeat, body(HostHeartbeat)]
+) -> Response:
+    """Keep jobs for another while; a job that is missing in the answer is not held any more."""
+    endpoints = [Endpoint(each.job, each.address, each.certificate) for each in posted.endpoints]
+    async with work:
+        rows = await renew_jobs(posted.host, posted.jobs, endpoints, api.market.clock(), work)
+        return answer(await _hosted(rows, work))
+
+
+async def _hosted(rows: Sequence[HostedJobRow], work: UnitOfWork) -> HostedJobs:
+    found = []
+    for row in rows:
+        job = await work[JobRow].get(row.job)
+        if job is None:
+            continue
+        leases = await work[LeaseRow].where(job=row.job, state=LIVE)
+        view = {
+            "job": row.job,
+            "state": job.state,
+            "spec": job.signed,
+            "leases": await lease_views(leases, work),
+            "until": row.until,
+        }
+        found.append(HostedJob.model_validate(view))
+    return HostedJobs(jobs=tuple(found))

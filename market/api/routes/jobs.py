@@ -1,0 +1,173 @@
+"""Jobs: posting, quotes, and the stream of kept items and reports."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
+from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.ids import JobId
+from market.api.context import (
+    ApiDep,
+    JobPath,
+    KeyDep,
+    OnceDep,
+    WorkDep,
+    answer,
+    body,
+    carry_out,
+    documented,
+    read_bytes,
+)
+from market.api.schemas import (
+    MAX_MESSAGES_BYTES,
+    MAX_MESSAGES_POSTED,
+    MESSAGES_PAGE,
+    JobPosted,
+    JobsView,
+    JobView,
+    PostJob,
+    PostReports,
+    QuoteRequest,
+    QuoteView,
+    Stored,
+)
+from market.api.views import excluded, job_summary, job_view
+from market.service.ports import UnitOfWork
+from market.service.post_job import PostedPermit, post_job, quote_job
+from market.service.rows import JobRow, MessageRow
+from market.service.store_messages import store_messages
+from market.service.store_reports import store_reports
+
+router = APIRouter(tags=["jobs"])
+
+MSGPACK = "application/msgpack"
+MAX_JOBS = 200
+
+
+@router.post("/jobs", response_model=JobPosted, status_code=202, openapi_extra=documented(PostJob))
+async def post_jobs(
+    api: ApiDep,
+    work: WorkDep,
+    key: KeyDep,
+    posted: Annotated[PostJob, body(PostJob)],
+    this: OnceDep,
+) -> Response:
+    """Order work; the id comes back at once, the budget goes into escrow next."""
+    epoch_seconds = await api.epoch_seconds()
+
+    async def make(work: UnitOfWork) -> Response:
+        row = await post_job(
+            posted.signed,
+            PostedPermit(posted.permit.deadline, posted.permit.signature),
+            now=api.market.clock(),
+            epoch_seconds=epoch_seconds,
+            work=work,
+            chain=api.market.chain,
+            blobs=api.market.blobs,
+        )
+        return answer(JobPosted.model_validate({"job": row.job, "state": row.state}), 202)
+
+    return await carry_out(this, work, make)
+
+
+@router.post("/jobs/quote", response_model=QuoteView, openapi_extra=documented(QuoteRequest))
+async def post_quote(
+    api: ApiDep, work: WorkDep, asked: Annotated[QuoteRequest, body(QuoteRequest)]
+) -> Response:
+    """What a job would cost, and whether it would be admitted and matched now."""
+    found = await quote_job(
+        asked.spec,
+        now=api.market.clock(),
+        epoch_seconds=await api.epoch_seconds(),
+        work=work,
+        blobs=api.market.blobs,
+    )
+    return answer(
+        QuoteView(
+            fits=found.fits,
+            flops=found.flops,
+            cost_at_ceiling=found.cost_at_ceiling,
+            cost_at_asks=found.cost_at_asks,
+            price_at_asks=found.price_at_asks,
+            seconds=found.seconds,
+            reasons=found.reasons,
+            not_matched=excluded(found.not_matched),
+        )
+    )
+
+
+@router.get("/jobs", response_model=JobsView)
+async def get_jobs(work: WorkDep) -> Response:
+    """The newest jobs."""
+    async with work:
+        rows = await work[JobRow].where(order="-posted_at", limit=MAX_JOBS)
+        return answer(JobsView(jobs=tuple([await job_summary(row, work) for row in rows])))
+
+
+@router.get("/jobs/{name}", response_model=JobView)
+async def get_job(job: JobPath, work: WorkDep) -> Response:
+    """A job with everything that its members and its poster ask for."""
+    async with work:
+        return answer(await job_view(await _job(job, work), work))
+
+
+@router.post(
+    "/jobs/{name}/messages",
+    response_model=Stored,
+    openapi_extra={"requestBody": {"required": True, "content": {MSGPACK: {}}}},
+)
+async def post_messages(job: JobPath, api: ApiDep, work: WorkDep, request: Request) -> Response:
+    """Append kept items (a canonical msgpack array of their bytes); all or nothing."""
+    items = _items(await read_bytes(request, MAX_MESSAGES_BYTES))
+    intake = await store_messages(
+        job,
+        items,
+        now=api.market.clock(),
+        work=work,
+        chain=api.market.chain,
+        histories=api.market.histories,
+    )
+    return answer(Stored(stored=intake.stored, known=intake.known))
+
+
+@router.get(
+    "/jobs/{name}/messages", responses={200: {"content": {MSGPACK: {}}}}, response_class=Response
+)
+async def get_messages(
+    job: JobPath,
+    work: WorkDep,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MESSAGES_PAGE)] = MESSAGES_PAGE,
+) -> Response:
+    """Kept items beyond sequence `after`: a msgpack array of [sequence, bytes]."""
+    async with work:
+        await _job(job, work)
+        rows = await work[MessageRow].where(job=job, order="sequence", after=after, limit=limit)
+    return Response(encode([[row.sequence, row.data] for row in rows]), media_type=MSGPACK)
+
+
+@router.post("/jobs/{name}/reports", response_model=Stored, openapi_extra=documented(PostReports))
+async def post_reports(
+    job: JobPath, work: WorkDep, posted: Annotated[PostReports, body(PostReports)]
+) -> Response:
+    """Tell people how the steps went."""
+    stored = await store_reports(job, posted.reports, posted.signature, work)
+    return answer(Stored(stored=stored, known=len(posted.reports) - stored))
+
+
+async def _job(job: JobId, work: UnitOfWork) -> JobRow:
+    row = await work[JobRow].get(job)
+    if row is None:
+        raise NotFound("no such job", job=job.hex())
+    return row
+
+
+def _items(data: bytes) -> list[bytes]:
+    value = decode(data, max_bytes=MAX_MESSAGES_BYTES)
+    if not isinstance(value, list) or len(value) > MAX_MESSAGES_POSTED:
+        raise Malformed(f"an array of at most {MAX_MESSAGES_POSTED} items")
+    items = [item for item in value if isinstance(item, bytes)]
+    if len(items) != len(value) or any(len(item) > MAX_MESSAGE_BYTES for item in items):
+        raise Malformed(f"an item is bytes, at most {MAX_MESSAGE_BYTES} of them")
+    return items

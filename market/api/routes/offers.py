@@ -1,0 +1,112 @@
+"""Offers and leases: what a provider's agent talks to."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+
+from contracts.terms.errors import NotFound
+from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
+from market.api.schemas import (
+    AcceptLease,
+    Heartbeat,
+    LeasesView,
+    LeaseView,
+    OfferStored,
+    OffersView,
+    SignedBody,
+    Withdrawal,
+)
+from market.api.views import lease_views, offer_views
+from market.service.accept_lease import accept_lease
+from market.service.hear import hear_lease, hear_offer
+from market.service.ports import UnitOfWork
+from market.service.post_offer import post_offer, withdraw_offer
+from market.service.rows import LeaseRow, OfferRow
+
+router = APIRouter(tags=["offers"])
+
+
+@router.post(
+    "/offers", response_model=OfferStored, status_code=201, openapi_extra=documented(SignedBody)
+)
+async def post_offers(
+    api: ApiDep, work: WorkDep, posted: Annotated[SignedBody, body(SignedBody)]
+) -> Response:
+    """Offer a machine."""
+    row = await post_offer(posted.signed, api.market.clock(), work, api.market.chain)
+    return answer(OfferStored(offer=row.offer), 201)
+
+
+@router.get("/offers", response_model=OffersView)
+async def get_offers(api: ApiDep, work: WorkDep) -> Response:
+    """Offers that stand or are leased, cheapest first."""
+    now = api.market.clock()
+    async with work:
+        rows = await work[OfferRow].where(withdrawn=False, order="price")
+        standing = [row for row in rows if row.expires_at * 1000 > now]
+        views = await offer_views(standing, now, work)
+    return answer(OffersView(offers=views))
+
+
+@router.delete("/offers/{name}", status_code=204, openapi_extra=documented(Withdrawal))
+async def delete_offer(
+    offer: DigestPath, work: WorkDep, withdrawal: Annotated[Withdrawal, body(Withdrawal)]
+) -> Response:
+    """Take an offer back; a lease that it has goes on."""
+    await withdraw_offer(offer, withdrawal.signature, work)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/offers/{name}/heartbeat", response_model=LeasesView, openapi_extra=documented(Heartbeat)
+)
+async def post_offer_heartbeat(
+    offer: DigestPath, api: ApiDep, work: WorkDep, beat: Annotated[Heartbeat, body(Heartbeat)]
+) -> Response:
+    """An agent is alive; the answer is its live leases."""
+    async with work:
+        rows = await hear_offer(offer, beat.at, beat.signature, api.market.clock(), work)
+        views = await lease_views(rows, work)
+    return answer(LeasesView(leases=views))
+
+
+@router.get("/leases/{name}", response_model=LeaseView)
+async def get_lease(lease: DigestPath, work: WorkDep) -> Response:
+    """A lease."""
+    async with work:
+        row = await work[LeaseRow].get(lease)
+        if row is None:
+            raise NotFound("no such lease", lease=lease.hex())
+        return await _lease(row, work)
+
+
+@router.post(
+    "/leases/{name}/accept", response_model=LeaseView, openapi_extra=documented(AcceptLease)
+)
+async def post_accept(
+    lease: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    accepted: Annotated[AcceptLease, body(AcceptLease)],
+) -> Response:
+    """Bind a provider to a job; the market reserves the stake on chain."""
+    now, chain = api.market.clock(), api.market.chain
+    async with work:
+        row = await accept_lease(lease, accepted.signed, accepted.certificate, now, work, chain)
+        return await _lease(row, work)
+
+
+@router.post(
+    "/leases/{name}/heartbeat", response_model=LeaseView, openapi_extra=documented(Heartbeat)
+)
+async def post_lease_heartbeat(
+    lease: DigestPath, api: ApiDep, work: WorkDep, beat: Annotated[Heartbeat, body(Heartbeat)]
+) -> Response:
+    """A peer is alive; the answer is its lease."""
+    async with work:
+        row = await hear_lease(lease, beat.at, beat.signature, api.market.clock(), work)
+        return await _lease(row, work)
+
+
+async def _lease(row: LeaseRow, work: UnitOfWork) -> Response:
+    return answer((await lease_views([row], work))[0])

@@ -1,0 +1,57 @@
+"""Epochs with their proofs, and batches with their leaves: what claims and audits need."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import EpochNumber
+from market.api.context import AccountPath, DigestPath, WorkDep, answer
+from market.api.schemas import BatchView, EpochsView, EpochView, ProofView
+from market.api.views import batch_view, epoch_summary, epoch_view, proof_view
+from market.service.ports import UnitOfWork
+from market.service.rows import BatchRow, EpochRow
+
+router = APIRouter(tags=["settlement"])
+
+MAX_EPOCHS = 1000
+EpochPath = Annotated[int, Path(ge=1, le=2**47)]
+
+
+@router.get("/epochs", response_model=EpochsView)
+async def get_epochs(work: WorkDep) -> Response:
+    """Epochs, newest first."""
+    async with work:
+        rows = await work[EpochRow].where(order="-epoch", limit=MAX_EPOCHS)
+    return answer(EpochsView(epochs=tuple(epoch_summary(row) for row in rows)))
+
+
+@router.get("/epochs/{number}", response_model=EpochView)
+async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
+    """An epoch with its debits and all leaves of its root."""
+    async with work:
+        return answer(await epoch_view(await _epoch(number, work), work))
+
+
+@router.get("/epochs/{number}/proofs/{name}", response_model=ProofView)
+async def get_proof(number: EpochPath, account: AccountPath, work: WorkDep) -> Response:
+    """What a claim of an account wants, under this epoch's root."""
+    async with work:
+        return answer(await proof_view(await _epoch(number, work), account, work))
+
+
+@router.get("/batches/{name}", response_model=BatchView)
+async def get_batch(root: DigestPath, work: WorkDep) -> Response:
+    """A batch with its leaves."""
+    async with work:
+        row = await work[BatchRow].get(root)
+        if row is None:
+            raise NotFound("no such batch", root=root.hex())
+        return answer(await batch_view(row, work))
+
+
+async def _epoch(number: int, work: UnitOfWork) -> EpochRow:
+    row = await work[EpochRow].get(EpochNumber(number))
+    if row is None:
+        raise NotFound("no such epoch", epoch=number)
+    return row

@@ -1,0 +1,354 @@
+"""Rows as the bodies of `/v1`: queries and translation, no decision.
+
+The caller is inside a transaction.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.ids import Address, Digest, EpochNumber, JobId
+from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixMillis
+from market.api.schemas import (
+    BatchEntryView,
+    BatchView,
+    DebitView,
+    EpochLeafView,
+    EpochState,
+    EpochSummary,
+    EpochView,
+    Excluded,
+    JobPay,
+    JobState,
+    JobSummary,
+    JobView,
+    LeaseState,
+    LeaseView,
+    LedgerEntryView,
+    OfferView,
+    ProgressView,
+    ProofStep,
+    ProofView,
+    StepReport,
+)
+from market.domain import ledger
+from market.domain.matching import Exclusion
+from market.domain.offers import offer_state
+from market.service.booking import balances_of
+from market.service.coding import decode_exclusions, spec_of
+from market.service.ports import UnitOfWork
+from market.service.reconcile import reconcile_job
+from market.service.rows import (
+    BatchEntryRow,
+    BatchRow,
+    ChainEventRow,
+    DebitRow,
+    EpochLeafRow,
+    EpochRow,
+    HeartbeatRow,
+    HostedJobRow,
+    JobRow,
+    LeaseRow,
+    LedgerEntryRow,
+    OfferRow,
+    ReportRow,
+)
+from market.service.settle_epoch import load_settlement
+
+MAX_ENTRIES = 1000
+_NAMED = {
+    "JobOpened": "opened",
+    "CloseRequested": "closed",
+    "Refunded": "refunded",
+}
+"""Events of a job whose transactions a job view names."""
+
+
+def excluded(found: Sequence[Exclusion]) -> tuple[Excluded, ...]:
+    """Why-not counts."""
+    return tuple(
+        Excluded(constraint=each.constraint, offers=each.offers, would_fit=each.would_fit)
+        for each in found
+    )
+
+
+async def offer_views(
+    rows: Sequence[OfferRow], now: UnixMillis, work: UnitOfWork
+) -> tuple[OfferView, ...]:
+    """Offers, in the given order."""
+    names = tuple(row.offer for row in rows)
+    beats = await work[HeartbeatRow].where(subject=names) if names else []
+    heard = {beat.subject: beat.heard_at for beat in beats}
+    return tuple(
+        OfferView(
+            offer=row.offer,
+            signed=row.signed,
+            account=row.account,
+            price=row.price,
+            device_class=row.device_class,
+            memory_bytes=row.memory_bytes,
+            flops_per_second=row.flops_per_second,
+            expires_at=row.expires_at,
+            heard_at=heard.get(row.offer),
+            state=offer_state(
+                withdrawn=row.withdrawn,
+                leased=row.lease is not None,
+                expires_at=row.expires_at,
+                now=now,
+            ).value,
+        )
+        for row in rows
+    )
+
+
+async def lease_views(rows: Sequence[LeaseRow], work: UnitOfWork) -> tuple[LeaseView, ...]:
+    """Leases, in the given order."""
+    names = tuple(row.lease for row in rows)
+    beats = await work[HeartbeatRow].where(subject=names) if names else []
+    heard = {beat.subject: beat.heard_at for beat in beats}
+    jobs = {name: await work[JobRow].get(name) for name in sorted({row.job for row in rows})}
+    return tuple(
+        _lease_view(row, job.signed, heard.get(row.lease))
+        for row in rows
+        if (job := jobs[row.job]) is not None
+    )
+
+
+def _lease_view(row: LeaseRow, signed: bytes, heard_at: UnixMillis | None) -> LeaseView:
+    return LeaseView(
+        lease=row.lease,
+        state=cast(LeaseState, row.state),
+        offer=row.offer,
+        job=row.job,
+        account=row.account,
+        stage=row.stage,
+        price=row.price,
+        stake=row.stake,
+        accept_ends=row.accept_ends,
+        spec=signed,
+        accept=row.accept,
+        session_key=row.session_key,
+        certificate=row.certificate,
+        heard_at=heard_at,
+    )
+
+
+# ------------------------------------------------------------------------------------------- jobs
+
+
+async def job_summary(row: JobRow, work: UnitOfWork) -> JobSummary:
+    """A job in a list."""
+    return JobSummary(
+        job=row.job,
+        name=row.name,
+        state=cast(JobState, row.state),
+        poster=row.poster,
+        budget=row.budget,
+        paid=await paid_by_job(row.job, work),
+        step=row.step,
+        steps=row.steps,
+    )
+
+
+async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
+    """A job with everything."""
+    spec: JobSpec = spec_of(row).message
+    hosted = await work[HostedJobRow].get(row.job)
+    reports = await work[ReportRow].where(job=row.job, order="step")
+    money = await reconcile_job(row.job, work)
+    totals = money.totals
+    vested = BaseUnits(totals.vested + totals.debited)
+    return JobView(
+        job=row.job,
+        state=cast(JobState, row.state),
+        failure=row.failure,
+        spec=spec.model_dump(mode="json"),
+        signed=row.signed,
+        opening=row.opening,
+        coordinator=row.coordinator,
+        coordinator_address=hosted.address if hosted else None,
+        coordinator_certificate=hosted.certificate if hosted else None,
+        leases=await lease_views(await work[LeaseRow].where(job=row.job), work),
+        progress=_progress(row, reports),
+        reports=tuple(_report(each) for each in reports),
+        num_messages=row.num_messages,
+        escrowed=totals.escrowed,
+        earned=BaseUnits(totals.earned + vested),
+        vested=vested,
+        debited=totals.debited,
+        paid=await paid_by_job(row.job, work),
+        refunded=totals.refunded,
+        reconciled=not money.differences,
+        not_matched=excluded(decode_exclusions(row.not_matched)),
+        transactions=await _transactions(row.job, work),
+    )
+
+
+def _report(row: ReportRow) -> StepReport:
+    return StepReport(
+        step=row.step,
+        loss_millionths=row.loss_millionths,
+        tokens_per_second=row.tokens_per_second,
+        at=row.at,
+    )
+
+
+def _progress(row: JobRow, reports: Sequence[ReportRow]) -> ProgressView:
+    newest = reports[-1] if reports else None
+    return ProgressView(
+        step=row.step,
+        steps=row.steps,
+        loss_millionths=newest.loss_millionths if newest else None,
+        tokens_per_second=newest.tokens_per_second if newest else None,
+    )
+
+
+async def _transactions(job: JobId, work: UnitOfWork) -> dict[str, Digest]:
+    events = await work[ChainEventRow].where(job=job, event=tuple(_NAMED))
+    return {_NAMED[event.event]: event.transaction for event in events}
+
+
+async def paid_by_job(job: JobId, work: UnitOfWork) -> BaseUnits:
+    """What of a job's debits was claimed.
+
+    A claim takes all that a final root grants an account, so what it took of one job is the leaf
+    of the newest epoch whose sum the account was paid.
+    """
+    newest = await work[EpochRow].where(state=("proposed", "final"), order="-epoch", limit=1)
+    if not newest:
+        return BaseUnits(0)
+    leaves = await work[EpochLeafRow].where(epoch=newest[0].epoch, job=job)
+    return BaseUnits(sum([await _claimed_of_job(job, leaf.account, work) for leaf in leaves]))
+
+
+async def _claimed_of_job(job: JobId, account: Address, work: UnitOfWork) -> int:
+    name = ledger.paid(account)
+    paid = (await balances_of([name], work)).get(name, 0)
+    sums: dict[EpochNumber, int] = {}
+    of_job: dict[EpochNumber, int] = {}
+    for leaf in await work[EpochLeafRow].where(account=account):
+        sums[leaf.epoch] = sums.get(leaf.epoch, 0) + leaf.cumulative
+        if leaf.job == job:
+            of_job[leaf.epoch] = leaf.cumulative
+    reached = [epoch for epoch in sorted(sums) if sums[epoch] <= paid]
+    return of_job.get(reached[-1], 0) if reached else 0
+
+
+# --------------------------------------------------------------------------------------- accounts
+
+
+async def entry_views(account: Address, work: UnitOfWork) -> tuple[LedgerEntryView, ...]:
+    """Newest entries of everything that an account owns, newest first."""
+    owned = [ledger.due(account), ledger.paid(account)]
+    jobs = {leaf.job for leaf in await work[LeaseRow].where(account=account)}
+    for job in sorted(jobs):
+        owned += [ledger.earned(job, account), ledger.vested(job, account)]
+    entries, names = work[LedgerEntryRow], tuple(owned)
+    out = await entries.where(order="-sequence", limit=MAX_ENTRIES, source=names)
+    into = await entries.where(order="-sequence", limit=MAX_ENTRIES, target=names)
+    rows = {row.sequence: row for row in (*out, *into)}
+    newest = [rows[sequence] for sequence in sorted(rows, reverse=True)][:MAX_ENTRIES]
+    return tuple(
+        LedgerEntryView(
+            event=row.event, debit=row.source, credit=row.target, amount=row.amount, job=row.job
+        )
+        for row in newest
+    )
+
+
+async def earned_by(account: Address, work: UnitOfWork) -> tuple[BaseUnits, BaseUnits, BaseUnits]:
+    """What an account has earned, what of it has vested, and what of that it may claim."""
+    jobs = sorted({lease.job for lease in await work[LeaseRow].where(account=account)})
+    waiting = [ledger.earned(job, account) for job in jobs]
+    ripe = [ledger.vested(job, account) for job in jobs]
+    settled = [ledger.due(account), ledger.paid(account)]
+    balances = await balances_of([*waiting, *ripe, *settled], work)
+    vested = sum(balances.get(name, 0) for name in (*ripe, *settled))
+    earned = vested + sum(balances.get(name, 0) for name in waiting)
+    return BaseUnits(earned), BaseUnits(vested), await _claimable(account, work)
+
+
+async def _claimable(account: Address, work: UnitOfWork) -> BaseUnits:
+    final = await work[EpochRow].where(state="final", order="-epoch", limit=1)
+    if not final:
+        return BaseUnits(0)
+    leaves = await work[EpochLeafRow].where(epoch=final[0].epoch, account=account)
+    name = ledger.paid(account)
+    paid = (await balances_of([name], work)).get(name, 0)
+    return BaseUnits(max(0, sum(leaf.cumulative for leaf in leaves) - paid))
+
+
+# ----------------------------------------------------------------------------- epochs and batches
+
+
+def epoch_summary(row: EpochRow) -> EpochSummary:
+    """An epoch in a list."""
+    return EpochSummary(
+        epoch=row.epoch,
+        state=cast(EpochState, row.state),
+        root=row.root,
+        sum=row.sum,
+        window_ends=row.window_ends,
+        transaction=row.transaction,
+    )
+
+
+async def epoch_view(row: EpochRow, work: UnitOfWork) -> EpochView:
+    """An epoch with everything that its root is made of."""
+    debits = await work[DebitRow].where(epoch=row.epoch)
+    settlement = await load_settlement(work, row.epoch)
+    return EpochView(
+        **epoch_summary(row).model_dump(),
+        debits=tuple(
+            DebitView(job=each.job, amount=each.amount, step=each.step, seal=each.seal)
+            for each in debits
+        ),
+        leaves=tuple(
+            EpochLeafView(
+                account=each.account,
+                jobs_root=each.jobs_root.hash,
+                cumulative=each.cumulative,
+                jobs=tuple(JobPay(job=job, cumulative=amount) for job, amount in each.jobs),
+            )
+            for each in settlement.accounts
+        ),
+    )
+
+
+async def proof_view(row: EpochRow, account: Address, work: UnitOfWork) -> ProofView:
+    """What a claim of `account` wants.
+
+    Raises:
+        NotFound: the account was never paid.
+    """
+    settlement = await load_settlement(work, row.epoch)
+    leaf, proof = settlement.claim_proof(account)
+    return ProofView(
+        account=account,
+        jobs_root=leaf.jobs_root.hash,
+        cumulative=leaf.cumulative,
+        jobs=tuple(JobPay(job=job, cumulative=amount) for job, amount in leaf.jobs),
+        epoch=row.epoch,
+        state=cast(EpochState, row.state),
+        root=row.root,
+        root_sum=row.sum,
+        index=[each.account for each in settlement.accounts].index(account),
+        siblings=tuple(
+            ProofStep(hash=node.hash, sum=node.sum, left=left) for node, left in proof.siblings
+        ),
+    )
+
+
+async def batch_view(row: BatchRow, work: UnitOfWork) -> BatchView:
+    """A batch with its leaves."""
+    entries = await work[BatchEntryRow].where(root=row.root)
+    return BatchView(
+        root=row.root,
+        entries=tuple(
+            BatchEntryView(job=each.job, step=each.step, seal=each.seal) for each in entries
+        ),
+        transaction=row.transaction,
+        block=row.block,
+        coin=row.coin,
+    )

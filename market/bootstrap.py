@@ -1,0 +1,132 @@
+"""Which adapter fills which port: the only place that knows all of them."""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.contracts import bind
+from contracts.chain.deployment import load_deployment
+from contracts.keys.store import load_or_create_wallet
+from contracts.terms.errors import WrongConfiguration
+from contracts.terms.ids import Address
+from contracts.terms.moments import UnixMillis
+from market.adapters.blobs import FileBlobs
+from market.adapters.chain import Confirming, RpcChain
+from market.adapters.postgres import PostgresWork, make_engine
+from market.adapters.redis_wakeup import RedisWakeup
+from market.adapters.transactions import RowTransactions
+from market.service.histories import Histories
+from market.service.ports import BlobStore, Chain, UnitOfWork, Wakeup
+from market.settings import Settings
+
+WRITING_ROLES = ("anchorer", "proposer", "relayer", "faucet")
+
+
+@dataclass(frozen=True)
+class Market:
+    """Everything that use cases need, assembled."""
+
+    new_work: Callable[[], UnitOfWork]
+    chain: Chain
+    blobs: BlobStore
+    wakeup: Wakeup
+    histories: Histories
+    clock: Callable[[], UnixMillis]
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A market over real services, and what has to be closed after use."""
+
+    market: Market
+    engine: AsyncEngine
+    first_block: int
+    stack: AsyncExitStack
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.stack.aclose()
+
+
+def wall_clock() -> UnixMillis:
+    """Now."""
+    return UnixMillis(time.time_ns() // 1_000_000)
+
+
+async def assemble(settings: Settings, *, writes: bool) -> Assembled:
+    """Connect to the services that the settings name; nothing is asked of them yet.
+
+    Args:
+        settings: Where they are.
+        writes: Whether this process holds the keys that write to the chain.
+    """
+    stack = AsyncExitStack()
+    wakeup = RedisWakeup(settings.redis_url.get_secret_value())
+    stack.push_async_callback(wakeup.close)
+    engine = make_engine(settings.database_url.get_secret_value())
+    stack.push_async_callback(engine.dispose)
+    blobs = FileBlobs(settings.blobs)
+
+    def new_work() -> UnitOfWork:
+        return PostgresWork(engine, wakeup)
+
+    deployment = load_deployment(settings.contracts)
+    chain = await stack.enter_async_context(ChainConnection(settings.rpc_url))
+    mine = (
+        await stack.enter_async_context(ChainConnection(settings.mine_url))
+        if settings.mine_url
+        else None
+    )
+    store = RowTransactions(new_work)
+    senders = {
+        role: Sender(
+            chain, load_or_create_wallet(settings.keys / f"{role}.json"), store, deployment.chain_id
+        )
+        for role in (WRITING_ROLES if writes else ())
+    }
+    rpc = RpcChain(
+        bind(chain, deployment),
+        anchorer=account_in(settings.keys / "anchorer.json"),
+        rpc_url=settings.rpc_url,
+        confirming=Confirming(
+            settings.confirmations, settings.settling_seconds if mine is not None else 0.0
+        ),
+        senders=senders,
+        mine=mine,
+    )
+    market = Market(new_work, rpc, blobs, wakeup, Histories(rpc.domain), wall_clock)
+    return Assembled(market, engine, deployment.block, stack)
+
+
+def account_in(keystore: Path) -> Address:
+    """The account of a keystore file, without opening it.
+
+    Raises:
+        WrongConfiguration: there is no such keystore.
+    """
+    try:
+        return Address(bytes.fromhex(json.loads(keystore.read_text())["address"]))
+    except (OSError, ValueError, KeyError) as error:
+        raise WrongConfiguration(f"{keystore} is no keystore: run `tallystick up`") from error
+
+
+def load_host_token(settings: Settings) -> str:
+    """What hosts have to show; made on first use, in a file with mode 0600."""
+    if token := settings.host_token.get_secret_value():
+        return token
+    path = settings.keys / "host-token"
+    try:
+        draft = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with open(draft, "w") as file:
+        file.write(secrets.token_hex(32))
+    return path.read_text().strip()

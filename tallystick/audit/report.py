@@ -1,0 +1,81 @@
+"""How a verdict reads: a table for people, the same as data for programs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from contracts.terms.amounts import format_tokens
+from verification.audit_file import Verdict
+
+
+def lines(verdict: Verdict) -> Iterator[str]:
+    """The verdict for people; the last line says it all."""
+    escrow = verdict.escrow
+    yield f"job                 {verdict.job.hex()}"
+    yield f"chain               {verdict.chain_id}, block {verdict.block_number}"
+    yield f"block hash          0x{verdict.block_hash.hex()}"
+    for name, address in verdict.wiring.addresses.items():
+        yield f"  {name:<18}0x{address.hex()}"
+    yield f"  {'token':<18}0x{verdict.wiring.token.hex()}"
+    for name, number in verdict.checked.items():
+        yield f"{name:<26}{number:>10}"
+    yield f"steps sealed        {verdict.steps}{' (ended)' if verdict.ended else ''}"
+    for account, pay in verdict.accounts.items():
+        yield f"account             0x{account.hex()}"
+        yield f"  earned            {format_tokens(pay.earned):>20}"
+        yield f"  vested            {format_tokens(pay.vested):>20}"
+        yield f"  paid              {format_tokens(pay.paid):>20}"
+        yield f"  claimed, all jobs {format_tokens(pay.claimed):>20}"
+    yield f"escrow in           {format_tokens(escrow.deposited):>20}"
+    yield f"  paid              {format_tokens(escrow.paid):>20}"
+    yield f"  refunded          {format_tokens(escrow.refunded):>20}"
+    yield f"  remaining         {format_tokens(escrow.remaining):>20}"
+    yield f"work                {verdict.work}: nobody did it again"
+    yield summary(verdict)
+
+
+def summary(verdict: Verdict) -> str:
+    """One line."""
+    held = "anchored" if verdict.anchored else "self-consistent but unanchored"
+    escrow = verdict.escrow
+    return (
+        f"{held}: {verdict.steps} steps, escrow in {format_tokens(escrow.deposited)}"
+        f" = paid {format_tokens(escrow.paid)} + refunded {format_tokens(escrow.refunded)}"
+        f" + remaining {format_tokens(escrow.remaining)}, work {verdict.work}"
+    )
+
+
+def data(verdict: Verdict) -> dict[str, Any]:
+    """The verdict for programs: bytes as hexadecimal, money as strings."""
+    escrow = verdict.escrow
+    return {
+        "verdict": "anchored" if verdict.anchored else "unanchored",
+        "work": verdict.work,
+        "job": verdict.job.hex(),
+        "chain_id": verdict.chain_id,
+        "block": {
+            "number": verdict.block_number,
+            "hash": verdict.block_hash.hex(),
+            "time": verdict.block_time,
+        },
+        "contracts": {name: each.hex() for name, each in verdict.wiring.addresses.items()},
+        "token": verdict.wiring.token.hex(),
+        "steps": verdict.steps,
+        "ended": verdict.ended,
+        "num_units": verdict.num_units,
+        "checked": dict(verdict.checked),
+        "accounts": {
+            account.hex(): {
+                "earned": str(pay.earned),
+                "vested": str(pay.vested),
+                "paid": str(pay.paid),
+                "claimed": str(pay.claimed),
+            }
+            for account, pay in verdict.accounts.items()
+        },
+        "escrow": {
+            "deposited": str(escrow.deposited),
+            "paid": str(escrow.paid),
+            "refunded": str(escrow.refunded),
+            "remaining": str(escrow.remaining),
+        },
+    }

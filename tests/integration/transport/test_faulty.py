@@ -1,0 +1,161 @@
+"""Faults by script, over both transports: each hits the call it names and no other."""
+
+from datetime import timedelta
+
+import pytest
+
+from contracts.terms.errors import DeadlineExceeded, PeerUnreachable
+from tests.integration.transport.harness import ANY_PORT, DEADLINE, Net, Peer
+from training.transport.faulty_adapter import AnyFault, Delay, Fault, FaultyTransport, When
+from training.transport.port import Session
+
+SHORT = 0.05  # seconds, for calls that are dropped by script
+
+
+class Faulty:
+    """Peer 1 listening, peer 2 dialling through a faulty transport."""
+
+    def __init__(self, net: Net, *faults: AnyFault, method: str = "echo") -> None:
+        self.server, self.client = Peer(), Peer()
+        self.one = net.peer(1)
+        inner = net.peer(2)
+        self.one.set_members([inner.key])
+        script: dict[When, AnyFault] = {
+            (method, self.one.key, number): fault for number, fault in enumerate(faults, start=1)
+        }
+        self.slept: list[float] = []
+        self.two = FaultyTransport(inner, script, sleep=self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    async def dial(self) -> Session:
+        """The faulty side of a new session."""
+        self.address = await self.one.serve(self.server, listen=ANY_PORT)
+        await self.two.serve(self.client)
+        assert self.address is not None
+        return await self.two.dial(self.one.key, [self.address], deadline=DEADLINE)
+
+
+async def test_faulty__drop__first_call_never_arrives_second_does(net: Net) -> None:
+    faulty = Faulty(net, Fault.DROP)
+    session = await faulty.dial()
+
+    with pytest.raises(DeadlineExceeded):
+        await session.call("echo", b"1", deadline=SHORT)
+    await session.call("echo", b"2", deadline=DEADLINE)
+
+    assert [header for _, _, header in faulty.server.calls] == [b"2"]
+    assert faulty.two.struck == [(("echo", faulty.one.key, 1), Fault.DROP)]
+
+
+async def test_faulty__drop_reply__handled_but_not_answered(net: Net) -> None:
+    faulty = Faulty(net, Fault.DROP_REPLY)
+    session = await faulty.dial()
+
+    with pytest.raises(DeadlineExceeded):
+        await session.call("echo", b"1", deadline=SHORT)
+
+    assert [header for _, _, header in faulty.server.calls] == [b"1"]
+
+
+async def test_faulty__duplicate__arrives_twice_answered_once(net: Net) -> None:
+    faulty = Faulty(net, Fault.DUPLICATE)
+    session = await faulty.dial()
+
+    reply = await session.call("echo", b"1", deadline=DEADLINE)
+
+    assert reply.header == b"1"
+    assert [header for _, _, header in faulty.server.calls] == [b"1", b"1"]
+
+
+async def test_faulty__delay__waits_on_the_given_clock(net: Net) -> None:
+    faulty = Faulty(net, Delay(timedelta(hours=1)))
+    session = await faulty.dial()
+
+    await session.call("echo", b"1", deadline=DEADLINE)
+
+    assert faulty.slept == [3600.0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "header", "tensors"),
+    [(Fault.TRUNCATE, b"head", [b"abcd", b"ab"]), (Fault.CORRUPT, b"head", [b"abcd", b"abbd"])],
+)
+async def test_faulty__tensor_changed__only_the_last(
+    net: Net, fault: Fault, header: bytes, tensors: list[bytes]
+) -> None:
+    faulty = Faulty(net, fault)
+    session = await faulty.dial()
+
+    reply = await session.call("echo", b"head", [b"abcd", b"abcd"], deadline=DEADLINE)
+
+    assert (reply.header, [bytes(tensor) for tensor in reply.tensors]) == (header, tensors)
+
+
+@pytest.mark.parametrize(
+    ("fault", "header"), [(Fault.TRUNCATE, b"he"), (Fault.CORRUPT, b"he`d"), (Fault.CORRUPT, b"")]
+)
+async def test_faulty__no_tensors__header_changed(net: Net, fault: Fault, header: bytes) -> None:
+    faulty = Faulty(net, fault)
+    session = await faulty.dial()
+
+    assert (await session.call("echo", header and b"head", deadline=DEADLINE)).header == header
+
+
+async def test_faulty__partition__nothing_passes_either_way_until_healed(net: Net) -> None:
+    faulty = Faulty(net, Fault.PARTITION)
+    session = await faulty.dial()
+    back = faulty.one.sessions[faulty.two.key]
+
+    with pytest.raises(PeerUnreachable, match="partitioned"):
+        await session.call("echo", b"1", deadline=DEADLINE)
+    with pytest.raises(PeerUnreachable):
+        await back.call("echo", b"back", deadline=DEADLINE)
+    with pytest.raises(PeerUnreachable):
+        await faulty.two.dial(faulty.one.key, [str(faulty.address)], deadline=DEADLINE)
+    assert (faulty.server.calls, faulty.client.calls) == ([], [])
+
+    faulty.two.heal(faulty.one.key)
+
+    assert (await session.call("echo", b"2", deadline=DEADLINE)).header == b"2"
+    assert (await back.call("echo", b"3", deadline=DEADLINE)).header == b"3"
+
+
+async def test_faulty__session_of_the_book__meets_the_same_script(net: Net) -> None:
+    faulty = Faulty(net, Fault.DUPLICATE)
+    await faulty.dial()
+
+    await faulty.two.sessions[faulty.one.key].call("echo", b"1", deadline=DEADLINE)
+
+    assert len(faulty.server.calls) == 2
+
+
+async def test_faulty__kind_read_from_the_header__counts_by_kind(net: Net) -> None:
+    faulty = Faulty(net, Fault.DUPLICATE, method="seal")
+    kinds = FaultyTransport(
+        net.peer(3),
+        {("seal", faulty.one.key, 2): Fault.DUPLICATE},
+        kind_of=lambda _method, header: header.decode(),
+    )
+    await faulty.dial()
+    faulty.one.set_members([kinds.key])
+    session = await kinds.dial(faulty.one.key, [str(faulty.address)], deadline=DEADLINE)
+
+    for header in (b"seal", b"step", b"seal", b"seal"):
+        await session.call("echo", header, deadline=DEADLINE)
+
+    sent = [header for _, _, header in faulty.server.calls]
+    assert sent == [b"seal", b"step", b"seal", b"seal", b"seal"]
+
+
+async def test_faulty__without_script__is_the_transport_itself(net: Net) -> None:
+    faulty = Faulty(net)
+    session = await faulty.dial()
+
+    assert session.node == faulty.one.key
+    assert not session.closed
+    await session.close()
+    assert isinstance(await session.wait_closed(), PeerUnreachable)
+    await faulty.two.close()
+    assert dict(faulty.two.sessions) == {}

@@ -1,0 +1,156 @@
+"""A history item by item: what may come when."""
+
+from functools import cache
+
+import pytest
+
+from contracts.governance.job import JobHistory, follow
+from contracts.terms.errors import BadSignature, Conflict, Equivocation, InvalidSeal, Malformed
+from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
+from contracts.terms.messages import GradCommit, JobOpening, LeaseAccept, Offer, Seal, StepClose
+from contracts.terms.signatures import Signed
+from tests.support.history import DOMAIN, JobMaker, make_digest, make_wallet
+
+
+@cache
+def made() -> JobMaker:
+    maker = JobMaker()
+    maker.seal_step()
+    maker.seal_step(last=True)
+    return maker
+
+
+def after(items: list[Kept]) -> JobHistory:
+    history = JobHistory(DOMAIN)
+    for item in items:
+        history = follow(history, item)
+    return history
+
+
+@cache
+def until(kind: type, number: int = 0) -> tuple[JobHistory, Kept]:
+    """The history before the message `number` of a kind, and that message."""
+    found = -1
+    for index, item in enumerate(made().items):
+        if isinstance(item, kind) or (isinstance(item, Signed) and isinstance(item.message, kind)):
+            found += 1
+            if found == number:
+                return after(made().items[:index]), item
+    raise AssertionError
+
+
+def test_follow__whole_history__establishes_the_last_seal() -> None:
+    items = [decode_kept(encode_kept(item)) for item in made().items]
+
+    history = after(items)
+
+    assert history.record == made().record
+    assert history.newest is not None
+    assert history.newest.pay == made().seals[-1].pay
+    assert not history.pending
+
+
+@pytest.mark.parametrize("kind", [JobOpening, LeaseAccept, StepClose, Seal, Leaves])
+def test_follow__first_item_is_no_spec__is_refused(kind: type) -> None:
+    _, item = until(kind)
+
+    with pytest.raises(Malformed):
+        follow(JobHistory(DOMAIN), item)
+
+
+@pytest.mark.parametrize("kind", [JobOpening, LeaseAccept, StepClose, GradCommit, Leaves])
+def test_follow__item_twice__is_a_conflict(kind: type) -> None:
+    history, item = until(kind)
+
+    with pytest.raises(Conflict):
+        follow(follow(history, item), item)
+
+
+def test_follow__second_opening__is_equivocation() -> None:
+    history, item = until(JobOpening)
+    other = made().opening.model_copy(update={"opening_block": 77})
+
+    with pytest.raises(Equivocation):
+        follow(follow(history, item), made().coordinator.sign(other, DOMAIN))
+
+
+def test_follow__second_spec__is_a_conflict() -> None:
+    with pytest.raises(Conflict):
+        follow(after(made().items[:2]), made().items[0])
+
+
+def test_follow__second_value_of_a_step_close__is_equivocation() -> None:
+    history, item = until(StepClose)
+    assert isinstance(item, Signed)
+    other = item.message.model_copy(update={"commit_ends": 5})
+
+    with pytest.raises(Equivocation):
+        follow(follow(history, item), made().session.sign(other))
+
+
+def test_follow__message_of_a_step_that_is_over__is_a_conflict() -> None:
+    _, item = until(StepClose)
+    history, _ = until(StepClose, 1)
+
+    with pytest.raises(Conflict):
+        follow(history, item)
+
+
+def test_follow__message_after_the_last_seal__is_a_conflict() -> None:
+    _, item = until(StepClose)
+
+    with pytest.raises(Conflict):
+        follow(after(made().items), item)
+
+
+def test_follow__message_with_a_foreign_signature__is_refused() -> None:
+    history, item = until(StepClose)
+    assert isinstance(item, Signed)
+
+    with pytest.raises(BadSignature):
+        follow(history, made().members[0].session.sign(item.message))
+
+
+def test_follow__leaves_of_another_commit__are_refused() -> None:
+    history, item = until(Leaves)
+    assert isinstance(item, Leaves)
+
+    with pytest.raises(Malformed):
+        follow(history, Leaves(item.grad_commit, item.leaves[:1]))
+    with pytest.raises(Malformed):
+        follow(history, Leaves(make_digest("x"), item.leaves))
+
+
+def test_follow__seal_over_other_messages__is_invalid() -> None:
+    history, _ = until(StepClose)
+    _, seal = until(Seal)
+
+    with pytest.raises(InvalidSeal):
+        follow(history, seal)
+
+
+def test_follow__second_seal_of_a_step__is_invalid() -> None:
+    _, seal = until(Seal)
+    history, _ = until(StepClose, 1)
+
+    with pytest.raises(InvalidSeal):
+        follow(history, seal)
+
+
+def test_follow__offer__is_not_kept() -> None:
+    wallet, session = make_wallet("x"), made().session
+    offer = Offer(
+        account=wallet.account,
+        session_key=session.key,
+        nonce=0,
+        price=1,  # type: ignore[arg-type]  # any price will do
+        device_class="cpu",
+        memory_bytes=1,
+        flops_per_second=1,
+        bandwidth=1,
+        available_from=0,  # type: ignore[arg-type]
+        expires_at=1,  # type: ignore[arg-type]
+    )
+
+    with pytest.raises(Malformed):
+        follow(after(made().items[:2]), wallet.sign(offer, DOMAIN))

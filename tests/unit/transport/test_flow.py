@@ -1,0 +1,100 @@
+"""Windows and the outbox: order, bounds, fairness. Coroutines are stepped by hand."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from training.transport.flow import MAX_URGENT, Outbox, Outgoing
+
+
+def first_result(coroutine: Coroutine[Any, Any, bytes | None]) -> bytes | None:
+    """What a coroutine returns that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: bytes | None = stop.value
+        return result
+    coroutine.close()
+    pytest.fail("it waits")
+
+
+def outbox() -> Outbox:
+    """One that must not overflow."""
+    return Outbox(on_overflow=lambda: pytest.fail("it overflowed"))
+
+
+def message(name: str, count: int, sent: list[str]) -> Outgoing:
+    """`count` frames, each `name` and a number."""
+    frames = iter([b"%s%d" % (name.encode(), number) for number in range(count)])
+    return Outgoing(frames, lambda: sent.append(name))
+
+
+def drained(box: Outbox, count: int) -> list[bytes | None]:
+    """The next frames."""
+    return [first_result(box.next()) for _ in range(count)]
+
+
+def test_outbox__several_messages__one_frame_of_each_in_turn() -> None:
+    box, sent = outbox(), list[str]()
+    for name, count in (("a", 3), ("b", 1), ("c", 2)):
+        box.add(message(name, count, sent))
+
+    assert drained(box, 6) == [b"a0", b"b0", b"c0", b"a1", b"c1", b"a2"]
+    assert sent == ["b", "c", "a"]
+
+
+def test_outbox__last_frame__is_sent_before_the_next_is_asked_for() -> None:
+    box, sent = outbox(), list[str]()
+    box.add(message("a", 2, sent))
+
+    drained(box, 1)
+    assert sent == []
+    drained(box, 1)
+
+    assert sent == ["a"]
+
+
+def test_outbox__urgent_frame__goes_first() -> None:
+    box = outbox()
+    box.add(message("a", 2, []))
+    drained(box, 1)
+
+    box.add_urgent(b"now")
+
+    assert drained(box, 2) == [b"now", b"a1"]
+
+
+def test_outbox__dropped_message__sends_no_more_and_is_not_sent() -> None:
+    box, sent = outbox(), list[str]()
+    dropped = message("a", 2, sent)
+    box.add(dropped)
+    box.add(message("b", 1, sent))
+    drained(box, 1)
+
+    box.drop(dropped)
+    box.drop(dropped)
+
+    assert drained(box, 1) == [b"b0"]
+    assert sent == ["b"]
+    assert dropped.started
+
+
+def test_outbox__finished__sends_the_last_words_and_ends() -> None:
+    box = outbox()
+    box.add(message("a", 2, []))
+    box.add_urgent(b"late")
+
+    box.finish(b"bye")
+
+    assert drained(box, 2) == [b"bye", None]
+
+
+def test_outbox__too_many_urgent_frames__overflows_and_keeps_no_more() -> None:
+    overflows: list[None] = []
+    box = Outbox(on_overflow=lambda: overflows.append(None))
+
+    for _ in range(MAX_URGENT + 2):
+        box.add_urgent(b"x")
+
+    assert len(overflows) == 2

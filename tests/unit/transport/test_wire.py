@@ -1,0 +1,176 @@
+"""Messages and the registry of methods; errors on the wire."""
+
+import re
+
+import pytest
+
+from contracts.terms.encoding import encode
+from contracts.terms.errors import (
+    AuditMismatch,
+    Expired,
+    InvariantBroken,
+    Malformed,
+    NotFound,
+    PeerUnreachable,
+    TallystickError,
+    TooLarge,
+    Unavailable,
+    UnknownVersion,
+    error_class,
+)
+from contracts.terms.ids import SessionKey
+from contracts.terms.moments import UnixMillis
+from training.transport.failures import (
+    MAX_FAILURE_BYTES,
+    MAX_TEXT,
+    Failure,
+    failure_bytes,
+    reported_error,
+)
+from training.transport.wire import PING, Method, Methods, Ping, Pong, check_clock
+
+PEER = SessionKey(bytes(range(32)))
+NOW = UnixMillis(1_800_000_000_000)
+
+
+def test_message__encoded_and_decoded__is_the_same() -> None:
+    ping = Ping(at=NOW)
+
+    assert Ping.decoded(ping.encoded(), max_bytes=100) == ping
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (Pong(at=NOW).encoded(), UnknownVersion),
+        (Ping(at=NOW).encoded()[:-1], Malformed),
+        (Ping(at=NOW).encoded() + b"\x00", Malformed),
+        (encode({"kind": "ping.v1", "at": -1}), Malformed),
+        (encode({"kind": "ping.v1", "at": "x"}), Malformed),
+        (b"\x80", Malformed),
+        (b"\x90", Malformed),
+        (bytes(101), TooLarge),
+    ],
+)
+def test_message__that_is_another__typed_refusal(data: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Ping.decoded(data, max_bytes=100)
+
+
+@pytest.mark.parametrize("skew_ms", [-120_000, 0, 120_000])
+def test_check_clock__within_two_minutes__passes(skew_ms: int) -> None:
+    check_clock(UnixMillis(NOW + skew_ms), NOW)
+
+
+@pytest.mark.parametrize("skew_ms", [-120_001, 120_001])
+def test_check_clock__beyond__expired(skew_ms: int) -> None:
+    with pytest.raises(Expired) as caught:
+        check_clock(UnixMillis(NOW + skew_ms), NOW)
+
+    assert caught.value.data == {"skew_ms": skew_ms}
+
+
+def test_methods__by_name__and_refuse_what_is_not_there() -> None:
+    methods = Methods([PING])
+
+    assert (methods["peer.ping"], methods.named("peer.ping"), len(methods)) == (PING, PING, 1)
+    with pytest.raises(NotFound):
+        methods.named("peer.pong")
+    with pytest.raises(InvariantBroken):
+        Methods([PING, PING])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": ""}, {"name": "\xe4"}, {"name": "m" * 101}, {"max_tensors": 5000}]
+)
+def test_method__that_no_frame_can_carry__is_our_bug(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvariantBroken):
+        Method(**{"name": "ok", "request": Ping, "reply": Pong, **wrong})  # type: ignore[arg-type]
+
+
+def test_method__bounds__hold_to_the_byte() -> None:
+    method = Method("m", Ping, Pong, max_header_bytes=5, max_tensor_bytes=10, max_tensors=2)
+
+    method.check_request([5, 10, 0])
+    method.check_reply([0])
+    for lengths in ([6], [0, 11], [0, 6, 5], [0, 0, 0, 0]):
+        with pytest.raises(TooLarge) as caught:
+            method.check_request(lengths)
+        assert caught.value.data["size"] > caught.value.data["limit"]  # type: ignore[operator]
+    with pytest.raises(TooLarge):
+        method.check_reply([0, 0])
+
+
+def every_error(root: type[TallystickError] = TallystickError) -> list[type[TallystickError]]:
+    """The tree, without its root and without what a test defines."""
+    found = [root, *(leaf for child in root.__subclasses__() for leaf in every_error(child))]
+    return [one for one in found if one.__module__ == TallystickError.__module__]
+
+
+@pytest.mark.parametrize("error", every_error(), ids=lambda error: error.code)
+def test_failure__of_every_class__arrives_as_itself_or_as_something_harmless(
+    error: type[TallystickError],
+) -> None:
+    seen = reported_error(failure_bytes(error("why", step=3)), PEER)
+
+    harmless = {InvariantBroken: Unavailable, TallystickError: UnknownVersion}
+    assert type(seen) is harmless.get(error, error)
+    assert seen.data["peer"] == PEER.hex()
+    if error not in harmless:
+        assert (seen.message, seen.data["step"]) == ("why", 3)
+
+
+def test_failure__of_our_own_bug__says_nothing_about_it() -> None:
+    data = failure_bytes(InvariantBroken("secret", path="/secret"))
+
+    assert b"secret" not in data
+    assert Failure.decoded(data, max_bytes=MAX_FAILURE_BYTES).code == "invariant_broken"
+
+
+def test_failure__with_data_of_any_type__carries_text_where_it_must() -> None:
+    error = PeerUnreachable("gone", whole=1, part=0.5, none=None, raw=b"\x00", inner={"a": [1.5]})
+
+    seen = reported_error(failure_bytes(error), PEER)
+
+    assert seen.data == {
+        "whole": 1,
+        "part": "0.5",
+        "none": None,
+        "raw": b"\x00",
+        "inner": "{'a': [1.5]}",
+        "peer": PEER.hex(),
+    }
+
+
+def test_failure__larger_than_its_bound__is_cut_to_it() -> None:
+    data = failure_bytes(AuditMismatch("x" * 5000, evidence=bytes(50_000)))
+
+    assert len(data) <= MAX_FAILURE_BYTES
+    seen = reported_error(data, PEER)
+    assert (len(seen.message), set(seen.data)) == (MAX_TEXT, {"peer"})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff" * 20,
+        encode({"kind": "failure.v1", "code": "", "message": "", "data": {}}),
+        encode({"kind": "failure.v1", "code": "x", "message": "", "data": 3}),
+        bytes(MAX_FAILURE_BYTES + 1),
+    ],
+)
+def test_failure__that_cannot_be_read__malformed(data: bytes) -> None:
+    assert isinstance(reported_error(data, PEER), Malformed)
+
+
+def test_failure__data_that_names_the_message__does_not_collide() -> None:
+    crafted = Failure(
+        code="conflict", message="m", data={"message": "other", "peer": "liar", "self": 1}
+    )
+
+    seen = reported_error(crafted.encoded(), PEER)
+
+    assert type(seen) is error_class("conflict")
+    assert (seen.message, seen.data["peer"]) == ("m", PEER.hex())
+    assert re.fullmatch("m", str(seen))

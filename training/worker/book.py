@@ -1,0 +1,221 @@
+"""Everything a worker is bound to, as the fold of its journal; nothing is sent before it is stored.
+
+Kept are: the job's history up to the last seal (the same items that the coordinator keeps), the
+worker's own GradCommits and AveragedChunks of the step in work, and the state root after each seal
+that it applied. After a crash the same messages are sent again; a second value is never made.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from contracts.governance.job import JobHistory, follow
+from contracts.governance.record import JobRecord
+from contracts.terms.encoding import Value, decode, encode
+from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Malformed
+from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import (
+    AveragedChunk,
+    GradCommit,
+    JobOpening,
+    JobSpec,
+    Message,
+    Seal,
+)
+from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.typed_data import Domain
+from training.journal import Journal, Row
+
+KEPT, COMMIT, CHUNK, APPLIED = "kept", "own_commit", "own_chunk", "applied"
+
+
+@dataclass(frozen=True)
+class SealedStep:
+    """What has to be applied for one seal: nothing, or chunks and the norm that clips them."""
+
+    seal: Seal
+    chunks: tuple[AveragedChunk, ...]  # of all stages; none in a step without an update
+
+    def of_stage(self, stage: StageIndex) -> tuple[AveragedChunk, ...]:
+        """The chunks of one stage, in order."""
+        own = (chunk for chunk in self.chunks if chunk.stage == stage)
+        return tuple(sorted(own, key=lambda chunk: chunk.chunk))
+
+
+@dataclass(frozen=True)
+class OwnCommit:
+    """One of our GradCommits, as it is sent."""
+
+    signed: Signed[GradCommit]
+    leaves: Leaves
+
+    @property
+    def units(self) -> frozenset[UnitId]:
+        """Units that it binds us to."""
+        return frozenset(leaf.unit for leaf in self.leaves.leaves)
+
+
+class WorkerBook:
+    """History, own messages and applied states of one lease."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        spec: Signed[JobSpec],
+        opening: Signed[JobOpening],
+        domain: Domain,
+    ) -> None:
+        """Read the journal, or begin it with the job's opening.
+
+        Raises:
+            BadSignature: spec or opening are not signed by poster and coordinator.
+            Conflict: the journal is of another job.
+        """
+        self._journal = journal
+        self.history = JobHistory(domain)
+        self.commits: list[OwnCommit] = []
+        self.chunks: dict[ChunkIndex, Signed[AveragedChunk]] = {}
+        self.steps: dict[StepNumber, SealedStep] = {}
+        self.roots: dict[StepNumber, Digest] = {}
+        if not len(journal):
+            beginning: list[Kept] = [
+                Signed(spec.message, spec.signature),
+                Signed(opening.message, opening.signature),
+            ]
+            for item in beginning:  # refuse a wrong one before it is on disk
+                self.history = follow(self.history, item)
+            journal.append(Row(KEPT, encode_kept(item)) for item in beginning)
+            self.history = JobHistory(domain)
+        for row in journal.rows():
+            self._read(row)
+        if self.record.job != spec.message.job() or self.record.opening != opening.message:
+            raise Conflict("this folder is of another job")
+
+    def _read(self, row: Row) -> None:
+        match row.kind:
+            case "kept":
+                self._note(decode_kept(row.data))
+            case "own_commit":
+                self.commits.append(_own_commit(row.data))
+            case "own_chunk":
+                signed = expect(decode_signed(row.data), AveragedChunk)
+                self.chunks[signed.message.chunk] = signed
+            case "applied":
+                step, root = _applied(row.data)
+                self.roots[step] = root
+
+    def _note(self, item: Kept) -> None:
+        if isinstance(item, Signed) and isinstance(item.message, Seal):
+            self._note_seal(item.message)
+        self.history = follow(self.history, item)
+
+    def _note_seal(self, seal: Seal) -> None:
+        messages = [signed.message for signed in self.history.pending.values()]
+        chunks = tuple(each for each in messages if isinstance(each, AveragedChunk))
+        self.steps[seal.step] = SealedStep(seal, chunks)
+        self.commits, self.chunks = [], {}
+
+    # -------------------------------------------------------------------------- what is known
+
+    @property
+    def record(self) -> JobRecord:
+        """What the seals have established."""
+        assert self.history.record is not None  # from the opening on, which begins every journal
+        return self.history.record
+
+    @property
+    def sealed(self) -> StepNumber:
+        """The last step whose seal is stored here; 0 before the first."""
+        return self.record.step
+
+    def committed(self) -> frozenset[UnitId]:
+        """Units of the step in work that we are bound to."""
+        return frozenset(unit for commit in self.commits for unit in commit.units)
+
+    def read_seal(self, items: Sequence[Kept]) -> Signed[Seal] | None:
+        """Check a seal with everything under it; None if it is stored already.
+
+        Raises:
+            Malformed, Conflict, BadSignature, InvalidSeal: not the valid seal that comes next.
+            Equivocation: another seal of this step is stored.
+        """
+        seal = last_seal(items)
+        if seal.message.step <= self.sealed:
+            known = self.steps[seal.message.step].seal
+            if known != seal.message:
+                raise Equivocation(
+                    f"two seals of step {known.step}",
+                    first=known.digest().hex(),
+                    second=seal.message.digest().hex(),
+                )
+            return None
+        history = self.history
+        for item in items:
+            history = follow(history, item)
+        return seal
+
+    # ------------------------------------------------------------------------- what is changed
+
+    def keep_commit(self, commit: OwnCommit) -> None:
+        """Store a GradCommit of ours, before it is sent."""
+        value: dict[str, Value] = {
+            "commit": commit.signed.encoded(),
+            "leaves": encode_kept(commit.leaves),
+        }
+        self._journal.append([Row(COMMIT, encode(value))])
+        self.commits.append(commit)
+
+    def keep_chunk(self, signed: Signed[AveragedChunk]) -> None:
+        """Store an AveragedChunk of ours, before it is sent."""
+        self._journal.append([Row(CHUNK, signed.encoded())])
+        self.chunks[signed.message.chunk] = signed
+
+    def keep_seal(self, items: Iterable[Kept]) -> None:
+        """Store a seal that `read_seal` has let through, with everything under it."""
+        items = list(items)
+        self._journal.append(Row(KEPT, encode_kept(item)) for item in items)
+        for item in items:
+            self._note(item)
+
+    def keep_applied(self, step: StepNumber, root: Digest) -> None:
+        """Store the state root that a seal led to.
+
+        Raises:
+            InvariantBroken: it led to another one before.
+        """
+        if (before := self.roots.get(step)) is not None:
+            if before != root:
+                raise InvariantBroken(f"step {step} was applied again to another state")
+            return
+        value: dict[str, Value] = {"step": step, "state_root": root}
+        self._journal.append([Row(APPLIED, encode(value))])
+        self.roots[step] = root
+
+
+def last_seal(items: Sequence[Kept]) -> Signed[Seal]:
+    """The seal that ends `items`; raises Malformed if there is none."""
+    match items[-1:]:
+        case [Signed(message=Seal() as seal, signature=signature)]:
+            return Signed(seal, signature)
+    raise Malformed("a seal comes last, after everything under it")
+
+
+def _own_commit(data: bytes) -> OwnCommit:
+    match decode(data):
+        case {"commit": bytes(commit), "leaves": bytes(leaves)}:
+            item = decode_kept(leaves)
+            assert isinstance(item, Leaves)  # we wrote it
+            return OwnCommit(expect(decode_signed(commit), GradCommit), item)
+    raise Malformed("no GradCommit of ours")
+
+
+def _applied(data: bytes) -> tuple[StepNumber, Digest]:
+    match decode(data):
+        case {"step": int(step), "state_root": bytes(root)}:
+            return StepNumber(step), Digest(root)
+    raise Malformed("no applied step")
+
+
+def as_kept(signed: Signed[GradCommit]) -> Signed[Message]:
+    """A GradCommit as an item that is kept."""
+    return Signed(signed.message, signed.signature)

@@ -1,0 +1,182 @@
+"""How the chain's part of an audit file is gathered from a node that answers `eth_getProof`.
+
+Everything is read at one block by its number, and nothing that a node says is trusted later: the
+file carries proofs. An anvil that was restarted proves its head only, so take snapshots there.
+Whoever calls brings the connection (`Rpc`); `contracts.chain.connection` is one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from contracts.chain.layout import Place
+from contracts.chain.proofs import EMPTY_NODE, HISTORY_CONTRACT, Header
+from contracts.governance.lane import AnchoredBatch
+from contracts.governance.settlement import EpochSettlement
+from contracts.terms.digest import keccak
+from contracts.terms.errors import ChainForgot, InvariantBroken
+from contracts.terms.ids import Address, Digest, JobId
+from verification.snapshots import (
+    SHIPPED_AS,
+    BlockProof,
+    ContractProof,
+    Nodes,
+    Ships,
+    Snapshot,
+    final_root,
+    history_slot,
+    wanted_places,
+)
+
+ANCHORED = keccak(b"Anchored(address,uint64,bytes32,bytes32)")
+RECORDED = keccak(b"Recorded(address,uint64,uint64,bytes32)")
+
+FindSettlement = Callable[[Digest], Awaitable[EpochSettlement]]
+"""The settlement with this root, e.g. from the market's API."""
+
+
+class Rpc(Protocol):
+    """A JSON-RPC connection to an Ethereum node."""
+
+    async def request(self, method: str, params: Sequence[object]) -> Any:
+        """The result of one call."""
+        ...
+
+
+async def take_snapshot(
+    rpc: Rpc,
+    ships: Ships,
+    find_settlement: FindSettlement,
+    *,
+    block: int,
+    addresses: Mapping[str, Address],
+    job: JobId,
+    anchorer: Address,
+    accounts: Iterable[Address],
+    before: Header | None = None,
+) -> Snapshot:
+    """What `block` proves about `job`.
+
+    Args:
+        rpc: The node.
+        ships: Shipped artifacts by the names of `snapshots.SHIPPED_AS`.
+        find_settlement: Asked for the root that is final in this block.
+        block: Its number.
+        addresses: Of the contracts, by the names of `snapshots.SHIPPED_AS`.
+        job: The job.
+        anchorer: Whose lane holds its seals.
+        accounts: Of all its leases.
+        before: Header of the snapshot before, which this block proves; None for the first.
+
+    Raises:
+        ChainForgot: the node does not know the block (any more).
+        WrongBytes: the node's header does not hash to its own hash.
+    """
+    header = await read_header(rpc, block)
+    places = wanted_places(ships, job, anchorer, accounts)
+    contracts, words = {}, dict[str, Mapping[str, Mapping[str, int]]]()
+    for name, wanted in places.items():
+        contracts[name], words[name] = await _prove(rpc, addresses[name], wanted, block)
+    root = final_root(words["settlement"])
+    known = None if before is None else await _prove_block(rpc, before.number, block)
+    return Snapshot(header, known, contracts, await find_settlement(root))
+
+
+async def read_header(rpc: Rpc, block: int) -> Header:
+    """The header of a block.
+
+    Raises:
+        ChainForgot: there is no such block.
+    """
+    found = await rpc.request("eth_getBlockByNumber", [hex(block), False])
+    if found is None:
+        raise ChainForgot(f"there is no block {block}")
+    return Header.from_rpc(found)
+
+
+async def read_code(rpc: Rpc, addresses: Mapping[str, Address], block: int) -> dict[str, bytes]:
+    """Code of the contracts in a block, by the names of `snapshots.SHIPPED_AS`."""
+    return {
+        name: _bytes(await rpc.request("eth_getCode", [_text(addresses[name]), hex(block)]))
+        for name in SHIPPED_AS
+    }
+
+
+async def read_lane(
+    rpc: Rpc, seals: Address, anchorer: Address, *, first_block: int, last_block: int
+) -> list[AnchoredBatch]:
+    """All batches that `anchorer` anchored, in order, with the coins known in `last_block`."""
+    logs = await rpc.request(
+        "eth_getLogs",
+        [
+            {
+                "address": _text(seals),
+                "fromBlock": hex(first_block),
+                "toBlock": hex(last_block),
+                "topics": [
+                    [_text(ANCHORED), _text(RECORDED)],
+                    _text(anchorer.rjust(32, b"\0")),
+                ],
+            }
+        ],
+    )
+    batches: list[AnchoredBatch] = []
+    for log in sorted(
+        logs, key=lambda log: (int(log["blockNumber"], 16), int(log["logIndex"], 16))
+    ):
+        data = _bytes(log["data"])
+        if _bytes(log["topics"][0]) == ANCHORED:
+            block = int(log["blockNumber"], 16)
+            batches.append(AnchoredBatch(Digest(data[:32]), block, None))
+        else:
+            newest = batches.pop()
+            batches.append(AnchoredBatch(newest.root, newest.block, Digest(data[32:])))
+    return batches
+
+
+async def _prove(
+    rpc: Rpc, address: Address, wanted: Mapping[str, Place], block: int
+) -> tuple[ContractProof, Mapping[str, Mapping[str, int]]]:
+    slots = [slot for place in wanted.values() for slot in place.slots]
+    account, proofs = await _get_proof(rpc, address, slots, block)
+    storage = {
+        name: tuple(proofs[slot][0] for slot in place.slots) for name, place in wanted.items()
+    }
+    words = {
+        name: place.read([proofs[slot][1] for slot in place.slots])
+        for name, place in wanted.items()
+    }
+    return ContractProof(account, storage), words
+
+
+async def _prove_block(rpc: Rpc, number: int, block: int) -> BlockProof:
+    slot = history_slot(number)
+    account, proofs = await _get_proof(rpc, HISTORY_CONTRACT, [slot], block)
+    return BlockProof(account, proofs[slot][0])
+
+
+async def _get_proof(
+    rpc: Rpc, address: Address, slots: Sequence[int], block: int
+) -> tuple[Nodes, dict[int, tuple[Nodes, int]]]:
+    """Nodes of the account, and of each slot with its value."""
+    keys = [f"0x{slot:064x}" for slot in slots]
+    answer = await rpc.request("eth_getProof", [_text(address), keys, hex(block)])
+    found = {
+        int(each["key"], 16): (_nodes(each["proof"]), int(each["value"], 16))
+        for each in answer["storageProof"]
+    }
+    if set(found) != set(slots):
+        raise InvariantBroken("eth_getProof answers with other slots than it was asked for")
+    return _nodes(answer["accountProof"]), found
+
+
+def _nodes(answer: Sequence[str]) -> Nodes:
+    """Proof nodes; some nodes answer an empty trie with none, others with its one empty node."""
+    return tuple(_bytes(node) for node in answer) or (EMPTY_NODE,)
+
+
+def _bytes(text: str) -> bytes:
+    return bytes.fromhex(text.removeprefix("0x"))
+
+
+def _text(data: bytes) -> str:
+    return f"0x{data.hex()}"
