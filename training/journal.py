@@ -53,7 +53,7 @@ class Journal:
             Malformed: it is no journal of this version.
             Unavailable: the folder or the disk cannot be written.
         """
-        self._path = path
+        self._path, self._closed = path, False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._base = sqlite3.connect(path, timeout=0, isolation_level=None)
@@ -90,6 +90,8 @@ class Journal:
         numbered = [
             (self._length + offset, row.kind, row.data) for offset, row in enumerate(rows, start=1)
         ]
+        if self._closed:
+            raise Unavailable(f"{self._path} is closed: this process is stopping")
         try:
             self._base.execute("BEGIN IMMEDIATE")
             self._base.executemany("INSERT INTO journal VALUES (?, ?, ?)", numbered)
@@ -126,6 +128,7 @@ class Journal:
 
     def close(self) -> None:
         """Let another process open it."""
+        self._closed = True
         self._base.close()
 
     def __enter__(self) -> Self:

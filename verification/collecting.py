@@ -120,9 +120,7 @@ async def read_lane(
         ],
     )
     batches: list[AnchoredBatch] = []
-    for log in sorted(
-        logs, key=lambda log: (int(log["blockNumber"], 16), int(log["logIndex"], 16))
-    ):
+    for log in sorted(logs, key=_place_of):
         data = _bytes(log["data"])
         if _bytes(log["topics"][0]) == ANCHORED:
             block = int(log["blockNumber"], 16)
@@ -167,6 +165,10 @@ async def _get_proof(
     if set(found) != set(slots):
         raise InvariantBroken("eth_getProof answers with other slots than it was asked for")
     return _nodes(answer["accountProof"]), found
+
+
+def _place_of(log: Mapping[str, str]) -> tuple[int, int]:
+    return int(log["blockNumber"], 16), int(log["logIndex"], 16)
 
 
 def _nodes(answer: Sequence[str]) -> Nodes:

@@ -226,8 +226,9 @@ class Once:
 
 
 def once(request: Request, api: ApiDep, key: KeyDep) -> Once:
-    """The `Once` of a request whose body was read."""
-    name = digest("request", request.url.path.encode() + b"\0" + request.state.body)
+    """The `Once` of a request; its body, if it has one, is read by an earlier parameter."""
+    sent: bytes = getattr(request.state, "body", b"")
+    name = digest("request", request.url.path.encode() + b"\0" + sent)
     return Once(f"{request.method} {request.url.path}", key, name, api.market.clock())
 
 

@@ -76,7 +76,6 @@ Wide = Annotated[int, *_AMOUNT, Ge(0)]
 
 SignedField = Annotated[bytes, Len(1, MAX_JSON_BYTES // 2)]
 SignatureField = Annotated[bytes, Len(64, 65)]
-CertificateField = Annotated[bytes, Len(1, 8192)]
 Endpoint = Annotated[str, Field(min_length=3, max_length=256, pattern=r"^[^\s:]+:\d{1,5}$")]
 HostName = Annotated[str, Field(min_length=1, max_length=128)]
 
@@ -302,7 +301,6 @@ class LeaseView(Body):
     spec: SignedField  # the signed JobSpec
     accept: SignedField | None  # the signed LeaseAccept
     session_key: SessionKeyField | None
-    certificate: CertificateField | None  # DER, the root of the peer's TLS leaf
     heard_at: UnixMillisField | None
 
 
@@ -313,10 +311,9 @@ class LeasesView(Body):
 
 
 class AcceptLease(Body):
-    """A provider binds itself: the signed LeaseAccept, and the root of its peer's TLS leaf."""
+    """A provider binds itself: the signed LeaseAccept."""
 
     signed: SignedField
-    certificate: CertificateField
 
 
 # ----------------------------------------------------------------------------------------- jobs
@@ -409,7 +406,6 @@ class JobView(Body):
     opening: SignedField | None  # the signed JobOpening
     coordinator: AddressField
     coordinator_address: str | None  # host:port
-    coordinator_certificate: CertificateField | None  # DER
     leases: tuple[LeaseView, ...]
     progress: ProgressView
     reports: tuple["StepReport", ...]
@@ -467,7 +463,7 @@ class RegisterHost(Body):
 
 
 class HostRegistered(Body):
-    """How many coordinators of this host are known now."""
+    """How many coordinators of this host no job has been promised yet."""
 
     coordinators: int
 
@@ -495,11 +491,10 @@ class HostedJobs(Body):
 
 
 class JobEndpoint(Body):
-    """Where a job's coordinator listens, and the root of its TLS leaf (DER)."""
+    """Where a job's coordinator listens."""
 
     job: JobIdField
     address: Endpoint
-    certificate: CertificateField
 
 
 class HostHeartbeat(Body):

@@ -129,7 +129,6 @@ def _lease_view(row: LeaseRow, signed: bytes, heard_at: UnixMillis | None) -> Le
         spec=signed,
         accept=row.accept,
         session_key=row.session_key,
-        certificate=row.certificate,
         heard_at=heard_at,
     )
 
@@ -168,7 +167,6 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
         opening=row.opening,
         coordinator=row.coordinator,
         coordinator_address=hosted.address if hosted else None,
-        coordinator_certificate=hosted.certificate if hosted else None,
         leases=await lease_views(await work[LeaseRow].where(job=row.job), work),
         progress=_progress(row, reports),
         reports=tuple(_report(each) for each in reports),

@@ -2,12 +2,8 @@
 
 from dataclasses import replace
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-from contracts.terms.errors import BadSignature, Conflict, Expired, Malformed, NotFound
-from contracts.terms.ids import Digest, SessionKey
+from contracts.terms.errors import Conflict, Expired, NotFound
+from contracts.terms.ids import Digest
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
@@ -18,25 +14,23 @@ from market.service.rows import LeaseRow, OfferRow
 async def accept_lease(
     lease: Digest,
     encoded: bytes,
-    certificate: bytes,
     now: UnixMillis,
     work: UnitOfWork,
     chain: Chain,
 ) -> LeaseRow:
-    """Store a LeaseAccept and the root of its peer's TLS leaf. Safe to repeat.
+    """Store a LeaseAccept. Safe to repeat.
 
     The stake is reserved on chain next (`reserve_stakes`); then the lease is active.
 
     Raises:
         NotFound: no such lease.
-        BadSignature: not by the account, or the certificate is of another key.
+        BadSignature: not by the account.
         Conflict: terms that differ from the lease, or another LeaseAccept is stored.
         Expired: the time to accept is over.
     """
     signed = expect(decode_signed(encoded), LeaseAccept)
     accept = signed.message
     verify_wallet(signed, accept.account, chain.domain)
-    check_certificate(certificate, accept.session_key)
     async with work:
         row = await work[LeaseRow].lock(lease)
         if row is None:
@@ -52,28 +46,10 @@ async def accept_lease(
             accept=encoded,
             accept_digest=accept.digest(),
             session_key=accept.session_key,
-            certificate=certificate,
         )
         await work[LeaseRow].put(row)
         await work.emit("reserve", lease)
     return row
-
-
-def check_certificate(certificate: bytes, key: SessionKey) -> None:
-    """Check that the DER certificate is of `key`.
-
-    Raises:
-        Malformed: no certificate, or not of an Ed25519 key.
-        BadSignature: of another key.
-    """
-    try:
-        public = x509.load_der_x509_certificate(certificate).public_key()
-    except ValueError as error:
-        raise Malformed("certificate: not DER") from error
-    if not isinstance(public, Ed25519PublicKey):
-        raise Malformed("certificate: the root of a peer's TLS leaf is an Ed25519 key")
-    if public.public_bytes(Encoding.Raw, PublicFormat.Raw) != key:
-        raise BadSignature("certificate: of another key than the one that was signed")
 
 
 async def _check_terms(row: LeaseRow, accept: LeaseAccept, work: UnitOfWork) -> None:

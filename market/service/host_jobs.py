@@ -22,11 +22,10 @@ _HOSTED = (JobState.MATCHED.value, JobState.RUNNING.value, JobState.FINISHED.val
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a job's coordinator listens, and the root of its TLS leaf."""
+    """Where a job's coordinator listens."""
 
     job: JobId
     address: str
-    certificate: bytes
 
 
 async def register_host(
@@ -35,7 +34,8 @@ async def register_host(
     now: UnixMillis,
     work: UnitOfWork,
 ) -> int:
-    """Note a host and its coordinators' signatures; returns how many it has. Safe to repeat.
+    """Note a host and its coordinators' signatures; returns how many of them
+    are free. Safe to repeat.
 
     Raises:
         BadSignature: a wallet did not say so.
@@ -52,7 +52,7 @@ async def register_host(
                 await work[CoordinatorRow].add(CoordinatorRow(address, host))
             elif known.host != host:
                 raise Forbidden(f"0x{address.hex()} belongs to another host")
-        return len(await work[CoordinatorRow].where(host=host))
+        return len(await work[CoordinatorRow].where(host=host, allocated_at=None))
 
 
 async def allocate_coordinator(now: UnixMillis, work: UnitOfWork) -> Address:
@@ -114,7 +114,7 @@ def _renewed(held: HostedJobRow, endpoint: Endpoint | None, now: UnixMillis) -> 
     until = UnixMillis(now + HOSTING_MILLIS)
     if endpoint is None:
         return replace(held, until=until)
-    return replace(held, until=until, address=endpoint.address, certificate=endpoint.certificate)
+    return replace(held, until=until, address=endpoint.address)
 
 
 async def _claim(job: JobId, host: str, now: UnixMillis, work: UnitOfWork) -> HostedJobRow | None:

@@ -99,7 +99,6 @@ class LeaseRow(Row):
     accept: bytes | None = None
     accept_digest: Digest | None = None
     session_key: SessionKey | None = None
-    certificate: bytes | None = None
     stake_state: str = "none"  # none, reserved, released
 
 
@@ -186,7 +185,6 @@ class HostedJobRow(Row):
     host: str
     until: UnixMillis
     address: str | None = None
-    certificate: bytes | None = None
 
 
 # ---------------------------------------------------------------------------------------- messages

@@ -48,13 +48,11 @@ def verify_command(
         raise Malformed(f"-o {output}: choose table or json")
     if (anchor is None) != (settlement is None):
         raise Malformed("--anchor and --settlement belong together: give both, or neither")
+    own_block = None if anchor is None else Digest(_hex(anchor, 32, "--anchor"))
+    own_contract = None if settlement is None else Address(_hex(settlement, 20, "--settlement"))
+    ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
     try:
-        verdict = verify(
-            _read(file),
-            {name: shipped(kind) for name, kind in SHIPPED_AS.items()},
-            anchor=Digest(_hex(anchor, 32, "--anchor")) if anchor else None,
-            settlement=Address(_hex(settlement, 20, "--settlement")) if settlement else None,
-        )
+        verdict = verify(_read(file), ships, anchor=own_block, settlement=own_contract)
     except AuditMismatch as error:
         typer.echo(f"mismatch: {error.message}", err=True)
         raise typer.Exit(EXIT_MISMATCH) from error
@@ -86,11 +84,13 @@ def export_command(
     from tallystick.sdk.client import MarketClient
     from tallystick.sdk.folders import HomeSettings
 
+    wanted = JobId(_hex(job, 32, "JOB"))
+
     async def run() -> tuple[bytes, Digest, int]:
         async with MarketClient(market or HomeSettings().market) as client:
             url = rpc or (await client.network()).rpc_url
             async with JsonRpc(url) as node:
-                file = await export(client, node, JobId(_hex(job, 32, "JOB")))
+                file = await export(client, node, wanted)
         header = file.snapshots[-1].header
         data = file.encoded()
         verify(data, SHIPS, anchor=header.hash, settlement=file.domain.settlement)

@@ -31,6 +31,7 @@ NOUNS = (
     Noun("provider", "Offer this machine's compute and work for pay."),
     Noun("job", "Submit a training job, and follow it."),
     Noun("audit", "Export a job's audit file; verify one offline."),
+    Noun("deploy", "Deploy the contracts on a chain of your own."),
     Noun("version", "Print the version."),
 )
 

@@ -24,7 +24,7 @@ from tallystick.sdk.client import MarketClient, retrying
 from tallystick.up.kept import keep
 
 BEAT_SECONDS = 1.0
-SPARE_COORDINATORS = 8
+SPARE_COORDINATORS = 4
 
 
 @dataclass
@@ -59,14 +59,16 @@ class Host:
                 await self._stop(job)
 
     async def _register(self) -> None:
-        """Name all coordinators whose keys are here, and enough new ones."""
+        """Name all coordinators whose keys are here, and new ones while too few are free."""
         folder = self.keys / "coordinators"
         wallets = [load_wallet(path) for path in sorted(folder.glob("*.json"))]
-        used = len(list(self.jobs.glob("*/job.json")))
-        for _ in range(SPARE_COORDINATORS + used - len(wallets)):
+        while not wallets or await self._claim_coordinators(wallets) < SPARE_COORDINATORS:
             wallet = Wallet(self.new_secret())
             save_wallet(wallet_path(self.keys, wallet.account), wallet)
             wallets.append(wallet)
+
+    async def _claim_coordinators(self, wallets: list[Wallet]) -> int:
+        """How many of them no job has been promised yet."""
         claims = tuple(
             schemas.CoordinatorClaim(
                 address=wallet.account,
@@ -74,27 +76,26 @@ class Host:
             )
             for wallet in wallets
         )
-        await self.client.register_host(schemas.RegisterHost(host=self.name, coordinators=claims))
+        body = schemas.RegisterHost(host=self.name, coordinators=claims)
+        return await self.client.register_host(body)
 
     async def _beat(self) -> None:
-        await self.client.claim_jobs(self.name)
-        body = schemas.HostHeartbeat(
-            host=self.name, jobs=tuple(self._running), endpoints=self._endpoints()
-        )
-        held = await self.client.heartbeat_host(body)
+        held = await self.client.claim_jobs(self.name)
+        for job in set(self._running) - {hosted.job for hosted in held}:
+            await self._stop(job)
         for hosted in held:
             if hosted.job not in self._running and hosted.job not in self._over:
                 self._start(hosted)
                 await self._register()
-        for job in set(self._running) - {hosted.job for hosted in held}:
-            await self._stop(job)
+        body = schemas.HostHeartbeat(
+            host=self.name, jobs=tuple(self._running), endpoints=self._endpoints()
+        )
+        await self.client.heartbeat_host(body)
 
     def _endpoints(self) -> tuple[schemas.JobEndpoint, ...]:
         found = ((job, announced(self._folder(job))) for job in self._running)
         return tuple(
-            schemas.JobEndpoint(job=job, address=address, certificate=job)
-            for job, address in found
-            if address
+            schemas.JobEndpoint(job=job, address=address) for job, address in found if address
         )
 
     def _folder(self, job: JobId) -> Path:

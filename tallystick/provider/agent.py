@@ -205,7 +205,7 @@ class Agent:
         if accept is None:
             accept = self.wallet.sign(self._lease_accept(lease, session), deployment.domain)
             save_accept(folder, accept)
-        body = schemas.AcceptLease(signed=accept.encoded(), certificate=session.key)
+        body = schemas.AcceptLease(signed=accept.encoded())
         await self.client.accept_lease(lease.lease, body)
         self.say(f"accepted job {lease.job.hex()[:12]} at {format_tokens(lease.price)} per PFLOP")
 

@@ -11,7 +11,7 @@ import rlp
 from trie.hexary import HexaryTrie
 
 from contracts.chain.layout import Place, Shipped, shipped
-from contracts.chain.proofs import HEADER_FIELDS, HISTORY_CONTRACT, Header
+from contracts.chain.proofs import EMPTY_NODE, HEADER_FIELDS, HISTORY_CONTRACT, Header
 from contracts.terms.digest import keccak
 from contracts.terms.ids import Address, Digest
 from contracts.terms.typed_data import Domain
@@ -28,7 +28,8 @@ def _trie(values: Mapping[bytes, bytes]) -> HexaryTrie:
 
 
 def _proof(trie: HexaryTrie, key: bytes) -> Nodes:
-    return tuple(rlp.encode(node) for node in trie.get_proof(keccak(key)))  # type: ignore[no-untyped-call]
+    path = trie.get_proof(keccak(key))  # type: ignore[no-untyped-call]  # py-trie has no types
+    return tuple(rlp.encode(node) for node in path) or (EMPTY_NODE,)
 
 
 @dataclass

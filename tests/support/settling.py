@@ -5,7 +5,7 @@ gathers an audit file from the node as `tallystick audit export` does.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from contracts.chain.connection import Call, Sender
@@ -88,8 +88,13 @@ class ChainMarket:
         anchorer = self.deployed.senders["anchorer"].account
         await self.send("relayer", self.deployed.contracts.seals.record(anchorer))
 
-    async def settle(self) -> EpochSettlement:
-        """Propose the next epoch from the newest seals, wait for its window, make it final."""
+    async def settle(
+        self, *, change: Callable[[EpochSettlement], EpochSettlement] = lambda settled: settled
+    ) -> EpochSettlement:
+        """Propose the next epoch from the newest seals, wait for its window, make it final.
+
+        `change` is what a dishonest proposer does to the payouts.
+        """
         previous, contracts = self.settlements[-1], self.deployed.contracts
         statements = [
             SealStatement(
@@ -102,7 +107,7 @@ class ChainMarket:
             for each in self.jobs
             if each.seals
         ]
-        settled = settle(EpochNumber(previous.epoch + 1), previous, statements)
+        settled = change(settle(EpochNumber(previous.epoch + 1), previous, statements))
         named = [self._statement(debit.job) for debit in settled.debits]
         await self.send(
             "proposer", contracts.settlement.propose(settled.epoch, settled.root, named)

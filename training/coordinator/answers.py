@@ -32,6 +32,7 @@ class Answers:
         """`welcome` is called for every peer that has joined or returned."""
         self._book, self._clock, self._welcome = book, clock, welcome
         self.roster: dict[SessionKey, Signed[LeaseAccept]] = {}
+        self.dismissed: set[SessionKey] = set()  # trainers that know that the job has ended
 
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
@@ -123,7 +124,7 @@ class Answers:
     # -------------------------------------------------------------------------------- trainers
 
     async def next_step(
-        self, _caller: SessionKey, request: calls.NextStep, _tensors: Tensors
+        self, caller: SessionKey, request: calls.NextStep, _tensors: Tensors
     ) -> tuple[calls.StepWork, Sequence[Buffer]]:
         """Work, as soon as there is some that the trainer has not seen, or how things are."""
         self._need_job(request.job)
@@ -133,7 +134,11 @@ class Answers:
                     await self._book.changes.beyond(self._book.changes.version)
         except TimeoutError:
             pass  # the answer says how things are; the trainer decides what to try
-        return self._work(), ()
+        work = self._work()
+        if work.finished:
+            self.dismissed.add(caller)
+            self._book.changes.mark()
+        return work, ()
 
     def _is_news(self, seen: int) -> bool:
         if isinstance(self._book.state.phase, Finished):

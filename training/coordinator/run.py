@@ -148,7 +148,7 @@ class _Running:
             await changes.beyond(changes.version)
         try:
             async with asyncio.timeout(self._book.state.terms.lease_grace / 1000):
-                while not self._all_applied():
+                while not (self._all_applied() and self._trainers_know()):
                     await changes.beyond(changes.version)
         except TimeoutError:
             self._tell("somebody_left_early", step=self._book.state.step)
@@ -158,6 +158,10 @@ class _Running:
     def _all_applied(self) -> bool:
         state = self._book.state
         return all(member.applied >= state.step for member in state.members.values())
+
+    def _trainers_know(self) -> bool:
+        here = self._transport.sessions.keys() & set(self._book.record_of_job.opening.trainers)
+        return here <= self._answers.dismissed
 
     # ------------------------------------------------------------------------------ membership
 

@@ -71,6 +71,7 @@ class Work:
         self._validated: dict[StepNumber, int] = {}
         self._all_applied = StepNumber(0)  # by every member, says the coordinator
         self._started: set[asyncio.Task[Any]] = set()
+        self._closed = False
 
     # ------------------------------------------------------------------------------ who, where
 
@@ -119,6 +120,9 @@ class Work:
 
     async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, even if whoever asked for it is gone: it changes what we are."""
+        if self._closed:
+            work.close()
+            raise Unavailable("this process is stopping")
         task = asyncio.create_task(work)
         self._started.add(task)
         task.add_done_callback(self._started.discard)
@@ -126,6 +130,7 @@ class Work:
 
     async def close(self) -> None:
         """Stop; what the thread computes at this moment is waited for."""
+        self._closed = True
         for task in self._started:
             task.cancel()
         await asyncio.gather(*self._started, return_exceptions=True)

@@ -67,7 +67,8 @@ abstract contract Deployed is Test {
         vm.roll(1000);
         hashes = new Hashes();
         demo = demoValues();
-        deploy(new TestToken(minter, type(uint96).max, type(uint256).max));
+        bytes memory args = abi.encode(minter, type(uint96).max, type(uint256).max);
+        deploy(IERC20(create("TestToken.sol:TestToken", args)));
         address[4] memory rich = [poster, provider, coordinator, stranger];
         for (uint256 i = 0; i < rich.length; ++i) {
             give(rich[i], 1_000_000e6);
@@ -78,15 +79,21 @@ abstract contract Deployed is Test {
         token = token_;
         uint256 nonce = vm.getNonce(address(this));
         address place = vm.computeCreateAddress(address(this), nonce + 5);
-        parameters = new Parameters(admin, demo);
-        escrow = new JobEscrow(token, place, vm.computeCreateAddress(address(this), nonce + 4), parameters);
-        stakes = new StakeRegistry(token, place, escrow, parameters, slasher);
-        seals = new SealAnchor();
-        vault = new PayoutVault(token, place, escrow);
-        settlement = new Settlement(
-            Settlement.Contracts(token, escrow, stakes, seals, vault, parameters), proposer, disputes
-        );
+        parameters = Parameters(create("Parameters.sol:Parameters", abi.encode(admin, demo)));
+        address vault_ = vm.computeCreateAddress(address(this), nonce + 4);
+        escrow = JobEscrow(create("JobEscrow.sol:JobEscrow", abi.encode(token, place, vault_, parameters)));
+        bytes memory args = abi.encode(token, place, escrow, parameters, slasher);
+        stakes = StakeRegistry(create("StakeRegistry.sol:StakeRegistry", args));
+        seals = SealAnchor(create("SealAnchor.sol:SealAnchor", ""));
+        vault = PayoutVault(create("PayoutVault.sol:PayoutVault", abi.encode(token, place, escrow)));
+        settlement = newSettlement();
         vm.etch(HISTORY, HISTORY_CODE);
+    }
+
+    function newSettlement() internal returns (Settlement) {
+        Settlement.Contracts memory contracts =
+            Settlement.Contracts(token, escrow, stakes, seals, vault, parameters);
+        return Settlement(create("Settlement.sol:Settlement", abi.encode(contracts, proposer, disputes)));
     }
 
     function demoValues() internal pure returns (uint64[] memory values) {

@@ -39,6 +39,7 @@ interface Vm {
     function recordLogs() external;
     function getRecordedLogs() external returns (Log[] memory);
     function lastCallGas() external view returns (Gas memory);
+    function getCode(string calldata artifact) external view returns (bytes memory);
     function computeCreateAddress(address deployer, uint256 nonce) external pure returns (address);
     function getNonce(address account) external view returns (uint64);
     function readFile(string calldata path) external view returns (string memory);
@@ -93,6 +94,19 @@ abstract contract Test {
 
     function assertLe(uint256 found, uint256 limit, string memory what) internal pure {
         if (found > limit) revert AboveLimit(what, found, limit);
+    }
+
+    /// @dev Deploys by artifact name. `new` would compile the contract anew into every test contract.
+    function create(string memory name, bytes memory args) internal returns (address place) {
+        bytes memory code = abi.encodePacked(vm.getCode(name), args);
+        assembly ("memory-safe") {
+            place := create(0, add(code, 0x20), mload(code))
+            if iszero(place) {
+                let reason := mload(0x40)
+                returndatacopy(reason, 0, returndatasize())
+                revert(reason, returndatasize())
+            }
+        }
     }
 
     function bound(uint256 value, uint256 min, uint256 max) internal pure returns (uint256) {

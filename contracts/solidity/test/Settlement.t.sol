@@ -115,8 +115,7 @@ contract SettlementTest is Deployed {
     function test_propose__signature_of_other_deployment__reverts() public {
         Settlement.Statement memory it = statement(header, 1, 10e6);
         _redeploy(demoValues());
-        assertTrue(idOf(header) != job, "another job"); // the same header could be opened there, too
-        vm.prank(poster);
+        vm.prank(poster); // the same job, opened again there
         escrow.open(it.header, 100e6);
         _expectPropose(SignedMessages.WrongCoordinator.selector, 1, 10e6, one(it));
     }
@@ -432,7 +431,7 @@ contract SettlementTest is Deployed {
 
     function test_constructor__contract_of_other_deployment__reverts() public {
         vm.expectPartialRevert(Settlement.WrongWiring.selector);
-        new Settlement(Settlement.Contracts(token, escrow, stakes, seals, vault, parameters), proposer, disputes);
+        newSettlement(); // a second one; the others belong to the first
     }
 
     function test_constructor__names_its_contracts() public view {
@@ -468,11 +467,11 @@ contract SettlementTest is Deployed {
         (header, job) = openJob(100e6);
     }
 
-    function _expectPropose(bytes4 error, uint48 epoch, uint96 sum, Settlement.Statement[] memory statements)
+    function _expectPropose(bytes4 selector, uint48 epoch, uint96 sum, Settlement.Statement[] memory statements)
         private
     {
         vm.prank(proposer);
-        vm.expectPartialRevert(error);
+        vm.expectPartialRevert(selector);
         settlement.propose(epoch, keccak256("root"), sum, statements);
     }
 

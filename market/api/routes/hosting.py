@@ -48,7 +48,7 @@ async def post_heartbeat(
     api: ApiDep, work: WorkDep, posted: Annotated[HostHeartbeat, body(HostHeartbeat)]
 ) -> Response:
     """Keep jobs for another while; a job that is missing in the answer is not held any more."""
-    endpoints = [Endpoint(each.job, each.address, each.certificate) for each in posted.endpoints]
+    endpoints = [Endpoint(each.job, each.address) for each in posted.endpoints]
     async with work:
         rows = await renew_jobs(posted.host, posted.jobs, endpoints, api.market.clock(), work)
         return answer(await _hosted(rows, work))

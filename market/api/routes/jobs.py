@@ -10,7 +10,6 @@ from contracts.terms.ids import JobId
 from market.api.context import (
     ApiDep,
     JobPath,
-    KeyDep,
     OnceDep,
     WorkDep,
     answer,
@@ -49,7 +48,6 @@ MAX_JOBS = 200
 async def post_jobs(
     api: ApiDep,
     work: WorkDep,
-    key: KeyDep,
     posted: Annotated[PostJob, body(PostJob)],
     this: OnceDep,
 ) -> Response:

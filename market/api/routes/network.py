@@ -10,7 +10,6 @@ from market.api.context import (
     AccountPath,
     Api,
     ApiDep,
-    KeyDep,
     OnceDep,
     WorkDep,
     answer,
@@ -80,7 +79,6 @@ async def get_network(api: ApiDep) -> Response:
 async def post_faucet(
     api: ApiDep,
     work: WorkDep,
-    key: KeyDep,
     asked: Annotated[FaucetRequest, body(FaucetRequest)],
     this: OnceDep,
 ) -> Response:

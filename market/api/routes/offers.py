@@ -92,7 +92,7 @@ async def post_accept(
     """Bind a provider to a job; the market reserves the stake on chain."""
     now, chain = api.market.clock(), api.market.chain
     async with work:
-        row = await accept_lease(lease, accepted.signed, accepted.certificate, now, work, chain)
+        row = await accept_lease(lease, accepted.signed, now, work, chain)
         return await _lease(row, work)
 
 

@@ -108,7 +108,6 @@ def upgrade() -> None:
         sa.Column("host", sa.Text(), nullable=False),
         sa.Column("until", sa.BigInteger(), nullable=False),
         sa.Column("address", sa.Text(), nullable=True),
-        sa.Column("certificate", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("job", name=op.f("pk_hosted_jobs")),
     )
     op.create_index(op.f("ix_hosted_jobs_host"), "hosted_jobs", ["host"], unique=False)
@@ -172,7 +171,6 @@ def upgrade() -> None:
         sa.Column("accept", sa.LargeBinary(), nullable=True),
         sa.Column("accept_digest", sa.LargeBinary(), nullable=True),
         sa.Column("session_key", sa.LargeBinary(), nullable=True),
-        sa.Column("certificate", sa.LargeBinary(), nullable=True),
         sa.Column("stake_state", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("lease", name=op.f("pk_leases")),
         sa.UniqueConstraint("live_offer", name=op.f("uq_leases_live_offer")),

@@ -217,7 +217,9 @@ async def pair(
 async def greeted(net: Net, number: int, node: SessionKey, address: str) -> FramePipe:
     """A bare stream after both greetings."""
     pipe = await net.raw(number, node, address)
-    hello = Hello(key=key(number), at=NOW, max_calls=8, max_call_bytes=MIB, max_reply_bytes=MIB)
+    hello = Hello(
+        key=key(number), at=NOW, max_calls=8, max_call_bytes=MIB, max_reply_bytes=64 * MIB
+    )
     await pipe.write(hello_frame(hello.encoded()))
     answer = await pipe.read()
     assert answer is not None

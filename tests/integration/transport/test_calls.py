@@ -20,6 +20,7 @@ from contracts.terms.errors import (
 )
 from tests.integration.transport.harness import (
     DEADLINE,
+    MemoryNet,
     Net,
     Peer,
     greeted,
@@ -29,7 +30,16 @@ from tests.integration.transport.harness import (
     until,
 )
 from training.transport.failures import reported_error
-from training.transport.framing import ReplyFrame, byte_view, call_frames, cancel_frame, read_frame
+from training.transport.flow import Window
+from training.transport.framing import (
+    AbortFrame,
+    DataFrame,
+    ReplyFrame,
+    byte_view,
+    call_frames,
+    cancel_frame,
+    read_frame,
+)
 from training.transport.port import MIB, Limits
 from training.transport.session import FramePipe
 from training.transport.wire import Methods
@@ -443,6 +453,68 @@ async def test_call__cancelled_by_a_bare_frame__frees_its_place(net: Net) -> Non
     await send(pipe, 2, "echo")
     reply = await next_reply(pipe)
     assert (reply.id, reply.failed) == (2, False)
+
+
+async def test_call__waiting_for_room_when_the_session_ends__peer_unreachable(net: Net) -> None:
+    server = Peer()
+    one, two, address = await pair(net, server=server, server_limits=Limits(max_calls=1))
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    calls = [asyncio.create_task(session.call("wait", b"", deadline=30)) for _ in range(2)]
+    await server.entered.acquire()
+
+    await session.close()
+
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(end) for end in ends] == [PeerUnreachable] * 2
+
+
+async def test_call__cancelled_while_its_reply_is_on_its_way__the_rest_is_cut_off() -> None:
+    net = MemoryNet()
+    one, _two, address = await pair(net)
+    pipe = await greeted(net, 2, one.key, address)
+    for frame in call_frames(1, "echo", 30_000, [byte_view(b""), byte_view(bytes(16 * MIB))]):
+        await pipe.write(frame)
+    await next_reply(pipe)
+
+    await pipe.write(cancel_frame(1))
+    await send(pipe, 2, "echo")
+
+    frames = [read_frame(await pipe.read() or b"")]
+    while not isinstance(frames[-1], ReplyFrame):
+        frames.append(read_frame(await pipe.read() or b""))
+    *data, abort, reply = frames
+    assert {type(frame) for frame in data} == {DataFrame}
+    assert len(data) < 16
+    assert abort == AbortFrame(1)
+    assert reply == ReplyFrame(2, False, (4,), memoryview(b"head"))
+    await net.close()
+
+
+async def test_window__room_granted_to_a_waiter_that_leaves__goes_to_the_next() -> None:
+    window = Window(max_count=1, max_bytes=10, max_waiting=5)
+    await window.acquire(10)
+    leaves = asyncio.create_task(window.acquire(10))
+    stays = asyncio.create_task(window.acquire(10))
+    await asyncio.sleep(0)
+
+    window.release(10)
+    leaves.cancel()
+
+    await asyncio.wait_for(stays, DEADLINE)
+    assert leaves.cancelled()
+
+
+async def test_window__large_one_waits__small_ones_behind_do_not_overtake() -> None:
+    window = Window(max_count=5, max_bytes=10, max_waiting=5)
+    await window.acquire(5)
+    large = asyncio.create_task(window.acquire(10))
+    small = asyncio.create_task(window.acquire(1))
+    await asyncio.sleep(0)
+    assert not small.done()
+
+    large.cancel()
+
+    await asyncio.wait_for(small, DEADLINE)
 
 
 async def send(pipe: FramePipe, number: int, name: str, deadline_ms: int = 30_000) -> None:

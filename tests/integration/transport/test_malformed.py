@@ -9,6 +9,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from contracts.terms.errors import (
+    DeadlineExceeded,
     Forbidden,
     Malformed,
     PeerUnreachable,
@@ -29,18 +30,23 @@ from tests.integration.transport.harness import (
     pair,
     until,
 )
-from training.transport.failures import reported_error
+from training.transport.failures import failure_bytes, reported_error
 from training.transport.framing import (
+    CallFrame,
+    CancelFrame,
+    Frame,
     Kind,
     RefuseFrame,
+    ReplyFrame,
     abort_frame,
     call_frames,
     cancel_frame,
     hello_frame,
     read_frame,
+    refuse_frame,
     reply_frames,
 )
-from training.transport.port import MIB, Limits
+from training.transport.port import MIB, Limits, Reply
 from training.transport.session import FramePipe
 from training.transport.wire import Hello
 
@@ -160,16 +166,94 @@ async def test_connection__that_says_nothing__is_ended(net: Net) -> None:
     assert one.sessions == {}
 
 
-async def test_session__that_reads_nothing__is_ended_before_memory_fills(net: Net) -> None:
+async def test_session__that_reads_nothing__is_ended_before_memory_fills() -> None:
+    net = MemoryNet()  # loopback buffers so much that it takes a while
     one, _two, address = await pair(net)
     pipe = await greeted(net, 2, one.key, address)
     refused = next(call_frames(1, "none", 30_000, [HEAD]))
 
-    with pytest.raises(PeerUnreachable):
-        for _ in range(200_000):
+    async def flood() -> None:
+        while True:
             await pipe.write(refused)
 
+    flooding = asyncio.create_task(flood())
     await until(lambda: one.sessions == {})
+
+    with pytest.raises(PeerUnreachable):
+        await flooding
+    await net.close()
+
+
+# --------------------------------------------------------------- a peer that answers wrongly
+
+
+async def asked(net: Net, limits: Limits | None = None) -> tuple[FramePipe, asyncio.Task[Reply]]:
+    """A bare peer that has just been asked, and the call that waits for it."""
+    one, two, address = await pair(net, server_limits=limits)
+    pipe = await greeted(net, 2, one.key, address)
+    call = asyncio.create_task(one.sessions[two.key].call("echo", b"head", deadline=DEADLINE))
+    data = await pipe.read()
+    assert data is not None
+    assert isinstance(read_frame(data), CallFrame)
+    return pipe, call
+
+
+async def test_reply__more_than_we_said_we_take__ends_the_session(net: Net) -> None:
+    pipe, call = await asked(net, Limits(max_reply_bytes=MIB))
+
+    await pipe.write(next(reply_frames(1, [HEAD, memoryview(bytes(2 * MIB))])))
+
+    assert type(await refusal(pipe)) is TooLarge
+    with pytest.raises(PeerUnreachable):
+        await call
+
+
+async def test_reply__cut_off__deadline_exceeded(net: Net) -> None:
+    pipe, call = await asked(net)
+
+    await pipe.write(next(reply_frames(1, [HEAD, memoryview(bytes(2 * MIB))])))
+    await pipe.write(abort_frame(1))
+
+    with pytest.raises(DeadlineExceeded, match="cut off"):
+        await call
+
+
+@pytest.mark.parametrize("parts", [[bytes(20_000)], [b"", b""]], ids=["too long", "with a tensor"])
+async def test_reply__failure_out_of_bounds__too_large(net: Net, parts: list[bytes]) -> None:
+    pipe, call = await asked(net)
+
+    await pipe.write(next(reply_frames(1, [memoryview(part) for part in parts], failed=True)))
+
+    with pytest.raises(TooLarge):
+        await call
+
+
+async def test_refusal__in_the_middle__callers_hear_the_reason(net: Net) -> None:
+    pipe, call = await asked(net)
+
+    await pipe.write(refuse_frame(failure_bytes(Malformed("you babble"))))
+
+    with pytest.raises(PeerUnreachable, match="you babble"):
+        await call
+
+
+async def test_reply__after_its_caller_left__is_thrown_away(net: Net) -> None:
+    pipe, call = await asked(net)
+    whole = list(reply_frames(1, [HEAD, memoryview(bytes(2 * MIB))]))
+    await pipe.write(whole[0])
+
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    for frame in whole[1:]:
+        await pipe.write(frame)
+    await pipe.write(next(call_frames(5, "echo", 30_000, [HEAD])))
+
+    kinds: list[Frame] = []
+    while not kinds or not isinstance(kinds[-1], ReplyFrame):
+        data = await pipe.read()
+        assert data is not None
+        kinds.append(read_frame(data))
+    assert [type(kind) for kind in kinds] == [CancelFrame, ReplyFrame]
 
 
 numbers = st.integers(0, 3)

@@ -71,7 +71,7 @@ class Up:
         """What it has printed until now."""
         return self.output.read_text("utf-8", "replace")
 
-    def wait_ready(self, *, within: float = 30.0) -> "Up":
+    def wait_ready(self, *, within: float = 90.0) -> "Up":
         """Wait for the line that names the addresses."""
 
         def is_ready() -> bool:
@@ -81,7 +81,7 @@ class Up:
         eventually(is_ready, within=within, what="up is ready")
         return self
 
-    def wait_ended(self, *, within: float = 30.0) -> int:
+    def wait_ended(self, *, within: float = 60.0) -> int:
         """Its exit code."""
         return self.process.wait(within)
 
@@ -106,7 +106,7 @@ class Up:
         assert isinstance(rows, list)
         return next(row for row in rows if row["name"] == name)
 
-    def kill_and_wait(self, name: str, *, within: float = 15.0) -> None:
+    def kill_and_wait(self, name: str, *, within: float = 60.0) -> None:
         """SIGKILL a service by its pid, and wait until its successor is ready."""
         before = self.service(name)
         os.kill(int(str(before["pid"])), signal.SIGKILL)
@@ -128,7 +128,7 @@ class Up:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(15)
+                self.process.wait(30)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

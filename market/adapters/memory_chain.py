@@ -1,0 +1,520 @@
+"""The contracts without a chain: the rules that use cases meet, in this process's memory.
+
+Every write is a block of its own, as under automine; time is what the test says it is. It refuses
+what the contracts refuse, under the same error names, and logs the same events. Signatures were
+checked by the use cases; gas does not exist. `forget` loses the newest blocks, as a killed anvil
+does: `resend` brings their transactions back.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import digest
+from contracts.terms.encoding import Value
+from contracts.terms.errors import ContractRefused
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
+from contracts.terms.merkle import SumNode
+from contracts.terms.messages import JobSpec, LeaseAccept
+from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+from market.service.ports import (
+    AccountNow,
+    ChainBlock,
+    ChainEvent,
+    CloseProof,
+    EpochNow,
+    JobNow,
+    Network,
+    PayOrder,
+    StakeNow,
+    Totals,
+)
+
+NAMES = ("token", "parameters", "escrow", "stakes", "seals", "settlement", "vault")
+PARAMETERS = {
+    "challenge_window": 5,
+    "min_epoch_length": 1,
+    "max_epoch_cap": 10**18,
+    "response_window": 10,
+    "refund_delay": 40,
+    "epoch_length": 20,
+}
+
+
+@dataclass
+class _Job:
+    poster: Address
+    deposited: int
+    debited: int = 0
+    state: str = "open"
+    earned: int = 0
+    due: int = 0
+    ends_at: int = 0
+    refundable_at: int = 0
+
+
+@dataclass
+class _Account:
+    active: int = 0
+    reserved: int = 0
+    unbonding: int = 0
+    token: int = 0
+    gas: int = 0
+    claimed: int = 0
+
+
+@dataclass
+class _State:
+    """All contracts: rebuilt from the transactions when blocks are forgotten."""
+
+    jobs: dict[JobId, _Job] = field(default_factory=dict)
+    accounts: dict[Address, _Account] = field(default_factory=dict)
+    reserved: set[Digest] = field(default_factory=set)
+    batches: int = 0
+    pending: int = 0  # block of the batch whose coin is missing
+    epoch: int = 0
+    epoch_sum: int = 0
+    root: Digest = ZERO_DIGEST
+    booked: bool = True
+    ends_at: int = 0
+    next_at: int = 0
+    funded: int = 0
+    paid: int = 0
+
+
+Effect = Callable[[_State, "_Block"], None]
+
+
+@dataclass
+class _Block:
+    number: int
+    hash: Digest
+    timestamp: int
+    transaction: Digest
+    events: list[ChainEvent] = field(default_factory=list)
+
+    def log(self, contract: str, event: str, **args: Value) -> None:
+        """Append an event."""
+        self.events.append(
+            ChainEvent(
+                contract, event, args, self.number, self.hash, self.transaction, len(self.events)
+            )
+        )
+
+
+class MemoryChain:
+    """`Chain` in memory. `now` is the time of the next block, in seconds."""
+
+    def __init__(self, domain: Domain, anchorer: Address, *, now: int = 1_700_000_000) -> None:
+        self._domain, self._anchorer = domain, anchorer
+        self.now = now
+        self.blocks: list[_Block] = [_Block(0, _hash(0, 0), now, ZERO_DIGEST)]
+        self.parameters = dict(PARAMETERS)
+        self.state = _State()
+        self._sent: dict[str, Effect] = {}  # by intention, in the order of nonces
+        self._mined: list[str] = []
+        self._forgotten = 0
+
+    @property
+    def domain(self) -> Domain:
+        """See `Chain.domain`."""
+        return self._domain
+
+    @property
+    def anchorer(self) -> Address:
+        """See `Chain.anchorer`."""
+        return self._anchorer
+
+    # ---------------------------------------------------------------------- what tests do to it
+
+    def give_tokens(self, account: Address, amount: int) -> None:
+        """Tokens for an account, without a faucet."""
+        self._mine(
+            f"mint:{account.hex()}:{len(self._sent)}", lambda s, b: _mint(s, account, amount)
+        )
+
+    def stake(self, account: Address, amount: int) -> None:
+        """What an account does with its own gas."""
+        self._mine(
+            f"stake:{account.hex()}:{len(self._sent)}", lambda s, b: _stake(s, b, account, amount)
+        )
+
+    def claim(self, account: Address, cumulative: int) -> None:
+        """Anybody's claim for an account, under the final root."""
+        self._mine(
+            f"claim:{account.hex()}:{cumulative}", lambda s, b: _claim(s, b, account, cumulative)
+        )
+
+    def forget(self, blocks: int) -> None:
+        """Lose the newest blocks; their transactions are known to their senders only."""
+        kept = len(self.blocks) - blocks
+        self.blocks, self._mined = self.blocks[:kept], self._mined[: kept - 1]
+        self._forgotten += 1
+        self.state = _State()
+        for name, block in zip(self._mined, self.blocks[1:], strict=True):
+            if name in self._sent:
+                self._sent[name](
+                    self.state, _Block(block.number, block.hash, block.timestamp, block.transaction)
+                )
+
+    # -------------------------------------------------------------------------------------- reads
+
+    async def network(self) -> Network:
+        """See `Chain.network`."""
+        return Network(
+            rpc_url="http://127.0.0.1:0",
+            embedded=True,
+            contracts={name: _address(name) for name in NAMES},
+            deployed_block=0,
+            token_name="Tallystick Test Token",
+            token_version="1",
+            token_symbol="TALLY",
+            token_decimals=6,
+            token_separator=digest("separator", b""),
+            parameters=self.parameters,
+        )
+
+    async def settled_head(self) -> ChainBlock:
+        """See `Chain.settled_head`."""
+        return await self.head()
+
+    async def head(self) -> ChainBlock:
+        """See `Chain.head`."""
+        return _view(self.blocks[-1])
+
+    async def block(self, number: int) -> ChainBlock | None:
+        """See `Chain.block`."""
+        return _view(self.blocks[number]) if number < len(self.blocks) else None
+
+    async def events(self, first: int, last: int) -> list[ChainEvent]:
+        """See `Chain.events`."""
+        return [event for block in self.blocks[first : last + 1] for event in block.events]
+
+    async def account(self, account: Address) -> AccountNow:
+        """See `Chain.account`."""
+        found = self.state.accounts.get(account, _Account())
+        stake = StakeNow(
+            BaseUnits(found.active), BaseUnits(found.reserved), BaseUnits(found.unbonding)
+        )
+        return AccountNow(
+            gas=found.gas,
+            token=BaseUnits(found.token),
+            permit_nonce=0,
+            claimed=BaseUnits(found.claimed),
+            stake=stake,
+            block=self.blocks[-1].number,
+        )
+
+    async def job(self, job: JobId) -> JobNow:
+        """See `Chain.job`."""
+        found = self.state.jobs.get(job, _Job(Address(bytes(20)), 0, state="none"))
+        state = found.state
+        if state == "closing" and self.now >= found.ends_at:
+            state = "closed"
+        return JobNow(
+            deposited=BaseUnits(found.deposited),
+            debited=BaseUnits(found.debited),
+            state=state,
+            due=BaseUnits(found.due),
+            ends_at=UnixSeconds(found.ends_at),
+            refundable_at=UnixSeconds(found.refundable_at),
+        )
+
+    async def newest_epoch(self) -> EpochNow:
+        """See `Chain.newest_epoch`."""
+        s = self.state
+        ends, following = UnixSeconds(s.ends_at), UnixSeconds(s.next_at)
+        return EpochNow(EpochNumber(s.epoch), s.root, s.booked, ends, following)
+
+    async def totals(self) -> Totals:
+        """See `Chain.totals`."""
+        return Totals(BaseUnits(self.state.funded), BaseUnits(self.state.paid))
+
+    # ------------------------------------------------------------------------------------- writes
+
+    async def open_job(
+        self, spec: Signed[JobSpec], permit_deadline: UnixSeconds, permit: bytes
+    ) -> Digest:
+        """See `Chain.open_job`."""
+        message = spec.message
+        return self._mine(
+            f"open:{message.job().hex()}", lambda s, b: _open(s, b, message, permit_deadline)
+        )
+
+    async def reserve(self, accept: Signed[LeaseAccept]) -> Digest:
+        """See `Chain.reserve`."""
+        message = accept.message
+        return self._mine(f"reserve:{message.digest().hex()}", lambda s, b: _reserve(s, b, message))
+
+    async def release(self, job: JobId, account: Address) -> Digest:
+        """See `Chain.release`."""
+        name = f"release:{job.hex()}:{account.hex()}"
+        return self._mine(name, lambda s, b: _release(s, b, job, account))
+
+    async def anchor(self, root: Digest) -> Digest:
+        """See `Chain.anchor`."""
+        caller = self._anchorer
+        return self._mine(f"anchor:{root.hex()}", lambda s, b: _anchor(s, b, caller, root))
+
+    async def record(self, root: Digest) -> Digest:
+        """See `Chain.record`."""
+        caller = self._anchorer
+        return self._mine(f"record:{root.hex()}", lambda s, b: _record(s, b, caller))
+
+    async def propose(
+        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
+    ) -> Digest:
+        """See `Chain.propose`."""
+        numbers = self.parameters
+        return self._mine(
+            f"propose:{epoch}:{root.hash.hex()}",
+            lambda s, b: _propose(s, b, epoch, root, orders, numbers),
+        )
+
+    async def finalize(self, epoch: EpochNumber) -> Digest:
+        """See `Chain.finalize`."""
+        return self._mine(f"finalize:{epoch}", _finalize)
+
+    async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
+        """See `Chain.close`."""
+        numbers = self.parameters
+        return self._mine(
+            f"close:{spec.job().hex()}", lambda s, b: _close(s, b, spec, proof, numbers)
+        )
+
+    async def refund(self, job: JobId) -> Digest:
+        """See `Chain.refund`."""
+        return self._mine(f"refund:{job.hex()}", lambda s, b: _refund(s, b, job))
+
+    async def give(
+        self, account: Address, number: int, gas: int, tokens: BaseUnits
+    ) -> tuple[Digest, Digest]:
+        """See `Chain.give`."""
+        name = f"{account.hex()}:{number}"
+        return (
+            self._mine(f"gas:{name}", lambda s, b: _gas(s, account, gas)),
+            self._mine(f"tokens:{name}", lambda s, b: _mint(s, account, tokens)),
+        )
+
+    async def resend(self) -> int:
+        """See `Chain.resend`."""
+        lost = [name for name in self._sent if name not in self._mined]
+        for name in lost:
+            self._mine(name, self._sent[name])
+        return len(lost)
+
+    async def pass_time(self, until: UnixSeconds) -> None:
+        """See `Chain.pass_time`."""
+        if self.blocks[-1].timestamp < until <= self.now:
+            self._mine(f"empty:{len(self.blocks)}", lambda s, b: None)
+
+    def _mine(self, name: str, effect: Effect) -> Digest:
+        """Run `effect` once per intention, in a block of its own."""
+        transaction = digest("transaction", name.encode())
+        if name in self._mined:
+            return transaction
+        number = len(self.blocks)
+        block = _Block(number, _hash(number, self._forgotten), self.now, transaction)
+        effect(self.state, block)  # refuses before it changes anything
+        self.blocks.append(block)
+        self._mined.append(name)
+        self._sent[name] = effect
+        return transaction
+
+
+def _hash(number: int, fork: int) -> Digest:
+    return digest("block", f"{number}:{fork}".encode())
+
+
+def _address(name: str) -> Address:
+    return Address(digest("contract", name.encode())[:20])
+
+
+def _view(block: _Block) -> ChainBlock:
+    return ChainBlock(block.number, block.hash, UnixSeconds(block.timestamp))
+
+
+def _need(holds: bool, error: str) -> None:
+    if not holds:
+        raise ContractRefused(error, error=error)
+
+
+def _of(state: _State, account: Address) -> _Account:
+    return state.accounts.setdefault(account, _Account())
+
+
+def _mint(state: _State, account: Address, amount: int) -> None:
+    _of(state, account).token += amount
+
+
+def _gas(state: _State, account: Address, amount: int) -> None:
+    _of(state, account).gas += amount
+
+
+def _stake(state: _State, block: _Block, account: Address, amount: int) -> None:
+    found = _of(state, account)
+    _need(found.token >= amount, "ERC20InsufficientBalance")
+    found.token -= amount
+    found.active += amount
+    block.log("stakes", "Staked", account=account, amount=amount)
+
+
+def _open(state: _State, block: _Block, spec: JobSpec, permit_deadline: int) -> None:
+    _need(spec.job() not in state.jobs, "JobExists")
+    _need(spec.deadline > block.timestamp, "DeadlinePassed")
+    poster = _of(state, spec.poster)
+    _need(permit_deadline >= block.timestamp, "ERC20InsufficientAllowance")
+    _need(poster.token >= spec.budget, "ERC20InsufficientBalance")
+    poster.token -= spec.budget
+    state.jobs[spec.job()] = _Job(spec.poster, spec.budget)
+    block.log("escrow", "JobOpened", job=spec.job(), poster=spec.poster, amount=spec.budget)
+
+
+def _reserve(state: _State, block: _Block, accept: LeaseAccept) -> None:
+    found = _of(state, accept.account)
+    _need(accept.digest() not in state.reserved, "AlreadyReserved")
+    _need(accept.job in state.jobs and state.jobs[accept.job].state == "open", "JobNotOpen")
+    _need(found.active - found.reserved >= accept.stake, "NotEnoughFree")
+    found.reserved += accept.stake
+    state.reserved.add(accept.digest())
+    block.log(
+        "stakes",
+        "Reserved",
+        job=accept.job,
+        account=accept.account,
+        sessionKey=accept.session_key,
+        amount=accept.stake,
+    )
+
+
+def _release(state: _State, block: _Block, job: JobId, account: Address) -> None:
+    found = _of(state, account)
+    _need(found.reserved > 0, "NothingReserved")
+    _need(block.timestamp >= state.jobs[job].refundable_at > 0, "JobNotOver")
+    amount, found.reserved = found.reserved, 0
+    block.log("stakes", "ReservationReleased", job=job, account=account, amount=amount)
+
+
+def _anchor(state: _State, block: _Block, caller: Address, root: Digest) -> None:
+    if state.pending:
+        _record(state, block, caller)
+    block.log("seals", "Anchored", caller=caller, index=state.batches, root=root, lane=ZERO_DIGEST)
+    state.batches += 1
+    state.pending = block.number
+
+
+def _record(state: _State, block: _Block, caller: Address) -> None:
+    _need(state.pending != 0, "NothingPending")
+    block.log(
+        "seals",
+        "Recorded",
+        caller=caller,
+        index=state.batches - 1,
+        blockNumber=state.pending,
+        coin=_hash(state.pending, 0),
+    )
+    state.pending = 0
+
+
+def _propose(
+    state: _State,
+    block: _Block,
+    epoch: int,
+    root: SumNode,
+    orders: Sequence[PayOrder],
+    numbers: dict[str, int],
+) -> None:
+    _need(epoch == state.epoch + 1, f"WrongEpoch({epoch}, {state.epoch + 1})")
+    _need(block.timestamp >= state.next_at, "EpochTooEarly")
+    _need(state.booked or block.timestamp >= state.ends_at, "EpochPending")
+    before = state.epoch_sum if not state.booked else state.funded
+    amounts = {order.spec.job(): _debit(state, order, numbers) for order in orders}
+    _need(before + sum(amounts.values()) == root.sum, "WrongSum")
+    if not state.booked:
+        _book(state, block)
+    for job, amount in amounts.items():
+        state.jobs[job].debited += amount
+        block.log("escrow", "Debited", job=job, epoch=epoch, amount=amount)
+    state.epoch, state.epoch_sum, state.root, state.booked = epoch, root.sum, root.hash, False
+    state.ends_at = block.timestamp + numbers["challenge_window"]
+    state.next_at = block.timestamp + numbers["min_epoch_length"]
+    block.log(
+        "settlement",
+        "EpochPosted",
+        epoch=epoch,
+        root=root.hash,
+        rootSum=root.sum,
+        windowEnds=state.ends_at,
+    )
+
+
+def _debit(state: _State, order: PayOrder, numbers: dict[str, int]) -> int:
+    job = state.jobs[order.spec.job()]
+    cap = min(order.spec.epoch_cap, numbers["max_epoch_cap"])
+    if order.seal is None:
+        _need(job.state == "closing", "NotClosed")
+        return min(job.due - job.debited, cap)
+    amount = order.seal.message.vested - job.debited
+    _need(0 <= amount <= cap, "EpochCapExceeded")
+    _need(job.debited + amount <= job.deposited, "Overdrawn")
+    return amount
+
+
+def _book(state: _State, block: _Block) -> None:
+    state.funded, state.booked = state.epoch_sum, True
+    block.log("settlement", "EpochFinal", epoch=state.epoch, root=state.root, funded=state.funded)
+
+
+def _finalize(state: _State, block: _Block) -> None:
+    _need(not state.booked, "NothingToFinalize")
+    _need(block.timestamp >= state.ends_at, "EpochPending")
+    _book(state, block)
+
+
+def _claim(state: _State, block: _Block, account: Address, cumulative: int) -> None:
+    found = _of(state, account)
+    amount = cumulative - found.claimed
+    _need(amount > 0, "NothingToClaim")
+    _need(amount <= state.funded - state.paid, "ExceedsFunded")
+    found.claimed = cumulative
+    found.token += amount
+    state.paid += amount
+    block.log("settlement", "Claimed", account=account, amount=amount, cumulative=cumulative)
+
+
+def _close(
+    state: _State, block: _Block, spec: JobSpec, proof: CloseProof | None, numbers: dict[str, int]
+) -> None:
+    job = state.jobs.get(spec.job())
+    _need(job is not None and job.state == "open", "NotOpen")
+    assert job is not None
+    late = block.timestamp > spec.deadline
+    _need(late or (proof is not None and proof.seal.message.last), "PosterOnly")
+    seal = proof.seal.message if proof else None
+    job.state, job.earned = "closing", seal.earned if seal else 0
+    job.due = (seal.vested if seal.last else seal.earned) if seal else 0
+    job.ends_at = block.timestamp + numbers["response_window"]
+    job.refundable_at = block.timestamp + numbers["refund_delay"]
+    block.log(
+        "escrow",
+        "CloseRequested",
+        job=spec.job(),
+        seals=seal.step + 1 if seal else 0,
+        earned=job.earned,
+        due=job.due,
+        silence=False,
+        endsAt=job.ends_at,
+        refundableAt=job.refundable_at,
+    )
+
+
+def _refund(state: _State, block: _Block, name: JobId) -> None:
+    job = state.jobs[name]
+    _need(job.state == "closing" and block.timestamp >= job.refundable_at, "RefundNotDue")
+    kept = max(job.earned, job.debited)
+    _need(kept < job.deposited, "NothingToRefund")
+    amount, job.deposited = job.deposited - kept, kept
+    _of(state, job.poster).token += amount
+    block.log("escrow", "Refunded", job=name, poster=job.poster, amount=amount)

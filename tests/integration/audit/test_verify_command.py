@@ -1,0 +1,71 @@
+"""`tallystick audit verify` with base dependencies only and no network: exit codes and words."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.audited import settled
+from tests.support.history import SETTLEMENT
+from tests.support.offline import run_here, verify_here, verify_offline
+
+
+def test_verify__own_block_and_contract__exits_0(tmp_path: Path) -> None:
+    done = verify_offline(settled().data, tmp_path, anchor=settled().anchor, settlement=SETTLEMENT)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "work unchecked" in done.stdout.splitlines()[-1]
+
+
+def test_verify__nothing_of_the_readers_own__exits_10(tmp_path: Path) -> None:
+    done = verify_offline(settled().data, tmp_path)
+
+    assert done.returncode == 10
+    assert "unanchored" in done.stdout
+
+
+def test_verify__altered_leaf__exits_11_with_the_path(tmp_path: Path) -> None:
+    data = bytearray(settled().data)
+    data[-40] ^= 1
+
+    done = verify_offline(bytes(data), tmp_path, anchor=settled().anchor, settlement=SETTLEMENT)
+
+    assert done.returncode == 11
+    assert done.stderr.startswith("mismatch: ")
+
+
+def test_verify__as_json__holds_money_as_strings() -> None:
+    own = {"anchor": settled().anchor, "settlement": SETTLEMENT}
+
+    code, said, _ = verify_here(settled().data, "-o", "json", **own)
+
+    found = json.loads(said)
+    assert (code, found["verdict"]) == (0, "anchored")
+    assert found["escrow"]["deposited"] == "100000000"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (("verify", "missing.tally"), 3, "missing.tally"),
+        (("verify", ".", "--anchor", "0x12", "--settlement", "0x34"), 2, "anchor"),
+        (("verify", ".", "--anchor", "zz", "--settlement", "0x34"), 2, "anchor"),
+        (("verify", ".", "--anchor", "0x" + "00" * 32), 2, "settlement"),
+        (("verify", "."), 2, "cannot read"),
+        (("verify", ".", "-o", "xml"), 2, "xml"),
+        (("export", "12", "-o", "x"), 2, "64"),
+        (("export", "00" * 32, "-o", "x", "--market", "http://127.0.0.1:1"), 8, "is it up?"),
+        (("export", "00" * 32, "-o", "x", "--market", "nonsense"), 8, "nonsense"),
+    ],
+)
+def test_audit__wrong_arguments__one_clear_error(
+    arguments: tuple[str, ...], code: int, word: str
+) -> None:
+    status, _, complaint = run_here("audit", *arguments)
+
+    assert (status, word in complaint) == (code, True), complaint
+    assert len(complaint.strip().splitlines()) == 1
+
+
+def test_verify__no_audit_file__exits_11() -> None:
+    assert verify_here(b"something else")[0] == 11

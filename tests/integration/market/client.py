@@ -1,0 +1,24 @@
+"""An HTTP client of a test's market, without a server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from market.api.app import make_app
+from tests.support.market_world import World
+
+HOST = {"Authorization": "Bearer the host's token"}
+
+
+def once(key: str = "k1") -> dict[str, str]:
+    """The header that routes want where money moves."""
+    return {"Idempotency-Key": key}
+
+
+@asynccontextmanager
+async def client_of(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    """A client; exceptions of the application become its answers, as behind a server."""
+    transport = httpx.ASGITransport(make_app(world.api()), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://market/v1") as client:
+        yield client

@@ -1,0 +1,437 @@
+"""The API as its users see it, on memory and on Postgres alike."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from contracts.keys.wallet import Session
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import blob_digest
+from contracts.terms.encoding import decode, encode
+from contracts.terms.history import encode_kept
+from contracts.terms.ids import Digest, StageIndex
+from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.api.schemas import (
+    AcceptLease,
+    AccountView,
+    Body,
+    CoordinatorClaim,
+    CoordinatorView,
+    EpochsView,
+    FaucetRequest,
+    FaucetView,
+    Heartbeat,
+    HostedJobs,
+    HostHeartbeat,
+    HostRegistered,
+    JobEndpoint,
+    JobPosted,
+    JobView,
+    LeasesView,
+    LeaseView,
+    NetworkView,
+    OfferStored,
+    OffersView,
+    Permit,
+    PostJob,
+    PostReports,
+    Problem,
+    ProofView,
+    QuoteRequest,
+    QuoteView,
+    RegisterHost,
+    SignedBody,
+    StepReport,
+    Stored,
+    Withdrawal,
+    heartbeat_digest,
+    hosting_digest,
+    read_body,
+    reports_digest,
+    withdrawal_digest,
+)
+from market.service.rows import BatchRow, JobRow
+from tests.integration.market.client import HOST, client_of, once
+from tests.support.history import DOMAIN, JobMaker, Member, make_session, make_wallet
+from tests.support.market_world import (
+    ANCHORER,
+    MANIFEST,
+    LeasedMaker,
+    World,
+    make_certificate,
+    market_spec,
+    memory_world,
+    sign_digest,
+    spec_changes,
+)
+
+
+async def post(client: httpx.AsyncClient, path: str, body: Body) -> httpx.Response:
+    return await client.post(path, content=body.json_bytes(), headers={**HOST, **once(path)})
+
+
+def problem(response: httpx.Response) -> Problem:
+    return read_body(Problem, response.content)
+
+
+def job_body(spec: JobSpec, *, by: str = "poster", deadline: int = 4_000_000_000) -> PostJob:
+    signed = make_wallet(by).sign(spec, DOMAIN).encoded()
+    return PostJob(
+        signed=signed, permit=Permit(deadline=UnixSeconds(deadline), signature=bytes(65))
+    )
+
+
+async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World) -> None:
+    async with client_of(world) as client:
+        network = read_body(NetworkView, (await client.get("/network")).content)
+        assert network.epoch_seconds == 20 and network.anchorer == world.chain.anchorer
+        wallet = make_wallet("coordinator")
+        claim = CoordinatorClaim(
+            address=wallet.account,
+            signature=wallet.sign_digest(hosting_digest("host", wallet.account)),
+        )
+        answer = await post(
+            client, "/hosting/register", RegisterHost(host="host", coordinators=(claim,))
+        )
+        assert read_body(HostRegistered, answer.content).coordinators == 1
+        answer = await client.post("/coordinators", headers=once("c1"))
+        assert read_body(CoordinatorView, answer.content).coordinator == wallet.account
+        again = await client.post("/coordinators", headers=once("c1"))
+        assert again.content == answer.content
+
+        account = make_wallet("ann").account
+        world.chain.give_tokens(account, 10**7)
+        world.chain.stake(account, 10**7)
+        offer = world.sign_offer("ann", 10**11)
+        answer = await post(client, "/offers", SignedBody(signed=offer.encoded()))
+        name = read_body(OfferStored, answer.content).offer
+        assert answer.status_code == 201 and name == offer.message.digest()
+
+        put = await client.put(f"/blobs/{blob_digest(MANIFEST).hex()}", content=MANIFEST)
+        assert put.status_code == 204
+        got = await client.get(f"/blobs/{blob_digest(MANIFEST).hex()}")
+        assert got.content == MANIFEST
+        spec = market_spec()
+        quote = read_body(
+            QuoteView,
+            (await post(client, "/jobs/quote", QuoteRequest(spec=spec.encoded()))).content,
+        )
+        assert not quote.fits and quote.not_matched[0].constraint == "heartbeat"
+        await beat(client, world, name)
+        quote = read_body(
+            QuoteView,
+            (await post(client, "/jobs/quote", QuoteRequest(spec=spec.encoded()))).content,
+        )
+        assert quote.fits and quote.price_at_asks == spec.price_ceiling
+
+        world.chain.give_tokens(spec.poster, spec.budget)
+        answer = await post(client, "/jobs", job_body(spec))
+        posted = read_body(JobPosted, answer.content)
+        assert answer.status_code == 202 and posted.job == spec.job() and posted.state == "draft"
+        again = await post(client, "/jobs", job_body(spec))
+        assert again.content == answer.content
+        await world.tick()
+        (lease,) = await beat(client, world, name)
+        assert lease.price == spec.price_ceiling and lease.spec == job_body(spec).signed
+
+        await world.register()
+        peer = make_session("peer")
+        accept = await accept_over(client, lease, "ann", peer)
+        assert accept.state == "accepted"
+        await world.tick()
+        hosted = read_body(
+            HostedJobs,
+            (await client.post("/hosting/claim", json={"host": "host"}, headers=HOST)).content,
+        )
+        assert [each.job for each in hosted.jobs] == [spec.job()]
+        assert hosted.jobs[0].leases[0].state == "active"
+        endpoint = JobEndpoint(job=spec.job(), address="127.0.0.1:7", certificate=b"der")
+        answer = await post(
+            client,
+            "/hosting/heartbeat",
+            HostHeartbeat(host="host", jobs=(spec.job(),), endpoints=(endpoint,)),
+        )
+        assert len(read_body(HostedJobs, answer.content).jobs) == 1
+
+        maker = maker_of(spec, lease, "ann", peer)
+        maker.seal_step()
+        maker.seal_step(last=True)
+        batch = encode([encode_kept(item) for item in maker.items])
+        answer = await client.post(f"/jobs/{spec.job().hex()}/messages", content=batch)
+        stored = read_body(Stored, answer.content)
+        assert (stored.stored, stored.known) == (len(maker.items) - 1, 1)
+        answer = await client.post(f"/jobs/{spec.job().hex()}/messages", content=batch)
+        assert read_body(Stored, answer.content).known == len(maker.items)
+        answer = await client.get(f"/jobs/{spec.job().hex()}/messages?after=1&limit=2")
+        page = decode(answer.content)
+        assert page == [[2, encode_kept(maker.items[1])], [3, encode_kept(maker.items[2])]]
+        report = StepReport(
+            step=1, loss_millionths=3_000_000, tokens_per_second=900, at=UnixMillis(5)
+        )
+        signature = sign_digest(maker.session, reports_digest(spec.job(), [report]))
+        answer = await post(
+            client,
+            f"/jobs/{spec.job().hex()}/reports",
+            PostReports(reports=(report,), signature=signature),
+        )
+        assert read_body(Stored, answer.content).stored == 1
+
+        for _ in range(6):
+            world.wait(6)
+            await world.tick()
+        view = read_body(JobView, (await client.get(f"/jobs/{spec.job().hex()}")).content)
+        assert view.coordinator_address == "127.0.0.1:7" and view.opening is not None
+        assert view.debited == view.earned > 0 and view.reconciled
+        assert view.progress.loss_millionths == 3_000_000
+        epochs = read_body(EpochsView, (await client.get("/epochs")).content).epochs
+        path = f"/epochs/{epochs[0].epoch}/proofs/{account.hex()}"
+        proof = read_body(ProofView, (await client.get(path)).content)
+        assert proof.cumulative == view.debited and proof.state == "final"
+        shown = read_body(AccountView, (await client.get(f"/accounts/{account.hex()}")).content)
+        assert shown.claimable == view.debited and shown.claimed == 0
+        root = await a_batch(world)
+        assert (await client.get(f"/batches/{root.hex()}")).status_code == 200
+        withdrawn = await client.request(
+            "DELETE",
+            f"/offers/{name.hex()}",
+            content=Withdrawal(
+                signature=sign_digest(make_session("agent ann"), withdrawal_digest(name))
+            ).json_bytes(),
+        )
+        assert withdrawn.status_code == 204
+        assert read_body(OffersView, (await client.get("/offers")).content).offers == ()
+
+
+async def a_batch(world: World) -> Digest:
+    async with world.new_work() as work:
+        return (await work[BatchRow].where())[0].root
+
+
+async def beat(
+    client: httpx.AsyncClient, world: World, offer: Digest, name: str = "ann"
+) -> tuple[LeaseView, ...]:
+    world.beats += 1
+    at = world.now
+    signature = sign_digest(make_session(f"agent {name}"), heartbeat_digest(offer, at))
+    body = Heartbeat(at=at, signature=signature)
+    answer = await client.post(f"/offers/{offer.hex()}/heartbeat", content=body.json_bytes())
+    return read_body(LeasesView, answer.content).leases
+
+
+async def accept_over(
+    client: httpx.AsyncClient, lease: LeaseView, name: str, peer: Session
+) -> LeaseView:
+    message = LeaseAccept(
+        job=lease.job,
+        account=lease.account,
+        session_key=peer.key,
+        offer=lease.offer,
+        price=lease.price,
+        stake=lease.stake,
+        device_class="cpu",
+    )
+    body = AcceptLease(
+        signed=make_wallet(name).sign(message, DOMAIN).encoded(),
+        certificate=make_certificate(peer),
+    )
+    answer = await client.post(f"/leases/{lease.lease.hex()}/accept", content=body.json_bytes())
+    return read_body(LeaseView, answer.content)
+
+
+def maker_of(spec: JobSpec, lease: LeaseView, name: str, peer: Session) -> JobMaker:
+    accept = LeaseAccept(
+        job=lease.job,
+        account=lease.account,
+        session_key=peer.key,
+        offer=lease.offer,
+        price=lease.price,
+        stake=lease.stake,
+        device_class="cpu",
+    )
+    return LeasedMaker(
+        name=spec.name,
+        members=[Member(make_wallet(name), peer, lease.price, StageIndex(lease.stage))],
+        spec_changes=spec_changes(spec),
+        anchorer=ANCHORER,
+        leases={peer.key: accept},
+    )
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+
+async def test_post_job__budget_too_small__says_what_would_fit(world: World) -> None:
+    await world.register()
+    spec = market_spec(budget=BaseUnits(100), epoch_cap=BaseUnits(100))
+
+    async with client_of(world) as client:
+        answer = await post(client, "/jobs", job_body(market_spec_with(spec)))
+
+    found = problem(answer)
+    assert (answer.status_code, found.code) == (402, "unaffordable")
+    assert int(found.data["budget_would_fit"]) > 100
+    assert int(found.data["steps_would_fit"]) < spec.batch.steps
+    assert await world_jobs(world) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"deadline": UnixSeconds(1_750_000_030)}, "expired"),
+        ({"data": DataSpec(manifest=Digest(bytes(32)), seed=1)}, "not_found"),
+        ({"memory_bytes": 1000}, "refused"),
+        ({"unit_flops": (5,)}, "conflict"),
+        ({"epoch_cap": BaseUnits(10)}, "unaffordable"),
+    ],
+)
+async def test_post_job__that_cannot_be_trained_or_paid__is_refused_with_what_would_fit(
+    changes: dict[str, object], code: str
+) -> None:
+    world = memory_world()
+    await world.register()
+    spec = market_spec().model_copy(update=changes)
+
+    async with client_of(world) as client:
+        answer = await post(client, "/jobs", job_body(spec))
+
+    assert problem(answer).code == code
+    assert await world_jobs(world) == 0
+
+
+async def test_post_job__unknown_coordinator__is_forbidden(world: World) -> None:
+    async with client_of(world) as client:
+        answer = await post(client, "/jobs", job_body(market_spec()))
+
+    assert problem(answer).code == "forbidden"
+
+
+async def test_post_job__signed_by_another_wallet__is_bad_signature(world: World) -> None:
+    await world.register()
+
+    async with client_of(world) as client:
+        answer = await post(client, "/jobs", job_body(market_spec(), by="mallory"))
+
+    assert (answer.status_code, problem(answer).code) == (401, "bad_signature")
+
+
+async def test_post_job__permit_is_over__is_expired(world: World) -> None:
+    await world.register()
+
+    async with client_of(world) as client:
+        answer = await post(client, "/jobs", job_body(market_spec(), deadline=5))
+
+    assert problem(answer).code == "expired"
+
+
+async def test_post_job__same_key_for_another_job__is_a_conflict(world: World) -> None:
+    await world.register()
+
+    async with client_of(world) as client:
+        first = await client.post(
+            "/jobs", content=job_body(market_spec()).json_bytes(), headers=once()
+        )
+        other = job_body(market_spec(nonce=2))
+        second = await client.post("/jobs", content=other.json_bytes(), headers=once())
+
+    assert (first.status_code, second.status_code) == (202, 409)
+    assert problem(second).code == "conflict"
+    assert await world_jobs(world) == 1
+
+
+async def test_post_job__unknown_version__is_unknown_version(world: World) -> None:
+    message = market_spec().value() | {"kind": "job_spec.v9"}
+    signed = encode({"message": message, "signature": bytes(65)})
+    body = PostJob(
+        signed=signed, permit=Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
+    )
+
+    async with client_of(world) as client:
+        answer = await post(client, "/jobs", body)
+
+    assert (answer.status_code, problem(answer).code) == (422, "unknown_version")
+
+
+async def test_post_offer__without_stake__is_insufficient_stake(world: World) -> None:
+    offer = world.sign_offer("poor", 10**11)
+
+    async with client_of(world) as client:
+        answer = await post(client, "/offers", SignedBody(signed=offer.encoded()))
+
+    assert (answer.status_code, problem(answer).code) == (402, "insufficient_stake")
+
+
+async def test_post_offer__expired__is_expired(world: World) -> None:
+    offer = world.sign_offer("ann", 10**11, expires_at=UnixSeconds(5))
+
+    async with client_of(world) as client:
+        answer = await post(client, "/offers", SignedBody(signed=offer.encoded()))
+
+    assert problem(answer).code == "expired"
+
+
+async def test_heartbeat__replayed_or_from_a_clock_that_is_off__is_expired(world: World) -> None:
+    offer, agent = await world.offer("ann", 10**11), make_session("agent ann")
+    now = world.now
+
+    async with client_of(world) as client:
+        answers = []
+        for at in (now, now - 1, now + 121_000, now - 121_000):
+            moment = UnixMillis(at)
+            signature = sign_digest(agent, heartbeat_digest(offer, moment))
+            body = Heartbeat(at=moment, signature=signature)
+            answers.append(
+                await client.post(f"/offers/{offer.hex()}/heartbeat", content=body.json_bytes())
+            )
+
+    assert [problem(answer).code for answer in answers] == ["expired"] * 4
+
+
+async def test_heartbeat__by_another_key__is_bad_signature(world: World) -> None:
+    offer = await world.offer("ann", 10**11)
+    world.beats += 1
+    signature = sign_digest(make_session("mallory"), heartbeat_digest(offer, world.now))
+    body = Heartbeat(at=world.now, signature=signature)
+
+    async with client_of(world) as client:
+        answer = await client.post(f"/offers/{offer.hex()}/heartbeat", content=body.json_bytes())
+
+    assert problem(answer).code == "bad_signature"
+
+
+async def test_put_blob__other_bytes__is_wrong_bytes_and_not_stored(world: World) -> None:
+    name = blob_digest(b"these").hex()
+
+    async with client_of(world) as client:
+        answer = await client.put(f"/blobs/{name}", content=b"others")
+        missing = await client.get(f"/blobs/{name}")
+
+    assert problem(answer).code == "wrong_bytes"
+    assert missing.status_code == 404
+
+
+async def test_faucet__asked_once__gives_gas_and_tokens(world: World) -> None:
+    account = make_wallet("new").account
+
+    async with client_of(world) as client:
+        asking = asyncio.create_task(post(client, "/faucet", FaucetRequest(account=account)))
+        async with asyncio.timeout(10):
+            while not asking.done():
+                await world.tick()
+                await asyncio.sleep(0.01)
+        given = read_body(FaucetView, (await asking).content)
+        again = await post(client, "/faucet", FaucetRequest(account=account))
+
+    now = await world.chain.account(account)
+    assert (given.gas, given.tokens) == (now.gas, now.token) == (10**18, 10**9)
+    assert read_body(FaucetView, again.content) == given
+
+
+def market_spec_with(spec: JobSpec) -> JobSpec:
+    return spec.model_copy(update={"budget": BaseUnits(100), "epoch_cap": BaseUnits(100)})
+
+
+async def world_jobs(world: World) -> int:
+    async with world.new_work() as work:
+        return len(await work[JobRow].where())

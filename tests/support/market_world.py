@@ -1,0 +1,307 @@
+"""A market in a test: real use cases over any storage, a chain in memory, and people who use it.
+
+`World` holds the ports; `tick` does once what Celery beat does all the time. A job is trained by
+`JobMaker`, so its messages are what coordinator and peers would say.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.keys.wallet import Session, Wallet
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.digest import blob_digest
+from contracts.terms.history import encode_kept
+from contracts.terms.ids import Digest, JobId, StageIndex
+from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept, Offer
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.signatures import Signed
+from market.adapters.memory import MemoryBlobs, MemoryStore, MemoryWakeup, MemoryWork
+from market.adapters.memory_chain import MemoryChain
+from market.api.context import Api
+from market.api.schemas import heartbeat_digest, hosting_digest
+from market.bootstrap import Market
+from market.domain.admission import needed_memory, signed_flops
+from market.domain.pricing import job_cost
+from market.service.accept_lease import accept_lease
+from market.service.anchor_seals import anchor_seals
+from market.service.clear_jobs import clear_jobs
+from market.service.close_jobs import close_jobs, refund_jobs
+from market.service.drain_outbox import drain_outbox
+from market.service.faucet import give_faucet
+from market.service.fund_jobs import fund_jobs
+from market.service.hear import hear_offer
+from market.service.histories import Histories
+from market.service.host_jobs import register_host
+from market.service.pass_time import lapse_leases, pass_deadlines
+from market.service.ports import UnitOfWork
+from market.service.post_job import PostedPermit, post_job
+from market.service.post_offer import post_offer
+from market.service.reconcile import reconcile
+from market.service.reserve_stakes import release_stakes, reserve_stakes
+from market.service.rows import JobRow, LeaseRow, OfferRow
+from market.service.settle_epoch import Rhythm, settle_epoch
+from market.service.store_messages import Intake, store_messages
+from market.service.sync_chain import sync_chain
+from tests.support.history import (
+    DOMAIN,
+    START,
+    JobMaker,
+    Member,
+    make_session,
+    make_spec,
+    make_wallet,
+)
+
+MANIFEST = b"a manifest"
+ANCHORER = make_wallet("anchorer").account
+EPOCH_SECONDS = 20
+STAKE = 10_000_000
+PERMIT = PostedPermit(UnixSeconds(4_000_000_000), bytes(65))
+CEILING = PricePerPflop(10**12)
+
+
+def market_spec(**changed: Any) -> JobSpec:
+    """A job that a market admits: one stage, one peer, 12 steps, W = 2."""
+    changes: dict[str, Any] = {
+        "peers_per_stage": 1,
+        "price_ceiling": CEILING,
+        "data": DataSpec(manifest=blob_digest(MANIFEST), seed=3),
+        "min_stake": BaseUnits(1_000_000),
+    }
+    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
+    changes |= {"unit_flops": signed_flops(spec), "memory_bytes": needed_memory(spec)}
+    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
+    cost = job_cost(spec, spec.price_ceiling)
+    changes |= {"budget": BaseUnits(cost + 1000), "epoch_cap": BaseUnits(cost + 1000)}
+    return make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
+
+
+def sign_digest(session: Session, name: Digest) -> bytes:
+    """A session key's signature over a digest."""
+    return session.private_key.sign(name)
+
+
+@dataclass
+class World:
+    """One market and its users."""
+
+    new_work: Callable[[], UnitOfWork]
+    chain: MemoryChain = field(default_factory=lambda: MemoryChain(DOMAIN, ANCHORER, now=START))
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    offers: dict[str, Digest] = field(default_factory=dict)
+    beats: int = 0
+
+    def __post_init__(self) -> None:
+        self.histories = Histories(DOMAIN)
+        self.blobs.blobs[blob_digest(MANIFEST)] = MANIFEST
+
+    @property
+    def now(self) -> UnixMillis:
+        """The market's clock, which is the chain's."""
+        return UnixMillis(self.chain.now * 1000 + self.beats)
+
+    def wait(self, seconds: int) -> None:
+        """Let time pass."""
+        self.chain.now += seconds
+
+    def api(self) -> Api:
+        """What the HTTP application holds."""
+        market = Market(
+            self.new_work,
+            self.chain,
+            self.blobs,
+            MemoryWakeup(),
+            self.histories,
+            lambda: self.now,
+        )
+        return Api(market, "the host's token", "0", 10**18, 10**9, 3, 1)
+
+    # ------------------------------------------------------------------------------ what users do
+
+    def sign_offer(self, name: str, price: int, **changed: Any) -> Signed[Offer]:
+        """An offer of `name`."""
+        values: dict[str, Any] = {
+            "account": make_wallet(name).account,
+            "session_key": make_session(f"agent {name}").key,
+            "nonce": 1,
+            "price": PricePerPflop(price),
+            "device_class": "cpu",
+            "memory_bytes": 2**40,
+            "flops_per_second": 10**10,
+            "bandwidth": 10**8,
+            "available_from": UnixSeconds(START - 1000),
+            "expires_at": UnixSeconds(4_000_000_000),
+        }
+        return make_wallet(name).sign(Offer(**(values | changed)), DOMAIN)
+
+    async def offer(self, name: str, price: int, **changed: Any) -> Digest:
+        """A staked provider offers a machine and is heard."""
+        account = make_wallet(name).account
+        if not (await self.chain.account(account)).stake.active:
+            self.chain.give_tokens(account, STAKE)
+            self.chain.stake(account, STAKE)
+        signed = self.sign_offer(name, price, **changed)
+        row = await post_offer(signed.encoded(), self.now, self.new_work(), self.chain)
+        self.offers[name] = row.offer
+        await self.beat(name)
+        return row.offer
+
+    async def beat(self, name: str) -> list[LeaseRow]:
+        """An agent's heartbeat."""
+        self.beats += 1
+        offer, now = self.offers[name], self.now
+        signature = sign_digest(make_session(f"agent {name}"), heartbeat_digest(offer, now))
+        return await hear_offer(offer, now, signature, now, self.new_work())
+
+    async def register(self, host: str = "host") -> None:
+        """A host with the wallet of the test's coordinator."""
+        wallet = make_wallet("coordinator")
+        signature = wallet.sign_digest(hosting_digest(host, wallet.account))
+        await register_host(host, [(wallet.account, signature)], self.now, self.new_work())
+
+    async def post(self, spec: JobSpec) -> JobRow:
+        """The poster orders work, with tokens for it."""
+        self.chain.give_tokens(spec.poster, spec.budget)
+        signed = make_wallet("poster").sign(spec, DOMAIN)
+        return await post_job(
+            signed.encoded(),
+            PERMIT,
+            now=self.now,
+            epoch_seconds=EPOCH_SECONDS,
+            work=self.new_work(),
+            chain=self.chain,
+            blobs=self.blobs,
+        )
+
+    def accept_of(self, lease: LeaseRow, wallet: Wallet, session: Session) -> LeaseAccept:
+        """The LeaseAccept that fits a lease."""
+        return LeaseAccept(
+            job=lease.job,
+            account=wallet.account,
+            session_key=session.key,
+            offer=lease.offer,
+            price=lease.price,
+            stake=lease.stake,
+            device_class="cpu",
+        )
+
+    async def accept(self, name: str, lease: LeaseRow) -> Member:
+        """A provider accepts a lease; the peer that will work."""
+        wallet, session = make_wallet(name), make_session(f"peer {name} {lease.lease.hex()}")
+        signed = wallet.sign(self.accept_of(lease, wallet, session), DOMAIN)
+        await accept_lease(
+            lease.lease,
+            signed.encoded(),
+            self.now,
+            self.new_work(),
+            self.chain,
+        )
+        return Member(wallet, session, lease.price, StageIndex(lease.stage))
+
+    async def send(self, maker: JobMaker, start: int = 0) -> Intake:
+        """The coordinator posts what it has kept, from item `start` on."""
+        return await store_messages(
+            maker.spec.job(),
+            [encode_kept(item) for item in maker.items[start:]],
+            now=self.now,
+            work=self.new_work(),
+            chain=self.chain,
+            histories=self.histories,
+        )
+
+    # ------------------------------------------------------------------------ what the market does
+
+    async def sync(self) -> None:
+        """Read the chain."""
+        await sync_chain(self.now, self.new_work(), self.chain, first_block=0)
+
+    async def clear(self) -> list[LeaseRow]:
+        """One clearing round."""
+        return await clear_jobs(self.now, self.new_work())
+
+    async def tick(self) -> None:
+        """Everything that beat drives, once."""
+        now, work, chain = self.now, self.new_work, self.chain
+        await give_faucet(work(), chain)
+        await fund_jobs(now, work(), chain)
+        await self.sync()
+        await self.clear()
+        await lapse_leases(now, work())
+        await pass_deadlines(now, work())
+        await reserve_stakes(now, work(), chain)
+        await self.sync()
+        await anchor_seals(now, work(), chain, patience_millis=0)
+        await self.sync()
+        rhythm = Rhythm(EPOCH_SECONDS * 1000, BaseUnits(10**18))
+        await settle_epoch(now, work(), chain, rhythm)
+        await close_jobs(now, work(), chain)
+        await refund_jobs(now, work(), chain)
+        await release_stakes(work(), chain)
+        await self.sync()
+        await drain_outbox(work(), MemoryWakeup().wake)
+        await reconcile(work())
+
+    async def start_job(self, name: str = "ann", price: int = 10**11, **changed: Any) -> JobMaker:
+        """A job that is matched with one provider, and its coordinator's records."""
+        await self.register()
+        await self.offer(name, price)
+        spec = market_spec(**changed)
+        await self.post(spec)
+        await self.tick()
+        (lease,) = await self.beat(name)
+        member = await self.accept(name, lease)
+        await self.tick()
+        return LeasedMaker(
+            name=spec.name,
+            members=[member],
+            spec_changes=spec_changes(spec),
+            anchorer=ANCHORER,
+            leases={member.session.key: self.accept_of(lease, member.wallet, member.session)},
+        )
+
+    async def job(self, job: JobId) -> JobRow:
+        """A job's row."""
+        async with self.new_work() as work:
+            row = await work[JobRow].get(job)
+        assert row is not None
+        return row
+
+    async def offer_row(self, name: str) -> OfferRow:
+        """An offer's row."""
+        async with self.new_work() as work:
+            row = await work[OfferRow].get(self.offers[name])
+        assert row is not None
+        return row
+
+
+@dataclass
+class LeasedMaker(JobMaker):
+    """A `JobMaker` whose leases are those that a market made."""
+
+    leases: dict[bytes, LeaseAccept] = field(default_factory=dict)
+
+    def lease(self, member: Member) -> LeaseAccept:
+        """The lease of `member`."""
+        return self.leases[member.session.key]
+
+
+def spec_changes(spec: JobSpec) -> dict[str, Any]:
+    """What `JobMaker` needs to make this very spec."""
+    changes = {name: getattr(spec, name) for name in JobSpec.model_fields}
+    batch, rules = changes.pop("batch"), changes.pop("rules")
+    for name in ("kind", "poster", "coordinator"):
+        del changes[name]
+    changes |= {name: getattr(batch, name) for name in type(batch).model_fields}
+    return changes | {"vesting_window": rules.vesting_window}
+
+
+def memory_world() -> World:
+    """A market in memory."""
+    store = MemoryStore()
+    return World(lambda: MemoryWork(store))
+
+
+async def one_chunk(data: bytes) -> AsyncIterator[bytes]:
+    """A stream of one piece."""
+    yield data

@@ -1,0 +1,82 @@
+"""`tallystick` in a process that has the base dependencies only and no network; and in this one."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from tallystick.cli.main import app
+
+FORBIDDEN = ("torch", "web3", "fastapi", "sqlalchemy", "celery", "redis", "grpc", "numpy")
+
+_PROGRAM = """
+import socket, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {forbidden!r}:
+            raise ModuleNotFoundError(f"no {{name}} here", name=name)
+
+def refuse(*_, **__):
+    raise PermissionError("this process has no network")
+
+sys.meta_path.insert(0, Refuse())
+socket.socket.connect = socket.socket.bind = refuse
+socket.getaddrinfo = socket.create_connection = refuse
+from tallystick.cli.main import app
+app()
+"""
+
+
+def run_offline(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in `folder`; the result has its exit code and what it printed."""
+    root = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(forbidden=FORBIDDEN), *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": root, "PATH": "/nonexistent", "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def verify_options(*, anchor: bytes = b"", settlement: bytes = b"") -> list[str]:
+    """What a reader brings, as options."""
+    options = []
+    if anchor:
+        options += ["--anchor", f"0x{anchor.hex()}"]
+    if settlement:
+        options += ["--settlement", f"0x{settlement.hex()}"]
+    return options
+
+
+def verify_offline(
+    data: bytes, folder: Path, *, anchor: bytes = b"", settlement: bytes = b""
+) -> subprocess.CompletedProcess[str]:
+    """Run `audit verify` on a file of `data` in a process of its own."""
+    file = folder / "job.tally"
+    file.write_bytes(data)
+    options = verify_options(anchor=anchor, settlement=settlement)
+    return run_offline("audit", "verify", str(file), *options, folder=folder)
+
+
+def run_here(*arguments: str) -> tuple[int, str, str]:
+    """Run a command in this process: exit code, what it printed, what it complained of."""
+    done = CliRunner().invoke(app, list(arguments))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def verify_here(
+    data: bytes, *more: str, anchor: bytes = b"", settlement: bytes = b""
+) -> tuple[int, str, str]:
+    """Run `audit verify` on a file of `data` in this process."""
+    options: Sequence[str] = [*verify_options(anchor=anchor, settlement=settlement), *more]
+    with tempfile.NamedTemporaryFile(suffix=".tally") as file:
+        file.write(data)
+        file.flush()
+        return run_here("audit", "verify", file.name, *options)

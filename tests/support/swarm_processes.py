@@ -1,0 +1,142 @@
+"""Three or more real processes of one job, started again whenever one is killed.
+
+`ProcessSwarm.run` supervises as host and agent do; `wait_line` waits for a line of a log, so a test
+kills in a window that it can name, and asserts from the log that the kill landed there.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contracts.governance.job import JobHistory, follow
+from contracts.terms.history import decode_kept
+from tests.support.history import DOMAIN
+from tests.support.swarm_job import COORDINATOR, TRAINER
+from training.data.corpus import builtin_files, read_corpus, shard_corpus
+
+Line = dict[str, Any]
+LOOK_EVERY = 0.02  # seconds between two looks at a log file
+
+
+@dataclass
+class ProcessSwarm:
+    """Coordinator, trainer and workers in one folder."""
+
+    folder: Path
+    workers: Sequence[str] = ("ann",)
+    failpoints: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        corpus = shard_corpus(read_corpus(builtin_files(), max_bytes=60_000), shard_bytes=4096)
+        corpus.write(self.folder / "blobs")
+        about = {"manifest": corpus.manifest.digest().hex(), "workers": list(self.workers)}
+        (self.folder / "job.json").write_text(json.dumps(about))
+        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.kills: list[str] = []
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """All processes."""
+        return (COORDINATOR, TRAINER, *self.workers)
+
+    async def run(self, *, timeout: float = 60.0) -> None:
+        """Run all until they end by themselves; nobody is left behind."""
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(self._keep_alive(role) for role in self.roles))
+        finally:
+            for process in self.processes.values():
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+
+    async def _keep_alive(self, role: str) -> None:
+        while True:
+            process = await self._start(role)
+            self.processes[role] = process
+            code = await process.wait()
+            if code == 0:
+                return
+            if code != -signal.SIGKILL:
+                raise AssertionError(f"{role} ended with {code}: {self._errors(role)}")
+            self.kills.append(role)
+
+    async def _start(self, role: str) -> asyncio.subprocess.Process:
+        environment = os.environ | {"TALLYSTICK_FAILPOINT": self.failpoints.get(role, "")}
+        with (self.folder / f"{role}.stderr").open("ab") as errors:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tests.support.swarm_process",
+                role,
+                str(self.folder),
+                env=environment,
+                stderr=errors,
+            )
+
+    def _errors(self, role: str) -> str:
+        return (self.folder / f"{role}.stderr").read_text()[-2000:]
+
+    async def wait_line(self, role: str, event: str, step: int) -> Line:
+        """Wait until `role` has told of `event` in `step`."""
+        while True:
+            for line in self.lines(role):
+                if (line["event"], line.get("step")) == (event, step):
+                    return line
+            await asyncio.sleep(LOOK_EVERY)
+
+    def send(self, role: str, number: signal.Signals) -> None:
+        """Send a signal to a process."""
+        self.processes[role].send_signal(number)
+
+    def lines(self, role: str, event: str | None = None) -> list[Line]:
+        """What a process has told, whole lines only."""
+        path = self.folder / "log" / f"{role}.jsonl"
+        text = path.read_text() if path.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+        return [line for line in lines if event in (None, line["event"])]
+
+    def told(self, role: str, event: str, step: int) -> bool:
+        """Whether a process has told of `event` in `step` so far."""
+        return any(line.get("step") == step for line in self.lines(role, event))
+
+    def history(self) -> JobHistory:
+        """What the market derives from what it heard; items heard twice count once."""
+        history, known = JobHistory(DOMAIN), set()
+        for line in (self.folder / "feed.hex").read_text().split():
+            if line not in known:
+                known.add(line)
+                history = follow(history, decode_kept(bytes.fromhex(line)))
+        return history
+
+    def outcome(self) -> dict[str, Any]:
+        """What has to be equal with and without kills."""
+        record = self.history().record
+        assert record is not None
+        (ended,) = {line["weights_root"] for line in self._last_applied()}
+        return {
+            "weights": ended,
+            "losses": {
+                line["step"]: line["loss"] for line in self.lines(COORDINATOR, "seal_stored")
+            },
+            "roots": {
+                line["step"]: line["state_root"]
+                for worker in self.workers
+                for line in self.lines(worker, "seal_applied")
+            },
+            "validation": {
+                line["step"]: line["loss"] for line in self.lines(COORDINATOR, "validated")
+            },
+            "pay": sorted((peer.hex(), flops) for peer, flops in record.pay.vested.items()),
+            "ended": record.ended,
+        }
+
+    def _last_applied(self) -> list[Line]:
+        return [self.lines(worker, "seal_applied")[-1] for worker in self.workers]
