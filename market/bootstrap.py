@@ -1,8 +1,10 @@
 """Which adapter fills which port: the only place that knows all of them."""
 
+import contextlib
 import json
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.connection import ChainConnection, Sender, Watch
 from contracts.chain.contracts import bind
 from contracts.chain.deployment import load_deployment
 from contracts.keys.store import load_or_create_wallet
@@ -26,6 +28,7 @@ from market.adapters.transactions import RowTransactions
 from market.service.histories import Histories
 from market.service.ports import BlobStore, Chain, UnitOfWork, Wakeup
 from market.settings import Settings
+from training.telling import FailpointFile, JsonLines
 
 WRITING_ROLES = ("anchorer", "proposer", "relayer", "faucet")
 
@@ -86,9 +89,14 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
         else None
     )
     store = RowTransactions(new_work)
+    watch = watch_transactions(settings.home / "run")
     senders = {
         role: Sender(
-            chain, load_or_create_wallet(settings.keys / f"{role}.json"), store, deployment.chain_id
+            chain,
+            load_or_create_wallet(settings.keys / f"{role}.json"),
+            store,
+            deployment.chain_id,
+            watch,
         )
         for role in (WRITING_ROLES if writes else ())
     }
@@ -104,6 +112,20 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
     )
     market = Market(new_work, rpc, blobs, wakeup, Histories(rpc.domain), wall_clock)
     return Assembled(market, engine, deployment.block, stack)
+
+
+def watch_transactions(folder: Path) -> Watch:
+    """Says what was stored and broadcast, where chaos tests look and fail it."""
+    # Celery replaces sys.stderr by a logger; a killed process must have written its line.
+    lines = JsonLines(sys.__stderr__ or sys.stderr, process="market")
+    tell = FailpointFile(lines, folder / "failpoints-market")
+
+    def watch(phase: str, key: str) -> None:
+        what, _, rest = key.partition(":")
+        number = rest.partition(":")[0]
+        tell(f"{what}_{phase}", key=key, step=int(number) if number.isdecimal() else None)
+
+    return watch
 
 
 def account_in(keystore: Path) -> Address:
@@ -123,10 +145,11 @@ def load_host_token(settings: Settings) -> str:
     if token := settings.host_token.get_secret_value():
         return token
     path = settings.keys / "host-token"
-    try:
-        draft = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with open(draft, "w") as file:
-        file.write(secrets.token_hex(32))
+    if not path.exists():
+        draft = path.with_name(f".host-token.{secrets.token_hex(4)}")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        with contextlib.suppress(FileExistsError):  # somebody else was first
+            os.link(draft, path)
+        draft.unlink()
     return path.read_text().strip()

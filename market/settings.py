@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     """Folder of the blob store."""
     keys: Path
     """Folder of the role keystores."""
+    home: Path
+    """The data folder; `run/failpoints-market` in it is for chaos tests."""
     host_token: SecretStr = SecretStr("")
     """What hosts show; empty: `host-token` in the folder of keys, made on first use."""
     api_port: Annotated[int, Field(ge=0, le=65_535)] = DEFAULT_PORT

@@ -103,3 +103,21 @@ class Failing:
         mark.touch()
         self._tell("failpoint", action=point.action, at_event=point.event, step=point.step)
         os.kill(os.getpid(), _SIGNALS[point.action])
+
+
+class FailpointFile:
+    """Tells, and strikes where a file says so, which is read at each event: none, no failpoint.
+
+    A test writes it beside the journals of the process that is to fail, at any time before.
+    """
+
+    def __init__(self, tell: Tell, file: Path) -> None:
+        self._tell, self._file = tell, file
+
+    def __call__(self, event: str, **fields: object) -> None:
+        """See `Tell`."""
+        try:
+            failpoints = parse_failpoints(self._file.read_text())
+        except FileNotFoundError:
+            failpoints = ()
+        Failing(self._tell, failpoints, self._file.parent)(event, **fields)

@@ -8,7 +8,7 @@ second, a public chain reorganises).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,13 +198,22 @@ class ChainConnection:
         return int(await self.request("eth_getBalance", [checksummed(account), "latest"]), 16)
 
 
+Watch = Callable[[str, str], None]
+"""Told ("stored" | "broadcast", key) right after it happened; for logs and chaos tests."""
+
+
 class Sender:
     """Writes of one account. Not concurrent over processes: one account, one nonce sequence."""
 
     def __init__(
-        self, chain: ChainConnection, wallet: Wallet, store: TransactionStore, chain_id: int
+        self,
+        chain: ChainConnection,
+        wallet: Wallet,
+        store: TransactionStore,
+        chain_id: int,
+        watch: Watch = lambda phase, key: None,
     ) -> None:
-        self._chain, self._store, self._chain_id = chain, store, chain_id
+        self._chain, self._store, self._chain_id, self._watch = chain, store, chain_id, watch
         self._signer: LocalAccount = Account.from_key(wallet.secret)
         self.account = wallet.account
         self._lock = asyncio.Lock()
@@ -282,6 +291,7 @@ class Sender:
             self.account, nonce, key, Digest(bytes(signed.hash)), bytes(signed.raw_transaction)
         )
         await self._store.add(stored)
+        self._watch("stored", key)
         return stored
 
     async def _estimate(self, to: Address | None, data: bytes, value: int) -> int:
@@ -300,11 +310,13 @@ class Sender:
                 raise
 
     async def _finish(self, stored: StoredTransaction) -> Receipt:
+        await self.resend()
+        self._watch("broadcast", stored.key)
         for attempt in range(200):
             receipt = await self._chain.receipt(stored.hash)
             if receipt is not None:
                 return await self._judge(stored, receipt)
-            if attempt % 10 == 0:
+            if attempt % 10 == 9:
                 await self.resend()
             await asyncio.sleep(_POLL_SECONDS[min(attempt, len(_POLL_SECONDS) - 1)])
         raise DeadlineExceeded(f"{stored.key}: transaction 0x{stored.hash.hex()} is not mined")

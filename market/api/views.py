@@ -189,6 +189,7 @@ def _report(row: ReportRow) -> StepReport:
         loss_millionths=row.loss_millionths,
         tokens_per_second=row.tokens_per_second,
         at=row.at,
+        validation_millionths=row.validation_millionths,
     )
 
 

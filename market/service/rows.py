@@ -239,6 +239,7 @@ class ReportRow(Row):
     loss_millionths: int
     tokens_per_second: int
     at: UnixMillis
+    validation_millionths: int | None = None
 
 
 # --------------------------------------------------------------------------- anchors and settlement

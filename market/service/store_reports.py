@@ -33,8 +33,14 @@ async def store_reports(
         steps = tuple(report.step for report in reports)
         known = {each.step for each in await work[ReportRow].where(job=job, step=steps)}
         for each in reports:
-            await work[ReportRow].put(
-                ReportRow(job, each.step, each.loss_millionths, each.tokens_per_second, each.at)
+            row_of_step = ReportRow(
+                job,
+                each.step,
+                each.loss_millionths,
+                each.tokens_per_second,
+                each.at,
+                each.validation_millionths,
             )
+            await work[ReportRow].put(row_of_step)
         await work.emit("reports", job)
     return len(set(steps) - known)

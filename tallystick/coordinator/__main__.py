@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
 from contracts.keys.store import load_or_create_session, load_wallet
 from contracts.keys.wallet import Session
 from contracts.terms.ids import JobId
@@ -26,17 +24,6 @@ from training.coordinator.run import Opening, run_coordinator
 from training.telling import Tell
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-
-
-class CoordinatorSettings(BaseSettings):
-    """`TALLYSTICK_COORDINATOR_*` variables."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="TALLYSTICK_COORDINATOR_", frozen=True, extra="ignore"
-    )
-
-    failpoint: str = ""
-    """For chaos tests; see `training.telling.Failpoint`."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +111,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tallystick.coordinator JOBDIR", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
-    tell = teller("coordinator", CoordinatorSettings().failpoint, folder)
+    tell = teller("coordinator", folder)
     return run_process(coordinate(folder, tell), tell)
 
 

@@ -39,8 +39,6 @@ class PeerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TALLYSTICK_PEER_", frozen=True, extra="ignore")
 
-    failpoint: str = ""
-    """For chaos tests; see `training.telling.Failpoint`."""
     listen: str = "127.0.0.1:0"
     device: str = "cpu"
 
@@ -127,7 +125,7 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(arguments[0])
     settings = PeerSettings()
-    tell = teller("peer", settings.failpoint, folder)
+    tell = teller("peer", folder)
     return run_process(run_peer(folder, settings, tell), tell)
 
 

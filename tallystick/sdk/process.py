@@ -8,15 +8,14 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 from contracts.terms.errors import TallystickError
-from training.telling import Failing, JsonLines, Tell, parse_failpoints
+from training.telling import FailpointFile, JsonLines, Tell
 
 DONE, STOPPED, FAILED = 0, 143, 1
 
 
-def teller(process: str, failpoints: str, folder: Path) -> Tell:
-    """JSON lines on standard output, with the failpoints that a chaos test asked for."""
-    tell = JsonLines(sys.stdout, process=process)
-    return Failing(tell, parse_failpoints(failpoints), folder) if failpoints else tell
+def teller(process: str, folder: Path) -> Tell:
+    """JSON lines on standard output, with the failpoints that a chaos test left in `folder`."""
+    return FailpointFile(JsonLines(sys.stdout, process=process), folder / f"failpoints-{process}")
 
 
 def run_process(main: Coroutine[None, None, None], tell: Tell) -> int:

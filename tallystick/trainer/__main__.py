@@ -3,8 +3,6 @@
 import sys
 from pathlib import Path
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
 from contracts.keys.store import load_or_create_session
 from contracts.terms.ids import JobId
 from tallystick.host.folder import load_job
@@ -15,15 +13,6 @@ from training.telling import Tell
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-
-
-class TrainerSettings(BaseSettings):
-    """`TALLYSTICK_TRAINER_*` variables."""
-
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_TRAINER_", frozen=True, extra="ignore")
-
-    failpoint: str = ""
-    """For chaos tests; see `training.telling.Failpoint`."""
 
 
 async def train(folder: Path, tell: Tell) -> None:
@@ -52,7 +41,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tallystick.trainer JOBDIR", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
-    tell = teller("trainer", TrainerSettings().failpoint, folder)
+    tell = teller("trainer", folder)
     return run_process(train(folder, tell), tell)
 
 

@@ -81,7 +81,16 @@ def assemble(
         rpc=_outside(settings.rpc_url) or _local(ports, "gateway"),
         contracts=str(deployment or folder.chain / "deployment.json"),
     )
-    return Parts(folder, ports, addresses, postgres, redis, anvil, _fund(anvil, folder.keys))
+    return Parts(
+        folder,
+        ports,
+        addresses,
+        postgres,
+        redis,
+        anvil,
+        _fund(anvil, folder.keys),
+        settings.chain_parameters,
+    )
 
 
 def _postgres(

@@ -5,6 +5,7 @@ passwords travel in the environment, as TALLYSTICK_* variables, never in argv. A
 user named by URL has no row of its own; a step checks that it answers.
 """
 
+import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ class Parts:
     anvil: Anvil | None
     fund: Action
     """Gives gas to the role accounts on the embedded chain."""
+    chain_parameters: Mapping[str, int] = field(default_factory=dict)
 
 
 def environment_of(parts: Parts) -> dict[str, str]:
@@ -156,7 +158,10 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
             Step(
                 name="deploy",
                 argv=_python("contracts.chain.deploy"),
-                environment=market,
+                environment={
+                    **market,
+                    "TALLYSTICK_CHAIN_PARAMETERS": json.dumps(dict(parts.chain_parameters)),
+                },
                 depends_on=("gateway", "gas"),
                 needed=lambda: not anvil.deployment.exists(),
             ),
@@ -226,7 +231,7 @@ def _python(module: str, *arguments: str) -> tuple[str, ...]:
 def _http(url: str) -> Probe:
     async def is_ready() -> bool:
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=4.0) as client:
+            async with json_rpc.loopback_client() as client:
                 return (await client.get(url)).status_code == 200
         except httpx.HTTPError:
             return False

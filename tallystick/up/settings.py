@@ -33,6 +33,8 @@ class UpSettings(BaseSettings):
     """The deployment to use: what `tallystick deploy` wrote."""
     anvil: Path | None = None
     """The anvil program to run, instead of npm's."""
+    chain_parameters: dict[str, int] = {}
+    """Changes to the numbers that the embedded chain starts with, as JSON."""
     min_free_bytes: Annotated[int, Field(ge=0)] = 512 * 2**20
     """`up` does not start with less free disk, and stops cleanly at a quarter of it."""
 

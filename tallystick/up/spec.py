@@ -58,7 +58,7 @@ class ServiceSpec:
     run_as: As = OURSELVES
     stop_signal: signal.Signals = signal.SIGTERM
     grace: float = 10.0
-    ready_within: float = 60.0
+    ready_within: float = 120.0
     dies_with_us: bool = True
     postgres_folder: Path | None = None
     """Where its backends run, which overwrite their environment (Postgres only)."""
@@ -75,7 +75,7 @@ class Step:
     needed: Callable[[], bool] = lambda: True
     environment: Mapping[str, str] = field(default_factory=dict)
     depends_on: tuple[str, ...] = ()
-    within: float = 120.0
+    within: float = 300.0
 
 
 Item: TypeAlias = ServiceSpec | Step

@@ -26,7 +26,8 @@ from tallystick.up.spec import Backoff, Item, ServiceSpec, Step, check_order
 Report: TypeAlias = Callable[[str], None]
 State: TypeAlias = Literal["waiting", "starting", "ready", "ended", "stopped"]
 
-_POLL_SECONDS = 0.02
+_FIRST_POLL_SECONDS = 0.02
+_LAST_POLL_SECONDS = 0.25
 _PROBE_SECONDS = 5.0
 _TRIES_AT_FIRST = 3  # before it was ever ready; after that it is restarted for ever
 
@@ -372,12 +373,14 @@ def _ending(service: _Service) -> str:
 
 async def _until_ready(spec: ServiceSpec, child: Child) -> None:
     """Return once the service says that it is ready and answers."""
+    pause = _FIRST_POLL_SECONDS
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PROBE_SECONDS):
                 if child.has_said(spec.says) and await spec.ready():
                     return
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(pause)
+        pause = min(_LAST_POLL_SECONDS, 1.2 * pause)  # asking costs CPU that the start needs
 
 
 async def _cancel(*tasks: "asyncio.Task[object] | asyncio.Task[None]") -> None:

@@ -4,13 +4,15 @@ A kill is scripted as (who tells, event, step) -> who dies, so it lands in its w
 fails. Everything that counts is equal to the run without kills: weights, losses, pay.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
-from contracts.terms.ids import ChunkIndex, StepNumber, UnitId
+from contracts.terms.ids import StepNumber, UnitId
 from contracts.terms.messages import StepClose
 from contracts.terms.signatures import Signed
 from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm, make_papers
@@ -90,21 +92,49 @@ async def test_swarm__three_peers_undisturbed__equals_the_plain_run(tmp_path: Pa
     assert len({commit.peer for commit in swarm.commits()}) == 3
 
 
-@pytest.mark.parametrize("victim", [COORDINATOR, TRAINER, "ann"])
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
+    """A run of one peer without kills."""
+
+    async def run() -> MemorySwarm:
+        swarm = swarm_of(tmp_path_factory.mktemp("undisturbed"), "ann")
+        await swarm.run()
+        return swarm
+
+    return asyncio.run(run())
+
+
+ONE_PEER = [
+    *((COORDINATOR, event) for event in TOLD_BY_COORDINATOR),
+    *(("ann", event) for event in TOLD_BY_WORKER),
+    *((TRAINER, event) for event in TOLD_BY_TRAINER),
+]
+THREE_PEERS = [(COORDINATOR, event) for event in TOLD_BY_COORDINATOR]
+ALWAYS = {"grad_commit_stored", "average_set_stored", "chunk_stored", "seal_stored", "unit_done"}
+
+
+def kills(lines: list[tuple[str, str]], *victims: str) -> list[ParameterSet]:
+    """Every line with every victim; the less telling ones only in `make chaos`."""
+    return [
+        pytest.param(
+            teller,
+            event,
+            victim,
+            marks=() if event in ALWAYS else pytest.mark.chaos,
+            id=f"{victim}-dies-when-{teller}-tells-{event}",
+        )
+        for teller, event in lines
+        for victim in victims
+    ]
+
+
 @pytest.mark.parametrize(
-    ("teller", "event"),
-    [
-        *((COORDINATOR, event) for event in TOLD_BY_COORDINATOR),
-        *(("ann", event) for event in TOLD_BY_WORKER),
-        *((TRAINER, event) for event in TOLD_BY_TRAINER),
-    ],
+    ("teller", "event", "victim"), kills(ONE_PEER, COORDINATOR, TRAINER, "ann")
 )
 async def test_swarm__one_peer_and_a_kill__every_byte_as_without(
-    tmp_path: Path, teller: str, event: str, victim: str
+    tmp_path: Path, undisturbed: MemorySwarm, teller: str, event: str, victim: str
 ) -> None:
-    undisturbed = swarm_of(tmp_path / "undisturbed", "ann")
-    await undisturbed.run()
-    swarm = swarm_of(tmp_path / "disturbed", "ann")
+    swarm = swarm_of(tmp_path, "ann")
     swarm.deadly = {(teller, event, WINDOW): victim}
 
     await swarm.run()
@@ -119,13 +149,8 @@ async def test_swarm__one_peer_and_a_kill__every_byte_as_without(
     assert norms == [seal.gradient_norm for seal in undisturbed.seals()]
 
 
-@pytest.mark.parametrize("victim", [COORDINATOR, TRAINER, "bob"])
 @pytest.mark.parametrize(
-    ("teller", "event"),
-    [
-        *((COORDINATOR, event) for event in TOLD_BY_COORDINATOR),
-        *(("bob", event) for event in TOLD_BY_WORKER),
-    ],
+    ("teller", "event", "victim"), kills(THREE_PEERS, COORDINATOR, TRAINER, "bob")
 )
 async def test_swarm__three_peers_and_a_kill__equals_the_plain_run(
     tmp_path: Path, teller: str, event: str, victim: str
@@ -135,6 +160,7 @@ async def test_swarm__three_peers_and_a_kill__equals_the_plain_run(
 
     await swarm.run()
 
+    assert swarm.deadly == {}, "the kill has to land"
     assert swarm.restarts == 1
     assert_as_plain(swarm)
 
@@ -143,14 +169,15 @@ async def test_swarm__everybody_killed_in_one_step__equals_the_plain_run(tmp_pat
     swarm = swarm_of(tmp_path, "ann", "bob", "cem")
     swarm.deadly = {
         (COORDINATOR, "grad_commit_stored", WINDOW): "ann",
-        ("bob", "grad_commit_stored", WINDOW): "bob",
-        ("cem", "chunk_stored", WINDOW + 1): COORDINATOR,
+        (COORDINATOR, "chunk_stored", WINDOW): "bob",
+        (COORDINATOR, "seal_stored", WINDOW): COORDINATOR,
         (COORDINATOR, "average_set_stored", WINDOW): TRAINER,
     }
 
     await swarm.run()
 
-    assert swarm.restarts >= 3
+    assert swarm.deadly == {}
+    assert swarm.restarts == 4
     assert_as_plain(swarm)
 
 
@@ -213,7 +240,7 @@ async def test_swarm__peer_killed_while_it_works__says_what_it_lacks(tmp_path: P
     assert_as_plain(swarm)
 
 
-async def test_swarm__damaged_checkpoint__older_one_and_chunks_lead_to_the_same_state(
+async def test_swarm__killed_after_the_checkpoint__chunks_lead_to_the_same_state(
     tmp_path: Path,
 ) -> None:
     swarm = swarm_of(tmp_path, "ann")
@@ -242,4 +269,3 @@ async def test_swarm__what_the_market_hears__is_one_valid_history(tmp_path: Path
     ]
     assert [close.step for close in closes] == [1, 2, 3, 4]
     assert len(swarm.feed.reports) == STEPS + 2  # and two with a validation loss
-    assert ChunkIndex(0) == 0

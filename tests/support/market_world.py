@@ -12,10 +12,11 @@ from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.digest import blob_digest
 from contracts.terms.history import encode_kept
-from contracts.terms.ids import Digest, JobId, StageIndex
+from contracts.terms.ids import Address, Digest, JobId, StageIndex
 from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
 from market.adapters.memory import MemoryBlobs, MemoryStore, MemoryWakeup, MemoryWork
 from market.adapters.memory_chain import MemoryChain
 from market.api.context import Api
@@ -34,7 +35,7 @@ from market.service.hear import hear_offer
 from market.service.histories import Histories
 from market.service.host_jobs import register_host
 from market.service.pass_time import lapse_leases, pass_deadlines
-from market.service.ports import UnitOfWork
+from market.service.ports import Chain, UnitOfWork
 from market.service.post_job import PostedPermit, post_job
 from market.service.post_offer import post_offer
 from market.service.reconcile import reconcile
@@ -91,10 +92,17 @@ class World:
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     offers: dict[str, Digest] = field(default_factory=dict)
     beats: int = 0
+    domain: Domain = DOMAIN
+    anchorer: Address = ANCHORER
 
     def __post_init__(self) -> None:
-        self.histories = Histories(DOMAIN)
+        self.histories = Histories(self.domain)
         self.blobs.blobs[blob_digest(MANIFEST)] = MANIFEST
+
+    @property
+    def ports(self) -> Chain:
+        """The chain, as use cases see it."""
+        return self.chain
 
     @property
     def now(self) -> UnixMillis:
@@ -109,7 +117,7 @@ class World:
         """What the HTTP application holds."""
         market = Market(
             self.new_work,
-            self.chain,
+            self.ports,
             self.blobs,
             MemoryWakeup(),
             self.histories,
@@ -133,16 +141,26 @@ class World:
             "available_from": UnixSeconds(START - 1000),
             "expires_at": UnixSeconds(4_000_000_000),
         }
-        return make_wallet(name).sign(Offer(**(values | changed)), DOMAIN)
+        return make_wallet(name).sign(Offer(**(values | changed)), self.domain)
+
+    async def stake(self, name: str) -> None:
+        """A provider stakes, with its own gas."""
+        account = make_wallet(name).account
+        self.chain.give_tokens(account, STAKE)
+        self.chain.stake(account, STAKE)
+
+    async def give_tokens(self, spec: JobSpec, permit_by: str) -> PostedPermit:
+        """The poster gets its budget; a permit for it (which a memory chain does not read)."""
+        self.chain.give_tokens(spec.poster, spec.budget)
+        return PERMIT
 
     async def offer(self, name: str, price: int, **changed: Any) -> Digest:
         """A staked provider offers a machine and is heard."""
         account = make_wallet(name).account
-        if not (await self.chain.account(account)).stake.active:
-            self.chain.give_tokens(account, STAKE)
-            self.chain.stake(account, STAKE)
+        if not (await self.ports.account(account)).stake.active:
+            await self.stake(name)
         signed = self.sign_offer(name, price, **changed)
-        row = await post_offer(signed.encoded(), self.now, self.new_work(), self.chain)
+        row = await post_offer(signed.encoded(), self.now, self.new_work(), self.ports)
         self.offers[name] = row.offer
         await self.beat(name)
         return row.offer
@@ -160,17 +178,17 @@ class World:
         signature = wallet.sign_digest(hosting_digest(host, wallet.account))
         await register_host(host, [(wallet.account, signature)], self.now, self.new_work())
 
-    async def post(self, spec: JobSpec) -> JobRow:
+    async def post(self, spec: JobSpec, *, permit_by: str = "poster") -> JobRow:
         """The poster orders work, with tokens for it."""
-        self.chain.give_tokens(spec.poster, spec.budget)
-        signed = make_wallet("poster").sign(spec, DOMAIN)
+        permit = await self.give_tokens(spec, permit_by)
+        signed = make_wallet("poster").sign(spec, self.domain)
         return await post_job(
             signed.encoded(),
-            PERMIT,
+            permit,
             now=self.now,
             epoch_seconds=EPOCH_SECONDS,
             work=self.new_work(),
-            chain=self.chain,
+            chain=self.ports,
             blobs=self.blobs,
         )
 
@@ -189,13 +207,13 @@ class World:
     async def accept(self, name: str, lease: LeaseRow) -> Member:
         """A provider accepts a lease; the peer that will work."""
         wallet, session = make_wallet(name), make_session(f"peer {name} {lease.lease.hex()}")
-        signed = wallet.sign(self.accept_of(lease, wallet, session), DOMAIN)
+        signed = wallet.sign(self.accept_of(lease, wallet, session), self.domain)
         await accept_lease(
             lease.lease,
             signed.encoded(),
             self.now,
             self.new_work(),
-            self.chain,
+            self.ports,
         )
         return Member(wallet, session, lease.price, StageIndex(lease.stage))
 
@@ -206,7 +224,7 @@ class World:
             [encode_kept(item) for item in maker.items[start:]],
             now=self.now,
             work=self.new_work(),
-            chain=self.chain,
+            chain=self.ports,
             histories=self.histories,
         )
 
@@ -214,7 +232,7 @@ class World:
 
     async def sync(self) -> None:
         """Read the chain."""
-        await sync_chain(self.now, self.new_work(), self.chain, first_block=0)
+        await sync_chain(self.now, self.new_work(), self.ports, first_block=0)
 
     async def clear(self) -> list[LeaseRow]:
         """One clearing round."""
@@ -222,7 +240,7 @@ class World:
 
     async def tick(self) -> None:
         """Everything that beat drives, once."""
-        now, work, chain = self.now, self.new_work, self.chain
+        now, work, chain = self.now, self.new_work, self.ports
         await give_faucet(work(), chain)
         await fund_jobs(now, work(), chain)
         await self.sync()
@@ -252,11 +270,16 @@ class World:
         (lease,) = await self.beat(name)
         member = await self.accept(name, lease)
         await self.tick()
+        return self.maker(spec, member, lease)
+
+    def maker(self, spec: JobSpec, member: Member, lease: LeaseRow) -> JobMaker:
+        """What the coordinator of a matched job keeps."""
         return LeasedMaker(
             name=spec.name,
             members=[member],
             spec_changes=spec_changes(spec),
-            anchorer=ANCHORER,
+            anchorer=self.anchorer,
+            domain=self.domain,
             leases={member.session.key: self.accept_of(lease, member.wallet, member.session)},
         )
 

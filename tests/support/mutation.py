@@ -15,11 +15,12 @@ def mutant(module: ModuleType, old: str, new: str, *through: ModuleType) -> Modu
     """The last of `module` and `through`, as it behaves with `old` replaced by `new`.
 
     Raises:
-        AssertionError: `old` does not occur exactly once, so the test must be written anew.
+        LookupError: `old` does not occur exactly once, so the test must be written anew.
     """
     source = inspect.getsource(module)
     count = source.count(old)
-    assert count == 1, f"{old!r} occurs {count} times in {module.__name__}"
+    if count != 1:
+        raise LookupError(f"{old!r} occurs {count} times in {module.__name__}")
     changed = _executed(module, source.replace(old, new))
     replaced = {module.__name__: changed}
     for each in through:

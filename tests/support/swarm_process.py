@@ -11,12 +11,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from contracts.keys.wallet import Session
-from contracts.terms.ids import ZERO_DIGEST
+from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import DataSpec, JobOpening
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
@@ -33,7 +33,7 @@ LOOPBACK = "127.0.0.1:0"
 NUM_STEPS = 5
 
 
-def process_papers(manifest: bytes, workers: Sequence[str]) -> Papers:
+def process_papers(manifest: Digest, workers: Sequence[str]) -> Papers:
     """Papers of a job of the micro recipe."""
     from training.config import model_spec, optimizer_spec
 
@@ -108,7 +108,7 @@ class AddressFile:
 async def run(role: str, folder: Path, tell: Tell) -> None:
     """Be `role` until the job is over."""
     about = json.loads((folder / "job.json").read_text())
-    papers = process_papers(bytes.fromhex(about["manifest"]), about["workers"])
+    papers = process_papers(Digest(bytes.fromhex(about["manifest"])), about["workers"])
     keys = {COORDINATOR: papers.session, TRAINER: papers.trainer}
     session = keys.get(role) or papers.members[role].session
     transport = GrpcTransport(session.private_key, METHODS)
@@ -194,7 +194,7 @@ def main() -> None:
             asyncio.run(_until_terminated(run(role, folder, tell)))
 
 
-async def _until_terminated(work: "asyncio._CoroutineLike[None]") -> None:
+async def _until_terminated(work: Coroutine[None, None, None]) -> None:
     task = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await task

@@ -130,7 +130,7 @@ class Answers:
         self._need_job(request.job)
         try:
             async with asyncio.timeout(LONG_POLL):
-                while not self._is_news(request.seen):
+                while not self._is_news(request):
                     await self._book.changes.beyond(self._book.changes.version)
         except TimeoutError:
             pass  # the answer says how things are; the trainer decides what to try
@@ -140,11 +140,14 @@ class Answers:
             self._book.changes.mark()
         return work, ()
 
-    def _is_news(self, seen: int) -> bool:
+    def _is_news(self, request: calls.NextStep) -> bool:
         if isinstance(self._book.state.phase, Finished):
             return True
+        if self._book.changes.version <= request.seen:
+            return False
         work = self._work()
-        return bool(self._book.changes.version > seen and work.places and work.workers)
+        fresh = {worker.session_key for worker in work.workers} - set(request.known)
+        return bool(work.places and fresh)
 
     def _work(self) -> calls.StepWork:
         state = self._book.state

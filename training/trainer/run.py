@@ -5,7 +5,7 @@ sends them again; a peer that has such a unit in its gradient already answers th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from contracts.terms.digest import peer_id
@@ -68,6 +68,8 @@ class _Round:
     step: StepNumber
     route: Route
     done: list[calls.UnitReport] = field(default_factory=list)
+    workers: set[SessionKey] = field(default_factory=set)
+    hands: set[asyncio.Task[None]] = field(default_factory=set)
     failures: int = 0
     over: bool = False
     changes: Changes = field(default_factory=Changes)
@@ -99,7 +101,7 @@ class _Trainer:
             work = await self._ask_work(session)
             if work.finished:
                 return False
-            if await self._do(work):
+            if await self._do(work, session):
                 self._span, self._seen = FIRST_PAUSE, (session, work.version)
                 return True
         except Unavailable as error:
@@ -111,7 +113,8 @@ class _Trainer:
 
     async def _ask_work(self, session: Session) -> calls.StepWork:
         seen_of, version = self._seen
-        request = calls.NextStep(job=self._job, seen=version if seen_of is session else 0)
+        seen = version if seen_of is session else 0
+        request = calls.NextStep(job=self._job, seen=seen, known=())
         work, _ = await ask(session, calls.NEXT_STEP, request, deadline=ASK)
         if work.places and work.step != self._step:
             self._step = work.step
@@ -127,21 +130,45 @@ class _Trainer:
             raise Unavailable("the coordinator's address is not known yet")
         return await self._transport.dial(self._coordinator, [address], deadline=DIAL)
 
-    async def _do(self, work: calls.StepWork) -> bool:
+    async def _do(self, work: calls.StepWork, session: Session) -> bool:
         """Send out what is missing; False if some of it has to be tried again."""
         round = _Round(StepNumber(work.step), route((p.stage, p.unit) for p in work.places))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._report(round))
-            hands = [
-                tasks.create_task(self._work_with(worker, round))
-                for worker in work.workers
-                for _ in range(self._in_flight)
-            ]
-            if hands:
-                await asyncio.wait(hands)
+            watching = tasks.create_task(self._watch(work, session, round, tasks))
+            self._put_to_work(work.workers, round, tasks)
+            while round.hands:
+                await asyncio.wait(round.hands)
+            watching.cancel()
             round.over = True
             round.changes.mark()
         return not round.failures
+
+    def _put_to_work(
+        self, workers: Iterable[calls.MemberView], round: _Round, tasks: asyncio.TaskGroup
+    ) -> None:
+        for worker in workers:
+            if worker.session_key in round.workers:
+                continue
+            round.workers.add(worker.session_key)
+            for _ in range(self._in_flight):
+                hand = tasks.create_task(self._work_with(worker, round))
+                round.hands.add(hand)
+                hand.add_done_callback(round.hands.discard)
+
+    async def _watch(
+        self, work: calls.StepWork, session: Session, round: _Round, tasks: asyncio.TaskGroup
+    ) -> None:
+        """Let peers take part that become ready while the round goes on."""
+        while work.step == round.step and not work.finished:
+            known = tuple(sorted(round.workers))
+            request = calls.NextStep(job=self._job, seen=work.version, known=known)
+            try:
+                work, _ = await ask(session, calls.NEXT_STEP, request, deadline=ASK)
+            except Unavailable:
+                return  # the next round finds its coordinator again
+            if work.step == round.step and round.hands:
+                self._put_to_work(work.workers, round, tasks)
 
     async def _work_with(self, worker: calls.MemberView, round: _Round) -> None:
         """Keep one unit at a time with `worker` until none waits or it fails."""

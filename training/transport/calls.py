@@ -47,6 +47,7 @@ class MemberView(Record):
     address: Text  # empty: through the coordinator
 
 
+Keys = Annotated[tuple[SessionKeyField, ...], Len(0, MAX_PEERS)]
 Members = Annotated[tuple[MemberView, ...], Len(0, MAX_PEERS)]
 Places = Annotated[tuple[PlaceView, ...], Len(0, MAX_UNITS)]
 
@@ -85,6 +86,7 @@ class NextStep(WireMessage):
     kind: Literal["next_step.v1"] = "next_step.v1"
     job: JobIdField
     seen: Count  # the version of the answer before; 0 at first
+    known: Keys  # workers that the trainer uses already: it waits for others
 
 
 class StepWork(WireMessage):
@@ -225,7 +227,9 @@ class GetChunk(WireMessage):
 JOIN = Method(
     "job.join", Join, Joined, MAX_HEADER, MAX_MESSAGE_BYTES, 1, max_reply_header_bytes=MAX_HEADER
 )
-NEXT_STEP = Method("job.next_step", NextStep, StepWork, KIB, max_reply_header_bytes=MAX_HEADER)
+NEXT_STEP = Method(
+    "job.next_step", NextStep, StepWork, MAX_HEADER, max_reply_header_bytes=MAX_HEADER
+)
 UNITS_DONE = Method("job.units_done", UnitsReport, Done, 2 * MAX_HEADER)
 COMPUTE = Method("stage.compute", Compute, Computed, KIB)
 CLOSE_STEP = Method(

@@ -27,7 +27,7 @@ from typing_extensions import Buffer
 from contracts.terms.errors import Malformed
 from training.transport.wire import MAX_TENSORS
 
-MAX_FRAME_BYTES = 2**20
+MAX_FRAME_BYTES = 2**20 + 2**16  # a MiB of tensor, and what says so
 MAX_ID = 2**64 - 1
 MAX_DEADLINE_MS = 24 * 3600 * 1000
 

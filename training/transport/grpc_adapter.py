@@ -59,7 +59,7 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.max_frame_size", MIB),
+    ("grpc.http2.max_frame_size", 2 * MIB),
 ]
 _CLIENT_OPTIONS = [
     *_OPTIONS,
@@ -280,7 +280,8 @@ class GrpcTransport:
 
     def _bind(self, address: str) -> str:
         _guard_fork()
-        host = _checked_address(address).rpartition(":")[0]
+        if not _is_address(address):
+            raise WrongConfiguration(f"{address[:100]!r} is no host:port", address=address[:100])
         self._trust = _ServerTrust(self.key, self._leaf, self._members)
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         stream: grpc.RpcMethodHandler[bytes, bytes]
@@ -295,7 +296,7 @@ class GrpcTransport:
                 f"cannot listen on {address}: is the port taken?", address=address
             ) from error
         self._server = server
-        return f"{host}:{port}"
+        return f"{address.rpartition(':')[0]}:{port}"
 
     async def _accept(
         self, _requests: object, context: grpc.aio.ServicerContext[bytes, bytes]
@@ -304,7 +305,9 @@ class GrpcTransport:
         await self._endpoint.accept(_AcceptedPipe(context), lambda: _proven(context))
 
     def _open(self, hint: str, credentials: grpc.ChannelCredentials) -> _DialledPipe:
-        pipe = _DialledPipe(_checked_address(hint), credentials, self._dialled.discard)
+        if not _is_address(hint):
+            raise PeerUnreachable("no host:port")
+        pipe = _DialledPipe(hint, credentials, self._dialled.discard)
         self._dialled.add(pipe)
         return pipe
 
@@ -317,13 +320,7 @@ def _proven(context: grpc.aio.ServicerContext[bytes, bytes]) -> SessionKey:
     return proven_key(leaf)
 
 
-def _checked_address(address: str) -> str:
-    """`host:port` and nothing else: an address comes from other peers.
-
-    Raises:
-        WrongConfiguration: it is something else.
-    """
-    match = _ADDRESS.fullmatch(address)
-    if match and int(match["port"]) < 2**16:
-        return address
-    raise WrongConfiguration(f"{address[:100]!r} is no host:port", address=address[:100])
+def _is_address(text: str) -> bool:
+    """Whether this is `host:port` and nothing else: other peers send us such texts."""
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and int(match["port"]) < 2**16

@@ -143,7 +143,7 @@ class TheirCalls:
         spec = self._methods.named(frame.method)
         spec.check_request(frame.lengths)
         size = self._held + sum(frame.lengths)
-        if size > self._limits.max_call_bytes:
+        if len(self._open) >= self._limits.max_calls or size > self._limits.max_call_bytes:
             raise Overloaded(
                 f"{len(self._open)} calls, {self._held} bytes in flight",
                 max_calls=self._limits.max_calls,

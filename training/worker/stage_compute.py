@@ -95,6 +95,10 @@ class StageCompute:
         roots = self._stage.roots()
         return Roots(roots.state, roots.weights)
 
+    def weights(self) -> dict[str, torch.Tensor]:
+        """All parameters by name; they share the stage's memory."""
+        return self._stage.weights()
+
     def save(self, folder: Path, step: StepNumber) -> None:
         """See `Compute.save`."""
         save_checkpoint(self._stage, folder, step)

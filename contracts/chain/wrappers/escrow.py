@@ -92,9 +92,7 @@ class Escrow(Contract):
         """Add to a job's budget."""
         return self._encode("topUp", job, amount)
 
-    def request_close(
-        self, spec: JobSpec, seal: Signed[Seal], pay: Sequence[PayLeaf] = ()
-    ) -> Call:
+    def request_close(self, spec: JobSpec, seal: Signed[Seal], pay: Sequence[PayLeaf] = ()) -> Call:
         """Close a job by a seal; `pay` (its leaves) unless it is `last` or has vested all."""
         return self._encode(
             "requestClose",

@@ -131,8 +131,7 @@ contract JobEscrow is JobClosing, TokenHolder {
         }
         if (amount > cap) revert EpochCapExceeded(job, amount, cap);
         // Casts: vested <= deposited; amount <= cap <= the hard bound of MaxEpochCap; epochs count up.
-        (it.deposited, it.debited, it.lastDebit, it.lastEpoch, it.closing) =
-            (deposited, uint80(vested), uint56(amount), uint32(epoch), closing);
+        (it.debited, it.lastDebit, it.lastEpoch) = (uint80(vested), uint56(amount), uint32(epoch));
         emit Debited(job, epoch, amount);
     }
 

@@ -68,7 +68,7 @@ abstract contract Deployed is Test {
         hashes = new Hashes();
         demo = demoValues();
         bytes memory args = abi.encode(minter, type(uint96).max, type(uint256).max);
-        deploy(IERC20(create("TestToken.sol:TestToken", args)));
+        deploy(IERC20(create("TestToken", args)));
         address[4] memory rich = [poster, provider, coordinator, stranger];
         for (uint256 i = 0; i < rich.length; ++i) {
             give(rich[i], 1_000_000e6);
@@ -79,13 +79,13 @@ abstract contract Deployed is Test {
         token = token_;
         uint256 nonce = vm.getNonce(address(this));
         address place = vm.computeCreateAddress(address(this), nonce + 5);
-        parameters = Parameters(create("Parameters.sol:Parameters", abi.encode(admin, demo)));
+        parameters = Parameters(create("Parameters", abi.encode(admin, demo)));
         address vault_ = vm.computeCreateAddress(address(this), nonce + 4);
-        escrow = JobEscrow(create("JobEscrow.sol:JobEscrow", abi.encode(token, place, vault_, parameters)));
+        escrow = JobEscrow(create("JobEscrow", abi.encode(token, place, vault_, parameters)));
         bytes memory args = abi.encode(token, place, escrow, parameters, slasher);
-        stakes = StakeRegistry(create("StakeRegistry.sol:StakeRegistry", args));
-        seals = SealAnchor(create("SealAnchor.sol:SealAnchor", ""));
-        vault = PayoutVault(create("PayoutVault.sol:PayoutVault", abi.encode(token, place, escrow)));
+        stakes = StakeRegistry(create("StakeRegistry", args));
+        seals = SealAnchor(create("SealAnchor", ""));
+        vault = PayoutVault(create("PayoutVault", abi.encode(token, place, escrow)));
         settlement = newSettlement();
         vm.etch(HISTORY, HISTORY_CODE);
     }
@@ -93,7 +93,7 @@ abstract contract Deployed is Test {
     function newSettlement() internal returns (Settlement) {
         Settlement.Contracts memory contracts =
             Settlement.Contracts(token, escrow, stakes, seals, vault, parameters);
-        return Settlement(create("Settlement.sol:Settlement", abi.encode(contracts, proposer, disputes)));
+        return Settlement(create("Settlement", abi.encode(contracts, proposer, disputes)));
     }
 
     function demoValues() internal pure returns (uint64[] memory values) {
@@ -127,7 +127,7 @@ abstract contract Deployed is Test {
             specHash: keccak256("spec"),
             epochCap: CAP,
             deadline: uint64(vm.getBlockTimestamp() + 1 days),
-            nonce: ++jobNonce
+            nonce: uint256(keccak256(abi.encode(++jobNonce))) // calldata at its dearest
         });
     }
 

@@ -39,7 +39,6 @@ interface Vm {
     function recordLogs() external;
     function getRecordedLogs() external returns (Log[] memory);
     function lastCallGas() external view returns (Gas memory);
-    function getCode(string calldata artifact) external view returns (bytes memory);
     function computeCreateAddress(address deployer, uint256 nonce) external pure returns (address);
     function getNonce(address account) external view returns (uint64);
     function readFile(string calldata path) external view returns (string memory);
@@ -96,9 +95,10 @@ abstract contract Test {
         if (found > limit) revert AboveLimit(what, found, limit);
     }
 
-    /// @dev Deploys by artifact name. `new` would compile the contract anew into every test contract.
+    /// @dev Deploys the shipped artifact: what is tested is what is deployed, byte for byte.
     function create(string memory name, bytes memory args) internal returns (address place) {
-        bytes memory code = abi.encodePacked(vm.getCode(name), args);
+        string memory artifact = vm.readFile(string.concat("../abi/", name, ".json"));
+        bytes memory code = abi.encodePacked(vm.parseJsonBytes(artifact, ".bytecode"), args);
         assembly ("memory-safe") {
             place := create(0, add(code, 0x20), mload(code))
             if iszero(place) {

@@ -59,6 +59,7 @@ async def get_network(api: ApiDep) -> Response:
             embedded=network.embedded,
             contracts=ContractsView(**network.contracts),
             deployed_block=network.deployed_block,
+            block=(await chain.head()).number,
             token=TokenView(
                 name=network.token_name,
                 version=network.token_version,

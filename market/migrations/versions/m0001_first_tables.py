@@ -301,6 +301,7 @@ def upgrade() -> None:
         sa.Column("loss_millionths", sa.BigInteger(), nullable=False),
         sa.Column("tokens_per_second", sa.BigInteger(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("validation_millionths", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("job", "step", name=op.f("pk_step_reports")),
     )
 

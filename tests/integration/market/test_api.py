@@ -60,7 +60,6 @@ from tests.support.market_world import (
     MANIFEST,
     LeasedMaker,
     World,
-    make_certificate,
     market_spec,
     memory_world,
     sign_digest,
@@ -78,9 +77,8 @@ def problem(response: httpx.Response) -> Problem:
 
 def job_body(spec: JobSpec, *, by: str = "poster", deadline: int = 4_000_000_000) -> PostJob:
     signed = make_wallet(by).sign(spec, DOMAIN).encoded()
-    return PostJob(
-        signed=signed, permit=Permit(deadline=UnixSeconds(deadline), signature=bytes(65))
-    )
+    permit = Permit(deadline=UnixSeconds(deadline), signature=bytes(65))
+    return PostJob(signed=signed, permit=permit)
 
 
 async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World) -> None:
@@ -147,7 +145,7 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
         )
         assert [each.job for each in hosted.jobs] == [spec.job()]
         assert hosted.jobs[0].leases[0].state == "active"
-        endpoint = JobEndpoint(job=spec.job(), address="127.0.0.1:7", certificate=b"der")
+        endpoint = JobEndpoint(job=spec.job(), address="127.0.0.1:7")
         answer = await post(
             client,
             "/hosting/heartbeat",
@@ -234,7 +232,6 @@ async def accept_over(
     )
     body = AcceptLease(
         signed=make_wallet(name).sign(message, DOMAIN).encoded(),
-        certificate=make_certificate(peer),
     )
     answer = await client.post(f"/leases/{lease.lease.hex()}/accept", content=body.json_bytes())
     return read_body(LeaseView, answer.content)

@@ -12,9 +12,9 @@ import pytest
 
 from contracts.terms.errors import (
     BadSignature,
+    Forbidden,
     InvariantBroken,
     PeerUnreachable,
-    WrongConfiguration,
 )
 from tests.integration.transport.harness import (
     ANY_PORT,
@@ -27,7 +27,9 @@ from tests.integration.transport.harness import (
     private_key,
 )
 from training.transport import grpc_adapter
-from training.transport.tls import issue_leaf, trust_anchor
+from training.transport.failures import reported_error
+from training.transport.framing import RefuseFrame, hello_frame, read_frame
+from training.transport.tls import SERVER_NAME, issue_leaf, trust_anchor
 
 
 async def test_leaf__names_another_member__is_refused_with_bad_signature(
@@ -89,6 +91,31 @@ async def test_client__without_tls__is_refused(grpc_net: GrpcNet) -> None:
     assert dict(one.sessions) == {}
 
 
+async def test_members__removed__may_open_no_stream_on_its_old_connection(
+    grpc_net: GrpcNet,
+) -> None:
+    one, _two, address = await pair(grpc_net)
+    leaf = issue_leaf(private_key(2))
+    credentials = grpc.ssl_channel_credentials(
+        trust_anchor(one.key), leaf.private_key, leaf.certificate
+    )
+    options = [("grpc.ssl_target_name_override", SERVER_NAME)]
+    async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
+        method = channel.stream_stream("/tallystick.Peer/Session")
+        await method().write(hello_frame(b""))  # the connection is up, and TLS is content
+        one.set_members([])
+
+        stream = method()
+        await stream.write(hello_frame(b""))
+        answer = await stream.read()
+
+    assert isinstance(answer, bytes)
+    refusal = read_frame(answer)
+    assert isinstance(refusal, RefuseFrame)
+    assert type(reported_error(refusal.payload, one.key)) is Forbidden
+
+
 async def test_members__two_hundred__each_is_known(grpc_net: GrpcNet) -> None:
     one, two, address = await pair(grpc_net)
 
@@ -111,13 +138,12 @@ async def test_dial__proxy_in_the_environment__is_ignored(
 
 
 @pytest.mark.parametrize("hint", ["unix:/run/other.sock", "dns:///host:1", "host:1/path", "a@b:1"])
-async def test_dial__hint_that_is_no_address__wrong_configuration(
-    grpc_net: GrpcNet, hint: str
-) -> None:
-    one, two, _address = await pair(grpc_net)
+async def test_dial__hint_that_is_no_address__is_passed_over(grpc_net: GrpcNet, hint: str) -> None:
+    one, two, address = await pair(grpc_net)
 
-    with pytest.raises(WrongConfiguration):
+    with pytest.raises(PeerUnreachable, match="no host:port"):
         await two.dial(one.key, [hint], deadline=DEADLINE)
+    await two.dial(one.key, [hint, address], deadline=DEADLINE)
 
 
 async def test_transport__in_a_forked_process__refuses(

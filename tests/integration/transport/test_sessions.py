@@ -5,6 +5,7 @@ import pytest
 from contracts.terms.errors import (
     DeadlineExceeded,
     Expired,
+    Forbidden,
     PeerUnreachable,
     WrongConfiguration,
 )
@@ -40,6 +41,13 @@ async def test_dial__by_a_stranger__unreachable(net: Net) -> None:
         await stranger.dial(one.key, [address], deadline=DEADLINE)
 
     assert one.sessions == {}
+
+
+async def test_dial__oneself_without_being_a_member__forbidden(net: Net) -> None:
+    one, _two, address = await pair(net)
+
+    with pytest.raises(Forbidden):
+        await one.dial(one.key, [address], deadline=DEADLINE)
 
 
 async def test_dial__no_address_known__unreachable(net: Net) -> None:

@@ -1,6 +1,6 @@
 """Makes jobs, peers and messages of a swarm in few words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from contracts.terms.digest import digest
 from contracts.terms.ids import (
@@ -119,7 +119,7 @@ class Swarm:
         for each in [member.peer for member in self.state.members.values() if member.is_here]:
             self.tell(SealApplied(each, step, self.at))
 
-    def whole_step(self, work: dict[PeerId, Iterable[int]], *, last: bool = False) -> None:
+    def whole_step(self, work: Mapping[PeerId, Iterable[int]], *, last: bool = False) -> None:
         """One undisturbed step."""
         for doer, units in work.items():
             self.work(doer, *units)

@@ -9,7 +9,7 @@ from contracts.terms.errors import ServiceUnreachable
 from tallystick.up.anvil import Anvil, repair, whole_dump
 from tallystick.up.data_folder import DataFolder, open_data_folder
 from tallystick.up.postgres import Postgres, Runner
-from tallystick.up.processes import RUN_ID, UP_ID, identify, leftovers, scrubbed
+from tallystick.up.processes import RUN_ID, UP_ID, identify, scrubbed
 from tallystick.up.redis_server import RedisServer, quoted
 from tallystick.up.services import Addresses, Parts, table
 from tallystick.up.spec import ServiceSpec, Step, check_order, nothing
@@ -144,7 +144,3 @@ def test_identify__init__is_alive_and_has_one_start(tmp_path: Path) -> None:
 
     assert first is not None and first == identify(1)
     assert identify(2**22 + 1) is None
-
-
-def test_leftovers__id_of_no_run__finds_nothing() -> None:
-    assert leftovers("no run has this id") == []

@@ -1,0 +1,148 @@
+"""Losing any one process at any moment loses no work and no money (DESIGN section 6).
+
+One stack, two equal jobs: the first undisturbed, the second with a SIGKILL in each of its windows.
+The windows are made by failpoints: a process stops itself (SIGSTOP) right after the line that
+opens the window, the victim is killed, the window is seen to be still open, and the process goes
+on. Weights, losses and payments of both jobs must be equal, byte for byte.
+"""
+
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.history import Kept
+from contracts.terms.ids import JobId
+from contracts.terms.messages import GradCommit
+from contracts.terms.signatures import Signed
+from tallystick.up.processes import Identity, send
+from tests.support.stack import Stack, kill_and_see, stack
+
+SERVICES = (
+    "postgres",
+    "redis",
+    "anvil",
+    "gateway",
+    "api",
+    "worker",
+    "worker-chain",
+    "beat",
+    "host",
+)
+JOB_PROCESSES = ("coordinator", "trainer", "agent", "peer")
+FIRST_STEP = 2
+
+
+async def _roots(running: Stack, job: JobId) -> list[bytes]:
+    """State roots that the peer committed to, step by step."""
+    kept: list[Kept] = [item async for _, item in running.client.messages(job)]
+    commits = [item.message for item in kept if isinstance(item, Signed)]
+    return [message.state_root for message in commits if isinstance(message, GradCommit)]
+
+
+async def _money(running: Stack, job: JobId) -> tuple[int, int, int]:
+    view = await running.settled(job, within=90)
+    return view.earned, view.paid, view.refunded
+
+
+def _victim(running: Stack, name: str, job: JobId) -> Identity:
+    if name == "agent":
+        return running.providers["ann"].identity
+    if name == "peer":
+        return running.pid_of(module="tallystick.provider.peer")
+    if name in JOB_PROCESSES:
+        return running.pid_of(module=f"tallystick.{name}", mentions=job.hex())
+    return running.services.identity(name)
+
+
+async def _disturb(running: Stack, job: JobId, names: Iterable[str]) -> None:
+    """Kill `names` one after the other, each while a GradCommit is stored and not yet sealed."""
+    log = running.coordinator_log(job)
+    for step, name in enumerate(names, FIRST_STEP):
+        await running.wait_line(log, "failpoint", step=step)
+        coordinator = running.pid_of(module="tallystick.coordinator", mentions=job.hex())
+        victim = _victim(running, name, job)
+
+        await kill_and_see(victim)
+
+        sealed = [line["step"] for line in running.lines(log, "seal_stored")]
+        assert step not in sealed, f"{name}: the window of step {step} was over"
+        if name == "agent":
+            running.start_provider("ann")
+        send(coordinator, signal.SIGCONT)
+        await running.wait_line(log, "seal_stored", step=step, within=60)
+        if name in SERVICES:
+            await running.services.wait_restarted(name, victim)
+
+
+@pytest.mark.timeout(240)
+async def test_kill__each_process_between_grad_commit_and_seal__nothing_differs(
+    tmp_path: Path,
+) -> None:
+    names = (*JOB_PROCESSES, *SERVICES)
+    steps = FIRST_STEP + len(names) + 1
+    async with stack(tmp_path) as running:
+        running.start_provider("ann")
+        calm = await running.submit(steps=steps)
+        await running.until(calm.job, lambda v: v.state == "refunded", within=120)
+
+        disturbed = await running.submit(steps=steps)
+        folder = running.job_folder(disturbed.job)
+        folder.mkdir(parents=True)
+        (folder / "failpoints-coordinator").write_text(
+            ",".join(f"stop:grad_commit_stored:{FIRST_STEP + i}" for i in range(len(names)))
+        )
+        await _disturb(running, disturbed.job, names)
+
+        assert await _money(running, disturbed.job) == await _money(running, calm.job)
+        roots = await _roots(running, disturbed.job)
+        assert roots == await _roots(running, calm.job)
+        assert len(roots) == steps
+        losses = [r.loss_millionths for r in (await running.job(disturbed.job)).reports]
+        assert losses == [r.loss_millionths for r in (await running.job(calm.job)).reports]
+
+
+SETTLING = ("postgres", "redis", "anvil", "gateway", "api", "worker", "worker-chain", "beat")
+
+
+@pytest.mark.timeout(240)
+async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_event(
+    tmp_path: Path,
+) -> None:
+    windows = [(phase, name) for name in SETTLING for phase in ("stored", "broadcast")]
+    async with stack(tmp_path) as running:
+        points = [f"stop:propose_{phase}:{n}" for n, (phase, _) in enumerate(windows, 1)]
+        (running.home / "run" / "failpoints-market").write_text(",".join(points))
+        log = running.home / "logs" / "worker-chain.log"
+        running.start_provider("ann")
+        job = (await running.submit(steps=400, budget=100)).job
+
+        for epoch, (phase, name) in enumerate(windows, 1):
+            await running.wait_line(log, f"propose_{phase}", step=epoch, within=60)
+            proposer = running.services.identity("worker-chain")
+            victim = running.services.identity(name)
+            await kill_and_see(victim)
+            send(proposer, signal.SIGCONT)
+            await running.services.wait_restarted(name, victim)
+
+        view = await running.settled(job, within=120)
+
+        head = await running.contracts.chain.head()
+        logs = await running.contracts.settlement.events(0, head.number)
+        posted = [entry.args["epoch"] for entry in logs if entry.event == "EpochPosted"]
+        assert posted == sorted(set(posted)) and len(posted) >= len(windows)
+        assert view.paid == view.earned
+        assert view.escrowed == view.paid + view.refunded
+
+
+async def test_stack__micro_job__paid_claimed_and_refunded(tmp_path: Path) -> None:
+    async with stack(tmp_path) as running:
+        running.start_provider("ann")
+        job = (await running.submit(steps=6)).job
+
+        view = await running.settled(job, within=90)
+
+        assert view.earned > 0
+        assert view.escrowed == view.paid + view.refunded
+        assert view.reconciled

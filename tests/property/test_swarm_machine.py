@@ -1,0 +1,345 @@
+"""Invariants of the step machine over random lives of a job, and one-line mutations they catch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from types import ModuleType
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StepNumber, UnitId
+from contracts.terms.messages import Notice, StepClose
+from contracts.terms.moments import UnixMillis
+from tests.support.mutation import mutant
+from tests.unit.swarm.factories import (
+    STAGE,
+    A,
+    B,
+    C,
+    averaged_chunk,
+    grad_commit,
+    terms,
+)
+from training.swarm import duties, journaled, membership, step
+from training.swarm.events import (
+    BuildSeal,
+    ChunkAveraged,
+    Effect,
+    Event,
+    GradCommitted,
+    PartsHeld,
+    PeerJoined,
+    PeerLost,
+    PeerReturned,
+    Resumed,
+    SealApplied,
+    SealStored,
+    SendAverageSet,
+    SendNotice,
+    SendStepClose,
+    StopAsked,
+    Ticked,
+    UnitsDone,
+    UnitsLacked,
+)
+from training.swarm.state import Averaging, Closed, Committed, SwarmState
+
+Advance = Callable[[SwarmState, Event], tuple[SwarmState, tuple[Effect, ...]]]
+PEERS, UNITS, STEPS = (A, B, C), 4, 3
+TERMS = terms(peers=2, units=UNITS, steps=STEPS, chunks=2)
+
+KINDS = (
+    "join", "work", "work", "work", "work", "lack", "commit", "commit", "commit", "hold", "hold",
+    "average", "average", "apply", "apply", "lose", "return", "return", "tick", "resume", "stop",
+)  # fmt: skip
+SPANS = (0, 0, 0, 1, 300, 1000, 4000, 11_000)
+NUM_EVENTS = 120
+
+seeds = st.integers(0, 2**32)
+"""A life is named by a seed: lists that hypothesis draws are too short to reach a third step."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One event of a life, what it led to, and what it asked for."""
+
+    event: Event
+    state: SwarmState
+    effects: tuple[Effect, ...]
+
+
+def live(advance: Advance, seed: int) -> list[Moment]:
+    """A life of a job: random wishes, made into events that may fit; seals are stored at once."""
+    chance = Random(seed)
+    state, now = SwarmState(TERMS), 1000
+    moments: list[Moment] = []
+
+    def tell(event: Event) -> None:
+        nonlocal state
+        state, effects = advance(state, event)
+        moments.append(Moment(event, state, effects))
+        for effect in effects:
+            if isinstance(effect, BuildSeal):
+                tell(SealStored(effect.step, effect.last, event.at))
+
+    for _ in range(NUM_EVENTS):
+        now += chance.choice(SPANS)
+        kind, peer = chance.choice(KINDS), chance.choice(PEERS)
+        event = event_of(state, kind, peer, chance.getrandbits(UNITS + 1), UnixMillis(now))
+        if event is not None:
+            tell(Ticked(event.at))  # so that what follows is the event's doing, not the hour's
+            tell(event)
+    return moments
+
+
+def event_of(
+    state: SwarmState, kind: str, peer: PeerId, number: int, at: UnixMillis
+) -> Event | None:
+    """An event of this kind; `number` chooses units, chunks or an older step."""
+    units = tuple(UnitId(unit) for unit in range(UNITS + 1) if number >> unit & 1)
+    places = tuple((STAGE, unit) for unit in units)
+    match kind:
+        case "join":
+            return PeerJoined(peer, STAGE, "", StepNumber(state.step - 1), ZERO_DIGEST, at)
+        case "lose":
+            return PeerLost(peer, at)
+        case "return":
+            return PeerReturned(peer, "", StepNumber(max(0, state.step - 1 - number % 2)), at)
+        case "work":
+            return UnitsDone(state.step, peer, places, at)
+        case "lack":
+            return UnitsLacked(state.step, peer, places, at)
+        case "commit" if isinstance(state.phase, Closed):
+            return commit_of(state.phase, peer, number, at)
+        case "hold" if isinstance(state.phase, Committed):
+            commits = [commit.digest() for commit, _ in state.phase.draft.commits]
+            parts = tuple((name, ChunkIndex(chunk)) for name in commits for chunk in range(2))
+            return PartsHeld(state.step, peer, parts, at)
+        case "average" if isinstance(state.phase, Averaging):
+            chunk = averaged_chunk(peer, state.phase.average, number % 3)
+            return ChunkAveraged(chunk, at)
+        case "apply":
+            return SealApplied(peer, StepNumber(state.step - 1), at)
+        case "tick":
+            return Ticked(at)
+        case "resume" if number == 0:
+            return Resumed(at)
+        case "stop" if number == 1:
+            return StopAsked(at)
+    return None
+
+
+def commit_of(phase: Closed, peer: PeerId, number: int, at: UnixMillis) -> GradCommitted | None:
+    """What an honest peer would commit to under the newest, or sometimes the first, StepClose."""
+    close = phase.draft.closes[0 if number % 5 == 0 else -1]
+    own = phase.draft.committed(STAGE, peer)
+    units = tuple(unit for unit in step.assigned_units(close, STAGE, peer) if unit not in own)
+    rounds = sum(commit.peer == peer for commit, _ in phase.draft.commits)
+    if not units:
+        return None
+    return GradCommitted(grad_commit(peer, close, units, round=rounds), units, at)
+
+
+def check_closes(moments: list[Moment]) -> None:
+    """Every unit once per StepClose; revisions are numbered and add none."""
+    closes = [e.message for m in moments for e in m.effects if isinstance(e, SendStepClose)]
+    for close in closes:
+        units = [unit for each in close.assignments for unit in each.units]
+        assert sorted(units) == list(range(UNITS))
+        assert all(list(each.units) == sorted(each.units) for each in close.assignments)
+    by_step: dict[StepNumber, list[StepClose]] = {}
+    for close in closes:
+        by_step.setdefault(close.step, []).append(close)
+    for own in by_step.values():
+        assert [close.revision for close in own] == list(range(len(own)))
+
+
+def check_averages(moments: list[Moment]) -> None:
+    """One AverageSet a step; with an update its members' units are those of the last StepClose."""
+    closes: dict[StepNumber, StepClose] = {}
+    units_of: dict[bytes, tuple[PeerId, tuple[UnitId, ...]]] = {}
+    averaged: set[StepNumber] = set()
+    for moment in moments:
+        if isinstance(moment.event, GradCommitted):
+            commit = moment.event.commit
+            units_of[commit.digest()] = (commit.peer, moment.event.units)
+        for effect in moment.effects:
+            if isinstance(effect, SendStepClose):
+                closes[effect.message.step] = effect.message
+            if not isinstance(effect, SendAverageSet):
+                continue
+            average = effect.message
+            assert average.step not in averaged
+            averaged.add(average.step)
+            assert average.step_close == closes[average.step].digest()
+            if average.members:
+                counted: dict[PeerId, list[UnitId]] = {}
+                for member in average.members:
+                    peer, units = units_of[member.grad_commit]
+                    counted.setdefault(peer, []).extend(units)
+                wanted = {each.peer: list(each.units) for each in closes[average.step].assignments}
+                assert {peer: sorted(units) for peer, units in counted.items()} == wanted
+
+
+def check_notices(moments: list[Moment]) -> None:
+    """Notices are numbered without gaps, and say each change once."""
+    notices: list[Notice] = [
+        e.message for m in moments for e in m.effects if isinstance(e, SendNotice)
+    ]
+    assert [notice.number for notice in notices] == list(range(len(notices)))
+    members: set[PeerId] = set()
+    for notice in notices:
+        assert (notice.peer in members) == (notice.what == "leave")
+        members ^= {notice.peer}
+
+
+def check_steps(moments: list[Moment]) -> None:
+    """Steps are sealed one after the other, each once, and nothing follows the last seal."""
+    sealed = [m.event for m in moments if isinstance(m.event, SealStored)]
+    assert [event.step for event in sealed] == list(range(1, len(sealed) + 1))
+    assert all(not event.last for event in sealed[:-1])
+    assert len(sealed) <= STEPS
+
+
+def check_doers(moments: list[Moment]) -> None:
+    """Whoever did a unit first keeps it until it is lacking; the struck have none."""
+    for before, after in pairwise(moments):
+        drafts = [getattr(moment.state.phase, "draft", None) for moment in (before, after)]
+        first, second = drafts
+        if first is None or second is None or before.state.step != after.state.step:
+            continue
+        assert all(
+            second.done[place] == doer for place, doer in first.done.items() if place in second.done
+        )
+        assert second.struck.isdisjoint(second.done.values())
+
+
+def check_deadlines(moments: list[Moment]) -> None:
+    """No phase outlives its deadline while every stage has somebody."""
+    for moment in moments:
+        ends = getattr(moment.state.phase, "ends", None)
+        assert ends is None or moment.state.standing_since is not None or moment.state.at < ends
+
+
+def check_repetition(advance: Advance, moments: list[Moment]) -> None:
+    """An event that comes again at the same moment changes nothing and asks for nothing."""
+    for moment in moments:
+        if isinstance(moment.event, PeerLost | PeerReturned | PeerJoined | SealStored):
+            continue  # a seal is followed by the next step; who is here may change in between
+        state, effects = advance(moment.state, moment.event)
+        assert effects == ()
+        assert state == moment.state
+
+
+def check_all(advance: Advance, moments: list[Moment]) -> None:
+    check_closes(moments)
+    check_averages(moments)
+    check_notices(moments)
+    check_steps(moments)
+    check_doers(moments)
+    check_deadlines(moments)
+    check_repetition(advance, moments)
+
+
+def check_replay(codec: ModuleType, moments: list[Moment]) -> None:
+    """The state is the fold of what the journal holds."""
+    stored = [codec.encode_event(moment.event) for moment in moments]
+    state = codec.replay(TERMS, [codec.decode_event(data) for data in stored])
+    assert state == (moments[-1].state if moments else SwarmState(TERMS))
+
+
+LIVES = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@LIVES
+@given(seeds)
+def test_machine__any_life__keeps_its_invariants(
+    seed: int,
+) -> None:
+    check_all(step.advance, live(step.advance, seed))
+
+
+@LIVES
+@given(seeds)
+def test_journal__any_life__replay_is_the_state(seed: int) -> None:
+    """Catches: `encode_event` that loses the moment of an event."""
+    check_replay(journaled, live(step.advance, seed))
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        (step, "        and place not in state.phase.draft.done\n", ""),
+        (step, "{place: peer for place, peer in draft.done.items() if peer not in late}",
+         "dict(draft.done)"),
+        (step, "        and units.isdisjoint(draft.committed(commit.stage, commit.peer))\n", ""),
+        (step, "    return ends is not None and state.standing_since is None and",
+         "    return ends is not None and state.step < 0 and"),
+        (membership, "        next_notice=state.next_notice + 1,\n        paused=False,",
+         "        next_notice=state.next_notice,\n        paused=False,"),
+    ],
+    ids=["unit_taken_twice", "struck_units_stay", "unit_committed_twice", "deadlines_never_pass",
+         "notice_number_reused"],
+)  # fmt: skip
+def test_machine__one_line_changed__some_invariant_breaks(
+    module: ModuleType, old: str, new: str
+) -> None:
+    through = [step] if module is membership else []
+    changed: Advance = mutant(module, old, new, *through).advance
+
+    assert breaks(lambda moments: check_all(changed, moments), changed)
+
+
+def test_journal__moment_lost_in_the_journal__replay_differs() -> None:
+    changed = mutant(
+        journaled,
+        "_plain(getattr(event, field.name)) for",
+        '_plain(0 if field.name == "at" else getattr(event, field.name)) for',
+    )
+
+    assert breaks(lambda moments: check_replay(changed, moments), step.advance)
+
+
+def breaks(check: Callable[[list[Moment]], None], advance: Advance) -> bool:
+    """Whether some random life fails a check."""
+
+    @LIVES
+    @given(seeds)
+    def search(seed: int) -> None:
+        check(live(advance, seed))
+
+    try:
+        search()
+    except (AssertionError, ValueError, KeyError):
+        return True
+    return False
+
+
+PHASES_AND_EFFECTS = (
+    "Working", "Closed", "Committed", "Averaging", "Finished", "SendNotice", "SendStepClose",
+    "SendAverageSet", "BuildSeal", "Redo", "EndedWithoutUpdate",
+)  # fmt: skip
+
+
+def test_lives__of_all_seeds__reach_every_phase() -> None:
+    reached: set[str] = set()
+
+    @LIVES
+    @given(seeds)
+    def search(seed: int) -> None:
+        for moment in live(step.advance, seed):
+            reached.add(type(moment.state.phase).__name__)
+            reached.update(type(effect).__name__ for effect in moment.effects)
+
+    search()
+
+    assert set(PHASES_AND_EFFECTS) <= reached
+    assert duties.next_deadline(SwarmState(TERMS)) is None

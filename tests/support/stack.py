@@ -1,0 +1,250 @@
+"""A whole market for tests: `up`, providers as processes, jobs through the SDK, kills by name.
+
+Everything is in the test's folder and carries its run id; leaving the block leaves no process.
+Nothing sleeps to be on time: a test waits for a line in a log, an answer of the API, or the chain.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from contracts.chain.connection import ChainConnection
+from contracts.chain.contracts import Contracts, bind
+from contracts.chain.deployment import load_deployment
+from contracts.keys.store import load_or_create_wallet
+from contracts.keys.wallet import Wallet
+from contracts.terms.errors import Unavailable
+from contracts.terms.ids import JobId
+from contracts.terms.moments import UnixSeconds
+from market.api import schemas
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.job_file import parse_job_file
+from tallystick.sdk.submit import Submitted, submit
+from tallystick.up import child as children
+from tallystick.up.child import Child
+from tallystick.up.processes import (
+    RUN_ID,
+    SERVICE,
+    Identity,
+    environment_of,
+    is_alive,
+    running,
+    send,
+)
+from tallystick.up.settings import UpSettings
+from tallystick.up.stack import Services
+
+ROOT = Path(__file__).resolve().parents[2]
+FAST_CLOCKS = {
+    "challenge_window": 2,
+    "min_epoch_length": 1,
+    "epoch_length": 2,
+    "response_window": 2,
+    "refund_delay": 6,
+    "notice_period": 2,
+}
+MICRO_JOB: dict[str, Any] = {
+    "name": "micro",
+    "recipe": "micro",
+    "budget": 10,
+    "price_ceiling": 2_000_000,
+    "deadline": "1h",
+    "checking": "off",
+    "checkpoint_every": 4,
+}
+ASK = "1000000"  # tokens per PFLOP: a micro job is small, its amounts should not be
+_POLL_SECONDS = 0.05
+
+
+@dataclass
+class Stack:
+    """A running market and its people."""
+
+    folder: Path
+    services: Services
+    client: MarketClient
+    contracts: Contracts
+    run_id: str
+    providers: dict[str, Child] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        """Data folder of `up`."""
+        return self.folder / "market"
+
+    @property
+    def poster(self) -> Wallet:
+        """Who posts the jobs."""
+        return load_or_create_wallet(self.folder / "poster.json")
+
+    def start_provider(self, name: str, *, ask: str = ASK, stake: str = "10") -> Child:
+        """Start (or start again) a provider agent with a wallet of its own."""
+        home = self.folder / name
+        self.providers[name] = children.start(
+            (
+                *(sys.executable, "-m", "tallystick", "provider", "start"),
+                *("--market", self.client.url, "--home", str(home)),
+                *("--ask", ask, "--stake", stake),
+            ),
+            environment=self.environment(f"provider-{name}"),
+            log=self.folder / f"provider-{name}.log",
+        )
+        return self.providers[name]
+
+    def environment(self, service: str) -> dict[str, str]:
+        """What a process of a person in this test is started with."""
+        return {
+            **{k: v for k, v in os.environ.items() if not k.startswith("TALLYSTICK_")},
+            RUN_ID: self.run_id,
+            SERVICE: service,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "TALLYSTICK_HOME": str(self.folder / "person"),
+        }
+
+    async def submit(self, **changes: Any) -> Submitted:
+        """Post a micro job with these changes."""
+        return await submit(
+            self.client,
+            self.poster,
+            parse_job_file(MICRO_JOB | changes),
+            drafts=self.folder / "drafts",
+            now=UnixSeconds(int(time.time())),
+        )
+
+    async def job(self, job: JobId) -> schemas.JobView:
+        """The job as the API shows it; waits while the API is down."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                return await self.client.job(job)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def until(
+        self, job: JobId, holds: Callable[[schemas.JobView], bool], *, within: float
+    ) -> schemas.JobView:
+        """Wait until `holds` of the job."""
+        view = await self.job(job)
+        try:
+            async with asyncio.timeout(within):
+                while not holds(view):
+                    assert view.state != "failed", view.failure
+                    await asyncio.sleep(_POLL_SECONDS)
+                    view = await self.job(job)
+        except TimeoutError:
+            raise AssertionError(
+                f"job is {view.state} at {view.progress}: {self.tails()}"
+            ) from None
+        return view
+
+    async def settled(self, job: JobId, *, within: float) -> schemas.JobView:
+        """Wait until the job's money is where it belongs: claimed and refunded."""
+        return await self.until(
+            job, lambda v: v.state == "refunded" and v.paid == v.earned, within=within
+        )
+
+    def job_folder(self, job: JobId) -> Path:
+        """What the host keeps of a job."""
+        return self.home / "jobs" / job.hex()
+
+    def pid_of(self, *, service: str = "", module: str = "", mentions: str = "") -> Identity:
+        """The one process of this run that fits."""
+        fits = []
+        for one in running():
+            about = environment_of(one.pid)
+            if about.get(RUN_ID) != self.run_id or one.pid == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{one.pid}/cmdline").read_bytes().decode(errors="replace")
+                if service in about.get(SERVICE, "") and module in words and mentions in words:
+                    fits.append(one)
+        assert len(fits) == 1, f"{service} {module} {mentions}: {fits}"
+        return fits[0]
+
+    def tails(self) -> str:
+        """The last words of everybody, for a failed assertion."""
+        logs = [*self.home.glob("logs/*.log"), *self.folder.glob("**/provider-*.log")]
+        logs += self.folder.glob("*/logs/peer-*.log")
+        return "\n".join(
+            f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-4:])
+            for log in sorted(logs)
+        )
+
+    def lines(self, log: Path, event: str) -> list[dict[str, Any]]:
+        """The JSON lines of an event in a log."""
+        return [line for line in _json_lines(log) if line.get("event") == event]
+
+    def coordinator_log(self, job: JobId) -> Path:
+        """Log of a hosted coordinator."""
+        return self.home / "logs" / f"coordinator-{job.hex()[:12]}.log"
+
+    async def wait_line(
+        self, log: Path, event: str, *, within: float = 60.0, **fields: object
+    ) -> dict[str, Any]:
+        """Wait until an event with these fields stands in a log."""
+        try:
+            async with asyncio.timeout(within):
+                while True:
+                    for line in self.lines(log, event):
+                        if all(line.get(name) == value for name, value in fields.items()):
+                            return line
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise AssertionError(f"no {event} {fields} in {log.name}: {self.tails()}") from None
+
+
+def _json_lines(log: Path) -> Iterator[dict[str, Any]]:
+    if not log.exists():
+        return
+    for line in log.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                yield value
+
+
+async def kill_and_see(identity: Identity) -> None:
+    """SIGKILL a process and return when it is gone."""
+    assert send(identity, signal.SIGKILL), f"pid {identity.pid} was dead already"
+    async with asyncio.timeout(10):
+        while is_alive(identity):
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def stack(folder: Path, **clocks: int) -> AsyncIterator[Stack]:
+    """A market in `folder`, with fast clocks."""
+    run_id = secrets.token_hex(16)
+    before = os.environ.get(RUN_ID)
+    os.environ[RUN_ID] = run_id
+    settings = UpSettings(home=folder / "market", chain_parameters=FAST_CLOCKS | clocks)
+    try:
+        async with Services(settings, api_port=0) as services:
+            deployment = load_deployment(Path(services.addresses.contracts))
+            async with (
+                MarketClient(services.addresses.api, timeout=timedelta(seconds=5)) as client,
+                ChainConnection(services.addresses.rpc) as chain,
+            ):
+                running_stack = Stack(folder, services, client, bind(chain, deployment), run_id)
+                try:
+                    yield running_stack
+                finally:
+                    for provider in running_stack.providers.values():
+                        if not provider.ended.is_set():
+                            await provider.stop(signal.SIGTERM, grace=15.0)
+    finally:
+        if before is None:
+            os.environ.pop(RUN_ID, None)
+        else:
+            os.environ[RUN_ID] = before
+    left = [one for one in running() if environment_of(one.pid).get(RUN_ID) == run_id]
+    assert not left, f"left running: {left}"
