@@ -47,7 +47,7 @@ def load_wallet(path: Path, passphrase: str = "") -> Wallet:
     """
     try:
         return Wallet(bytes(Account.decrypt(_read(path).decode(), passphrase)))
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError, NotImplementedError) as error:
         raise Malformed(f"{path}: no keystore file, or another passphrase ({error})") from error
 
 

@@ -255,6 +255,7 @@ LIVES = settings(
     max_examples=150,
     deadline=None,
     derandomize=True,
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
 

@@ -98,7 +98,7 @@ class FakeChain:
         return _trie(
             {
                 slot.to_bytes(32, "big"): rlp.encode(_big_endian(word))
-                for slot, word in self.storage[account].items()
+                for slot, word in self.storage.get(account, {}).items()
             }
         )
 

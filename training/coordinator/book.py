@@ -14,7 +14,7 @@ from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import UnderSeal, derive_seal
 from contracts.keys.wallet import Session, Wallet
-from contracts.terms.errors import Conflict, InvariantBroken
+from contracts.terms.errors import Conflict, InvariantBroken, Misbehaved, Refused
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
 from contracts.terms.ids import (
     ZERO_DIGEST,
@@ -97,6 +97,7 @@ class Book:
             Conflict: the journal is of another job, or was opened with another session key.
         """
         self.changes = Changes()
+        self.failure: InvariantBroken | None = None
         self.state = SwarmState(terms_of(spec.message))
         self.history = JobHistory(signer.domain)
         self._journal, self._signer, self._tell = journal, signer, tell
@@ -115,12 +116,20 @@ class Book:
                     self.history = follow(self.history, item)
                     self._note_end(item, row.sequence)
                 case "event":
-                    self.state, _ = advance(self.state, decode_event(row.data))
+                    self._fold(decode_event(row.data))
                 case "report":
                     self._newest_report = decode_report(row.data)
         same_key = self.record_of_job.opening.session_key == self._signer.session.key
         if self.record_of_job.job != spec.message.job() or not same_key:
             raise Conflict("this folder is of another job, or its session key was replaced")
+
+    def _fold(self, event: Event) -> None:
+        self.state, _ = advance(self.state, event)
+        self._note_start(self.state, event)
+
+    def _note_start(self, state: SwarmState, event: Event) -> None:
+        if state.started and self._began_at is None:
+            self._began_at = event.at
 
     def _note_end(self, item: Kept, sequence: int) -> None:
         match item:
@@ -194,7 +203,21 @@ class Book:
         return True
 
     def seal(self, at: UnixMillis) -> None:
-        """Derive, sign and store the seal that is due."""
+        """Derive, sign and store the seal that is due.
+
+        Raises:
+            InvariantBroken: none follows from what was recorded; `failure` says so from then on.
+            Unavailable: the journal cannot be written; the seal stays due.
+        """
+        try:
+            self._seal(at)
+        except (Refused, Misbehaved) as error:
+            # Whatever leads here was let in by `acceptance` or by the state machine: our bug.
+            self.failure = InvariantBroken(f"step {self.state.step}: {error.message}")
+            self.changes.mark()
+            raise self.failure from error
+
+    def _seal(self, at: UnixMillis) -> None:
         last, step = is_last_step(self.state), self.state.step
         under = UnderSeal(tuple(self.history.pending.values()), self.history.leaves)
         derived = derive_seal(self.record_of_job, under, last=last)
@@ -231,9 +254,8 @@ class Book:
         rows = [Row(EVENT, encode_event(event)), *map(_kept, items)]
         self._store([*rows, Row(REPORT, report.encoded())] if report else rows)
         self._tell_of(event, effects, items, report)
-        if state.started and self._began_at is None:
-            self._began_at = event.at
         self._newest_report = report or self._newest_report
+        self._note_start(state, event)
         self.state, self.history = state, history
         self.changes.mark()
         return True

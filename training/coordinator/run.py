@@ -7,7 +7,7 @@ from pathlib import Path
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.keys.wallet import Wallet
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Unavailable
+from contracts.terms.errors import Refused, Unavailable
 from contracts.terms.ids import PeerId, SessionKey
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.moments import UnixMillis
@@ -22,6 +22,7 @@ from training.journal import Journal
 from training.swarm.duties import next_deadline
 from training.swarm.events import PeerLost, Resumed, StopAsked, Ticked
 from training.swarm.state import Finished, Sealing
+from training.tasks import first_error
 from training.telling import Tell
 from training.transport.endpoint import system_clock
 from training.transport.port import Session, Transport
@@ -71,6 +72,7 @@ async def run_coordinator(
         BadSignature, Conflict: spec, wallet or folder belong to another job.
         Unavailable: the journal cannot be written.
         WrongConfiguration: the address cannot be listened on.
+        InvariantBroken: no valid seal follows from what was recorded.
     """
     with Journal(folder / "journal.sqlite") as journal:
         signer = Signer(wallet, session, domain)
@@ -118,7 +120,11 @@ class _Running:
         return bound
 
     async def until_over(self) -> None:
-        """Run every task until the job is over."""
+        """Run every task until the job is over, or one of them fails."""
+        with first_error():
+            await self._until_over()
+
+    async def _until_over(self) -> None:
         async with self._tasks:
             background = [
                 self._tasks.create_task(self._feeding.run()),
@@ -145,6 +151,8 @@ class _Running:
         """The last seal is posted, and every member has applied it or had its time to."""
         changes = self._book.changes
         while not isinstance(self._book.state.phase, Finished):
+            if self._book.failure is not None:
+                raise self._book.failure
             await changes.beyond(changes.version)
         try:
             async with asyncio.timeout(self._book.state.terms.lease_grace / 1000):
@@ -183,8 +191,8 @@ class _Running:
         while True:
             try:
                 self._trust(await self._roster.accepted())
-            except Unavailable as error:
-                self._tell("roster_waits", reason=error.message)
+            except (Unavailable, Refused) as error:
+                self._tell("roster_waits", code=error.code, reason=error.message)
             await self._pause(ASK_ROSTER_EVERY)
 
     def _trust(self, leases: Sequence[Signed[LeaseAccept]]) -> None:

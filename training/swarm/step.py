@@ -108,8 +108,8 @@ def _note(state: SwarmState, event: Event) -> Change:
             return resumed(state, event), ()
         case SealApplied(peer, step):
             return _applied(state, peer, step), ()
-        case StopAsked():
-            return replace(state, stopping=True), ()
+        case StopAsked(at):
+            return _stopping(state, at), ()
         case UnitsDone():
             return _done(state, event), ()
         case UnitsLacked():
@@ -125,6 +125,15 @@ def _note(state: SwarmState, event: Event) -> Change:
         case Ticked(at):
             return _without_overdue(state, at)
     assert_never(event)
+
+
+def _stopping(state: SwarmState, at: UnixMillis) -> SwarmState:
+    """The next seal is the last; units that are out are waited for as long as for a redo."""
+    match state.phase:
+        case Working(ends=None) as phase:
+            ends = UnixMillis(at + state.terms.commit_timeout)
+            return replace(state, stopping=True, phase=replace(phase, ends=ends))
+    return replace(state, stopping=True)
 
 
 def _applied(state: SwarmState, peer: PeerId, step: StepNumber) -> SwarmState:

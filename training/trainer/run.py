@@ -14,6 +14,7 @@ from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex, StepNumbe
 from training.changes import Changes
 from training.swarm.routing import Route, route
 from training.swarm.state import Place
+from training.tasks import first_error
 from training.telling import Tell
 from training.transport import calls
 from training.transport.dispatch import Dispatcher
@@ -133,6 +134,11 @@ class _Trainer:
     async def _do(self, work: calls.StepWork, session: Session) -> bool:
         """Send out what is missing; False if some of it has to be tried again."""
         round = _Round(StepNumber(work.step), route((p.stage, p.unit) for p in work.places))
+        with first_error():
+            await self._do_round(work, session, round)
+        return not round.failures
+
+    async def _do_round(self, work: calls.StepWork, session: Session, round: _Round) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._report(round))
             watching = tasks.create_task(self._watch(work, session, round, tasks))
@@ -142,7 +148,6 @@ class _Trainer:
             watching.cancel()
             round.over = True
             round.changes.mark()
-        return not round.failures
 
     def _put_to_work(
         self, workers: Iterable[calls.MemberView], round: _Round, tasks: asyncio.TaskGroup

@@ -99,7 +99,7 @@ class MemoryNetwork:
             WrongConfiguration: the address is taken or malformed.
         """
         host, colon, port = address.rpartition(":")
-        if not (host and colon and port.isdecimal()):
+        if not (host and colon and port.isdecimal() and int(port) < 2**16):
             raise WrongConfiguration(f"{address[:100]!r} is no host:port", address=address[:100])
         bound = f"{host}:{next(self._ports)}" if int(port) == 0 else address
         if bound in self._listening:

@@ -102,13 +102,23 @@ class _Joining:
             try:
                 session = await self._join()
                 span = FIRST_PAUSE
-                await session.wait_closed()
+                await self._while_open(session)
             except (Unavailable, Refused) as error:
                 self._tell("waits", step=self._work.step, code=error.code, reason=error.message)
             if not self._work.is_over:
                 await self._pause(span)
                 span = min(2 * span, LONGEST_PAUSE)
         self._tell("finished", step=self._work.applied, state_root=self._work.roots.state)
+
+    async def _while_open(self, session: Session) -> None:
+        """Wait until the session ends; raises InvariantBroken as soon as the work is broken."""
+        closed = asyncio.ensure_future(session.wait_closed())
+        try:
+            await asyncio.wait({closed, self._work.broken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closed.cancel()
+        if self._work.broken.done():
+            raise self._work.broken.result()
 
     async def _join(self) -> Session:
         hint = await self._locate()

@@ -19,6 +19,7 @@ from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.errors import (
     Conflict,
     Equivocation,
+    InvariantBroken,
     Malformed,
     NotFound,
     TallystickError,
@@ -72,6 +73,8 @@ class Work:
         self._all_applied = StepNumber(0)  # by every member, says the coordinator
         self._started: set[asyncio.Task[Any]] = set()
         self._closed = False
+        self.broken: asyncio.Future[InvariantBroken] = asyncio.get_running_loop().create_future()
+        """Set when we are in a state that must not be: the process has to end."""
 
     # ------------------------------------------------------------------------------ who, where
 
@@ -123,10 +126,18 @@ class Work:
         if self._closed:
             work.close()
             raise Unavailable("this process is stopping")
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._or_break(work))
         self._started.add(task)
         task.add_done_callback(self._started.discard)
         return await asyncio.shield(task)
+
+    async def _or_break(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        except InvariantBroken as error:
+            if not self.broken.done():
+                self.broken.set_result(error)
+            raise
 
     async def close(self) -> None:
         """Stop; what the thread computes at this moment is waited for."""

@@ -50,9 +50,11 @@ async def answered(client: httpx.AsyncClient, path: str) -> httpx.Response:
                 response = await client.get(path)
                 if response.status_code == 200:
                     return response
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.1)
+            except httpx.TransportError as error:
+                print(repr(error))
+            else:
+                print(response.text)
+            await asyncio.sleep(1)
 
 
 async def test_processes__newcomer_asks_the_faucet__gets_gas_and_tokens(
@@ -61,6 +63,7 @@ async def test_processes__newcomer_asks_the_faucet__gets_gas_and_tokens(
     async with deployed_chain(tmp_path) as deployed:
         port = free_port()
         environment = {
+            "TALLYSTICK_HOME": str(tmp_path),
             "TALLYSTICK_DATABASE_URL": database,
             "TALLYSTICK_REDIS_URL": redis_url,
             "TALLYSTICK_RPC_URL": deployed.anvil.url,

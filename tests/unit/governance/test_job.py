@@ -9,15 +9,21 @@ from contracts.terms.errors import BadSignature, Conflict, Equivocation, Invalid
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
 from contracts.terms.messages import GradCommit, JobOpening, LeaseAccept, Offer, Seal, StepClose
 from contracts.terms.signatures import Signed
-from tests.support.history import DOMAIN, JobMaker, make_digest, make_wallet
+from tests.support.history import DOMAIN, JobMaker, make_digest, make_members, make_wallet
 
 
 @cache
 def made() -> JobMaker:
-    maker = JobMaker()
+    maker = JobMaker(members=make_members("ab"), spec_changes={"units_per_step": 2})
     maker.seal_step()
     maker.seal_step(last=True)
     return maker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _made() -> None:
+    """Make the job before any test is timed."""
+    made()
 
 
 def after(items: list[Kept]) -> JobHistory:
@@ -116,7 +122,7 @@ def test_follow__leaves_of_another_commit__are_refused() -> None:
     assert isinstance(item, Leaves)
 
     with pytest.raises(Malformed):
-        follow(history, Leaves(item.grad_commit, item.leaves[:1]))
+        follow(history, Leaves(item.grad_commit, item.leaves * 2))
     with pytest.raises(Malformed):
         follow(history, Leaves(make_digest("x"), item.leaves))
 

@@ -1,4 +1,4 @@
-"""Frames: what goes in comes out, in frames of at most a MiB, and nothing else is accepted."""
+"""Frames: what goes in comes out, in frames of bounded size, and nothing else is accepted."""
 
 import array
 from collections.abc import Sequence

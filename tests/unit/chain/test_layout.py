@@ -1,0 +1,95 @@
+"""Where contracts keep what, and whether code is ours."""
+
+import pytest
+
+from contracts.chain.layout import Shipped, as_address, shipped
+from contracts.terms.digest import keccak
+from contracts.terms.errors import InvariantBroken, WrongBytes
+from contracts.terms.ids import Address
+
+LAYOUT = {
+    "storage": [
+        {"label": "plain", "slot": "2", "offset": 4, "type": "t_uint64"},
+        {"label": "pairs", "slot": "3", "offset": 0, "type": "t_mapping"},
+        {"label": "nested", "slot": "4", "offset": 0, "type": "t_outer"},
+    ],
+    "types": {
+        "t_uint64": {"numberOfBytes": "8"},
+        "t_bytes32": {"numberOfBytes": "32"},
+        "t_mapping": {"numberOfBytes": "32", "value": "t_pair"},
+        "t_outer": {"numberOfBytes": "32", "value": "t_mapping"},
+        "t_pair": {
+            "numberOfBytes": "64",
+            "members": [
+                {"label": "low", "slot": "0", "offset": 0, "type": "t_uint64"},
+                {"label": "high", "slot": "0", "offset": 8, "type": "t_uint64"},
+                {"label": "next", "slot": "1", "offset": 0, "type": "t_bytes32"},
+            ],
+        },
+    },
+}
+CODE = b"\xfe" * 10 + bytes(32) + b"\xfd" * 5 + bytes(32)
+MADE = Shipped("Made", CODE, {"owner": [10, 47]}, LAYOUT)
+
+
+def test_place__plain_variable__has_its_slot_and_offset() -> None:
+    place = MADE.place("plain")
+
+    assert place.slots == (2,)
+    assert place.read([5 << 32]) == {"": 5}
+
+
+def test_place__entry_of_a_mapping__is_hashed_from_its_padded_key() -> None:
+    key = b"k" * 20
+    place = MADE.place("pairs", key)
+
+    slot = int.from_bytes(keccak(bytes(12) + key + (3).to_bytes(32, "big")), "big")
+    assert place.slots == (slot, slot + 1)
+    assert place.read([7 | 9 << 64, 11]) == {"low": 7, "high": 9, "next": 11}
+
+
+def test_place__mapping_of_mappings__is_hashed_twice() -> None:
+    inner = keccak((1).to_bytes(32, "big") + (4).to_bytes(32, "big"))
+    slot = int.from_bytes(keccak(b"k" * 32 + inner), "big")
+
+    assert MADE.place("nested", 1, b"k" * 32).slot == slot
+
+
+def test_place__unknown_variable__is_our_own_bug() -> None:
+    with pytest.raises(InvariantBroken):
+        MADE.place("missing")
+
+
+def test_read_immutables__deployed_code__holds_the_values() -> None:
+    owner = bytes(12) + b"o" * 20
+    code = MADE.with_immutables({"owner": owner})
+
+    assert MADE.read_immutables(code) == {"owner": owner}
+    assert as_address(owner) == Address(b"o" * 20)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"",
+        CODE[:-1],
+        CODE + b"\0",
+        b"\xfd" + CODE[1:],
+        CODE[:10] + b"\1" * 32 + CODE[42:],  # one of two places
+    ],
+)
+def test_read_immutables__other_code__is_refused(code: bytes) -> None:
+    with pytest.raises(WrongBytes):
+        MADE.read_immutables(code)
+
+
+def test_as_address__something_in_front__is_refused() -> None:
+    with pytest.raises(WrongBytes):
+        as_address(b"\1" + bytes(31))
+
+
+def test_shipped__settlement__names_its_immutables_and_state() -> None:
+    settlement = shipped("Settlement")
+
+    assert {"escrow", "seals", "vault", "token"} <= set(settlement.immutables)
+    assert settlement.place("claimed", b"a" * 20).slots

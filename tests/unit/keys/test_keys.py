@@ -1,0 +1,80 @@
+"""Keys on disk and in memory."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.keys.store import (
+    load_or_create_session,
+    load_or_create_wallet,
+    load_wallet,
+    save_wallet,
+)
+from contracts.keys.wallet import Session, Wallet
+from contracts.terms.digest import keccak
+from contracts.terms.errors import Malformed, NotFound, Refused
+from contracts.terms.signatures import recover
+from tests.support.history import make_session, make_wallet
+
+
+def test_wallet__text_form__does_not_show_the_secret() -> None:
+    for key in (make_wallet("x"), make_session("x")):
+        assert key.secret.hex() not in repr(key)
+
+
+def test_wallet__known_secret__has_the_known_account() -> None:
+    wallet = Wallet((1).to_bytes(32, "big"))
+
+    assert wallet.account.hex() == "7e5f4552091a69125d5dfcb7b8c2659029395bdf"
+    assert recover(keccak(b"x"), wallet.sign_digest(keccak(b"x"))) == wallet.account
+
+
+def test_session__loaded_again__is_the_same_key(tmp_path: Path) -> None:
+    first = load_or_create_session(tmp_path / "keys" / "session")
+
+    assert load_or_create_session(tmp_path / "keys" / "session") == first
+    assert (tmp_path / "keys" / "session").stat().st_mode & 0o777 == 0o600
+
+
+def test_session__file_of_another_length__is_malformed(tmp_path: Path) -> None:
+    (tmp_path / "session").write_bytes(b"short")
+
+    with pytest.raises(Malformed):
+        load_or_create_session(tmp_path / "session")
+
+
+def test_session__folder_in_the_way__is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        load_or_create_session(tmp_path)
+
+
+def test_session__two_secrets__are_two_peers() -> None:
+    assert Session(b"1" * 32).peer != Session(b"2" * 32).peer
+
+
+def test_wallet__keystore_made_on_first_use__opens_again_with_its_passphrase(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "wallet.json"
+    wallet = make_wallet("x")
+    save_wallet(path, wallet, "secret")
+
+    assert load_wallet(path, "secret") == wallet
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_wallet__keystore_exists__is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "wallet.json"
+    first = load_or_create_wallet(path)
+
+    with pytest.raises(Refused):
+        save_wallet(path, make_wallet("other"))
+    assert load_or_create_wallet(path) == first
+
+
+def test_wallet__no_file_or_another_file__is_a_typed_refusal(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        load_wallet(tmp_path / "missing.json")
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(Malformed):
+        load_wallet(tmp_path / "other.json")

@@ -1,0 +1,160 @@
+"""Every message: one form, typed refusals, names under which it may be said once."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from contracts.terms.digest import digest
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.messages import (
+    MESSAGES,
+    Message,
+    Notice,
+    Seal,
+    TensorHeader,
+    WalletMessage,
+    decode_message,
+    equivocation_name,
+)
+from contracts.terms.signatures import Signed
+from tests.support.history import JobMaker, make_digest
+
+
+@cache
+def examples() -> dict[str, Message]:
+    """A message of every kind that a history holds."""
+    maker = JobMaker()
+    maker.seal_step()
+    messages = [item.message for item in maker.items if isinstance(item, Signed)]
+    return {message.kind: message for message in messages}
+
+
+def test_messages__registry__names_every_class_by_its_kind() -> None:
+    assert len(MESSAGES) == 12
+    assert all(cls.model_fields["kind"].default == kind for kind, cls in MESSAGES.items())
+
+
+@pytest.mark.parametrize("kind", sorted(MESSAGES))
+def test_decode_message__example__comes_back(kind: str) -> None:
+    if kind in examples():
+        message = examples()[kind]
+        assert decode_message(message.encoded()) == message
+
+
+def value_of(kind: str) -> dict[str, Any]:
+    value = decode(examples()[kind].encoded())
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("seal.v1", {"step": 0}),
+        ("seal.v1", {"step": True}),
+        ("seal.v1", {"last": 1}),
+        ("seal.v1", {"earned": -1}),
+        ("seal.v1", {"job": b"short"}),
+        ("seal.v1", {"more": 1}),
+        ("seal.v1", {"pay_root": "00" * 32}),
+        ("grad_commit.v1", {"parts": []}),
+        ("step_close.v1", {"assignments": [{"stage": 0}]}),
+        ("notice.v1", {"what": "vanish"}),
+        ("notice.v1", {"address": "x" * 257}),
+        ("average_set.v1", {"members": 5}),
+    ],
+)
+def test_decode_message__field_that_does_not_fit__is_malformed(
+    kind: str, change: dict[str, Any]
+) -> None:
+    with pytest.raises(Malformed):
+        decode_message(encode(value_of(kind) | change))
+
+
+def test_decode_message__field_missing__is_malformed() -> None:
+    value = value_of("seal.v1")
+    del value["last"]
+
+    with pytest.raises(Malformed):
+        decode_message(encode(value))
+
+
+@pytest.mark.parametrize("kind", ["seal.v2", "", "x" * 1000])
+def test_decode_message__unknown_kind__is_unknown_version(kind: str) -> None:
+    with pytest.raises(UnknownVersion):
+        decode_message(encode(value_of("seal.v1") | {"kind": kind}))
+
+
+def test_decode_message__small_amount_as_sixteen_bytes__is_malformed() -> None:
+    with pytest.raises(Malformed):
+        decode_message(encode(value_of("seal.v1") | {"earned": (5).to_bytes(16, "big")}))
+
+
+def test_decode_message__amount_above_the_64_bits_of_msgpack__comes_back() -> None:
+    seal = examples()["seal.v1"].model_copy(update={"earned": 2**90})
+
+    assert decode_message(seal.encoded()) == seal
+
+
+def test_digest__session_signed__is_blake3_in_the_context_of_its_kind() -> None:
+    notice = examples()["notice.v1"]
+
+    assert notice.digest() == digest("notice.v1", notice.encoded())
+
+
+def test_digest__wallet_signed__is_the_struct_hash_and_covers_every_field() -> None:
+    for message in examples().values():
+        if isinstance(message, WalletMessage):
+            assert message.digest() == message.typed.hash(message.typed_values())
+    spec = examples()["job_spec.v1"]
+    assert spec.model_copy(update={"name": "other"}).digest() != spec.digest()
+
+
+def test_seal_struct__covers_every_field() -> None:
+    fields = {name for name in Seal.model_fields if name != "kind"}
+
+    assert len(Seal.typed.fields) == len(fields)
+
+
+def test_equivocation_name__same_name_other_value__is_the_same() -> None:
+    for message in examples().values():
+        name = equivocation_name(message)
+        assert name is None or name == equivocation_name(message.model_copy())
+
+
+def test_equivocation_name__what_it_is_made_of__follows_protocol_section_1() -> None:
+    notice = examples()["notice.v1"]
+    assert isinstance(notice, Notice)
+    other = notice.model_copy(update={"number": notice.number + 1})
+    same = notice.model_copy(update={"evidence": make_digest("x")})
+
+    assert equivocation_name(other) != equivocation_name(notice)
+    assert equivocation_name(same) == equivocation_name(notice)
+    assert equivocation_name(examples()["job_spec.v1"]) is None
+
+
+def test_tensor_header__scalar_shape__is_accepted() -> None:
+    header = TensorHeader(
+        job=examples()["seal.v1"].job,  # type: ignore[attr-defined]  # a Seal has one
+        step=1,  # type: ignore[arg-type]
+        stage=0,  # type: ignore[arg-type]
+        unit=0,  # type: ignore[arg-type]
+        attempt=0,
+        tensor="y",
+        dtype="float32",
+        shape=(),
+        codec="none",
+        tensor_digest=make_digest("t"),
+    )
+
+    assert decode_message(header.encoded()) == header
+    assert equivocation_name(header) is not None
+
+
+def test_job_spec_json__money_and_bytes__are_strings() -> None:
+    shown = examples()["job_spec.v1"].model_dump(mode="json")
+
+    assert shown["budget"] == "100000000"
+    assert shown["poster"] == examples()["job_spec.v1"].poster.hex()  # type: ignore[attr-defined]

@@ -1,0 +1,115 @@
+"""Coins and draws: the same for everybody, to the last bit."""
+
+from fractions import Fraction
+
+import pytest
+
+from contracts.terms.digest import digest
+from contracts.terms.errors import InvariantBroken
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    ChunkIndex,
+    Digest,
+    JobId,
+    PeerId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
+from verification.coin import step_coin
+from verification.draws import (
+    NOBODY_IS_DRAWN,
+    Chunk,
+    PeerStep,
+    Repeat,
+    Subject,
+    auditor_order,
+    is_drawn,
+    prf,
+)
+
+JOB, BLOCK_HASH = JobId(b"j" * 32), Digest(b"h" * 32)
+COIN = digest("test", b"coin")
+PEERS = [PeerId(bytes([n]) * 32) for n in range(4)]
+
+
+def subject(number: int) -> PeerStep:
+    return PeerStep(StageIndex(0), SessionKey(number.to_bytes(32, "big")), 0)
+
+
+SUBJECTS: list[Subject] = [
+    subject(1),
+    PeerStep(StageIndex(0), SessionKey((1).to_bytes(32, "big")), 1),
+    PeerStep(StageIndex(1), SessionKey((1).to_bytes(32, "big")), 0),
+    Chunk(StageIndex(0), ChunkIndex(0)),
+    Chunk(StageIndex(0), ChunkIndex(1)),
+    Repeat(Digest(bytes(32))),
+]
+
+
+def test_step_coin__job_step_or_block__each_changes_it() -> None:
+    coins = {
+        step_coin(JOB, StepNumber(1), BLOCK_HASH),
+        step_coin(JOB, StepNumber(2), BLOCK_HASH),
+        step_coin(JobId(b"k" * 32), StepNumber(1), BLOCK_HASH),
+        step_coin(JOB, StepNumber(1), Digest(b"i" * 32)),
+    }
+
+    assert len(coins) == 4
+
+
+def test_step_coin__recorded_too_late__is_none() -> None:
+    assert step_coin(JOB, StepNumber(1), ZERO_DIGEST) is None
+
+
+def test_prf__every_subject__has_its_own_number() -> None:
+    assert len({prf(COIN, each.name()) for each in SUBJECTS}) == len(SUBJECTS)
+
+
+@pytest.mark.parametrize("each", SUBJECTS)
+def test_is_drawn__checking_off__is_nobody_whatever_the_coin(each: Subject) -> None:
+    assert not is_drawn(COIN, each, NOBODY_IS_DRAWN)
+    assert not is_drawn(None, each, NOBODY_IS_DRAWN)
+
+
+@pytest.mark.parametrize("each", SUBJECTS)
+def test_is_drawn__rate_of_one_or_coin_too_late__is_everybody(each: Subject) -> None:
+    assert is_drawn(COIN, each, Fraction(1))
+    assert is_drawn(None, each, Fraction(1, 20))
+
+
+def test_is_drawn__rate_around_the_prf__turns_exactly_there() -> None:
+    number = prf(COIN, subject(1).name())
+
+    assert not is_drawn(COIN, subject(1), Fraction(number, 2**256))
+    assert is_drawn(COIN, subject(1), Fraction(number + 1, 2**256))
+
+
+def test_is_drawn__one_in_twenty__is_about_that_many() -> None:
+    drawn = sum(is_drawn(COIN, subject(number), Fraction(1, 20)) for number in range(2000))
+
+    assert 70 < drawn < 130
+
+
+def test_auditor_order__candidates_in_any_order__is_the_same_and_whole() -> None:
+    weights = {peer: weight for weight, peer in enumerate(PEERS, start=1)}
+    order = auditor_order(COIN, subject(1), weights)
+
+    assert order == auditor_order(COIN, subject(1), dict(reversed(weights.items())))
+    assert sorted(order) == sorted(PEERS)
+    assert order != auditor_order(COIN, subject(3), weights) or order != auditor_order(
+        COIN, subject(4), weights
+    )
+
+
+def test_auditor_order__three_times_the_weight__is_first_three_times_as_often() -> None:
+    weights = {PEERS[0]: 3, PEERS[1]: 1}
+    first = sum(auditor_order(COIN, subject(n), weights)[0] == PEERS[0] for n in range(600))
+
+    assert 400 < first < 500
+
+
+def test_auditor_order__weight_of_zero__is_our_own_bug() -> None:
+    with pytest.raises(InvariantBroken):
+        auditor_order(COIN, subject(1), {PEERS[0]: 0})
+    assert auditor_order(COIN, subject(1), {}) == ()
