@@ -8,6 +8,7 @@ imported absolutely (`from tests.unit.contracts.factories import seal`).
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 import pytest_socket
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from tests.installed import Installed
 
 pytest_plugins = ("tests.ceilings",)
+
+# Time is limited a folder, by its ceiling: one slow example on a busy machine is no finding.
+hypothesis.settings.register_profile(
+    "tallystick", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tallystick")
 
 FOLDERS_WITH_SERVICES = {"integration", "e2e", "contracts", "benchmarks"}
 

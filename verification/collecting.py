@@ -13,7 +13,7 @@ from contracts.chain.proofs import EMPTY_NODE, HISTORY_CONTRACT, Header
 from contracts.governance.lane import AnchoredBatch
 from contracts.governance.settlement import EpochSettlement
 from contracts.terms.digest import keccak
-from contracts.terms.errors import ChainForgot, InvariantBroken
+from contracts.terms.errors import ChainForgot, Malformed
 from contracts.terms.ids import Address, Digest, JobId
 from verification.snapshots import (
     SHIPPED_AS,
@@ -29,6 +29,9 @@ from verification.snapshots import (
 
 ANCHORED = keccak(b"Anchored(address,uint64,bytes32,bytes32)")
 RECORDED = keccak(b"Recorded(address,uint64,uint64,bytes32)")
+
+LOG_PAGE = 5_000
+"""Blocks that one question for logs covers; nodes bound their answers."""
 
 FindSettlement = Callable[[Digest], Awaitable[EpochSettlement]]
 """The settlement with this root, e.g. from the market's API."""
@@ -70,6 +73,7 @@ async def take_snapshot(
     Raises:
         ChainForgot: the node does not know the block (any more).
         WrongBytes: the node's header does not hash to its own hash.
+        Malformed: the node proves something else than it was asked for.
     """
     header = await read_header(rpc, block)
     places = wanted_places(ships, job, anchorer, accounts)
@@ -105,30 +109,32 @@ async def read_lane(
     rpc: Rpc, seals: Address, anchorer: Address, *, first_block: int, last_block: int
 ) -> list[AnchoredBatch]:
     """All batches that `anchorer` anchored, in order, with the coins known in `last_block`."""
-    logs = await rpc.request(
-        "eth_getLogs",
-        [
-            {
-                "address": _text(seals),
-                "fromBlock": hex(first_block),
-                "toBlock": hex(last_block),
-                "topics": [
-                    [_text(ANCHORED), _text(RECORDED)],
-                    _text(anchorer.rjust(32, b"\0")),
-                ],
-            }
-        ],
-    )
     batches: list[AnchoredBatch] = []
-    for log in sorted(logs, key=_place_of):
-        data = _bytes(log["data"])
-        if _bytes(log["topics"][0]) == ANCHORED:
-            block = int(log["blockNumber"], 16)
-            batches.append(AnchoredBatch(Digest(data[:32]), block, None))
-        else:
-            newest = batches.pop()
-            batches.append(AnchoredBatch(newest.root, newest.block, Digest(data[32:])))
+    for start in range(first_block, last_block + 1, LOG_PAGE):
+        for log in await _lane_logs(
+            rpc, seals, anchorer, start, min(start + LOG_PAGE - 1, last_block)
+        ):
+            data = _bytes(log["data"])
+            if _bytes(log["topics"][0]) == ANCHORED:
+                block = int(log["blockNumber"], 16)
+                batches.append(AnchoredBatch(Digest(data[:32]), block, None))
+            else:
+                newest = batches.pop()
+                batches.append(AnchoredBatch(newest.root, newest.block, Digest(data[32:])))
     return batches
+
+
+async def _lane_logs(
+    rpc: Rpc, seals: Address, anchorer: Address, first_block: int, last_block: int
+) -> list[dict[str, Any]]:
+    """Logs of one page of blocks, both ends included, in order."""
+    wanted = {
+        "address": _text(seals),
+        "fromBlock": hex(first_block),
+        "toBlock": hex(last_block),
+        "topics": [[_text(ANCHORED), _text(RECORDED)], _text(anchorer.rjust(32, b"\0"))],
+    }
+    return sorted(await rpc.request("eth_getLogs", [wanted]), key=_place_of)
 
 
 async def _prove(
@@ -163,11 +169,11 @@ async def _get_proof(
         for each in answer["storageProof"]
     }
     if set(found) != set(slots):
-        raise InvariantBroken("eth_getProof answers with other slots than it was asked for")
+        raise Malformed("the node proves other slots than it was asked for")
     return _nodes(answer["accountProof"]), found
 
 
-def _place_of(log: Mapping[str, str]) -> tuple[int, int]:
+def _place_of(log: Mapping[str, Any]) -> tuple[int, int]:
     return int(log["blockNumber"], 16), int(log["logIndex"], 16)
 
 

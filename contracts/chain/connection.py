@@ -199,7 +199,7 @@ class ChainConnection:
 
 
 Watch = Callable[[str, str], None]
-"""Told ("stored" | "broadcast", key) right after it happened; for logs and chaos tests."""
+"""Told ("stored" | "broadcast" | "mined", key) after it happened; for logs and chaos tests."""
 
 
 class Sender:
@@ -328,6 +328,7 @@ class Sender:
                 f"{stored.key}: reverted in block {receipt['blockNumber']} (a lost race)",
                 transaction=stored.hash,
             )
+        self._watch("mined", stored.key)
         return Receipt(
             stored.hash,
             int(receipt["blockNumber"]),

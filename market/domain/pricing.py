@@ -36,5 +36,4 @@ def affordable_steps(spec: JobSpec, budget: int) -> int:
 def expected_seconds(spec: JobSpec, slowest_flops_per_second: int) -> int:
     """Seconds of computing when every peer of a stage is as slow as the slowest, rounded up."""
     peers = spec.batch.peers_per_stage
-    work = spec.batch.steps * spec.batch.units_per_step * sum(spec.unit_flops)
-    return -(-work // (peers * max(1, slowest_flops_per_second)))
+    return -(-job_flops(spec) // (peers * max(1, slowest_flops_per_second)))

@@ -3,6 +3,9 @@
 The exporter trusts neither: the file is verified before it is written, as its readers will.
 """
 
+from collections.abc import AsyncIterator
+from typing import Protocol
+
 from contracts.chain.layout import shipped
 from contracts.governance.lane import AnchoredBatch
 from contracts.governance.settlement import NOTHING_SETTLED, AccountPay, EpochSettlement
@@ -13,7 +16,6 @@ from contracts.terms.messages import JobOpening, LeaseAccept
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api import schemas
-from tallystick.sdk.client import MarketClient
 from verification.audit_file import AuditFile
 from verification.batches import ShownBatch, show_batch
 from verification.collecting import Rpc, read_code, read_lane, take_snapshot
@@ -23,7 +25,31 @@ SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 """The contracts as this program ships them."""
 
 
-async def export(client: MarketClient, rpc: Rpc, job: JobId) -> AuditFile:
+class Market(Protocol):
+    """What is asked of a market; `sdk.client.MarketClient` is one."""
+
+    async def network(self) -> schemas.NetworkView:
+        """Chain and contracts."""
+        ...
+
+    def messages(self, job: JobId) -> AsyncIterator[tuple[int, Kept]]:
+        """All kept items of a job, in order."""
+        ...
+
+    async def epochs(self) -> schemas.EpochsView:
+        """All settlements."""
+        ...
+
+    async def epoch(self, number: int) -> schemas.EpochView:
+        """One settlement with all its leaves."""
+        ...
+
+    async def batch(self, root: Digest) -> schemas.BatchView:
+        """A batch with all its entries."""
+        ...
+
+
+async def export(client: Market, rpc: Rpc, job: JobId) -> AuditFile:
     """The audit file of `job`, pinned to the chain's present head.
 
     Raises:
@@ -63,7 +89,7 @@ async def export(client: MarketClient, rpc: Rpc, job: JobId) -> AuditFile:
     )
 
 
-async def find_settlement(client: MarketClient, root: Digest) -> EpochSettlement:
+async def find_settlement(client: Market, root: Digest) -> EpochSettlement:
     """The market's epoch with this root.
 
     Raises:
@@ -96,7 +122,7 @@ def _parties(items: list[Kept]) -> tuple[JobOpening, list[Address]]:
     return opening, [each.account for each in messages if isinstance(each, LeaseAccept)]
 
 
-async def _shown(client: MarketClient, batch: AnchoredBatch, opening: JobOpening) -> ShownBatch:
+async def _shown(client: Market, batch: AnchoredBatch, opening: JobOpening) -> ShownBatch:
     if batch.block <= opening.opening_block:
         return ShownBatch(batch, ())
     view = await client.batch(batch.root)

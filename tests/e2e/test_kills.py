@@ -105,6 +105,7 @@ async def test_kill__each_process_between_grad_commit_and_seal__nothing_differs(
 
 SETTLING = ("postgres", "redis", "anvil", "gateway", "worker-chain", "beat")
 """What a proposal passes through; `api`, `worker` and the rest have no part in it."""
+STEPS_PER_EPOCH = 8  # more than the vesting window, so that each pause leaves something to settle
 
 
 @pytest.mark.timeout(240)
@@ -117,15 +118,29 @@ async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_even
         (running.home / "run" / "failpoints-market").write_text(",".join(points))
         log = running.home / "logs" / "worker-chain.log"
         running.start_provider("ann")
-        job = (await running.submit(steps=600, budget=100)).job
+        job = (await running.submit(steps=STEPS_PER_EPOCH * (len(windows) + 1), budget=100)).job
+        folder = running.job_folder(job)
+        folder.mkdir(parents=True)
+        pauses = (STEPS_PER_EPOCH * epoch for epoch in range(1, len(windows) + 1))
+        (folder / "failpoints-coordinator").write_text(
+            ",".join(f"stop:seal_stored:{step}" for step in pauses)
+        )
 
         for epoch, (phase, name) in enumerate(windows, 1):
             await running.wait_line(log, f"propose_{phase}", step=epoch, within=60)
             proposer = running.services.identity("worker-chain")
             victim = running.services.identity(name)
             await kill_and_see(victim)
+            after = {"stored": ("broadcast", "mined"), "broadcast": ("mined",)}[phase]
+            passed = [
+                line["step"] for end in after for line in running.lines(log, f"propose_{end}")
+            ]
+            assert epoch not in passed, f"{name}: the window of epoch {epoch} was over"
             send(proposer, signal.SIGCONT)
             await running.services.wait_restarted(name, victim)
+            # Only now there is work for another epoch.
+            coordinator = running.pid_of(module="tallystick.coordinator", mentions=job.hex())
+            send(coordinator, signal.SIGCONT)
 
         view = await running.settled(job, within=120)
 

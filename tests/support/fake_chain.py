@@ -134,3 +134,13 @@ def contract_code(domain: Domain, addresses: Mapping[str, Address]) -> dict[str,
 
 def _role(name: str) -> bytes:
     return keccak(name.encode())[:20].rjust(32, b"\0")
+
+
+def rpc_block(header: Header) -> dict[str, object]:
+    """The header as a node answers."""
+    numbers = {"difficulty", "number", "gasLimit", "gasUsed", "timestamp", "baseFeePerGas",
+               "blobGasUsed", "excessBlobGas"}  # fmt: skip
+    shown: dict[str, object] = {"hash": f"0x{header.hash.hex()}"}
+    for name, value in zip(HEADER_FIELDS, header.fields, strict=True):
+        shown[name] = hex(int.from_bytes(value, "big")) if name in numbers else f"0x{value.hex()}"
+    return shown

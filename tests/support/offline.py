@@ -31,11 +31,16 @@ app()
 """
 
 
+def offline_program(forbidden: Sequence[str] = FORBIDDEN) -> str:
+    """Python text that runs `tallystick` without a network and without some packages."""
+    return _PROGRAM.format(forbidden=tuple(forbidden))
+
+
 def run_offline(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command in `folder`; the result has its exit code and what it printed."""
     root = str(Path(__file__).parents[2])
     return subprocess.run(
-        [sys.executable, "-c", _PROGRAM.format(forbidden=FORBIDDEN), *arguments],
+        [sys.executable, "-c", offline_program(), *arguments],
         cwd=folder,
         env={"PYTHONPATH": root, "PATH": "/nonexistent", "HOME": str(folder)},
         capture_output=True,

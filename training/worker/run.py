@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.errors import Refused, Unavailable
@@ -113,8 +114,9 @@ class _Joining:
     async def _while_open(self, session: Session) -> None:
         """Wait until the session ends; raises InvariantBroken as soon as the work is broken."""
         closed = asyncio.ensure_future(session.wait_closed())
+        either: list[asyncio.Future[Any]] = [closed, self._work.broken]
         try:
-            await asyncio.wait({closed, self._work.broken}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             closed.cancel()
         if self._work.broken.done():

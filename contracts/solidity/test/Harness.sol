@@ -54,6 +54,7 @@ interface Vm {
         returns (bytes32[] memory);
     function parseJsonBytes(string calldata json, string calldata key) external pure returns (bytes memory);
     function parseJsonString(string calldata json, string calldata key) external pure returns (string memory);
+    function parseJsonKeys(string calldata json, string calldata key) external pure returns (string[] memory);
     function parseJsonStringArray(string calldata json, string calldata key)
         external
         pure

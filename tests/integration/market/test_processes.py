@@ -1,12 +1,12 @@
 """API, worker and beat as processes: what a newcomer asks for happens on chain."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -21,7 +21,7 @@ from tests.support.market_services import free_port
 ACCOUNT: Address = make_wallet("newcomer").account
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(log: Path, environment: Mapping[str, str], *arguments: str) -> Iterator[None]:
     """A Python process of ours, ended at the end."""
     with open(log, "ab") as output:
@@ -46,15 +46,11 @@ def running(log: Path, environment: Mapping[str, str], *arguments: str) -> Itera
 async def answered(client: httpx.AsyncClient, path: str) -> httpx.Response:
     async with asyncio.timeout(40):
         while True:
-            try:
+            with contextlib.suppress(httpx.TransportError):  # it does not listen yet
                 response = await client.get(path)
                 if response.status_code == 200:
                     return response
-            except httpx.TransportError as error:
-                print(repr(error))
-            else:
-                print(response.text)
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.1)
 
 
 async def test_processes__newcomer_asks_the_faucet__gets_gas_and_tokens(

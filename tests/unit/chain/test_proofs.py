@@ -10,7 +10,6 @@ from contracts.chain.proofs import (
     EMPTY_CODE,
     EMPTY_NODE,
     EMPTY_TRIE,
-    HEADER_FIELDS,
     AccountState,
     Header,
     prove_account,
@@ -20,7 +19,7 @@ from contracts.chain.proofs import (
 from contracts.terms.digest import keccak
 from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.ids import Address
-from tests.support.fake_chain import FakeChain
+from tests.support.fake_chain import FakeChain, rpc_block
 
 HOLDER, NOBODY = Address(b"h" * 20), Address(b"n" * 20)
 Nodes = tuple[bytes, ...]
@@ -103,16 +102,6 @@ def test_prove_value__empty_trie__is_proved_by_its_one_empty_node() -> None:
 def test_prove_value__no_trie_node__is_refused(node: bytes) -> None:
     with pytest.raises(WrongBytes):
         prove_value(keccak(node), b"key", [node])
-
-
-def rpc_block(header: Header) -> dict[str, object]:
-    """The header as a node answers."""
-    numbers = {"difficulty", "number", "gasLimit", "gasUsed", "timestamp", "baseFeePerGas",
-               "blobGasUsed", "excessBlobGas"}  # fmt: skip
-    shown: dict[str, object] = {"hash": f"0x{header.hash.hex()}"}
-    for name, value in zip(HEADER_FIELDS, header.fields, strict=True):
-        shown[name] = hex(int.from_bytes(value, "big")) if name in numbers else f"0x{value.hex()}"
-    return shown
 
 
 def test_header__answer_of_a_node__has_its_hash(proved: Proved) -> None:

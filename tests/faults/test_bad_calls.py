@@ -1,0 +1,313 @@
+"""Every method of a job, called wrongly: malformed, oversized, by the wrong party, with nonsense.
+
+The loop runs over the registry, so a new method is tried too. Whatever comes back has to be an
+error of ours; an unknown exception, or a change of state, fails.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.governance.record import JobRecord
+from contracts.keys.wallet import Session
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Forbidden,
+    InvalidSeal,
+    Malformed,
+    NotFound,
+    Refused,
+    TallystickError,
+    TooLarge,
+    Unavailable,
+)
+from contracts.terms.history import decode_kept, encode_kept
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, SessionKey, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import Assignment, AverageSet, Seal, StepClose
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from tests.support.history import DOMAIN, make_session
+from tests.support.swarm_job import MemorySwarm, make_papers
+from training.coordinator.answers import Answers as CoordinatorAnswers
+from training.coordinator.book import Book, Signer
+from training.journal import Journal
+from training.telling import tell_nobody
+from training.transport import calls
+from training.transport.dispatch import Dispatcher
+from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
+from training.transport.wire import PING, AnyMethod, WireMessage
+from training.worker.answers import Answers as WorkerAnswers
+from training.worker.book import WorkerBook
+from training.worker.counting import CountingCompute
+from training.worker.peers import Peers
+from training.worker.work import Work
+
+STRANGER = make_session("stranger")
+STAGE, UNIT, CHUNK = StageIndex(0), UnitId(0), ChunkIndex(0)
+NUM_STEPS = 2
+
+
+@dataclass
+class Served:
+    """Both processes' handlers, and the keys of whom they know."""
+
+    swarm: MemorySwarm
+    coordinator: Dispatcher
+    worker: Dispatcher
+    work: Work
+    record: JobRecord
+
+    @property
+    def keys(self) -> dict[str, SessionKey]:
+        """Everybody who might call."""
+        papers = self.swarm.papers
+        return {
+            "coordinator": papers.session.key,
+            "trainer": papers.trainer.key,
+            "ann": papers.members["ann"].session.key,
+            "stranger": STRANGER.key,
+        }
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """What a wrong call must not change."""
+        return (self.work.applied, self.work.held(), self.work.roots, len(self.work.book.commits))
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    papers = make_papers("ann", steps=NUM_STEPS, units_per_step=2, chunks=2)
+    swarm = MemorySwarm(papers, tmp_path)
+    network = MemoryNetwork()
+    signer = Signer(papers.coordinator, papers.session, DOMAIN)
+    with Journal(tmp_path / "c") as ours, Journal(tmp_path / "w") as theirs:
+        book = Book(ours, papers.spec, papers.opening, signer, tell_nobody)
+        answers = CoordinatorAnswers(
+            book, clock=lambda: UnixMillis(1000), welcome=lambda _peer: None
+        )
+        opening = swarm.opening()
+        own = papers.members["ann"].session
+        transport = MemoryTransport(network, own.key, calls.METHODS)
+        peers = Peers(transport, opening.message, tell_nobody)
+        worker_book = WorkerBook(theirs, papers.spec, opening, DOMAIN)
+        work = Work(worker_book, CountingCompute(2), tmp_path, peers, own, tell_nobody)
+        await work.resume()
+        yield Served(
+            swarm,
+            answers.dispatcher(),
+            WorkerAnswers(work, peers, tell_nobody).dispatcher(),
+            work,
+            worker_book.record,
+        )
+        await work.close()
+
+
+async def refused(
+    served: Served, who: str, method: str, header: bytes, tensors: Sequence[bytes] = ()
+) -> list[TallystickError]:
+    """What both processes say to a call that has to be refused."""
+    errors = []
+    for dispatcher in (served.coordinator, served.worker):
+        with pytest.raises(TallystickError) as caught:
+            await dispatcher.handle(
+                served.keys[who], method, header, tuple(memoryview(t) for t in tensors)
+            )
+        errors.append(caught.value)
+    return errors
+
+
+@pytest.mark.parametrize("method", sorted(calls.METHODS))
+@pytest.mark.parametrize("who", ["coordinator", "trainer", "ann", "stranger"])
+async def test_methods__header_is_garbage__refused_with_an_error_of_ours(
+    served: Served, method: str, who: str
+) -> None:
+    before = served.snapshot()
+
+    for header in (b"", b"\xc1", b"\x80", b"{}", b"\x81\xa4kind\xa7nothing", bytes(300)):
+        errors = await refused(served, who, method, header)
+        assert all(isinstance(error, Refused) for error in errors)
+
+    assert served.snapshot() == before
+
+
+@pytest.mark.parametrize("method", sorted(calls.METHODS))
+async def test_methods__header_over_its_bound__refused_before_it_is_read(
+    served: Served, method: str
+) -> None:
+    size = calls.METHODS[method].max_header_bytes + 1
+
+    for who in ("coordinator", "trainer", "ann"):
+        errors = await refused(served, who, method, bytes(size))
+        assert all(isinstance(error, TooLarge | Forbidden | NotFound) for error in errors)
+
+
+def requests(served: Served) -> dict[str, WireMessage]:
+    """A well-formed request of each method."""
+    job = served.record.job
+    part = calls.PartName(grad_commit=ZERO_DIGEST, chunk=CHUNK)
+    unit: dict[str, Any] = {"stage": STAGE, "unit": UNIT}
+    return {
+        calls.JOIN.name: calls.Join(job=job, address="x:1", applied=0, held=()),
+        calls.NEXT_STEP.name: calls.NextStep(job=job, seen=0, known=()),
+        calls.UNITS_DONE.name: calls.UnitsReport(
+            job=job, step=1, done=(calls.UnitReport(peer=served.work.peer, **unit),)
+        ),
+        calls.COMPUTE.name: calls.Compute(job=job, step=1, attempt=0, **unit),
+        calls.CLOSE_STEP.name: calls.CloseStep(members=()),
+        calls.FETCH_PARTS.name: calls.FetchParts(members=(), parts=(part,)),
+        calls.SUM_CHUNKS.name: calls.SumChunks(members=(), chunks=(CHUNK,)),
+        calls.TAKE_SEAL.name: calls.TakeSeal(members=(), all_applied=0),
+        calls.GET_PART.name: calls.GetPart(part=part),
+        calls.GET_CHUNK.name: calls.GetChunk(step=1, stage=STAGE, chunk=CHUNK),
+    }
+
+
+async def test_methods__registry__every_method_of_a_job_is_tried_here(served: Served) -> None:
+    assert requests(served).keys() == calls.METHODS.keys() - {PING.name}
+
+
+@pytest.mark.parametrize("method", sorted(calls.METHODS.keys() - {PING.name}))
+async def test_methods__stranger_asks_well_formed__is_refused(served: Served, method: str) -> None:
+    errors = await refused(served, "stranger", method, requests(served)[method].encoded())
+
+    kinds = {type(error) for error in errors}
+    assert kinds <= {Forbidden, NotFound}, kinds
+
+
+@pytest.mark.parametrize(
+    ("method", "who"),
+    [
+        (calls.NEXT_STEP, "ann"),
+        (calls.UNITS_DONE, "ann"),
+        (calls.COMPUTE, "coordinator"),
+        (calls.CLOSE_STEP, "trainer"),
+        (calls.FETCH_PARTS, "trainer"),
+        (calls.SUM_CHUNKS, "ann"),
+        (calls.TAKE_SEAL, "trainer"),
+        (calls.JOIN, "trainer"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+async def test_methods__known_but_wrong_party__is_forbidden(
+    served: Served, method: AnyMethod, who: str
+) -> None:
+    errors = await refused(served, who, method.name, requests(served)[method.name].encoded())
+
+    assert Forbidden in {type(error) for error in errors}
+
+
+@pytest.mark.parametrize(
+    "method", [calls.CLOSE_STEP, calls.SUM_CHUNKS, calls.TAKE_SEAL], ids=lambda m: m.name
+)
+async def test_worker__signed_message_missing_or_nonsense__is_malformed(
+    served: Served, method: AnyMethod
+) -> None:
+    header = requests(served)[method.name].encoded()
+    tensors: list[tuple[memoryview, ...]] = [
+        (),
+        (memoryview(b""),),
+        (memoryview(b"\x80" * 100),),
+        (memoryview(served.swarm.papers.spec.encoded()),),
+    ]
+
+    for given in tensors:
+        with pytest.raises(Refused):
+            await served.worker.handle(served.keys["coordinator"], method.name, header, given)
+
+
+async def handle_worker(served: Served, method: AnyMethod, tensors: Sequence[bytes]) -> None:
+    header = requests(served)[method.name].encoded()
+    given = tuple(memoryview(tensor) for tensor in tensors)
+    await served.worker.handle(served.keys["coordinator"], method.name, header, given)
+
+
+def step_close(served: Served, step: int = 1) -> StepClose:
+    at = UnixMillis(1000)
+    return StepClose(
+        job=served.record.job,
+        step=StepNumber(step),
+        revision=0,
+        assignments=(Assignment(stage=STAGE, peer=served.work.peer, units=(UNIT,)),),
+        closed_at=at,
+        commit_ends=at,
+        exchange_ends=at,
+    )
+
+
+async def test_worker__close_signed_by_another_key__is_a_bad_signature(served: Served) -> None:
+    forged = STRANGER.sign(step_close(served))
+
+    with pytest.raises(BadSignature):
+        await handle_worker(served, calls.CLOSE_STEP, [forged.encoded()])
+
+
+async def test_worker__close_of_a_step_that_has_not_come__is_unavailable(served: Served) -> None:
+    signed = served.swarm.papers.session.sign(step_close(served, step=2))
+
+    with pytest.raises(Unavailable):
+        await handle_worker(served, calls.CLOSE_STEP, [signed.encoded()])
+
+
+async def test_worker__average_set_signed_by_another_key__is_a_bad_signature(
+    served: Served,
+) -> None:
+    average = AverageSet(
+        job=served.record.job, step=StepNumber(1), step_close=ZERO_DIGEST, members=()
+    )
+
+    with pytest.raises(BadSignature):
+        await handle_worker(served, calls.SUM_CHUNKS, [STRANGER.sign(average).encoded()])
+
+
+async def test_worker__unit_or_job_that_does_not_exist__is_a_conflict(served: Served) -> None:
+    good = calls.Compute(job=served.record.job, step=1, stage=STAGE, unit=UNIT, attempt=0)
+
+    for change in ({"unit": 2}, {"stage": 1}, {"job": ZERO_DIGEST}):
+        wrong = good.model_copy(update=change)
+        with pytest.raises(Conflict):
+            await served.worker.handle(
+                served.keys["trainer"], calls.COMPUTE.name, wrong.encoded(), ()
+            )
+
+
+async def test_coordinator__lease_that_is_not_in_the_roster__is_forbidden(served: Served) -> None:
+    header = requests(served)[calls.JOIN.name].encoded()
+    lease = served.swarm.papers.leases["ann"].encoded()
+
+    with pytest.raises(Forbidden):
+        await served.coordinator.handle(
+            served.keys["ann"], calls.JOIN.name, header, (memoryview(lease),)
+        )
+
+
+async def test_worker__seal_forged_or_with_an_item_missing__is_refused_and_changes_nothing(
+    tmp_path: Path, served: Served
+) -> None:
+    swarm = MemorySwarm(served.swarm.papers, tmp_path / "honest")
+    await swarm.run()
+    items = swarm.items()
+    end = next(i for i, item in enumerate(items) if is_seal(item))
+    first = [encode_kept(item) for item in items[2 : end + 1]]  # after spec and opening
+    before = served.snapshot()
+
+    for wrong in (first[:-2] + first[-1:], first[1:], first[:-1], forged_seal(first)):
+        with pytest.raises((InvalidSeal, Malformed, Conflict, BadSignature)):
+            await handle_worker(served, calls.TAKE_SEAL, wrong)
+
+    assert served.snapshot() == before
+
+
+def is_seal(item: object) -> bool:
+    return isinstance(item, Signed) and isinstance(item.message, Seal)
+
+
+def forged_seal(items: list[bytes]) -> list[bytes]:
+    """The same step under a seal that somebody else signed."""
+    seal = decode_kept(items[-1])
+    assert isinstance(seal, Signed)
+    other: Session = STRANGER
+    signature = other.private_key.sign(seal.message.digest()) + b"\x1b"
+    return [*items[:-1], encode_kept(Signed(seal.message, signature))]

@@ -1,0 +1,221 @@
+"""Prices of a clearing, for any book, job and lie; each property with lines that break it.
+
+* ask <= price <= ceiling for every winner
+* a job's units at the clearing price never cost more than its ceiling, its budget, or one another
+* who asks another price than its cost never earns more
+* an offer is in the book exactly when no constraint excludes it
+"""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
+from contracts.terms.errors import NoMatch
+from contracts.terms.ids import Address, Digest
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.domain import auction, matching, pricing
+from market.domain.offers import Candidate
+from tests.support.history import make_spec, make_wallet
+from tests.support.mutation import mutant
+
+PRICES = st.integers(1, 40)
+BOOKS = st.lists(st.tuples(st.integers(0, 5), PRICES), max_size=8)
+POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
+
+
+def seller(number: int) -> Address:
+    return Address(bytes([number + 1]) * 20)
+
+
+def asks_of(module: ModuleType, book: list[tuple[int, int]]) -> list[Any]:
+    return [
+        module.Ask(seller(who), Digest(bytes([place]) * 32), PricePerPflop(price))
+        for place, (who, price) in enumerate(book)
+    ]
+
+
+def outcome(module: ModuleType, asks: list[Any], slots: int, reserve: int) -> Any:
+    try:
+        return module.clear(asks, slots=slots, reserve=PricePerPflop(reserve))
+    except NoMatch:
+        return None
+
+
+def check_prices(module: ModuleType) -> None:
+    """ask <= price <= ceiling; exactly as many winners as slots, each another seller."""
+
+    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
+    @given(BOOKS, st.integers(1, 4), PRICES)
+    def check(book: list[tuple[int, int]], slots: int, reserve: int) -> None:
+        asks = asks_of(module, book)
+        cleared = outcome(module, asks, slots, reserve)
+        able = {ask.seller for ask in asks if ask.price <= reserve}
+        if cleared is None:
+            assert len(able) < slots, "enough sellers, and no clearing"
+            return
+        assert len({ask.seller for ask in cleared.winners}) == slots
+        assert all(ask.price <= cleared.price <= reserve for ask in cleared.winners)
+        assert cleared == outcome(module, list(reversed(asks)), slots, reserve), "order decides"
+
+    check()
+
+
+def profit(cleared: Any, who: Address, cost: int) -> int:
+    if cleared is None or who not in {ask.seller for ask in cleared.winners}:
+        return 0
+    return int(cleared.price) - cost
+
+
+def check_truthful(module: ModuleType) -> None:
+    """With one cost a seller, no other asks earn more than asking that cost."""
+
+    @settings(max_examples=400, deadline=None, derandomize=True, report_multiple_bugs=False)
+    @given(
+        st.lists(PRICES, min_size=1, max_size=6),
+        st.integers(0, 5),
+        st.lists(PRICES, min_size=1, max_size=3),
+        st.integers(1, 3),
+        PRICES,
+    )
+    def check(costs: list[int], who: int, lies: list[int], slots: int, reserve: int) -> None:
+        who %= len(costs)
+        others = [(number, cost) for number, cost in enumerate(costs) if number != who]
+        honest = asks_of(module, [*others, (who, costs[who])])
+        lying = asks_of(module, [*others, *((who, lie) for lie in lies)])
+        earned = profit(outcome(module, honest, slots, reserve), seller(who), costs[who])
+        assert earned >= profit(outcome(module, lying, slots, reserve), seller(who), costs[who])
+
+    check()
+
+
+def check_budget(module: ModuleType) -> None:
+    """Shares of a job's units at any prices up to the ceiling never sum above what was admitted."""
+
+    @settings(max_examples=200, deadline=None, derandomize=True, report_multiple_bugs=False)
+    @given(
+        st.integers(1, 10**14) | st.sampled_from([5 * 10**14, 10**15]),
+        st.integers(1, 30),
+        st.integers(1, 10**9) | st.integers(1, 9),
+        st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=5),
+    )
+    def check(flops: int, steps: int, ceiling: int, shares: list[tuple[int, int]]) -> None:
+        spec = make_spec(
+            POSTER,
+            COORDINATOR,
+            unit_flops=(Flops(flops),),
+            steps=steps,
+            price_ceiling=PricePerPflop(ceiling),
+        )
+        budget = module.job_cost(spec, spec.price_ceiling)
+        left, paid = steps * spec.batch.units_per_step, 0
+        for part, discount in [*shares, (100, 0)]:
+            units = left * part // 100
+            left -= units
+            price = PricePerPflop(ceiling - (ceiling - 1) * discount // 100)
+            paid += pay_for(Flops(units * flops), price)
+        assert paid <= budget
+        for wallet in (budget, budget - 1, budget - budget % steps + steps - 1):
+            afforded = module.affordable_price(spec, wallet)
+            assert module.job_cost(spec, PricePerPflop(afforded)) <= wallet
+            assert module.job_cost(spec, PricePerPflop(afforded + 1)) > wallet
+        assert module.affordable_steps(spec, budget) >= steps
+
+    check()
+
+
+NEED = matching.Need(PricePerPflop(20), 100, BaseUnits(5), UnixSeconds(2000), UnixMillis(1_000_000))
+CANDIDATES = st.builds(
+    Candidate,
+    offer=st.just(Digest(bytes(32))),
+    account=st.just(seller(0)),
+    price=PRICES.map(PricePerPflop),
+    memory_bytes=st.sampled_from([99, 100, 101]),
+    flops_per_second=st.just(1),
+    available_from=st.sampled_from([999, 1000, 1001]).map(UnixSeconds),
+    expires_at=st.sampled_from([1999, 2000, 2001]).map(UnixSeconds),
+    heard_at=st.sampled_from([None, 984_999, 985_000, 1_000_000]),
+    leased=st.booleans(),
+    free_stake=st.sampled_from([4, 5, 6]).map(BaseUnits),
+)
+
+
+def check_reasons(module: ModuleType) -> None:
+    """Feasible and excluded are one question; each count is of offers that fail it."""
+
+    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
+    @given(st.lists(CANDIDATES, max_size=6))
+    def check(offers: list[Candidate]) -> None:
+        for offer in offers:
+            assert bool(module.feasible(NEED, [offer])) != bool(module.why_not(NEED, [offer]))
+        for found in module.why_not(NEED, offers):
+            alone = [bool(module.why_not(NEED, [offer])) for offer in offers]
+            assert 0 < found.offers <= sum(alone)
+            assert found.constraint in module.CONSTRAINTS and found.would_fit
+        for ask in module.feasible(NEED, offers):
+            assert ask.price <= NEED.price_ceiling
+
+    check()
+
+
+def test_clear__any_book__ask_at_most_price_at_most_ceiling() -> None:
+    check_prices(auction)
+
+
+def test_clear__any_lie__never_earns_more_than_the_truth() -> None:
+    check_truthful(auction)
+
+
+def test_job_cost__any_shares_and_prices__within_ceiling_and_budget() -> None:
+    check_budget(pricing)
+
+
+def test_matching__any_offers__excluded_exactly_when_infeasible() -> None:
+    check_reasons(matching)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("for ask in asks if ask.price <= reserve)", "for ask in asks)"),
+        ("losers[0].price if losers else reserve", "winners[0].price if losers else reserve"),
+        ("best.setdefault(ask.seller, ask)", "best[ask.offer] = ask"),
+        ("(ask.price, ask.offer)", "ask.price"),
+    ],
+)
+def test_mutated_auction__wrong_price_or_winner__breaks_the_prices(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        check_prices(mutant(auction, old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("losers[0].price if losers else reserve", "winners[-1].price"),
+        ("best.setdefault(ask.seller, ask)", "best[ask.offer] = ask"),
+    ],
+)
+def test_mutated_auction__own_asks_move_the_price__breaks_truthfulness(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        check_truthful(mutant(auction, old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("spec.batch.steps * step_flops(spec)", "step_flops(spec)"),
+        ("spec.batch.units_per_step * sum(spec.unit_flops)", "sum(spec.unit_flops)"),
+        ("- 1) // job_flops(spec)", ") // job_flops(spec)"),
+    ],
+)
+def test_mutated_pricing__too_cheap__breaks_the_budget(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        check_budget(mutant(pricing, old, new))
+
+
+def test_mutated_matching__ceiling_ignored__breaks_the_reasons() -> None:
+    with pytest.raises(AssertionError):
+        check_reasons(mutant(matching, "offer.price <= need.price_ceiling", "True"))

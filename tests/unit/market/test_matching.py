@@ -1,0 +1,64 @@
+"""Why an offer may not serve a job, and what would change that."""
+
+from typing import Any
+
+import pytest
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.ids import Address, Digest
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.domain.matching import Exclusion, Need, feasible, why_not
+from market.domain.offers import HEARTBEAT_MILLIS, Candidate
+
+NOW = UnixMillis(1_000_000)
+NEED = Need(PricePerPflop(20), 100, BaseUnits(5), UnixSeconds(2000), NOW)
+
+
+def offer(**changed: Any) -> Candidate:
+    values: dict[str, Any] = {
+        "offer": Digest(bytes(32)),
+        "account": Address(bytes(20)),
+        "price": PricePerPflop(10),
+        "memory_bytes": 200,
+        "flops_per_second": 1,
+        "available_from": UnixSeconds(0),
+        "expires_at": UnixSeconds(3000),
+        "heard_at": NOW,
+        "leased": False,
+        "free_stake": BaseUnits(50),
+    }
+    return Candidate(**(values | changed))
+
+
+def test_feasible__nothing_excludes_it__is_in_the_book() -> None:
+    assert [ask.price for ask in feasible(NEED, [offer()])] == [10]
+    assert why_not(NEED, [offer()]) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "constraint", "would_fit"),
+    [
+        ({"price": 25}, "price", "price_ceiling 25"),
+        ({"memory_bytes": 64}, "memory", "memory_bytes 64"),
+        ({"free_stake": 4}, "stake", "min_stake 4"),
+        ({"expires_at": 1999}, "window", "deadline 1999"),
+        ({"available_from": 1001}, "start", "wait until 1001"),
+        ({"heard_at": None}, "heartbeat", "an agent that answers"),
+        ({"heard_at": NOW - HEARTBEAT_MILLIS - 1}, "heartbeat", "an agent that answers"),
+        ({"leased": True}, "leased", "wait for the end of its lease"),
+    ],
+)
+def test_why_not__one_constraint_fails__names_it_and_what_would_fit(
+    changed: dict[str, Any], constraint: str, would_fit: str
+) -> None:
+    assert feasible(NEED, [offer(**changed)]) == []
+    assert why_not(NEED, [offer(**changed)]) == (Exclusion(constraint, 1, would_fit),)
+
+
+def test_why_not__cheapest_relaxation__is_of_an_offer_that_fails_nothing_else() -> None:
+    offers = [offer(price=21, memory_bytes=1), offer(price=30), offer(price=40)]
+
+    found = {each.constraint: each for each in why_not(NEED, offers)}
+
+    assert found["price"] == Exclusion("price", 3, "price_ceiling 30")
+    assert found["memory"] == Exclusion("memory", 1, "memory_bytes 1")

@@ -1,0 +1,53 @@
+"""Bodies as JSON: money is text, bytes are hex, nothing else passes."""
+
+import sys
+
+import pytest
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import Digest
+from market.api.schemas import FaucetView, StepReport, read_body
+
+VIEW = FaucetView(gas=10**18, tokens=BaseUnits(5), transactions=(Digest(bytes(32)),))
+
+
+def test_body__there_and_back__is_equal() -> None:
+    assert read_body(FaucetView, VIEW.json_bytes()) == VIEW
+    assert b'"gas":"1000000000000000000"' in VIEW.json_bytes()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"gas":1,"tokens":"5","transactions":[]}',
+        b'{"gas":"1.0","tokens":"5","transactions":[]}',
+        b'{"gas":"-1","tokens":"5","transactions":[]}',
+        b'{"gas":"1","tokens":"79228162514264337593543950336","transactions":[]}',
+        b'{"gas":"1","tokens":"5","transactions":["zz"]}',
+        b'{"gas":"1","tokens":"5","transactions":["00"]}',
+        b'{"gas":"1","tokens":"5","transactions":[],"more":1}',
+        b'{"gas":"1","tokens":"5"}',
+        b"[]",
+        b"",
+    ],
+)
+def test_read_body__anything_else__is_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_body(FaucetView, body)
+
+
+def test_read_body__number_where_a_number_is_meant__passes() -> None:
+    report = b'{"step":1,"loss_millionths":-5,"tokens_per_second":9,"at":7}'
+
+    assert read_body(StepReport, report).loss_millionths == -5
+
+
+def test_schemas__imported__need_no_server() -> None:
+    import subprocess
+
+    heavy = "fastapi", "sqlalchemy", "web3", "celery", "torch"
+    code = f"import sys, market.api.schemas; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

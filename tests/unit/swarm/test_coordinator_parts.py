@@ -1,0 +1,225 @@
+"""Pieces of the coordinator that need no swarm: what it takes, what it posts, how it waits."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.governance.record import JobRecord, open_job
+from contracts.terms.errors import Conflict, Malformed, Refused, ServiceUnreachable
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import (
+    AveragedChunk,
+    AverageMember,
+    AverageSet,
+    GradCommit,
+    PartDigest,
+    UnitLeaf,
+)
+from contracts.terms.moments import UnixMillis
+from tests.support.history import DOMAIN, make_session
+from tests.support.swarm_job import Papers, make_papers
+from training.changes import Changes
+from training.coordinator.acceptance import check_chunk, check_commit
+from training.coordinator.book import Book, Signer
+from training.coordinator.feeding import Feeding
+from training.coordinator.ports import (
+    MemoryFeed,
+    StepReport,
+    decode_report,
+)
+from training.journal import Journal
+from training.tasks import first_error
+from training.telling import tell_nobody
+
+STAGE = StageIndex(0)
+REPORT = StepReport(StepNumber(1), 123, 456, UnixMillis(789))
+
+
+@pytest.fixture(scope="module")
+def papers() -> Papers:
+    return make_papers("ann", steps=2, units_per_step=2, rows_per_unit=4, chunks=2)
+
+
+@pytest.fixture(scope="module")
+def record(papers: Papers, tmp_path_factory: pytest.TempPathFactory) -> JobRecord:
+    with Journal(tmp_path_factory.mktemp("book") / "j") as journal:
+        opening = open_book(papers, journal).record_of_job.opening
+    signed = papers.coordinator.sign(opening, DOMAIN)
+    return open_job(papers.spec, signed, DOMAIN)
+
+
+def open_book(papers: Papers, journal: Journal) -> Book:
+    signer = Signer(papers.coordinator, papers.session, DOMAIN)
+    return Book(journal, papers.spec, papers.opening, signer, tell_nobody)
+
+
+def leaf(unit: int, **changed: Any) -> UnitLeaf:
+    values: dict[str, Any] = {
+        "unit": UnitId(unit),
+        "x": ZERO_DIGEST,
+        "y": ZERO_DIGEST,
+        "dy": ZERO_DIGEST,
+        "dx": ZERO_DIGEST,
+        "loss": 1,
+    }
+    return UnitLeaf(**(values | changed))
+
+
+def commit(record: JobRecord, **changed: Any) -> GradCommit:
+    values: dict[str, Any] = {
+        "job": record.job,
+        "step": 1,
+        "round": 0,
+        "stage": STAGE,
+        "peer": make_session("ann").peer,
+        "step_close": ZERO_DIGEST,
+        "previous_seal": record.previous,
+        "state_root": ZERO_DIGEST,
+        "units_root": ZERO_DIGEST,
+        "num_units": 2,
+        "num_samples": 8,
+        "parts": tuple(part(chunk) for chunk in range(2)),
+        "reports": (),
+    }
+    return GradCommit(**(values | changed))
+
+
+def part(chunk: int, norm_squared: int = 10**12) -> PartDigest:
+    return PartDigest(chunk=ChunkIndex(chunk), digest=ZERO_DIGEST, norm_squared=norm_squared)
+
+
+def test_check_commit__as_it_should_be__is_taken(record: JobRecord) -> None:
+    check_commit(record, commit(record), [leaf(0), leaf(1)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "leaves"),
+    [
+        ({"previous_seal": ZERO_DIGEST}, [leaf(0), leaf(1)]),
+        ({"num_units": 3}, [leaf(0), leaf(1)]),
+        ({"num_samples": 9}, [leaf(0), leaf(1)]),
+        ({"parts": (part(0),)}, [leaf(0), leaf(1)]),
+        ({"parts": (part(1), part(0))}, [leaf(0), leaf(1)]),
+        ({"reports": (ZERO_DIGEST,)}, [leaf(0), leaf(1)]),
+        ({}, [leaf(1), leaf(0)]),
+        ({}, [leaf(0), leaf(0)]),
+        ({}, [leaf(0), leaf(1, loss=None)]),
+        ({}, [leaf(0), leaf(1, dx=Digest(bytes([1]) * 32))]),
+        ({}, [leaf(0), leaf(1, y=Digest(bytes([1]) * 32))]),
+    ],
+)
+def test_check_commit__no_seal_could_hold_it__is_refused(
+    record: JobRecord, changed: dict[str, Any], leaves: list[UnitLeaf]
+) -> None:
+    with pytest.raises(Malformed):
+        check_commit(record, commit(record, **changed), leaves)
+
+
+def averaged(average: AverageSet, norm_squared: int) -> AveragedChunk:
+    return AveragedChunk(
+        job=average.job,
+        step=average.step,
+        stage=STAGE,
+        peer=make_session("ann").peer,
+        average_set=average.digest(),
+        chunk=ChunkIndex(0),
+        chunk_digest=ZERO_DIGEST,
+        norm_squared=norm_squared,
+    )
+
+
+def test_check_chunk__mean_longer_than_its_parts__is_refused(record: JobRecord) -> None:
+    long, short = commit(record, round=0), commit(record, round=1, parts=(part(0, 0), part(1, 0)))
+    average = AverageSet(
+        job=record.job,
+        step=StepNumber(1),
+        step_close=ZERO_DIGEST,
+        members=tuple(AverageMember(grad_commit=c.digest(), weight=8) for c in (long, short)),
+    )
+
+    check_chunk(averaged(average, 10**12 // 4), average, [long, short])
+    with pytest.raises(Malformed, match="longer"):
+        check_chunk(averaged(average, 10**12 // 4 + 10**7), average, [long, short])
+    with pytest.raises(Malformed, match="no parts"):
+        check_chunk(averaged(average, 0), average, [])
+    other = average.model_copy(update={"step": 2})
+    with pytest.raises(Malformed, match="another"):
+        check_chunk(averaged(other, 0), average, [long, short])
+
+
+def test_report__stored_and_read__is_equal() -> None:
+    assert decode_report(REPORT.encoded()) == REPORT
+    with pytest.raises(Malformed):
+        decode_report(b"\x80")
+
+
+class Failing(MemoryFeed):
+    """A market that fails in the given ways first."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+    async def post(self, items: Sequence[bytes]) -> None:
+        """See `Feed.post`."""
+        if self.errors:
+            raise self.errors.pop(0)
+        await super().post(items)
+
+
+async def test_feeding__market_down_then_refusing__posts_in_order_after_growing_pauses(
+    papers: Papers, tmp_path: Path
+) -> None:
+    pauses: list[float] = []
+
+    async def pause(span: float) -> None:
+        pauses.append(span)
+
+    feed = Failing(ServiceUnreachable("a"), ServiceUnreachable("b"), Refused("c"))
+    with Journal(tmp_path / "j") as journal:
+        book = open_book(papers, journal)
+        book.add_report(REPORT)
+        feeding = Feeding(book, feed, tell=tell_nobody, pause=pause)
+
+        await feeding.post_once()
+
+        assert pauses == [0.1, 0.2, 10.0]
+        assert feeding.is_done
+        assert feed.items == [row.data for row in journal.rows() if row.kind == "kept"]
+        assert feed.reports == [REPORT]
+
+
+def test_book__folder_of_another_job_or_key__is_a_conflict(papers: Papers, tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        open_book(papers, journal)
+        other = make_papers("ann", steps=3)
+        with pytest.raises(Conflict):
+            open_book(other, journal)
+        signer = Signer(papers.coordinator, make_session("another"), DOMAIN)
+        with pytest.raises(Conflict):
+            Book(journal, papers.spec, papers.opening, signer, tell_nobody)
+
+
+async def test_changes__marked__whoever_waits_goes_on() -> None:
+    changes = Changes()
+    waiting = asyncio.ensure_future(changes.beyond(changes.version))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    changes.mark()
+
+    await waiting
+    await changes.beyond(0)
+
+
+async def test_first_error__two_tasks_fail__the_first_is_raised_as_it_is() -> None:
+    async def fail(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(Refused, match="one"), first_error():
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail(Refused("one")))
+            tasks.create_task(fail(Refused("two")))

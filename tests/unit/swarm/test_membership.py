@@ -1,0 +1,108 @@
+"""Who is a member, and how events are kept."""
+
+import pytest
+
+from contracts.terms.encoding import encode
+from contracts.terms.errors import Malformed, UnknownVersion
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
+from tests.unit.swarm.factories import JOB, STAGE, A, B, C, Swarm, terms
+from training.swarm.duties import all_applied, next_deadline
+from training.swarm.events import PeerJoined, PeerLost, PeerReturned, Resumed, Ticked
+from training.swarm.journaled import decode_event, encode_event, replay
+from training.swarm.membership import stage_for_newcomer
+from training.swarm.state import SwarmState, Terms
+
+
+def test_stage_for_newcomer__two_stages__fills_the_emptier_one() -> None:
+    two = Terms(JOB, 3, 4, 2, 1, 1, 1000, 1000, 1000)
+    swarm = Swarm(two)
+    stages = []
+    for peer in (A, B, C):
+        stages.append(stage_for_newcomer(swarm.state))
+        swarm.tell(PeerJoined(peer, stages[-1], "", StepNumber(0), ZERO_DIGEST, swarm.at))
+
+    assert stages == [0, 1, 0]
+
+
+def test_joined__stage_that_does_not_exist__changes_nothing() -> None:
+    swarm = Swarm(terms(peers=1))
+    swarm.tell(PeerJoined(A, StageIndex(1), "", StepNumber(0), ZERO_DIGEST, swarm.at))
+
+    assert swarm.state.members == {}
+
+
+def test_returned__within_the_grace__same_member_at_its_new_address() -> None:
+    swarm = Swarm(terms(peers=1))
+    swarm.join(A)
+    num_effects = len(swarm.effects)
+
+    swarm.tell(PeerLost(A, swarm.at))
+    swarm.now += 9_999
+    swarm.tell(Ticked(swarm.at))
+    swarm.tell(PeerReturned(A, "elsewhere", StepNumber(0), swarm.at))
+
+    assert len(swarm.effects) == num_effects
+    assert swarm.state.members[A].address == "elsewhere"
+    assert swarm.state.members[A].is_here
+
+
+def test_lost_or_returned__stranger__changes_nothing() -> None:
+    swarm = Swarm(terms(peers=2))
+    swarm.join(A)
+    before = swarm.state
+
+    swarm.tell(PeerLost(B, swarm.at))
+    swarm.tell(PeerReturned(B, "", StepNumber(0), swarm.at))
+
+    assert swarm.state == before
+
+
+def test_resumed__members_were_here__all_are_away_from_now() -> None:
+    swarm = Swarm(terms(peers=2))
+    swarm.join(A, B)
+    swarm.now += 500
+
+    swarm.tell(Resumed(swarm.at))
+
+    assert {member.lost_at for member in swarm.state.members.values()} == {swarm.now}
+    assert next_deadline(swarm.state) == swarm.now + 10_000
+
+
+def test_all_applied__one_member_behind__is_the_last_that_it_has() -> None:
+    swarm = Swarm(terms(peers=2))
+    swarm.join(A, B)
+    swarm.whole_step({A: (0, 1, 2), B: (3, 4, 5)})
+    assert all_applied(swarm.state) == 1
+
+    swarm.tell(PeerReturned(B, "", StepNumber(0), swarm.at))
+
+    assert all_applied(swarm.state) == 0
+
+
+def test_events__stored_and_read_again__are_equal_and_replay_to_the_state() -> None:
+    swarm = Swarm(terms(peers=2))
+    swarm.join(A, B)
+    swarm.whole_step({A: (0, 1, 2), B: (3, 4, 5)})
+    swarm.tell(PeerLost(B, swarm.at))
+
+    stored = [encode_event(event) for event in swarm.events]
+
+    assert [decode_event(data) for data in stored] == swarm.events
+    assert replay(swarm.terms, map(decode_event, stored)) == swarm.state
+    assert replay(swarm.terms, []) == SwarmState(swarm.terms)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (encode({"event": "Imagined", "values": {}}), UnknownVersion),
+        (encode({"event": "Ticked", "values": {}}), Malformed),
+        (encode({"event": "Ticked", "values": {"at": "noon"}}), Malformed),
+        (encode(["Ticked"]), Malformed),
+        (b"\xc1", Malformed),
+    ],
+)
+def test_decode_event__something_else__is_refused(data: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        decode_event(data)
+    assert STAGE == 0

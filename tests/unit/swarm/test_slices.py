@@ -1,0 +1,63 @@
+"""Bytes of gradients: digests, order of sums; the fake compute that swarm tests use."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.errors import Malformed, WrongBytes
+from contracts.terms.ids import StepNumber, UnitId
+from tests.unit.swarm.factories import STAGE, A, B, Swarm, grad_commit, terms
+from training.averaging.slices import in_peer_order, need_digest, slice_digest
+from training.swarm.state import Closed
+from training.worker.counting import CountingCompute
+
+
+def test_in_peer_order__commits_in_any_order__ascend_by_peer_then_round() -> None:
+    swarm = Swarm(terms(peers=2))
+    swarm.join(A, B)
+    swarm.work(A, 0, 1, 2)
+    swarm.work(B, 3, 4, 5)
+    assert isinstance(swarm.state.phase, Closed)
+    close = swarm.state.phase.close
+    commits = [grad_commit(B, close, ()), grad_commit(A, close, (), round=1)]
+    commits.append(grad_commit(A, close, ()))
+
+    ordered = in_peer_order(commits, STAGE)
+
+    assert [(commit.peer, commit.round) for commit in ordered] == [(A, 0), (A, 1), (B, 0)]
+    assert in_peer_order(commits, 1) == ()
+
+
+def test_need_digest__one_bit_differs__is_refused() -> None:
+    data = bytes(range(8))
+    need_digest(data, slice_digest(data))
+
+    with pytest.raises(WrongBytes):
+        need_digest(bytes([1, *data[1:]]), slice_digest(data))
+
+
+def test_slice_digest__half_an_element__is_refused() -> None:
+    with pytest.raises(Malformed):
+        slice_digest(b"123456")
+
+
+def test_counting_compute__units_in_another_order__another_gradient_is_not_hidden() -> None:
+    once, twice = CountingCompute(2), CountingCompute(2)
+    for unit in (0, 1):
+        once.add_unit(StepNumber(1), UnitId(unit))
+    for unit in (0, 1, 1):
+        twice.add_unit(StepNumber(1), UnitId(unit))
+
+    assert once.gradient() != twice.gradient()
+
+
+def test_counting_compute__restored__goes_on_as_if_nothing_was(tmp_path: Path) -> None:
+    first = CountingCompute(2)
+    first.add_unit(StepNumber(1), UnitId(0))
+    first.apply([piece.data for piece in first.gradient()], 1)
+    first.save(tmp_path, StepNumber(1))
+
+    second = CountingCompute(2)
+
+    assert second.restore(tmp_path) == 1
+    assert second.roots() == first.roots()
