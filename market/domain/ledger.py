@@ -213,9 +213,9 @@ def slashed_stake(account: Address, amount: BaseUnits) -> list[Entry]:
     return _moves((stake(account), slashed(account), amount))
 
 
-def reversal(entries: Iterable[Entry]) -> list[Entry]:
-    """What books the same amounts back, for an event that the chain forgot."""
-    return [Entry(each.target, each.source, each.amount, each.job) for each in entries]
+def reversal(entries: Sequence[Entry]) -> list[Entry]:
+    """What books the same amounts back, last first, for an event that the chain forgot."""
+    return [Entry(each.target, each.source, each.amount, each.job) for each in reversed(entries)]
 
 
 # --------------------------------------------------------------------------------- the balances

@@ -16,6 +16,7 @@ from contracts.governance import lane
 from contracts.governance.parameters import PARAMETERS
 from contracts.governance.window import (
     DebitsRejected,
+    EpochState,
     Event,
     Proposed,
     RejectionAnnounced,
@@ -246,6 +247,15 @@ TERMS = (
     Terms(challenge_window=7, announcement_window=3, execution_window=10, min_epoch_length=9),
 )
 
+LIKELY = {
+    EpochState.NONE: ("propose",),
+    EpochState.POSTED: ("announce", "announce", "announce", "propose"),
+    EpochState.DISPUTED: ("reject", "reject", "reject"),
+    EpochState.FINAL: ("propose", "propose"),
+    EpochState.REJECTED: ("propose", "propose"),
+}
+"""Events that fit a state are drawn more often, so that histories get somewhere."""
+
 
 def _window(seed: int) -> dict[str, Any]:
     """One random history that keeps near the edges of its windows."""
@@ -260,8 +270,9 @@ def _window(seed: int) -> dict[str, Any]:
         edges = [
             end for end in (window.ends_at, window.executable_until, window.next_at) if end > at
         ]
-        at = max(at, draw.choice(edges) + draw.choice((-1, 0, 1))) if edges else at + 1
-        kind = draw.choice(("propose", "propose", "announce", "announce", "reject", "tick"))
+        steps = [at + 1, *(end + offset for end in edges for offset in (-1, 0, 1))]
+        at = max(at, draw.choice(steps))
+        kind = draw.choice((*LIKELY[window.state], "propose", "announce", "reject", "tick"))
         if kind == "propose":
             number += draw.choice((1, 1, 1, 1, 2, 0))
         event = KINDS[kind](EpochNumber(number), at)

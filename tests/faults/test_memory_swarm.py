@@ -8,12 +8,13 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
 from contracts.terms.ids import StepNumber, UnitId
-from contracts.terms.messages import StepClose
+from contracts.terms.messages import RulesSpec, StepClose
 from contracts.terms.signatures import Signed
 from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm, make_papers
 from training.transport.calls import COMPUTE, GET_PART, NEXT_STEP, TAKE_SEAL
@@ -35,9 +36,10 @@ TOLD_BY_WORKER = (
 TOLD_BY_TRAINER = ("step_begun", "units_reported")
 
 
-def swarm_of(folder: Path, *workers: str) -> MemorySwarm:
+def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
     papers = make_papers(
         *workers,
+        **changed,
         steps=STEPS,
         units_per_step=UNITS,
         chunks=CHUNKS,
@@ -162,6 +164,27 @@ async def test_swarm__three_peers_and_a_kill__equals_the_plain_run(
 
     assert swarm.deadly == {}, "the kill has to land"
     assert swarm.restarts == 1
+    assert_as_plain(swarm)
+
+
+@pytest.mark.parametrize("event", ["grad_commit_stored", "average_set_stored", "chunk_stored"])
+async def test_swarm__peer_gone_for_good__others_redo_its_units_and_it_leaves(
+    tmp_path: Path, event: str
+) -> None:
+    quick = RulesSpec(
+        checking="off",
+        vesting_window=2,
+        commit_timeout=400,
+        exchange_timeout=400,
+        lease_grace=1000,
+    )
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", rules=quick)
+    swarm.deadly = {(COORDINATOR, event, WINDOW): "bob"}
+    swarm.for_good = frozenset({"bob"})
+
+    await swarm.run()
+
+    assert swarm.deadly == {}, "the kill has to land"
     assert_as_plain(swarm)
 
 

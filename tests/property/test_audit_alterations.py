@@ -1,6 +1,7 @@
 """No leaf of an audit file can be altered unseen: one of every field path, and 500 by seed."""
 
 import random
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -72,3 +73,30 @@ def test_verify__five_hundred_leaves_by_seed_altered__fails_with_their_paths() -
 
     for path in chance.sample(paths, NUM_BY_SEED):
         assert_refused(path, 1, chance)
+
+
+STRANGE: tuple[Any, ...] = (None, True, 0, 2**63 - 1, -1, b"", b"\xff" * 16, b"\0" * 32, "", [], {})
+
+
+def test_verify__any_part_replaced_by_something_else__is_a_mismatch_and_no_crash() -> None:
+    chance = random.Random(SEED)
+    paths = [path for path, _ in leaves(decoded(1))]
+
+    for _ in range(250):
+        path = chance.choice(paths)
+        path = path[: chance.randint(1, len(path))]
+        changed = replaced(decoded(1), path, chance)
+        if changed == decoded(1):
+            continue
+        with pytest.raises(AuditMismatch):
+            check(encode(changed), settled())
+
+
+def replaced(value: Any, path: Path, chance: random.Random) -> Any:
+    """A copy in which what stands at `path`, a leaf or more, is something strange."""
+    changed = deepcopy(value)
+    holder = changed
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = chance.choice(STRANGE)
+    return changed

@@ -114,6 +114,8 @@ class MemorySwarm:
     log: list[tuple[str, Line]] = field(default_factory=list)
     deadly: dict[tuple[str, str, int], str] = field(default_factory=dict)
     """(party that tells, event, step) -> party that dies at this line, once."""
+    for_good: frozenset[str] = frozenset()
+    """Parties that are not started again."""
 
     def __post_init__(self) -> None:
         self._network = MemoryNetwork()
@@ -149,6 +151,9 @@ class MemorySwarm:
                 if not party.dead:
                     raise
             await party.transport.close()
+            if name in self.for_good:
+                del self.computes[name]
+                return
             self.restarts += 1
 
     def _start(self, name: str) -> Party:

@@ -91,6 +91,13 @@ class Answers:
     def _admit(self, caller: SessionKey, request: calls.Join) -> None:
         if isinstance(self._book.state.phase, Finished):
             raise Conflict("the job has ended")
+        sealed, every = self._book.state.step - 1, self._book.record_of_job.spec.batch
+        needed = oldest_chunks(sealed, every.checkpoint_every)
+        if request.applied < needed:
+            raise Conflict(
+                f"a newcomer would need the averaged chunks since step {request.applied}, and "
+                f"members keep those since step {needed}"
+            )
         joined = PeerJoined(
             peer_id(caller),
             stage_for_newcomer(self._book.state),
@@ -174,6 +181,12 @@ class Answers:
             step = StepNumber(request.step)
             self._book.record(UnitsDone(step, peer, tuple(places), self._clock()))
         return calls.Done(), ()
+
+
+def oldest_chunks(sealed: int, checkpoint_every: int) -> int:
+    """The step since when all members certainly keep chunks: of the oldest of two checkpoints."""
+    written = sealed // checkpoint_every
+    return checkpoint_every * max(min(1, written), written - 1)
 
 
 def member_view(book: Book, member: Member) -> calls.MemberView:

@@ -4,20 +4,20 @@ Addresses come from the coordinator and are only hints; keys are trusted because
 says so, and everything that is fetched is compared with a digest that its owner or a seal bound.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 from typing_extensions import Buffer
 
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import PeerUnreachable, TallystickError, Unavailable
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, SessionKey, StageIndex, StepNumber
-from contracts.terms.messages import GradCommit, JobOpening
+from contracts.terms.messages import AveragedChunk, GradCommit, JobOpening
 from contracts.terms.signatures import Signed, verify_session
 from training.averaging.slices import need_digest
 from training.telling import Tell
 from training.transport import calls
 from training.transport.port import Session, Transport
-from training.transport.wire import ask
+from training.transport.wire import Method, Request, ask
 
 DIAL = 10.0  # seconds
 FETCH = 300.0
@@ -53,50 +53,58 @@ class Peers:
         verify_session(signed, self.key_of(signed.message.peer))
 
     async def fetch_part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """A part from the owner of the GradCommit that bound it.
+        """A part from the owner of the GradCommit that bound it, else from whoever has it.
 
         Raises:
-            Unavailable: the owner does not answer. NotFound: it has no such part.
-            WrongBytes: it sent something else.
+            Unavailable: nobody who is reached has it.
         """
         name = calls.PartName(grad_commit=commit.digest(), chunk=chunk)
-        session = await self._session(self._member(commit.peer))
-        request = calls.GetPart(part=name)
-        _, tensors = await ask(session, calls.GET_PART, request, deadline=FETCH)
-        return _checked(tensors, commit.parts[chunk].digest)
+        digest, request = commit.parts[chunk].digest, calls.GetPart(part=name)
+        holders = self._holders(commit.stage, first=commit.peer)
+        return await self._from_any(holders, calls.GET_PART, request, digest, commit.step)
 
-    async def fetch_chunk(
-        self,
-        step: StepNumber,
-        stage: StageIndex,
-        chunk: ChunkIndex,
-        digest: Digest,
-        summing: PeerId,
-    ) -> bytes:
+    async def fetch_chunk(self, chunk: AveragedChunk) -> bytes:
         """An averaged chunk from the peer that summed it, else from any member of the stage.
 
         Raises:
             Unavailable: nobody who is reached has it.
         """
-        request = calls.GetChunk(step=step, stage=stage, chunk=chunk)
-        own = (member for member in self._members.values() if member.stage == stage)
-        for member in sorted(own, key=lambda each: peer_id(each.session_key) != summing):
-            if member.session_key == self._transport.key:
-                continue
+        request = calls.GetChunk(step=chunk.step, stage=chunk.stage, chunk=chunk.chunk)
+        holders = self._holders(chunk.stage, first=chunk.peer)
+        digest = chunk.chunk_digest
+        return await self._from_any(holders, calls.GET_CHUNK, request, digest, chunk.step)
+
+    def _holders(self, stage: StageIndex, *, first: PeerId) -> list[calls.MemberView]:
+        others = {
+            peer: member
+            for peer, member in self._members.items()
+            if member.stage == stage and member.session_key != self._transport.key
+        }
+        return [others[peer] for peer in sorted(others, key=lambda peer: (peer != first, peer))]
+
+    async def _from_any(
+        self,
+        holders: Iterable[calls.MemberView],
+        method: Method[Request, calls.Done],
+        request: Request,
+        digest: Digest,
+        step: StepNumber,
+    ) -> bytes:
+        for member in holders:
             try:
                 session = await self._session(member)
-                _, tensors = await ask(session, calls.GET_CHUNK, request, deadline=FETCH)
+                _, tensors = await ask(session, method, request, deadline=FETCH)
                 return _checked(tensors, digest)
             except TallystickError as error:  # the next member may have it
                 self._tell(
-                    "chunk_not_fetched",
+                    "not_fetched",
                     step=step,
-                    chunk=chunk,
+                    method=method.name,
                     peer=peer_id(member.session_key),
                     code=error.code,
                     reason=error.message,
                 )
-        raise Unavailable(f"nobody has chunk {chunk} of step {step}")
+        raise Unavailable(f"{method.name}: nobody who is reached has it", digest=digest.hex())
 
     def _member(self, peer: PeerId) -> calls.MemberView:
         if peer not in self._members:
@@ -116,6 +124,3 @@ def _checked(tensors: tuple[memoryview, ...], digest: Digest) -> bytes:
     data: Buffer = tensors[0] if tensors else b""
     need_digest(data, digest)
     return bytes(data)
-
-
-Fetch = Callable[[GradCommit, ChunkIndex], Awaitable[bytes]]

@@ -10,7 +10,7 @@ Handlers wait for each other at `_turn`, so that one of them computes at a time.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from contracts.terms.errors import (
     NotFound,
     TallystickError,
     Unavailable,
+    WrongBytes,
 )
 from contracts.terms.history import Kept, Leaves, unit_leaves_root
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
@@ -31,12 +32,13 @@ from contracts.terms.messages import (
     AveragedChunk,
     AverageSet,
     GradCommit,
+    Message,
     PartDigest,
     StepClose,
     UnitLeaf,
 )
 from contracts.terms.signatures import Signed, verify_session
-from training.averaging.slices import Slice, in_peer_order, slice_digest
+from training.averaging.slices import Slice, in_peer_order, need_digest, slice_digest
 from training.swarm.state import Part
 from training.swarm.step import assigned_units
 from training.telling import Tell
@@ -287,6 +289,7 @@ class Work:
         if data is not None and slice_digest(data) == commit.parts[chunk].digest:
             return data
         data = await self._peers.fetch_part(commit, chunk)
+        await self._need_norm(data, commit.parts[chunk].norm_squared)
         self._store.put_part(commit.step, commit.digest(), chunk, data)
         return data
 
@@ -322,14 +325,8 @@ class Work:
             if known.message.average_set != average.digest():
                 raise Equivocation(f"two AverageSets of step {average.step}")
             return known
-        weights = {member.grad_commit: member.weight for member in average.members}
-        if not weights.keys() <= commits.keys():
-            raise Malformed("an AverageSet came without all of its GradCommits")
-        members = (commits[name].message for name in weights)
-        ordered = in_peer_order(members, self._stage)
-        parts = [await self._part(commit, chunk) for commit in ordered]
-        own = [weights[commit.digest()] for commit in ordered]
-        mean = await self._run(lambda: self._compute.mean(parts, own))
+        messages = {name: signed.message for name, signed in commits.items()}
+        mean = await self._sum(average, messages, chunk)
         self._store.put_chunk(average.step, chunk, mean.data)
         signed = self._session.sign(self._averaged(average, chunk, mean))
         self.book.keep_chunk(signed)
@@ -382,19 +379,56 @@ class Work:
         messages = [item.message for item in items if isinstance(item, Signed)]
         for chunk in messages:
             if isinstance(chunk, AveragedChunk) and chunk.stage == self._stage:
-                await self._chunk(chunk)
+                await self._chunk_or_sum(chunk, messages)
         self.book.keep_seal(items)
         self._tell("seal_stored", step=step)
+
+    async def _chunk_or_sum(self, chunk: AveragedChunk, messages: Sequence[Message]) -> bytes:
+        """An averaged chunk, summed again from its parts if who summed it took it along."""
+        try:
+            return await self._chunk(chunk)
+        except Unavailable:
+            mean = await self._sum(
+                next(message for message in messages if isinstance(message, AverageSet)),
+                {m.digest(): m for m in messages if isinstance(m, GradCommit)},
+                chunk.chunk,
+            )
+            need_digest(mean.data, chunk.chunk_digest)
+            self._store.put_chunk(chunk.step, chunk.chunk, mean.data)
+            self._tell("chunk_summed_again", step=chunk.step, chunk=chunk.chunk)
+            return mean.data
+
+    async def _sum(
+        self, average: AverageSet, commits: Mapping[Digest, GradCommit], chunk: ChunkIndex
+    ) -> Slice:
+        weights = {member.grad_commit: member.weight for member in average.members}
+        if not weights.keys() <= commits.keys():
+            raise Malformed("an AverageSet came without all of its GradCommits")
+        ordered = in_peer_order((commits[name] for name in weights), self._stage)
+        parts = [await self._part(commit, chunk) for commit in ordered]
+        own = [weights[commit.digest()] for commit in ordered]
+        return await self._run(lambda: self._compute.mean(parts, own))
 
     async def _chunk(self, chunk: AveragedChunk) -> bytes:
         data = self._store.chunk(chunk.step, chunk.chunk)
         if data is not None and slice_digest(data) == chunk.chunk_digest:
             return data
-        data = await self._peers.fetch_chunk(
-            chunk.step, chunk.stage, chunk.chunk, chunk.chunk_digest, chunk.peer
-        )
+        data = await self._peers.fetch_chunk(chunk)
+        await self._need_norm(data, chunk.norm_squared)
         self._store.put_chunk(chunk.step, chunk.chunk, data)
         return data
+
+    async def _need_norm(self, data: bytes, norm_squared: int) -> None:
+        """Refuse what is not finite, or as long as was said: it would decide the clip of all.
+
+        Raises:
+            NotFinite: inf or nan. WrongBytes: another norm.
+        """
+        actual = (await self._run(lambda: self._compute.mean([data], [1]))).norm_squared
+        if actual != norm_squared:
+            raise WrongBytes(
+                "a chunk is not as long as was said", expected=norm_squared, actual=actual
+            )
 
     async def _apply(self, sealed: SealedStep) -> None:
         step, norm = sealed.seal.step, sealed.seal.gradient_norm

@@ -53,7 +53,14 @@ interface Vm {
         pure
         returns (bytes32[] memory);
     function parseJsonBytes(string calldata json, string calldata key) external pure returns (bytes memory);
+    function parseJsonBoolArray(string calldata json, string calldata key) external pure returns (bool[] memory);
+    function parseJsonBytesArray(string calldata json, string calldata key) external pure returns (bytes[] memory);
+    function parseJsonAddressArray(string calldata json, string calldata key)
+        external
+        pure
+        returns (address[] memory);
     function parseJsonString(string calldata json, string calldata key) external pure returns (string memory);
+    function keyExistsJson(string calldata json, string calldata key) external view returns (bool);
     function parseJsonKeys(string calldata json, string calldata key) external pure returns (string[] memory);
     function parseJsonStringArray(string calldata json, string calldata key)
         external

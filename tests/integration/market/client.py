@@ -4,9 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
+import pytest
 
 from market.api.app import make_app
 from tests.support.market_world import World
+
+ON_MEMORY = pytest.mark.parametrize("world", ["memory"], indirect=True)
+"""For tests of a decision that storage has no part in."""
 
 HOST = {"Authorization": "Bearer the host's token"}
 

@@ -53,7 +53,7 @@ from market.api.schemas import (
     withdrawal_digest,
 )
 from market.service.rows import BatchRow, JobRow
-from tests.integration.market.client import HOST, client_of, once
+from tests.integration.market.client import HOST, ON_MEMORY, client_of, once
 from tests.support.history import DOMAIN, JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import (
     ANCHORER,
@@ -297,6 +297,7 @@ async def test_post_job__that_cannot_be_trained_or_paid__is_refused_with_what_wo
     assert await world_jobs(world) == 0
 
 
+@ON_MEMORY
 async def test_post_job__unknown_coordinator__is_forbidden(world: World) -> None:
     async with client_of(world) as client:
         answer = await post(client, "/jobs", job_body(market_spec()))
@@ -304,6 +305,7 @@ async def test_post_job__unknown_coordinator__is_forbidden(world: World) -> None
     assert problem(answer).code == "forbidden"
 
 
+@ON_MEMORY
 async def test_post_job__signed_by_another_wallet__is_bad_signature(world: World) -> None:
     await world.register()
 
@@ -313,6 +315,7 @@ async def test_post_job__signed_by_another_wallet__is_bad_signature(world: World
     assert (answer.status_code, problem(answer).code) == (401, "bad_signature")
 
 
+@ON_MEMORY
 async def test_post_job__permit_is_over__is_expired(world: World) -> None:
     await world.register()
 
@@ -337,6 +340,7 @@ async def test_post_job__same_key_for_another_job__is_a_conflict(world: World) -
     assert await world_jobs(world) == 1
 
 
+@ON_MEMORY
 async def test_post_job__unknown_version__is_unknown_version(world: World) -> None:
     message = market_spec().value() | {"kind": "job_spec.v9"}
     signed = encode({"message": message, "signature": bytes(65)})
@@ -350,6 +354,7 @@ async def test_post_job__unknown_version__is_unknown_version(world: World) -> No
     assert (answer.status_code, problem(answer).code) == (422, "unknown_version")
 
 
+@ON_MEMORY
 async def test_post_offer__without_stake__is_insufficient_stake(world: World) -> None:
     offer = world.sign_offer("poor", 10**11)
 
@@ -359,6 +364,7 @@ async def test_post_offer__without_stake__is_insufficient_stake(world: World) ->
     assert (answer.status_code, problem(answer).code) == (402, "insufficient_stake")
 
 
+@ON_MEMORY
 async def test_post_offer__expired__is_expired(world: World) -> None:
     offer = world.sign_offer("ann", 10**11, expires_at=UnixSeconds(5))
 
@@ -368,6 +374,7 @@ async def test_post_offer__expired__is_expired(world: World) -> None:
     assert problem(answer).code == "expired"
 
 
+@ON_MEMORY
 async def test_heartbeat__replayed_or_from_a_clock_that_is_off__is_expired(world: World) -> None:
     offer, agent = await world.offer("ann", 10**11), make_session("agent ann")
     now = world.now
@@ -385,6 +392,7 @@ async def test_heartbeat__replayed_or_from_a_clock_that_is_off__is_expired(world
     assert [problem(answer).code for answer in answers] == ["expired"] * 4
 
 
+@ON_MEMORY
 async def test_heartbeat__by_another_key__is_bad_signature(world: World) -> None:
     offer = await world.offer("ann", 10**11)
     world.beats += 1
@@ -397,6 +405,7 @@ async def test_heartbeat__by_another_key__is_bad_signature(world: World) -> None
     assert problem(answer).code == "bad_signature"
 
 
+@ON_MEMORY
 async def test_put_blob__other_bytes__is_wrong_bytes_and_not_stored(world: World) -> None:
     name = blob_digest(b"these").hex()
 

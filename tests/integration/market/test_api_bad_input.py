@@ -14,7 +14,7 @@ from market.api.context import Api
 from market.api.problems import STATUS, status_of
 from market.api.schemas import MAX_BLOB_BYTES, Problem, read_body
 from market.service.faucet import ask_faucet
-from tests.integration.market.client import HOST, client_of, once
+from tests.integration.market.client import HOST, ON_MEMORY, client_of, once
 from tests.support.market_world import World, memory_world
 
 
@@ -149,6 +149,7 @@ def test_status__every_error_class__has_one() -> None:
     assert set(STATUS) <= set(tree(TallystickError))
 
 
+@ON_MEMORY
 async def test_faucet__asked_too_often__is_forbidden(world: World) -> None:
     account = "11" * 20
 

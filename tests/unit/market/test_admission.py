@@ -1,5 +1,6 @@
 """May this job be posted? What would fit is in each refusal."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,14 +90,8 @@ def test_check_job__sizes_that_do_not_divide__is_refused() -> None:
 @pytest.mark.parametrize(
     ("around", "error"),
     [
-        (
-            Surroundings(UnixSeconds(START), 20, has_manifest=False, coordinator_known=True),
-            NotFound,
-        ),
-        (
-            Surroundings(UnixSeconds(START), 20, has_manifest=True, coordinator_known=False),
-            Forbidden,
-        ),
+        (replace(AROUND, has_manifest=False), NotFound),
+        (replace(AROUND, coordinator_known=False), Forbidden),
     ],
 )
 def test_check_job__manifest_or_coordinator_unknown__is_refused(

@@ -1,0 +1,275 @@
+"""The stream of kept items: once, in order, by whom it binds; refused with a typed error else."""
+
+from dataclasses import replace
+
+import pytest
+
+from contracts.governance.job import JobHistory, follow
+from contracts.keys.wallet import Wallet
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.encoding import encode
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Equivocation,
+    InvalidSeal,
+    Malformed,
+    NotFound,
+    TooLarge,
+    UnknownVersion,
+)
+from contracts.terms.history import Kept, decode_kept, encode_kept
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.messages import Seal
+from contracts.terms.signatures import Signed
+from market.domain.jobs import JobState
+from market.domain.ledger import OUTSIDE, Entry, book
+from market.service.booking import entries_of_job
+from market.service.histories import Histories
+from market.service.rows import BalanceRow, LedgerEntryRow, MessageRow, SealRow
+from market.service.store_messages import store_messages
+from tests.integration.market.client import ON_MEMORY
+from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
+from tests.support.market_world import World
+
+
+async def count(world: World, job: JobId) -> int:
+    async with world.new_work() as work:
+        return len(await work[MessageRow].where(job=job))
+
+
+async def refuse(world: World, maker: JobMaker, *items: Kept | bytes) -> Exception:
+    """Post what must be refused; nothing of it may stay."""
+    before = await count(world, maker.spec.job())
+    encoded = [item if isinstance(item, bytes) else encode_kept(item) for item in items]
+    with pytest.raises(Exception) as caught:  # the caller says which
+        await store_messages(
+            maker.spec.job(),
+            encoded,
+            now=world.now,
+            work=world.new_work(),
+            chain=world.ports,
+            histories=world.histories,
+        )
+    assert await count(world, maker.spec.job()) == before
+    return caught.value
+
+
+def resigned(seal: Signed[Seal], wallet: Wallet, **changed: object) -> Signed[Seal]:
+    return wallet.sign(seal.message.model_copy(update=changed), DOMAIN)
+
+
+async def test_store__in_pieces_and_again__equals_one_post(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    maker.seal_step(update=False)
+
+    first = [await world.send(maker) for _ in range(2)]
+
+    assert [each.known for each in first] == [1, len(maker.items)]
+    async with world.new_work() as work:
+        rows = await work[MessageRow].where(job=maker.spec.job(), order="sequence")
+    assert [row.data for row in rows] == [encode_kept(item) for item in maker.items]
+    assert [row.sequence for row in rows] == list(range(1, len(rows) + 1))
+
+
+async def test_store__item_by_item_with_every_fold_forgotten__is_the_same_history(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+
+    for item in maker.items:
+        world.histories = Histories(DOMAIN)
+        await store_messages(
+            maker.spec.job(),
+            [encode_kept(item)],
+            now=world.now,
+            work=world.new_work(),
+            chain=world.ports,
+            histories=world.histories,
+        )
+
+    history = JobHistory(DOMAIN)
+    async with world.new_work() as work:
+        for row in await work[MessageRow].where(job=maker.spec.job(), order="sequence"):
+            history = follow(history, decode_kept(row.data))
+    assert history.record == maker.record
+
+
+async def test_store__seals__ledger_says_what_they_say_and_is_rebuilt_from_its_entries(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    for step in range(4):
+        maker.seal_step(last=step == 3)
+        await world.send(maker)
+
+    job, seal = maker.spec.job(), maker.seals[-1].seal
+    async with world.new_work() as work:
+        entries = await entries_of_job(job, work)
+        balances = {row.account: row.amount for row in await work[BalanceRow].where()}
+        lines = await work[LedgerEntryRow].where(order="sequence")
+        (last,) = await work[SealRow].where(job=job, last=True)
+    vested = sum(amount for name, amount in balances.items() if name.startswith("vested:"))
+    assert vested == seal.vested == seal.earned == last.earned > 0
+    assert balances[OUTSIDE] < 0 and sum(balances.values()) == 0
+    assert entries == [e for e in entries if e.job == job]
+    rebuilt = book({}, [Entry(row.source, row.target, row.amount, row.job) for row in lines])
+    assert {k: v for k, v in rebuilt.items() if v} == {k: v for k, v in balances.items() if v}
+    assert (await world.job(job)).state == JobState.FINISHED
+
+
+@ON_MEMORY
+async def test_store__seal_with_more_pay_re_signed__is_an_invalid_seal(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    *before, seal = maker.items
+    assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
+    changed = {"earned": BaseUnits(seal.message.earned + 1)}
+    forged = resigned(Signed(seal.message, seal.signature), maker.coordinator, **changed)
+
+    error = await refuse(world, maker, *before, forged)
+
+    assert isinstance(error, InvalidSeal) and error.data["part"] == "earned"
+
+
+async def test_store__second_seal_of_a_step__is_equivocation(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker)
+    seal = maker.items[-1]
+    assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
+    root = Digest(b"\7" * 32)
+    other = resigned(Signed(seal.message, seal.signature), maker.coordinator, messages_root=root)
+
+    assert isinstance(await refuse(world, maker, other), Equivocation)
+
+
+@ON_MEMORY
+async def test_store__second_seal_by_somebody_else__is_a_bad_signature(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker)
+    seal = maker.items[-1]
+    assert isinstance(seal, Signed) and isinstance(seal.message, Seal)
+    root = Digest(b"\7" * 32)
+    other = resigned(Signed(seal.message, seal.signature), make_wallet("eve"), messages_root=root)
+
+    assert isinstance(await refuse(world, maker, other), BadSignature)
+
+
+@ON_MEMORY
+async def test_store__two_step_closes__is_equivocation(world: World) -> None:
+    maker = await world.start_job()
+    items = maker.step_items()
+    close = maker.close()
+    other = maker.session.sign(close.model_copy(update={"closed_at": close.closed_at + 1}))
+    notices = items[: len(maker.notices())]
+
+    error = await refuse(world, maker, *maker.items, *notices, maker.session.sign(close), other)
+
+    assert isinstance(error, Equivocation)
+
+
+@ON_MEMORY
+async def test_store__message_by_another_session_key__is_a_bad_signature(world: World) -> None:
+    maker = await world.start_job()
+    close = make_session("eve").sign(maker.close())
+
+    assert isinstance(await refuse(world, maker, *maker.items, close), BadSignature)
+
+
+@ON_MEMORY
+async def test_store__seal_that_skips_a_step__is_refused(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    start = len(maker.items)
+    maker.seal_step()
+
+    error = await refuse(world, maker, *maker.items[1:start][:-1], *maker.items[start:])
+
+    assert isinstance(error, Conflict | InvalidSeal)
+
+
+@ON_MEMORY
+async def test_store__opening_with_another_anchorer__is_a_conflict_that_says_ours(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    opening = maker.opening.model_copy(update={"anchorer": make_wallet("eve").account})
+
+    error = await refuse(world, maker, maker.coordinator.sign(opening, DOMAIN))
+
+    assert isinstance(error, Conflict)
+    assert error.data["would_fit"] == world.chain.anchorer.hex()
+
+
+@ON_MEMORY
+async def test_store__lease_that_the_market_did_not_make__is_a_conflict(world: World) -> None:
+    maker = await world.start_job()
+    wallet, session = make_wallet("eve"), make_session("eve")
+    lease = maker.lease(maker.members[0]).model_copy(
+        update={"account": wallet.account, "session_key": session.key}
+    )
+
+    error = await refuse(world, maker, *maker.items[:2], wallet.sign(lease, DOMAIN))
+
+    assert isinstance(error, Conflict)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", Malformed),
+        (b"\xc1", Malformed),
+        (encode({"type": "signed", "data": b"x"}), Malformed),
+        (encode({"type": "other"}), Malformed),
+        (bytes(4 * 2**20 + 1), TooLarge),
+    ],
+)
+@ON_MEMORY
+async def test_store__no_item__is_a_typed_refusal(
+    world: World, data: bytes, error: type[Exception]
+) -> None:
+    maker = await world.start_job()
+
+    assert isinstance(await refuse(world, maker, data), error)
+
+
+@ON_MEMORY
+async def test_store__unknown_version__is_unknown_version(world: World) -> None:
+    maker = await world.start_job()
+    message = maker.close().value() | {"kind": "step_close.v2"}
+    signed = encode({"message": message, "signature": bytes(64)})
+    item = encode({"type": "signed", "data": signed})
+
+    assert isinstance(await refuse(world, maker, item), UnknownVersion)
+
+
+@ON_MEMORY
+async def test_store__job_that_is_not_matched__takes_no_messages(world: World) -> None:
+    await world.register()
+    maker = await world.start_job()
+    spec = maker.spec.model_copy(update={"nonce": 99})
+    await world.post(spec)
+    opening = maker.opening.model_copy(update={"job": spec.job(), "job_spec": spec.digest()})
+    other = replace(maker, name="other")
+    other.spec = spec
+
+    error = await refuse(world, other, maker.coordinator.sign(opening, DOMAIN))
+
+    assert isinstance(error, Conflict)
+
+
+@ON_MEMORY
+async def test_store__unknown_job__is_not_found(world: World) -> None:
+    with pytest.raises(NotFound):
+        await store_messages(
+            JobId(bytes(32)),
+            [],
+            now=world.now,
+            work=world.new_work(),
+            chain=world.ports,
+            histories=world.histories,
+        )

@@ -1,0 +1,365 @@
+"""Clearing, leases, hosting and time: what happens in rows, round by round."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import BadSignature, Conflict, Expired, Forbidden, NoMatch
+from contracts.terms.ids import Digest
+from contracts.terms.moments import UnixSeconds
+from market.api.schemas import hosting_digest
+from market.api.views import job_view
+from market.domain.jobs import JobState
+from market.service.accept_lease import accept_lease
+from market.service.clear_jobs import clear_jobs
+from market.service.fund_jobs import fund_jobs
+from market.service.host_jobs import (
+    HOSTING_MILLIS,
+    allocate_coordinator,
+    claim_jobs,
+    register_host,
+    renew_jobs,
+)
+from market.service.leases import LIVE
+from market.service.rows import FaucetRow, JobRow, LeaseRow, OfferRow, OutboxRow
+from tests.integration.market.client import ON_MEMORY
+from tests.support.history import DOMAIN, START, make_session, make_wallet
+from tests.support.market_world import World, market_spec
+
+
+async def funded_job(world: World, **changed: object) -> JobRow:
+    """A job whose budget is in escrow; nobody has looked for leases yet."""
+    spec = market_spec(**changed)
+    await world.post(spec)
+    await fund_jobs(world.now, world.new_work(), world.ports)
+    await world.sync()
+    return await world.job(spec.job())
+
+
+async def test_clear__cheaper_and_dearer_offer__cheaper_wins_at_the_losing_ask(
+    world: World,
+) -> None:
+    await world.register()
+    await world.offer("dear", 3 * 10**11)
+    await world.offer("cheap", 2 * 10**11)
+    job = await funded_job(world)
+
+    (lease,) = await world.clear()
+
+    assert (lease.job, lease.account) == (job.job, make_wallet("cheap").account)
+    assert lease.price == 3 * 10**11
+    assert (await world.offer_row("cheap")).lease == lease.lease
+    assert (await world.offer_row("dear")).lease is None
+
+
+async def test_clear__again__leases_nothing_twice(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    await funded_job(world)
+
+    first, second = await world.clear(), await world.clear()
+
+    assert (len(first), len(second)) == (1, 0)
+
+
+@ON_MEMORY
+async def test_clear__not_heard_for_15_seconds__is_not_matched_and_said_so(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    job = await funded_job(world)
+    world.wait(16)
+
+    assert await world.clear() == []
+    row = await world.job(job.job)
+    async with world.new_work() as work:
+        view = await job_view(row, work)
+    assert [each.constraint for each in view.not_matched] == ["heartbeat"]
+
+
+@ON_MEMORY
+async def test_clear__model_that_fits_no_offer__says_how_much_memory_there_is(
+    world: World,
+) -> None:
+    await world.register()
+    await world.offer("small", 10**11, memory_bytes=1000)
+    job = await funded_job(world)
+
+    await world.clear()
+
+    row = await world.job(job.job)
+    async with world.new_work() as work:
+        view = await job_view(row, work)
+    assert view.not_matched[0].constraint == "memory"
+    assert view.not_matched[0].would_fit == "memory_bytes 1000"
+
+
+@ON_MEMORY
+async def test_clear__two_slots_and_one_seller__leases_nothing(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    await funded_job(world, peers_per_stage=2)
+
+    assert await world.clear() == []
+    assert (await world.offer_row("ann")).lease is None
+
+
+async def test_clear__many_rounds_at_once_on_postgres__no_offer_leased_twice(
+    postgres_world: World,
+) -> None:
+    world = postgres_world
+    await world.register()
+    for name in ("ann", "bob", "cem", "dan"):
+        await world.offer(name, 10**11)
+    for nonce in range(6):
+        await funded_job(world, nonce=nonce)
+
+    rounds = [clear_jobs(world.now, world.new_work()) for _ in range(8)]
+    await asyncio.gather(*rounds)
+    await world.clear()
+
+    async with world.new_work() as work:
+        leases = await work[LeaseRow].where(state=LIVE)
+        offers = await work[OfferRow].where()
+    assert len({lease.offer for lease in leases}) == len(leases) == 4
+    assert len({lease.job for lease in leases}) == 4
+    assert {offer.lease for offer in offers} == {lease.lease for lease in leases}
+
+
+async def test_rows__second_live_lease_of_an_offer__is_refused_by_storage(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    await funded_job(world)
+    (lease,) = await world.clear()
+
+    with pytest.raises(Conflict):
+        async with world.new_work() as work:
+            await work[LeaseRow].add(replace(lease, lease=Digest(b"\1" * 32)))
+
+
+# ---------------------------------------------------------------------------------------- leases
+
+
+async def test_lease__not_accepted_in_time__lapses_and_its_offer_waits(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    job = await funded_job(world)
+    await world.clear()
+    world.wait(31)
+    await world.beat("ann")
+
+    await world.tick()
+
+    async with world.new_work() as work:
+        (lease,) = await work[LeaseRow].where(job=job.job)
+    assert lease.state == "lapsed"
+    assert (await world.job(job.job)).state == JobState.FUNDED
+    world.wait(31)
+    await world.beat("ann")
+    assert len(await world.clear()) == 1
+
+
+@ON_MEMORY
+async def test_accept__terms_that_differ__is_a_conflict_that_says_what_fits(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    await funded_job(world)
+    (lease,) = await world.clear()
+    wallet, session = make_wallet("ann"), make_session("peer")
+    accept = world.accept_of(lease, wallet, session)
+
+    for changed in ({"price": 1}, {"stake": BaseUnits(1)}, {"device_class": "gpu"}):
+        signed = wallet.sign(accept.model_copy(update=changed), DOMAIN)
+        with pytest.raises(Conflict) as refusal:
+            await accept_lease(
+                lease.lease, signed.encoded(), world.now, world.new_work(), world.ports
+            )
+        assert refusal.value.data["field"] in changed
+
+
+@ON_MEMORY
+async def test_accept__by_another_wallet__is_a_bad_signature(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    await funded_job(world)
+    (lease,) = await world.clear()
+    accept = world.accept_of(lease, make_wallet("ann"), make_session("peer"))
+    signed = make_wallet("eve").sign(accept, DOMAIN)
+
+    with pytest.raises(BadSignature):
+        await accept_lease(lease.lease, signed.encoded(), world.now, world.new_work(), world.ports)
+
+
+@ON_MEMORY
+async def test_accept__too_late__is_expired(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    await funded_job(world)
+    (lease,) = await world.clear()
+    world.wait(31)
+
+    with pytest.raises(Expired):
+        await world.accept("ann", lease)
+
+
+@ON_MEMORY
+async def test_accept__stake_was_withdrawn__lease_lapses(world: World) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    job = await funded_job(world)
+    (lease,) = await world.clear()
+    await world.accept("ann", lease)
+    world.chain.state.accounts[make_wallet("ann").account].active = 0
+
+    await world.tick()
+
+    async with world.new_work() as work:
+        (row,) = await work[LeaseRow].where(job=job.job)
+    assert row.state == "lapsed"
+    assert (await world.job(job.job)).state == JobState.FUNDED
+
+
+# --------------------------------------------------------------------------------------- hosting
+
+
+async def test_host__claims_its_jobs_and_loses_them_when_silent(world: World) -> None:
+    maker = await world.start_job()
+    job = maker.spec.job()
+    held = await claim_jobs("host", world.now, world.new_work())
+    again = await claim_jobs("host", world.now, world.new_work())
+
+    assert [row.job for row in held] == [row.job for row in again] == [job]
+    kept = await renew_jobs("host", [job], [], world.now, world.new_work())
+    assert kept[0].until == world.now + HOSTING_MILLIS
+
+
+@ON_MEMORY
+async def test_host__another_name_for_a_known_coordinator__is_forbidden(world: World) -> None:
+    await world.register("host")
+
+    with pytest.raises(Forbidden):
+        await world.register("other")
+
+
+@ON_MEMORY
+async def test_host__signature_of_somebody_else__is_a_bad_signature(world: World) -> None:
+    wallet = make_wallet("coordinator")
+    signature = make_wallet("eve").sign_digest(hosting_digest("host", wallet.account))
+
+    with pytest.raises(BadSignature):
+        await register_host("host", [(wallet.account, signature)], world.now, world.new_work())
+
+
+@ON_MEMORY
+async def test_host__not_registered__is_forbidden(world: World) -> None:
+    with pytest.raises(Forbidden):
+        await claim_jobs("nobody", world.now, world.new_work())
+
+
+async def test_coordinators__all_allocated__says_so(world: World) -> None:
+    await world.register()
+    first = await allocate_coordinator(world.now, world.new_work())
+
+    assert first == make_wallet("coordinator").account
+    with pytest.raises(NoMatch):
+        await allocate_coordinator(world.now, world.new_work())
+
+
+# ------------------------------------------------------------------------------------------ time
+
+
+@ON_MEMORY
+async def test_deadline__nobody_trained_it__everything_is_refunded(world: World) -> None:
+    await world.register()
+    job = await funded_job(world, deadline=UnixSeconds(START + 100))
+    world.wait(101)
+    for _ in range(12):
+        await world.tick()
+        world.wait(6)
+
+    row = await world.job(job.job)
+    async with world.new_work() as work:
+        view = await job_view(row, work)
+    assert row.state == JobState.REFUNDED
+    assert view.failure is not None
+    assert view.refunded == view.escrowed == job.budget
+
+
+async def test_deadline__in_the_middle_of_the_work__pays_what_is_earned(world: World) -> None:
+    maker = await world.start_job(deadline=UnixSeconds(START + 1000))
+    for _ in range(5):
+        maker.seal_step()
+    await world.send(maker)
+    await world.tick()
+    world.wait(1001)
+    for _ in range(14):
+        await world.tick()
+        world.wait(6)
+
+    row = await world.job(maker.spec.job())
+    async with world.new_work() as work:
+        view = await job_view(row, work)
+    earned = maker.seals[-1].seal.earned
+    assert row.state == JobState.REFUNDED
+    assert view.debited == earned > maker.seals[-1].seal.vested
+    assert view.refunded == view.escrowed - earned
+    assert view.reconciled
+
+
+@ON_MEMORY
+async def test_fund__poster_without_tokens__job_fails_with_the_reason(world: World) -> None:
+    await world.register()
+    spec = market_spec()
+    await world.post(spec)
+    world.chain.state.accounts[spec.poster].token = 0
+
+    await world.tick()
+
+    row = await world.job(spec.job())
+    assert row.state == JobState.FAILED
+    assert row.failure is not None and "InsufficientBalance" in row.failure
+
+
+# ---------------------------------------------------------------------------- a chain that forgets
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("lost", [1, 2, 3, 5])
+async def test_sync__chain_forgets_blocks__everything_happens_once(world: World, lost: int) -> None:
+    maker = await world.start_job()
+    for step in range(3):
+        maker.seal_step(last=step == 2)
+    await world.send(maker)
+    for _ in range(14):
+        await world.tick()
+        world.chain.forget(min(lost, len(world.chain.blocks) - 12))
+        world.wait(6)
+    for _ in range(8):
+        await world.tick()
+        world.wait(6)
+
+    row = await world.job(maker.spec.job())
+    async with world.new_work() as work:
+        view = await job_view(row, work)
+    events = [event.event for block in world.chain.blocks for event in block.events]
+    assert row.state == JobState.REFUNDED
+    assert view.reconciled and view.debited == maker.seals[-1].seal.earned
+    for once in ("JobOpened", "Anchored", "Debited", "Refunded", "Reserved"):
+        assert events.count(once) == 1, once
+
+
+async def test_tick__done_twice__changes_nothing(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker)
+    await world.tick()
+    await world.tick()  # brings the coin of the batch
+    blocks = len(world.chain.blocks)
+
+    await world.tick()
+
+    assert len(world.chain.blocks) == blocks
+    async with world.new_work() as work:
+        assert await work[OutboxRow].where() == []
+        assert await work[FaucetRow].where() == []
