@@ -19,7 +19,7 @@ class ProcessRow:
     name: str
     pid: int
     parent: int
-    port: int | None
+    ports: list[int]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ class Report:
         yield f"audit               {self.verdict}"
         yield "processes           name, pid, parent, port"
         for row in self.processes:
-            yield f"                    {row.name:18} {row.pid:>7} {row.parent:>7} {row.port or ''}"
+            ports = ", ".join(map(str, row.ports))
+            yield f"                    {row.name:18} {row.pid:>7} {row.parent:>7}  {ports}"
         yield "phases"
         for name, seconds in self.phases.items():
             yield f"                    {seconds:7.1f} s  {name}"

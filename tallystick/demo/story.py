@@ -33,6 +33,7 @@ from tallystick.sdk.job_file import JobFile, parse_job_file
 from tallystick.sdk.submit import Submitted, submit
 from tallystick.up import child as children
 from tallystick.up.child import Child
+from tallystick.up.ports import ports_of
 from tallystick.up.processes import RUN_ID, SERVICE, environment_of, running
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
@@ -51,6 +52,11 @@ JOB: Mapping[str, object] = {
 }
 
 _ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or site-packages
+_JOB_PROCESSES = {
+    "tallystick.coordinator": "coordinator",
+    "tallystick.trainer": "trainer",
+    "tallystick.provider.peer": "peer of the winner",
+}
 _POLL_SECONDS = 0.25
 _MATCH_PATIENCE = timedelta(minutes=2)
 _JOB_PATIENCE = timedelta(minutes=20)
@@ -87,7 +93,7 @@ class Story:
                 await self._reach(client, job, ("running", "finished"), _MATCH_PATIENCE)
             plain = await self._start_plain(submitted)
             async with self._phase("training"):
-                rows = self._processes(services)
+                rows = self._processes()
                 await self._watch(client, job)
             async with self._phase("last epoch, claims, refund"):
                 settled = await self._settle(client, job, services)
@@ -282,16 +288,14 @@ class Story:
             phases=self._phases,
         )
 
-    def _processes(self, services: Services) -> list[ProcessRow]:
-        ports = services.ports
+    def _processes(self) -> list[ProcessRow]:
         rows = []
         for one in running():
             about = environment_of(one.pid)
             if about.get(RUN_ID) != self.run_id:
                 continue
-            name = about.get(SERVICE, "")
-            stat = Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()
-            rows.append(ProcessRow(name, one.pid, int(stat[1]), ports.get(name)))
+            with contextlib.suppress(OSError):  # it may end while it is looked at
+                rows.append(_row(one.pid, about.get(SERVICE, "")))
         return sorted(rows, key=lambda row: row.pid)
 
     # ------------------------------------------------------------------------------- children
@@ -332,6 +336,14 @@ class _CorpusBlobs:
 
     def fetch(self, digest: Digest) -> bytes:
         return self.blobs[digest]
+
+
+def _row(pid: int, service: str) -> ProcessRow:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    module = words[words.index("-m") + 1] if "-m" in words else ""
+    name = _JOB_PROCESSES.get(module, service)
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return ProcessRow(name, pid, int(stat[1]), ports_of(pid))
 
 
 def demo_job() -> JobFile:

@@ -45,6 +45,7 @@ from tallystick.up.kept import keep
 
 HEARTBEAT_SECONDS = 1.0
 CLAIM_SECONDS = 2.0
+WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 OFFER_LIFE = timedelta(hours=24)
 MIN_GAS_WEI = 10**17
 ACTIVE = ("accepted", "active")
@@ -79,6 +80,7 @@ class Agent:
     say: Say
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
+    _over_since: dict[Digest, float] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Offer and work until cancelled; then the peers are stopped cleanly."""
@@ -194,9 +196,11 @@ class Agent:
                 session = load_or_create_session(self.folder.lease(lease.lease) / "session.key")
                 await self.client.heartbeat_lease(lease.lease, _heartbeat(session, lease.lease))
                 self._start_peer(lease)
-        held = {lease.lease for lease in leases if lease.state in (*ACTIVE, "reserved")}
-        for name in set(self._peers) - held:
-            await self._stop_peer(name)
+        for name in set(self._peers) - {lease.lease for lease in leases}:
+            # Over, and its peer knows best when it has nothing left to do.
+            over_since = self._over_since.setdefault(name, time.monotonic())
+            if time.monotonic() - over_since > WIND_DOWN_SECONDS:
+                await self._stop_peer(name)
 
     async def _accept(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)

@@ -114,7 +114,7 @@ def _api_port(
 
 def holder(port: int) -> str:
     """Who listens on a port, as far as this user may know."""
-    inodes = _listening_inodes(port)
+    inodes = {inode for inode, number in _listening().items() if number == port}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and inodes & _sockets_of(entry):
             name = Path(f"/proc/{entry}/comm").read_text("utf-8", "replace").strip()
@@ -122,17 +122,24 @@ def holder(port: int) -> str:
     return "another user's process" if port >= 1024 or inodes else "the system (below 1024)"
 
 
-def _listening_inodes(port: int) -> set[str]:
-    inodes = set()
+def ports_of(pid: int) -> list[int]:
+    """TCP ports that a process of this user listens on, in order."""
+    listening = _listening()
+    return sorted({listening[name] for name in _sockets_of(str(pid)) if name in listening})
+
+
+def _listening() -> dict[str, int]:
+    """Sockets that listen, as /proc names them, and their ports."""
+    found = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text("ascii").splitlines()[1:]
         except OSError:
             continue
         for fields in map(str.split, lines):
-            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{fields[9]}]")
-    return inodes
+            if fields[3] == _LISTENING:
+                found[f"socket:[{fields[9]}]"] = int(fields[1].rpartition(":")[2], 16)
+    return found
 
 
 def _sockets_of(pid: str) -> set[str]:

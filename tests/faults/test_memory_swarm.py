@@ -39,12 +39,14 @@ TOLD_BY_TRAINER = ("step_begun", "units_reported")
 def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
     papers = make_papers(
         *workers,
-        **changed,
-        steps=STEPS,
-        units_per_step=UNITS,
-        chunks=CHUNKS,
-        checkpoint_every=2,
-        validate_every=2,
+        **{
+            "steps": STEPS,
+            "units_per_step": UNITS,
+            "chunks": CHUNKS,
+            "checkpoint_every": 2,
+            "validate_every": 2,
+        }
+        | changed,
     )
     return MemorySwarm(papers, folder)
 
@@ -185,6 +187,31 @@ async def test_swarm__peer_gone_for_good__others_redo_its_units_and_it_leaves(
     await swarm.run()
 
     assert swarm.deadly == {}, "the kill has to land"
+    assert_as_plain(swarm)
+
+
+async def test_swarm__newcomer_after_the_checkpoints__is_told_why_it_cannot_join(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", peers_per_stage=1, checkpoint_every=1)
+    swarm.late = {"bob": ("ann", "checkpoint_stored", WINDOW)}
+
+    await swarm.run()
+
+    assert "averaged chunks" in swarm.refused["bob"].message
+    del swarm.computes["bob"]
+    assert_as_plain(swarm)
+
+
+async def test_swarm__newcomer_before_the_first_checkpoint__replays_and_takes_part(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", peers_per_stage=1, checkpoint_every=9)
+    swarm.late = {"bob": ("ann", "seal_applied", 1)}
+
+    await swarm.run()
+
+    assert [line["step"] for line in swarm.lines("seal_applied", of="bob")] == [1, 2, 3, 4]
     assert_as_plain(swarm)
 
 

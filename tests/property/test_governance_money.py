@@ -213,7 +213,11 @@ MUTANTS: dict[str, Callable[[], tuple[ModuleType, ModuleType]]] = {
         window,
     ),
     "none twice: what was paid is forgotten": lambda: (
-        mutant(settlement, "max(0, shares[account] - before.get(account, 0))", "shares[account]"),
+        mutant(
+            settlement,
+            "shares, debited = statement.shares, sum(before.values())",
+            "shares, debited, before = statement.shares, 0, {}",
+        ),
         window,
     ),
     "no pay without a seal: earned pay is paid before it vests": lambda: (

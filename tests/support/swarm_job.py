@@ -13,6 +13,7 @@ from typing import Any
 
 from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Session, Wallet
+from contracts.terms.errors import Refused
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from contracts.terms.messages import GradCommit, JobOpening, JobSpec, LeaseAccept, Seal
@@ -116,6 +117,8 @@ class MemorySwarm:
     """(party that tells, event, step) -> party that dies at this line, once."""
     for_good: frozenset[str] = frozenset()
     """Parties that are not started again."""
+    late: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    """Worker -> (party that tells, event, step) that it waits for before its first start."""
 
     def __post_init__(self) -> None:
         self._network = MemoryNetwork()
@@ -125,6 +128,8 @@ class MemorySwarm:
         self.roster = MemoryRoster(tuple(self.papers.leases.values()))
         self.computes: dict[str, Compute] = {}
         self.restarts = 0
+        self.refused: dict[str, Refused] = {}
+        self._told: dict[tuple[str, str, int], asyncio.Event] = {}
 
     # ---------------------------------------------------------------------------------- running
 
@@ -145,6 +150,10 @@ class MemorySwarm:
             party = self._start(name)
             try:
                 await party.task
+                await party.transport.close()
+                return
+            except Refused as error:
+                self.refused[name] = error
                 await party.transport.close()
                 return
             except asyncio.CancelledError:
@@ -173,11 +182,15 @@ class MemorySwarm:
         party.dead = True
         party.task.cancel()
 
+    def _awaited(self, line: tuple[str, str, int]) -> asyncio.Event:
+        return self._told.setdefault(line, asyncio.Event())
+
     def _tell(self, name: str) -> Callable[..., None]:
         def tell(event: str, **fields: Any) -> None:
             if self.parties[name].dead:
                 raise asyncio.CancelledError
             self.log.append((name, {"event": event, **fields}))
+            self._awaited((name, event, fields.get("step", 0))).set()
             victim = self.deadly.pop((name, event, fields.get("step", 0)), None)
             if victim is not None:
                 self.kill(victim)
@@ -223,6 +236,8 @@ class MemorySwarm:
 
     async def _worker(self, name: str, transport: Transport) -> None:
         await self._opened.wait()
+        if name in self.late:
+            await self._awaited(self.late[name]).wait()
         self.computes[name] = self.make_compute()
         await run_worker(
             self.folder / name,

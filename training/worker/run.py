@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.keys.wallet import Session as SessionKeys
-from contracts.terms.errors import Refused, Unavailable
+from contracts.terms.errors import Conflict, Refused, Unavailable
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -60,7 +60,8 @@ async def run_worker(
         pause: Waits between tries.
 
     Raises:
-        BadSignature, Conflict: the documents do not belong together, or to this folder.
+        BadSignature, Conflict: the documents do not belong together, or to this folder; the job has
+            ended, or has gone too far for a newcomer.
         Unavailable: the disk cannot be written, or an averaged chunk is nowhere.
         InvariantBroken: the state could not be built again as it was.
     """
@@ -104,6 +105,8 @@ class _Joining:
                 session = await self._join()
                 span = FIRST_PAUSE
                 await self._while_open(session)
+            except Conflict:
+                raise  # another job, or one that goes on without us: asking again changes nothing
             except (Unavailable, Refused) as error:
                 self._tell("waits", step=self._work.step, code=error.code, reason=error.message)
             if not self._work.is_over:

@@ -78,6 +78,9 @@ abstract contract Test {
     bool public constant IS_TEST = true;
     Vm internal constant vm = Vm(address(uint160(uint256(keccak256("hevm cheat code")))));
 
+    /// @dev Gas of all deployments by `create`.
+    uint256 internal deployGas;
+
     error Unequal(string what, uint256 found, uint256 wanted);
     error UnequalBytes32(string what, bytes32 found, bytes32 wanted);
     error Untrue(string what);
@@ -107,6 +110,7 @@ abstract contract Test {
     function create(string memory name, bytes memory args) internal returns (address place) {
         string memory artifact = vm.readFile(string.concat("../abi/", name, ".json"));
         bytes memory code = abi.encodePacked(vm.parseJsonBytes(artifact, ".bytecode"), args);
+        uint256 before = gasleft();
         assembly ("memory-safe") {
             place := create(0, add(code, 0x20), mload(code))
             if iszero(place) {
@@ -115,6 +119,7 @@ abstract contract Test {
                 revert(reason, returndatasize())
             }
         }
+        deployGas += before - gasleft();
     }
 
     function bound(uint256 value, uint256 min, uint256 max) internal pure returns (uint256) {

@@ -23,6 +23,7 @@ from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import Papers, make_papers
 from training.changes import Changes
 from training.coordinator.acceptance import check_chunk, check_commit
+from training.coordinator.answers import oldest_chunks
 from training.coordinator.book import Book, Signer
 from training.coordinator.feeding import Feeding
 from training.coordinator.ports import (
@@ -201,6 +202,15 @@ def test_book__folder_of_another_job_or_key__is_a_conflict(papers: Papers, tmp_p
         signer = Signer(papers.coordinator, make_session("another"), DOMAIN)
         with pytest.raises(Conflict):
             Book(journal, papers.spec, papers.opening, signer, tell_nobody)
+
+
+@pytest.mark.parametrize(
+    ("sealed", "oldest"), [(0, 0), (9, 0), (10, 10), (19, 10), (20, 10), (30, 20), (39, 20)]
+)
+def test_oldest_chunks__two_checkpoints_are_kept__is_the_older_one(
+    sealed: int, oldest: int
+) -> None:
+    assert oldest_chunks(sealed, 10) == oldest
 
 
 async def test_changes__marked__whoever_waits_goes_on() -> None:
