@@ -93,8 +93,7 @@ class Story:
                 await self._reach(client, job, ("running", "finished"), _MATCH_PATIENCE)
             plain = await self._start_plain(submitted)
             async with self._phase("training"):
-                rows = self._processes()
-                await self._watch(client, job)
+                rows = await self._watch(client, job)
             async with self._phase("last epoch, claims, refund"):
                 settled = await self._settle(client, job, services)
             async with self._phase("audit in a fresh process"):
@@ -163,7 +162,9 @@ class Story:
             await asyncio.sleep(_POLL_SECONDS)
         raise DeadlineExceeded(f"the job is still {seen} after {patience}")
 
-    async def _watch(self, client: MarketClient, job: JobId) -> None:
+    async def _watch(self, client: MarketClient, job: JobId) -> list[ProcessRow]:
+        """Tell of each step; returns the processes that were there after the first one."""
+        rows: list[ProcessRow] = []
         ends = time.monotonic() + _JOB_PATIENCE.total_seconds()
         told = 0
         while time.monotonic() < ends:
@@ -175,8 +176,10 @@ class Story:
                     f"loss {report.loss_millionths / 1e6:.4f}  {report.tokens_per_second} tokens/s"
                 )
             told = len(view.reports)
+            if told and not rows:
+                rows = self._processes()
             if view.state not in ("matched", "running"):
-                return
+                return rows
             await asyncio.sleep(_POLL_SECONDS)
         raise DeadlineExceeded(f"the job did not end within {_JOB_PATIENCE}")
 

@@ -85,7 +85,15 @@ def _account(label: str) -> Address:
     return Address(_word(label)[:20])
 
 
-def _messages() -> list[tuple[TypedStruct, tuple[object, ...]]]:
+def _abi(values: Sequence[bytes | int]) -> bytes:
+    """ABI encoding of static values: a word each."""
+    return b"".join(
+        each.rjust(32, b"\0") if isinstance(each, bytes) else each.to_bytes(32, "big")
+        for each in values
+    )
+
+
+def _messages() -> list[tuple[TypedStruct, tuple[bytes | int, ...]]]:
     poster, coordinator = _account("poster"), SIGNER.account
     words = [_word(f"word {number}") for number in range(6)]
     return [
@@ -105,15 +113,13 @@ def _messages() -> list[tuple[TypedStruct, tuple[object, ...]]]:
     ]
 
 
-def _message(struct: TypedStruct, values: tuple[object, ...]) -> dict[str, Any]:
+def _message(struct: TypedStruct, values: tuple[bytes | int, ...]) -> dict[str, Any]:
     digest = DOMAIN.signing_digest(struct.hash(values))
-    fields = zip(struct.fields, values, strict=True)
-    encoded = b"".join(typed_data._word(kind, value) for (kind, _), value in fields)
     return {
         "name": struct.name,
         "typeString": struct.type_string,
         "typeHash": _hex(struct.type_hash),
-        "encoded": _hex(encoded),  # the ABI encoding of all fields
+        "encoded": _hex(_abi(values)),
         "structHash": _hex(struct.hash(values)),
         "digest": _hex(digest),
         "signature": _hex(SIGNER.sign_digest(digest)),
@@ -122,19 +128,19 @@ def _message(struct: TypedStruct, values: tuple[object, ...]) -> dict[str, Any]:
 
 
 def _job(number: int) -> dict[str, str]:
-    header = (
-        _account(f"poster {number}"),
-        _account(f"coordinator {number}"),
-        _word(f"spec {number}"),
-        10**number,
-        1_800_000_000 + number,
-        2 ** (85 * number),
+    poster, coordinator = _account(f"poster {number}"), _account(f"coordinator {number}")
+    spec_hash, epoch_cap = _word(f"spec {number}"), 10**number
+    deadline, nonce = 1_800_000_000 + number, 2 ** (85 * number)
+    job = typed_data.job_id(
+        poster=poster,
+        coordinator=coordinator,
+        spec_hash=spec_hash,
+        epoch_cap=epoch_cap,
+        deadline=deadline,
+        nonce=nonce,
     )
-    names = ("poster", "coordinator", "spec_hash", "epoch_cap", "deadline", "nonce")
-    kinds = ("address", "address", "bytes32", "uint96", "uint64", "uint256")
-    encoded = b"".join(map(typed_data._word, kinds, header))
-    job = typed_data.job_id(**dict(zip(names, header, strict=True)))  # type: ignore[arg-type]  # by name
-    return {"encoded": _hex(encoded), "id": _hex(job)}
+    header = (poster, coordinator, spec_hash, epoch_cap, deadline, nonce)
+    return {"encoded": _hex(_abi(header)), "id": _hex(job)}
 
 
 def _paths(proofs: Sequence[Proof[Any]], encode: Callable[[Any], bytes]) -> dict[str, list[str]]:

@@ -32,6 +32,15 @@ SERVICES = (
 )
 JOB_PROCESSES = ("coordinator", "trainer", "agent", "peer")
 FIRST_STEP = 2
+WINDOWS = {
+    "step_closed": "grad_commit_stored",
+    "grad_commit_stored": "seal_stored",
+    "average_set_stored": "chunk_stored",
+    "chunk_stored": "seal_stored",
+    "seal_stored": "seal_applied",
+}
+"""Lines of the coordinator's log: what opens a window, and what closes it."""
+IN_MAKE_TEST = "grad_commit_stored"
 
 
 async def _roots(running: Stack, job: JobId) -> list[bytes]:
@@ -56,9 +65,10 @@ def _victim(running: Stack, name: str, job: JobId) -> Identity:
     return running.services.identity(name)
 
 
-async def _disturb(running: Stack, job: JobId, names: Iterable[str]) -> None:
-    """Kill `names` one after the other, each while a GradCommit is stored and not yet sealed."""
+async def _disturb(running: Stack, job: JobId, names: Iterable[str], opens: str) -> None:
+    """Kill `names` one after the other, each while the window that `opens` opens is open."""
     log = running.coordinator_log(job)
+    closes = WINDOWS[opens]
     for step, name in enumerate(names, FIRST_STEP):
         await running.wait_line(log, "failpoint", step=step)
         coordinator = running.pid_of(module="tallystick.coordinator", mentions=job.hex())
@@ -66,34 +76,41 @@ async def _disturb(running: Stack, job: JobId, names: Iterable[str]) -> None:
 
         await kill_and_see(victim)
 
-        sealed = [line["step"] for line in running.lines(log, "seal_stored")]
-        assert step not in sealed, f"{name}: the window of step {step} was over"
+        passed = [line["step"] for line in running.lines(log, closes)]
+        assert step not in passed, f"{name}: the window of step {step} was over"
         if name == "agent":
             running.start_provider("ann")
         send(coordinator, signal.SIGCONT)
-        await running.wait_line(log, "seal_stored", step=step, within=60)
+        await running.wait_line(log, closes, step=step, within=60)
         if name in SERVICES:
             await running.services.wait_restarted(name, victim)
 
 
-@pytest.mark.timeout(240)
-async def test_kill__each_process_between_grad_commit_and_seal__nothing_differs(
-    tmp_path: Path,
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "opens",
+    [pytest.param(w, marks=() if w == IN_MAKE_TEST else pytest.mark.chaos) for w in WINDOWS],
+)
+async def test_kill__each_process_in_a_window_of_a_step__nothing_differs(
+    opens: str, tmp_path: Path
 ) -> None:
     names = (*JOB_PROCESSES, *SERVICES)
     steps = FIRST_STEP + len(names) + 1
     async with stack(tmp_path) as running:
         running.start_provider("ann")
         calm = await running.submit(steps=steps)
-        await running.until(calm.job, lambda v: v.state == "refunded", within=120)
+        view = await running.settled(calm.job, within=120)
+        assert view.earned > 0
+        assert view.escrowed == view.paid + view.refunded
+        assert view.reconciled
 
         disturbed = await running.submit(steps=steps)
         folder = running.job_folder(disturbed.job)
         folder.mkdir(parents=True)
         (folder / "failpoints-coordinator").write_text(
-            ",".join(f"stop:grad_commit_stored:{FIRST_STEP + i}" for i in range(len(names)))
+            ",".join(f"stop:{opens}:{FIRST_STEP + i}" for i in range(len(names)))
         )
-        await _disturb(running, disturbed.job, names)
+        await _disturb(running, disturbed.job, names, opens)
 
         assert await _money(running, disturbed.job) == await _money(running, calm.job)
         roots = await _roots(running, disturbed.job)
@@ -108,11 +125,14 @@ SETTLING = ("postgres", "redis", "anvil", "gateway", "worker-chain", "beat")
 STEPS_PER_EPOCH = 8  # more than the vesting window, so that each pause leaves something to settle
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "names", [SETTLING, pytest.param(SERVICES, marks=pytest.mark.chaos)], ids=["part", "all"]
+)
 async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_event(
-    tmp_path: Path,
+    names: tuple[str, ...], tmp_path: Path
 ) -> None:
-    windows = [(phase, name) for name in SETTLING for phase in ("stored", "broadcast")]
+    windows = [(phase, name) for name in names for phase in ("stored", "broadcast")]
     async with stack(tmp_path) as running:
         points = [f"stop:propose_{phase}:{n}" for n, (phase, _) in enumerate(windows, 1)]
         (running.home / "run" / "failpoints-market").write_text(",".join(points))
@@ -150,15 +170,3 @@ async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_even
         assert posted == sorted(set(posted)) and len(posted) >= len(windows)
         assert view.paid == view.earned
         assert view.escrowed == view.paid + view.refunded
-
-
-async def test_stack__micro_job__paid_claimed_and_refunded(tmp_path: Path) -> None:
-    async with stack(tmp_path) as running:
-        running.start_provider("ann")
-        job = (await running.submit(steps=6)).job
-
-        view = await running.settled(job, within=90)
-
-        assert view.earned > 0
-        assert view.escrowed == view.paid + view.refunded
-        assert view.reconciled

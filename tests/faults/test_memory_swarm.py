@@ -65,6 +65,7 @@ def plain_run() -> tuple[bytes, dict[int, int]]:
 def assert_as_plain(swarm: MemorySwarm) -> None:
     """Every worker ended where one compute alone ends, and every seal is valid and paid."""
     weights, losses = plain_run()
+    assert not swarm.refused or swarm.late
     assert swarm.weights_roots() == {weights}
     assert swarm.losses() == losses
     assert [seal.step for seal in swarm.seals()] == list(range(1, STEPS + 1))

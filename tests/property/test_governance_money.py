@@ -272,4 +272,4 @@ def test_money__one_line_is_wrong__is_noticed(name: str) -> None:
     settle, life = MUTANTS[name]()
 
     with pytest.raises(AssertionError):
-        holds(settle, life, examples=400)
+        holds(settle, life, examples=3_000)

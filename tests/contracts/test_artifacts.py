@@ -1,0 +1,105 @@
+"""Are the shipped artifacts what the sources compile to?
+
+A recompilation must give the same bytes: ABI, creation code, runtime code, places of immutables
+and storage layout. Without a compiler the source hashes alone tell a stale artifact.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contracts.toolchain import ABI, SOLIDITY, build
+
+NAMES = sorted(path.stem for path in ABI.glob("*.json"))
+MAX_CODE_BYTES = 24_576  # EIP-170
+MAX_LINES = 300
+
+
+def _artifact(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ABI / f"{name}.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def recompiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all artifacts, compiled now."""
+    folder = tmp_path_factory.mktemp("abi")
+    build(folder)
+    return folder
+
+
+def test_artifacts__recompiled__are_the_same_contracts(recompiled: Path) -> None:
+    assert sorted(path.stem for path in recompiled.glob("*.json")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "part", ["abi", "bytecode", "deployedBytecode", "immutableReferences", "storageLayout"]
+)
+def test_artifact__recompiled__has_equal(recompiled: Path, name: str, part: str) -> None:
+    fresh = json.loads((recompiled / f"{name}.json").read_text())
+
+    assert fresh[part] == _artifact(name)[part]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_artifact__recompiled__is_the_same_file(recompiled: Path, name: str) -> None:
+    assert (recompiled / f"{name}.json").read_bytes() == (ABI / f"{name}.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_artifact__source_hashes__are_fresh(name: str) -> None:
+    hashes = _artifact(name)["sourceSha256"]
+
+    found = {path: hashlib.sha256((SOLIDITY / path).read_bytes()).hexdigest() for path in hashes}
+
+    assert f"src/{name}.sol" in hashes
+    assert found == hashes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_artifact__code__is_small_and_carries_no_metadata(name: str) -> None:
+    artifact = _artifact(name)
+
+    code = bytes.fromhex(artifact["deployedBytecode"].removeprefix("0x"))
+
+    assert 0 < len(code) <= MAX_CODE_BYTES
+    assert artifact["settings"]["metadata"] == {"bytecodeHash": "none", "appendCBOR": False}
+    assert b"solc" not in code[-64:]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_artifact__immutables__are_blank_in_the_shipped_code(name: str) -> None:
+    artifact = _artifact(name)
+    code = bytes.fromhex(artifact["deployedBytecode"].removeprefix("0x"))
+
+    places = [start for starts in artifact["immutableReferences"].values() for start in starts]
+
+    assert all(code[start : start + 32] == bytes(32) for start in places)
+
+
+@pytest.mark.parametrize("path", sorted((SOLIDITY / "src").glob("*.sol")), ids=lambda p: p.name)
+def test_source__file__is_short_and_pins_its_compiler(path: Path) -> None:
+    text = path.read_text(encoding="ascii")
+
+    assert len(text.splitlines()) < MAX_LINES
+    assert "pragma solidity =0.8.37;" in text
+    assert "delegatecall" not in text and "selfdestruct" not in text
+
+
+def test_lock__npm__pins_exactly_and_names_no_host() -> None:
+    lock = (SOLIDITY / "package-lock.json").read_text()
+    package = json.loads((SOLIDITY / "package.json").read_text())
+
+    wanted = {**package["dependencies"], **package["devDependencies"]}
+
+    assert '"resolved"' not in lock
+    assert wanted == {
+        "@foundry-rs/anvil": "1.7.1",
+        "@foundry-rs/forge": "1.7.1",
+        "@openzeppelin/contracts": "5.7.0",
+        "solc": "0.8.37",
+    }

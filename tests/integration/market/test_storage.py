@@ -1,0 +1,425 @@
+"""Adapters keep what their ports promise, the real ones and their twins alike."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import create_engine
+
+from contracts.chain.transactions import (
+    SqliteTransactions,
+    StoredTransaction,
+    TransactionStore,
+)
+from contracts.terms.amounts import UINT96_MAX, BaseUnits
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
+from contracts.terms.ids import Address, Digest, EpochNumber
+from contracts.terms.moments import UnixMillis
+from market.adapters.blobs import FileBlobs
+from market.adapters.memory import MemoryBlobs, MemoryWakeup
+from market.adapters.postgres import PostgresWork, make_engine
+from market.adapters.redis_wakeup import RedisWakeup
+from market.adapters.tables import METADATA
+from market.adapters.transactions import RowTransactions
+from market.migrate import migrate
+from market.service.drain_outbox import drain_outbox
+from market.service.ports import BlobStore, Wakeup
+from market.service.rows import (
+    BalanceRow,
+    EpochRow,
+    HeartbeatRow,
+    LedgerEntryRow,
+    OutboxRow,
+    StakeRow,
+)
+from tests.support.market_services import PostgresServer
+from tests.support.market_world import World, memory_world, one_chunk
+
+ACCOUNT = Address(bytes([3]) * 20)
+
+
+def epoch(number: int, **changed: object) -> EpochRow:
+    row = EpochRow(
+        EpochNumber(number), "planned", Digest(bytes(32)), BaseUnits(1), UnixMillis(number)
+    )
+    return replace(row, **changed)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------ rows
+
+
+async def test_rows__added_changed_removed__are_what_was_last_stored(world: World) -> None:
+    async with world.new_work() as work:
+        await work[EpochRow].add(epoch(1))
+        await work[EpochRow].put(epoch(2))
+        await work[EpochRow].put(epoch(1, state="final"))
+    async with world.new_work() as work:
+        found = await work[EpochRow].get(1)
+        await work[EpochRow].remove(2)
+        await work[EpochRow].remove(2)
+    async with world.new_work() as work:
+        left = await work[EpochRow].where()
+
+    assert found == epoch(1, state="final")
+    assert left == [epoch(1, state="final")]
+
+
+async def test_rows__largest_amounts__come_back_as_they_were(world: World) -> None:
+    row = StakeRow(ACCOUNT, BaseUnits(UINT96_MAX), BaseUnits(0), BaseUnits(1), 2**53)
+
+    async with world.new_work() as work:
+        await work[StakeRow].put(row)
+        await work[BalanceRow].put(BalanceRow("x", BaseUnits(-UINT96_MAX)))
+    async with world.new_work() as work:
+        assert await work[StakeRow].get(ACCOUNT) == row
+        balance = await work[BalanceRow].get("x")
+
+    assert balance is not None and balance.amount == -UINT96_MAX
+
+
+async def test_rows__where__filters_sorts_and_pages(world: World) -> None:
+    rows = [epoch(n, state="final" if n % 2 else "planned") for n in range(1, 8)]
+    async with world.new_work() as work:
+        for row in rows:
+            await work[EpochRow].add(row)
+    async with world.new_work() as work:
+        epochs = work[EpochRow]
+        assert [row.epoch for row in await epochs.where(state="final")] == [1, 3, 5, 7]
+        assert [row.epoch for row in await epochs.where(order="-epoch", limit=2)] == [7, 6]
+        assert [row.epoch for row in await epochs.where(order="epoch", after=5)] == [6, 7]
+        assert [row.epoch for row in await epochs.where(order="-epoch", after=3)] == [2, 1]
+        assert [row.epoch for row in await epochs.where(epoch=(2, 9))] == [2]
+        assert await epochs.where(epoch=()) == []
+        assert len(await epochs.where(window_ends=None)) == 7
+
+
+async def test_rows__taken_key_or_unique__is_a_conflict_and_rolls_back(world: World) -> None:
+    async with world.new_work() as work:
+        await work[EpochRow].add(epoch(1))
+    with pytest.raises(Conflict):
+        async with world.new_work() as work:
+            await work[EpochRow].add(epoch(2))
+            await work[EpochRow].add(epoch(1))
+    line = LedgerEntryRow(0, "seal:1", 0, "outside", "x", BaseUnits(1), None)
+    with pytest.raises(Conflict):
+        async with world.new_work() as work:
+            await work[LedgerEntryRow].add(line)
+            await work[LedgerEntryRow].add(line)
+    async with world.new_work() as work:
+        assert [row.epoch for row in await work[EpochRow].where()] == [1]
+        assert await work[LedgerEntryRow].where() == []
+
+
+async def test_work__exception__leaves_nothing_behind(world: World) -> None:
+    with pytest.raises(RuntimeError):
+        async with world.new_work() as work:
+            await work[EpochRow].add(epoch(1))
+            await work.emit("topic", b"subject")
+            raise RuntimeError
+
+    async with world.new_work() as work:
+        assert await work[EpochRow].where() == []
+        assert await work[OutboxRow].where() == []
+
+
+async def test_work__entered_inside_itself__is_one_transaction(world: World) -> None:
+    work = world.new_work()
+    with pytest.raises(RuntimeError):
+        async with work:
+            async with work:
+                await work[EpochRow].add(epoch(1))
+            raise RuntimeError
+
+    async with work:
+        assert await work[EpochRow].where() == []
+
+
+async def test_work__rows_outside_of_a_transaction__is_a_bug_of_ours(world: World) -> None:
+    with pytest.raises(InvariantBroken):
+        world.new_work()[EpochRow]
+
+
+async def test_postgres__row_that_another_holds__is_skipped_or_waited_for(
+    postgres_world: World,
+) -> None:
+    new_work = postgres_world.new_work
+    async with new_work() as work:
+        await work[EpochRow].add(epoch(1))
+        await work[EpochRow].add(epoch(2))
+
+    async def wait_for_it() -> EpochRow | None:
+        async with new_work() as work:
+            return await work[EpochRow].lock(1)
+
+    async with new_work() as first:
+        await first[EpochRow].lock(1)
+        async with new_work() as second:
+            free = await second[EpochRow].where(lock=True)
+        waiting = asyncio.create_task(wait_for_it())
+        done, _ = await asyncio.wait([waiting], timeout=0.2)
+        await first[EpochRow].put(epoch(1, state="final"))
+    seen = await waiting
+
+    assert [row.epoch for row in free] == [2]
+    assert not done
+    assert seen == epoch(1, state="final")
+
+
+async def test_outbox__delivery_fails__is_repeated_until_it_succeeds(world: World) -> None:
+    delivered: list[list[str]] = []
+
+    async def fail(topics: list[str]) -> None:
+        raise ConnectionError
+
+    async def deliver(topics: list[str]) -> None:
+        delivered.append(topics)
+
+    async with world.new_work() as work:
+        for topic in ("a", "b", "a"):
+            await work.emit(topic, b"")
+    with pytest.raises(ConnectionError):
+        await drain_outbox(world.new_work(), fail)
+
+    counts = [await drain_outbox(world.new_work(), deliver) for _ in range(2)]
+
+    assert counts == [3, 0]
+    assert delivered == [["a", "b"]]
+
+
+# ------------------------------------------------------------------------------------- migrations
+
+
+def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
+    url = postgres.new_database()
+
+    assert migrate(url) == migrate(url) == "0001"
+
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    engine.dispose()
+
+
+def test_migrate__as_a_program_in_another_folder__needs_the_database_alone(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    root = Path(__file__).parents[3]
+    environment = {"PYTHONPATH": str(root), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-m", "market.migrate"]
+    url = postgres.new_database()
+
+    without = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment | {"TALLYSTICK_DATABASE_URL": url},
+        capture_output=True,
+        text=True,
+    )
+    nowhere = url.rpartition("@")[0] + "@127.0.0.1:1/x"
+    failed = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment | {"TALLYSTICK_DATABASE_URL": nowhere},
+        capture_output=True,
+        text=True,
+    )
+
+    assert without.returncode == 2
+    assert (done.returncode, done.stdout) == (0, "database is at revision 0001\n")
+    assert failed.returncode == 8 and "Traceback" not in failed.stderr
+
+
+# ------------------------------------------------------------------------------------------ blobs
+
+
+@pytest.fixture(params=["memory", "files"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    """A blob store, once in memory and once in a folder."""
+    return MemoryBlobs() if request.param == "memory" else FileBlobs(tmp_path / "blobs")
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), 1000):
+        yield data[start : start + 1000]
+
+
+async def read_all(blobs: BlobStore, name: Digest) -> bytes:
+    return b"".join([chunk async for chunk in blobs.read(name)])
+
+
+async def test_blobs__put_in_pieces__come_back_whole(blobs: BlobStore) -> None:
+    data = os.urandom(700_000)
+    name = blob_digest(data)
+
+    for _ in range(2):
+        assert await blobs.put(name, pieces(data), max_bytes=len(data)) == len(data)
+
+    assert await blobs.size(name) == len(data)
+    assert await read_all(blobs, name) == data
+
+
+async def test_blobs__other_bytes_or_too_many__leave_nothing(
+    blobs: BlobStore, tmp_path: Path
+) -> None:
+    name = blob_digest(b"these")
+
+    with pytest.raises(WrongBytes):
+        await blobs.put(name, one_chunk(b"those"), max_bytes=100)
+    with pytest.raises(TooLarge):
+        await blobs.put(name, one_chunk(b"these"), max_bytes=4)
+    with pytest.raises(NotFound):
+        await read_all(blobs, name)
+
+    assert await blobs.size(name) is None
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+# ---------------------------------------------------------------------------------------- wake-ups
+
+
+async def check_wakeup(wakeup: Wakeup) -> None:
+    waiting = asyncio.create_task(wakeup.wait("jobs", 10))
+    async with asyncio.timeout(5):
+        while not waiting.done():  # the reader may not listen yet
+            await wakeup.wake(["jobs", "others"])
+            await asyncio.wait([waiting], timeout=0.02)
+    await waiting
+    async with asyncio.timeout(2):
+        await wakeup.wait("jobs", 0.05)
+
+
+async def test_wakeup__in_memory__wakes_and_times_out() -> None:
+    await check_wakeup(MemoryWakeup())
+
+
+async def test_wakeup__over_redis__wakes_and_times_out(redis_url: str) -> None:
+    wakeup = RedisWakeup(redis_url)
+    await check_wakeup(wakeup)
+    await wakeup.close()
+
+
+async def test_wakeup__no_redis__neither_raises_nor_blocks() -> None:
+    wakeup = RedisWakeup("redis://127.0.0.1:1/0")
+    async with asyncio.timeout(5):
+        await wakeup.wake(["jobs"])
+        await wakeup.wait("jobs", 0.05)
+    await wakeup.close()
+
+
+# ----------------------------------------------------------------------------------- transactions
+
+
+@pytest.fixture(params=["sqlite", "rows"])
+def store(request: pytest.FixtureRequest) -> TransactionStore:
+    """A store of signed transactions, once in SQLite and once in the market's rows."""
+    if request.param == "sqlite":
+        return SqliteTransactions(":memory:")
+    world = request.getfixturevalue("postgres_world")
+    return RowTransactions(world.new_work)
+
+
+def signed(nonce: int, key: str) -> StoredTransaction:
+    return StoredTransaction(ACCOUNT, nonce, key, Digest(bytes([nonce]) * 32), b"raw")
+
+
+async def test_transactions__stored__are_found_by_intention_and_nonce(
+    store: TransactionStore,
+) -> None:
+    assert await store.next_nonce(ACCOUNT) == 0
+    for nonce, key in enumerate(("a", "b", "c")):
+        await store.add(signed(nonce, key))
+
+    with pytest.raises(Conflict):
+        await store.add(signed(1, "d"))
+    assert await store.find(ACCOUNT, "b") == signed(1, "b")
+    assert await store.find(ACCOUNT, "d") is None
+    assert await store.since(ACCOUNT, 1) == [signed(1, "b"), signed(2, "c")]
+    assert await store.next_nonce(ACCOUNT) == 3
+
+
+async def test_transactions__failed__intention_may_be_tried_again(
+    store: TransactionStore,
+) -> None:
+    await store.add(signed(0, "a"))
+
+    await store.mark_failed(signed(0, "a"))
+    assert await store.find(ACCOUNT, "a") is None
+    await store.add(signed(1, "a"))
+
+    assert await store.find(ACCOUNT, "a") == signed(1, "a")
+    assert await store.next_nonce(ACCOUNT) == 2
+
+
+# --------------------------------------------------------------------------------- any operations
+
+KEYS = st.integers(1, 4)
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), KEYS, st.integers(0, 3)),
+        st.tuples(st.just("put"), KEYS, st.integers(0, 3)),
+        st.tuples(st.just("remove"), KEYS, st.just(0)),
+        st.tuples(st.just("fail"), KEYS, st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+def heartbeat(key: int, at: int) -> HeartbeatRow:
+    return HeartbeatRow(Digest(bytes([key]) * 32), UnixMillis(at), UnixMillis(at))
+
+
+async def carry_out(world: World, operations: list[tuple[str, int, int]]) -> list[object]:
+    """Every operation in a transaction of its own; what was seen."""
+    seen: list[object] = []
+    for name, key, at in operations:
+        row = heartbeat(key, at)
+        try:
+            async with world.new_work() as work:
+                if name == "remove":
+                    await work[HeartbeatRow].remove(row.subject)
+                elif name == "add":
+                    await work[HeartbeatRow].add(row)
+                else:
+                    await work[HeartbeatRow].put(row)
+                if name == "fail":
+                    raise RuntimeError
+        except (Conflict, RuntimeError) as error:
+            seen.append(type(error))
+        async with world.new_work() as work:
+            seen.append(await work[HeartbeatRow].where(order="-at", limit=3))
+            seen.append(await work[HeartbeatRow].get(row.subject))
+    async with world.new_work() as work:
+        for row in await work[HeartbeatRow].where():
+            await work[HeartbeatRow].remove(row.subject)
+    return seen
+
+
+def test_rows__any_operations__memory_and_postgres_see_the_same(database: str) -> None:
+    with asyncio.Runner() as runner:
+        engine = make_engine(database)
+        real, twin = World(lambda: PostgresWork(engine)), memory_world()
+
+        @settings(
+            max_examples=25,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=[HealthCheck.function_scoped_fixture],
+        )
+        @given(OPERATIONS)
+        def check(operations: list[tuple[str, int, int]]) -> None:
+            expected = runner.run(carry_out(twin, operations))
+            assert runner.run(carry_out(real, operations)) == expected
+
+        check()
+        runner.run(engine.dispose())

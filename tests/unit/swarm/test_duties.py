@@ -1,0 +1,154 @@
+"""What is owed to whom, also over two stages."""
+
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import AveragedChunk, GradCommit
+from tests.unit.swarm.factories import JOB, A, B, C, Swarm, grad_commit, terms
+from training.swarm.duties import (
+    ApplySeal,
+    Commit,
+    FetchParts,
+    SumChunks,
+    duty_of,
+    missing_places,
+    next_deadline,
+    parts_wanted,
+)
+from training.swarm.events import (
+    BuildSeal,
+    ChunkAveraged,
+    GradCommitted,
+    PartsHeld,
+    PeerJoined,
+    PeerLost,
+    SealStored,
+    UnitsDone,
+)
+from training.swarm.state import Averaging, Closed, Committed, Finished, Terms
+from training.swarm.step import assigned_units
+
+FIRST, SECOND = StageIndex(0), StageIndex(1)
+STAGE_OF = {A: FIRST, B: SECOND}
+
+
+def committed_by_one() -> Swarm:
+    swarm = Swarm(terms(peers=1))
+    swarm.join(A)
+    swarm.work(A, *range(6))
+    swarm.commit(A)
+    return swarm
+
+
+def test_duty_of__stranger_or_lost_member__is_nothing() -> None:
+    swarm = committed_by_one()
+    assert isinstance(duty_of(swarm.state, A), FetchParts)
+    assert duty_of(swarm.state, B) is None
+
+    swarm.tell(PeerLost(A, swarm.at))
+
+    assert duty_of(swarm.state, A) is None
+
+
+def test_parts_wanted__stage_has_nobody__is_unknown() -> None:
+    swarm = committed_by_one()
+
+    swarm.tell(PeerLost(A, swarm.at))
+
+    assert parts_wanted(swarm.state) is None
+
+
+def test_duty_of__job_finished__hands_the_last_seal_and_waits_for_no_time() -> None:
+    swarm = Swarm(terms(peers=1, steps=1))
+    swarm.join(A)
+    swarm.work(A, *range(6))
+    swarm.commit(A)
+    swarm.hold(A)
+    swarm.average(A)
+    swarm.tell(SealStored(StepNumber(1), True, swarm.at))
+
+    assert isinstance(swarm.state.phase, Finished)
+    assert duty_of(swarm.state, A) == ApplySeal(StepNumber(1))
+    assert next_deadline(swarm.state) is None
+
+
+def test_duty_of__member_that_joined_during_the_step__owes_no_commit() -> None:
+    swarm = Swarm(terms(peers=1))
+    swarm.join(A, B)
+    swarm.work(A, *range(6))
+
+    assert isinstance(duty_of(swarm.state, A), Commit)
+    assert duty_of(swarm.state, B) is None
+
+
+def two_stages() -> Swarm:
+    swarm = Swarm(Terms(JOB, 2, 3, 2, 2, 1, 1000, 1000, 10_000))
+    for peer, stage in STAGE_OF.items():
+        swarm.tell(PeerJoined(peer, stage, "", StepNumber(0), ZERO_DIGEST, swarm.at))
+    return swarm
+
+
+def work_in(swarm: Swarm, stage: StageIndex, *units: int) -> None:
+    peer = next(peer for peer, own in STAGE_OF.items() if own == stage)
+    places = tuple((stage, UnitId(unit)) for unit in units)
+    swarm.tell(UnitsDone(swarm.state.step, peer, places, swarm.at))
+
+
+def commit_in(swarm: Swarm) -> list[GradCommit]:
+    assert isinstance(swarm.state.phase, Closed)
+    close, commits = swarm.state.phase.close, []
+    for peer, stage in STAGE_OF.items():
+        units = assigned_units(close, stage, peer)
+        commit = grad_commit(peer, close, units).model_copy(update={"stage": stage})
+        commits.append(commit)
+        swarm.tell(GradCommitted(commit, units, swarm.at))
+    return commits
+
+
+def test_two_stages__one_stage_has_done_all_units__step_does_not_close() -> None:
+    swarm = two_stages()
+
+    work_in(swarm, FIRST, 0, 1, 2)
+
+    assert missing_places(swarm.state) == tuple((SECOND, UnitId(unit)) for unit in range(3))
+
+
+def test_two_stages__whole_step__equal_units_in_both_and_every_chunk_of_both() -> None:
+    swarm = two_stages()
+    work_in(swarm, SECOND, 0, 1, 2)
+    work_in(swarm, FIRST, 2, 1, 0)
+    assert isinstance(swarm.state.phase, Closed)
+    close = swarm.state.phase.close
+    commits = commit_in(swarm)
+
+    assert isinstance(swarm.state.phase, Committed)
+    wanted = parts_wanted(swarm.state)
+    for peer in STAGE_OF:
+        duty = duty_of(swarm.state, peer)
+        assert isinstance(duty, FetchParts)
+        swarm.tell(PartsHeld(StepNumber(1), peer, duty.parts, swarm.at))
+    assert isinstance(swarm.state.phase, Averaging)
+    average = swarm.state.phase.average
+    duties = {peer: duty_of(swarm.state, peer) for peer in STAGE_OF}
+    for peer, stage in STAGE_OF.items():
+        for chunk in range(2):
+            message = AveragedChunk(
+                job=JOB,
+                step=StepNumber(1),
+                stage=stage,
+                peer=peer,
+                average_set=average.digest(),
+                chunk=ChunkIndex(chunk),
+                chunk_digest=ZERO_DIGEST,
+                norm_squared=1,
+            )
+            swarm.tell(ChunkAveraged(message, swarm.at))
+
+    assert assigned_units(close, FIRST, A) == assigned_units(close, SECOND, B) == (0, 1, 2)
+    assert wanted is not None
+    assert len(wanted) == 4  # each chunk of each stage, and no deputy where there is one peer
+    assert {member.grad_commit for member in average.members} == {c.digest() for c in commits}
+    assert duties == {
+        A: SumChunks(average, ((FIRST, ChunkIndex(0)), (FIRST, ChunkIndex(1)))),
+        B: SumChunks(average, ((SECOND, ChunkIndex(0)), (SECOND, ChunkIndex(1)))),
+    }
+    assert swarm.effects[-1] == BuildSeal(StepNumber(1), last=False)
+    assert C not in swarm.state.members
