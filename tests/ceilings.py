@@ -17,14 +17,14 @@ from pathlib import PurePath
 import pytest
 
 CEILINGS = {
-    "unit": 120,
-    "property": 180,
-    "numerics": 120,
+    "unit": 60,
+    "property": 120,
+    "numerics": 60,
     "contracts": 120,
-    "architecture": 120,
-    "faults": 180,
-    "integration": 180,
-    "e2e": 240,
+    "architecture": 90,
+    "faults": 120,
+    "integration": 300,
+    "e2e": 300,
 }
 """Wall seconds by folder of `tests/`; a folder without a line has no ceiling."""
 

@@ -92,9 +92,6 @@ class Body(BaseModel):
         return self.model_dump_json().encode()
 
 
-# ------------------------------------------------------------------- signed outside of messages
-
-
 def heartbeat_digest(subject: Digest, at: UnixMillis) -> Digest:
     """What a session key signs to say that the offer or lease `subject` is alive at `at`."""
     return digest("heartbeat", subject + at.to_bytes(8, "big"))
@@ -115,9 +112,6 @@ def reports_digest(job: JobId, reports: Sequence["StepReport"]) -> Digest:
     return digest("reports", job + encode([report.model_dump() for report in reports]))
 
 
-# ------------------------------------------------------------------------------------- problems
-
-
 class Problem(Body):
     """RFC 9457; `code` is stable, `data` holds what a program may act on."""
 
@@ -127,9 +121,6 @@ class Problem(Body):
     code: str
     detail: str
     data: dict[str, Any]
-
-
-# -------------------------------------------------------------------------------------- network
 
 
 class HealthView(Body):
@@ -192,9 +183,6 @@ class FaucetView(Body):
     transactions: tuple[DigestField, ...]
 
 
-# ------------------------------------------------------------------------------------- accounts
-
-
 class StakeView(Body):
     """An account in StakeRegistry."""
 
@@ -232,9 +220,6 @@ class CoordinatorView(Body):
     """A hosted coordinator, allocated to the caller."""
 
     coordinator: AddressField
-
-
-# --------------------------------------------------------------------------------------- offers
 
 
 class SignedBody(Body):
@@ -283,9 +268,6 @@ class Withdrawal(Body):
     signature: SignatureField
 
 
-# --------------------------------------------------------------------------------------- leases
-
-
 class LeaseView(Body):
     """An offer bound to a job."""
 
@@ -314,9 +296,6 @@ class AcceptLease(Body):
     """A provider binds itself: the signed LeaseAccept."""
 
     signed: SignedField
-
-
-# ----------------------------------------------------------------------------------------- jobs
 
 
 class Permit(Body):
@@ -445,9 +424,6 @@ class Stored(Body):
     known: int
 
 
-# -------------------------------------------------------------------------------------- hosting
-
-
 class CoordinatorClaim(Body):
     """`signature` by the coordinator's wallet over `hosting_digest`."""
 
@@ -503,9 +479,6 @@ class HostHeartbeat(Body):
     host: HostName
     jobs: Annotated[tuple[JobIdField, ...], Len(0, 1000)]
     endpoints: Annotated[tuple[JobEndpoint, ...], Len(0, 1000)] = ()
-
-
-# ----------------------------------------------------------------------- settlement and anchors
 
 
 class DebitView(Body):

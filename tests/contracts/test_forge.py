@@ -12,7 +12,7 @@ from tests.contracts.toolchain import SOLIDITY, ForgeTest, forge_tests
 
 PUBLISHED = {
     "open": "66,796 prototype; Sablier Flow create 127,027",
-    "openWithPermit, allowance given before": "125,000 estimate",
+    "open with permit, relayed": "125,000 estimate",
     "commit, no job": "51,649 prototype, flat",
     "commit, 1 job debited before": "Prime 226,819 per work submission",
     "commit, 10 jobs debited before": "Gensyn 90,500 per reward report",

@@ -43,16 +43,29 @@ def node() -> str:
     return str(Path(wheel.origin).parent / "bin" / "node")
 
 
-def build(folder: Path) -> None:
-    """Compile the contracts into `folder`, as `contracts/abi` was made."""
-    _run([node(), "tools/build.mjs", str(folder)])
+def build(folder: Path, *, sources: Path | None = None) -> None:
+    """Compile the contracts into `folder`, as `contracts/abi` was made; other `sources` quickly."""
+    _run([node(), "tools/build.mjs", str(folder), *([str(sources)] if sources else [])])
 
 
 @functools.cache
 def forge_tests() -> tuple[ForgeTest, ...]:
     """Run all suites once; the result serves every test of this session."""
+    return _forge()
+
+
+def failing_tests(pattern: str, *, artifacts: Path) -> list[str]:
+    """Names of the tests matching `pattern` that fail on the contracts in `artifacts`."""
+    folder = str(artifacts.relative_to(SOLIDITY))
+    tests = _forge("--match-test", pattern, TALLYSTICK_ARTIFACTS=folder)
+    assert tests, f"no forge test matches {pattern}"
+    return [each.name for each in tests if not each.passed]
+
+
+def _forge(*options: str, **variables: str) -> tuple[ForgeTest, ...]:
     assert FORGE.exists(), f"{FORGE.relative_to(ROOT)} is missing: run `make environment`"
-    done = _run([node(), str(FORGE.resolve()), "test", "--json", "-vv"], may_fail=True)
+    command = [node(), str(FORGE.resolve()), "test", "--json", "-vv", *options]
+    done = _run(command, may_fail=True, **variables)
     assert done.stdout.startswith("{"), done.stdout[-2000:] + done.stderr[-4000:]
     report = json.loads(done.stdout)
     return tuple(
@@ -78,9 +91,11 @@ def _forge_test(suite: str, name: str, result: dict[str, object]) -> ForgeTest:
     )
 
 
-def _run(command: list[str], *, may_fail: bool = False) -> "subprocess.CompletedProcess[str]":
+def _run(
+    command: list[str], *, may_fail: bool = False, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     paths = [str(Path(node()).parent), os.environ.get("PATH", "")]
-    environment = {**os.environ, "PATH": os.pathsep.join(paths)}
+    environment = {**os.environ, **variables, "PATH": os.pathsep.join(paths)}
     done = subprocess.run(
         command,
         cwd=SOLIDITY,

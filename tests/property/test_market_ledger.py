@@ -169,7 +169,7 @@ def run(book: ModuleType, examples: int) -> None:
 
 
 def test_ledger__any_history__conserves_every_base_unit() -> None:
-    run(ledger, examples=60)
+    run(ledger, examples=150)
 
 
 @pytest.mark.parametrize(
@@ -196,4 +196,4 @@ def test_ledger__any_history__conserves_every_base_unit() -> None:
 )
 def test_mutated_ledger__one_line_wrong__does_not_conserve(old: str, new: str) -> None:
     with pytest.raises((AssertionError, InvariantBroken)):
-        run(mutant(ledger, old, new), examples=40)
+        run(mutant(ledger, old, new), examples=300)

@@ -182,6 +182,17 @@ abstract contract Deployed is Test {
 
     function noPermit() internal pure returns (TokenHolder.Permit memory permit) {}
 
+    /// @dev First permit of a wallet for the escrow.
+    function permitOf(uint256 key, uint256 value) internal view returns (TokenHolder.Permit memory) {
+        uint256 deadline = block.timestamp + 1 hours;
+        bytes32 typehash =
+            keccak256("Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)");
+        bytes32 structHash = keccak256(abi.encode(typehash, vm.addr(key), address(escrow), value, 0, deadline));
+        bytes32 separator = TestToken(address(token)).DOMAIN_SEPARATOR();
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, keccak256(abi.encodePacked(hex"1901", separator, structHash)));
+        return TokenHolder.Permit(value, deadline, v, r, s);
+    }
+
     function statement(Messages.JobHeader memory header, uint64 step, uint96 vested)
         internal
         view

@@ -3,6 +3,8 @@ pragma solidity =0.8.37;
 
 import {Messages} from "../src/Messages.sol";
 import {Settlement} from "../src/Settlement.sol";
+import {TestToken} from "../src/TestToken.sol";
+import {TokenHolder} from "../src/TokenHolder.sol";
 import {Deployed} from "./Deployed.sol";
 import {Trees} from "./Trees.sol";
 
@@ -25,14 +27,18 @@ contract GasTest is Deployed {
         _within("open", 70_000);
     }
 
-    function test_gas__open_with_permit__allowance_given() public {
+    function test_gas__open_with_permit__newcomer() public {
         openJob(1e6);
+        uint256 key = 0xBEEF;
+        vm.prank(minter);
+        TestToken(address(token)).faucet(vm.addr(key), 200e6);
         Messages.JobSpec memory spec = Messages.JobSpec(
-            poster, coordinator, keccak256("details"), 100e6, CAP, uint64(block.timestamp + 1 days), 99
+            vm.addr(key), coordinator, keccak256("details"), 100e6, CAP, uint64(block.timestamp + 1 days), 99
         );
-        bytes memory signature = sign(hashes.jobSpec(spec), POSTER_KEY);
-        escrow.openWithPermit(spec, signature, noPermit());
-        _within("openWithPermit, allowance given before", 125_000);
+        bytes memory signature = sign(hashes.jobSpec(spec), key);
+        TokenHolder.Permit memory permit = permitOf(key, 100e6);
+        escrow.openWithPermit(spec, signature, permit);
+        _within("open with permit, relayed", 125_000);
     }
 
     function test_gas__commit__no_job() public {

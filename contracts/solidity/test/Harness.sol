@@ -41,6 +41,7 @@ interface Vm {
     function lastCallGas() external view returns (Gas memory);
     function computeCreateAddress(address deployer, uint256 nonce) external pure returns (address);
     function getNonce(address account) external view returns (uint64);
+    function envOr(string calldata name, string calldata fallback_) external view returns (string memory);
     function readFile(string calldata path) external view returns (string memory);
     function parseJsonUint(string calldata json, string calldata key) external pure returns (uint256);
     function parseJsonUintArray(string calldata json, string calldata key) external pure returns (uint256[] memory);
@@ -108,7 +109,8 @@ abstract contract Test {
 
     /// @dev Deploys the shipped artifact: what is tested is what is deployed, byte for byte.
     function create(string memory name, bytes memory args) internal returns (address place) {
-        string memory artifact = vm.readFile(string.concat("../abi/", name, ".json"));
+        string memory folder = vm.envOr("TALLYSTICK_ARTIFACTS", string("../abi")); // another: mutants
+        string memory artifact = vm.readFile(string.concat(folder, "/", name, ".json"));
         bytes memory code = abi.encodePacked(vm.parseJsonBytes(artifact, ".bytecode"), args);
         uint256 before = gasleft();
         assembly ("memory-safe") {

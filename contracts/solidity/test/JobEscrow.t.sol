@@ -189,15 +189,7 @@ contract JobEscrowTest is Deployed {
     }
 
     function _permit(uint256 value) private view returns (TokenHolder.Permit memory) {
-        address newcomer = vm.addr(NEWCOMER_KEY);
-        uint256 deadline = block.timestamp + 1 hours;
-        bytes32 typehash =
-            keccak256("Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)");
-        bytes32 structHash = keccak256(abi.encode(typehash, newcomer, address(escrow), value, 0, deadline));
-        bytes32 separator = TestToken(address(token)).DOMAIN_SEPARATOR();
-        (uint8 v, bytes32 r, bytes32 s) =
-            vm.sign(NEWCOMER_KEY, keccak256(abi.encodePacked(hex"1901", separator, structHash)));
-        return TokenHolder.Permit(value, deadline, v, r, s);
+        return permitOf(NEWCOMER_KEY, value);
     }
 
     function _headerOf(Messages.JobSpec memory spec) private view returns (Messages.JobHeader memory) {

@@ -88,3 +88,53 @@ def test_reversal__of_any_entries__restores_the_balances() -> None:
     after = ledger.book(ledger.book(before, entries), ledger.reversal(entries))
 
     assert {name: amount for name, amount in after.items() if amount} == before
+
+
+def test_stake__its_whole_life__comes_back() -> None:
+    amount, part = BaseUnits(10), BaseUnits(4)
+
+    balances = booked(
+        ledger.staked(ANN, amount),
+        ledger.stake_reserved(JOB, ANN, part),
+        ledger.stake_released(JOB, ANN, part),
+        ledger.unbonded(ANN, amount),
+        ledger.withdrawn(ANN, amount),
+    )
+
+    assert not any(balances.values())
+
+
+def test_stake__slashed__is_taken_from_the_account() -> None:
+    balances = booked(ledger.staked(ANN, BaseUnits(10)), ledger.slashed_stake(ANN, BaseUnits(3)))
+
+    assert balances[ledger.stake(ANN)] == 7
+    assert balances[ledger.slashed(ANN)] == 3
+
+
+def test_restored__a_rejected_debit__vests_again() -> None:
+    vested = booked(
+        ledger.deposit(JOB, BaseUnits(100)), ledger.sealed(JOB, (), (leaf(ANN, 30, 10),))
+    )
+    parts = {ANN: BaseUnits(10)}
+
+    debited = ledger.book(vested, ledger.debit(JOB, BaseUnits(10), parts, vested))
+    restored = ledger.book(debited, ledger.restored(JOB, parts))
+
+    assert {name: amount for name, amount in restored.items() if amount} == {
+        name: amount for name, amount in vested.items() if amount
+    }
+
+
+def test_book__negative_amount__is_a_bug_of_ours() -> None:
+    with pytest.raises(InvariantBroken):
+        ledger.book({}, [ledger.Entry(ledger.OUTSIDE, "x", BaseUnits(-1))])
+
+
+def test_job_totals__money_that_left_by_no_door__is_a_bug_of_ours() -> None:
+    entries = [
+        *ledger.deposit(JOB, BaseUnits(5)),
+        ledger.Entry(ledger.escrow(JOB), ledger.paid(ANN), BaseUnits(5), JOB),
+    ]
+
+    with pytest.raises(InvariantBroken):
+        ledger.job_totals(JOB, entries)

@@ -1,10 +1,21 @@
 """Moments of offers: windows, heartbeats, clocks."""
 
+from typing import Any
+
 import pytest
 
-from contracts.terms.errors import Expired
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.errors import Expired, InsufficientStake
+from contracts.terms.ids import Address, SessionKey
+from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis
-from market.domain.offers import CLOCK_SKEW_MILLIS, OfferState, check_moment, offer_state
+from market.domain.offers import (
+    CLOCK_SKEW_MILLIS,
+    OfferState,
+    check_moment,
+    check_offer,
+    offer_state,
+)
 
 NOW = UnixMillis(1_000_000)
 
@@ -41,3 +52,36 @@ def test_offer_state__by_what_happened__is_one_of_four(
     found = offer_state(withdrawn=withdrawn, leased=leased, expires_at=expires_at, now=NOW)
 
     assert found == state
+
+
+def make_offer(**changed: int) -> Offer:
+    values: dict[str, Any] = {
+        "account": Address(bytes(20)),
+        "session_key": SessionKey(bytes(32)),
+        "nonce": 1,
+        "price": PricePerPflop(5),
+        "device_class": "cpu",
+        "memory_bytes": 1,
+        "flops_per_second": 1,
+        "bandwidth": 1,
+        "available_from": 0,
+        "expires_at": 2000,
+    }
+    return Offer(**(values | changed))
+
+
+def test_check_offer__window_and_stake__stands() -> None:
+    check_offer(make_offer(), now=NOW, free_stake=BaseUnits(5), wanted=BaseUnits(5))
+
+
+@pytest.mark.parametrize("changed", [{"expires_at": 1000}, {"available_from": 2000}])
+def test_check_offer__window_that_is_over_or_empty__is_expired(changed: dict[str, int]) -> None:
+    with pytest.raises(Expired):
+        check_offer(make_offer(**changed), now=NOW, free_stake=BaseUnits(5), wanted=BaseUnits(5))
+
+
+def test_check_offer__too_little_stake__says_how_much_is_wanted() -> None:
+    with pytest.raises(InsufficientStake) as refusal:
+        check_offer(make_offer(), now=NOW, free_stake=BaseUnits(4), wanted=BaseUnits(5))
+
+    assert refusal.value.data == {"wanted": "5", "free": "4"}

@@ -1,0 +1,62 @@
+"""Dry runs: admission and clearing without effect."""
+
+from dataclasses import replace
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.ids import Address, Digest
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.domain.admission import Surroundings
+from market.domain.offers import Candidate
+from market.domain.pricing import job_cost, job_flops
+from market.domain.quote import quote
+from tests.support.history import START
+from tests.unit.market.test_admission import spec
+
+NOW = UnixMillis(START * 1000)
+AROUND = Surroundings(UnixSeconds(START), 20, has_manifest=True, coordinator_known=True)
+
+
+def offer(number: int, price: int) -> Candidate:
+    return Candidate(
+        offer=Digest(bytes([number]) * 32),
+        account=Address(bytes([number]) * 20),
+        price=PricePerPflop(price),
+        memory_bytes=2**40,
+        flops_per_second=10**9 * number,
+        available_from=UnixSeconds(0),
+        expires_at=UnixSeconds(4_000_000_000),
+        heard_at=NOW,
+        leased=False,
+        free_stake=BaseUnits(10**12),
+    )
+
+
+def test_quote__enough_offers__says_price_cost_and_time() -> None:
+    asked = spec(min_stake=BaseUnits(1))
+    offers = [offer(number, 10**10 * number) for number in (1, 2, 3, 4)]
+
+    found = quote(asked, offers, AROUND, NOW)
+
+    assert found.fits and found.reasons == () and found.not_matched == ()
+    assert found.price_at_asks == 4 * 10**10
+    assert found.cost_at_asks == job_cost(asked, PricePerPflop(4 * 10**10))
+    assert found.cost_at_ceiling == job_cost(asked, asked.price_ceiling)
+    assert found.seconds == -(-job_flops(asked) // (3 * 10**9))
+
+
+def test_quote__too_few_offers__says_why_not() -> None:
+    found = quote(spec(), [offer(1, 10**13)], AROUND, NOW)
+
+    assert not found.fits and found.price_at_asks is None
+    assert len(found.reasons) == 1
+    assert [each.constraint for each in found.not_matched] == ["price"]
+
+
+def test_quote__job_that_is_not_admitted__says_so_beside_the_price() -> None:
+    offers = [offer(number, 10**10) for number in (1, 2, 3)]
+    around = replace(AROUND, has_manifest=False)
+
+    found = quote(spec(), offers, around, NOW)
+
+    assert not found.fits and found.price_at_asks is not None
+    assert "manifest" in found.reasons[0]
