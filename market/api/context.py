@@ -115,9 +115,20 @@ def body(cls: type[B]) -> Any:
 
 def documented(cls: type[Body]) -> dict[str, Any]:
     """What OpenAPI says of a body that `body` reads."""
-    schema = cls.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    schema = cls.model_json_schema()
+    whole = _inlined(schema, schema.pop("$defs", {}))
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": whole}}}}
+
+
+def _inlined(value: Any, parts: dict[str, Any]) -> Any:
+    """`value` without references: the parts of a body are in no other place of the document."""
+    if isinstance(value, list):
+        return [_inlined(each, parts) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if name := value.get("$ref"):
+        return _inlined(parts[name.rpartition("/")[2]], parts)
+    return {key: _inlined(each, parts) for key, each in value.items()}
 
 
 # ------------------------------------------------------------------------------------------- names
@@ -239,9 +250,15 @@ async def carry_out(
     this: Once, work: UnitOfWork, make: Callable[[UnitOfWork], Awaitable[Response]]
 ) -> Response:
     """Answer `this` from storage, or make the answer and store it in the same transaction."""
-    async with work:
-        if (known := await this.find(work)) is not None:
-            return known
-        response = await make(work)
-        await this.store(response, work)
+    try:
+        async with work:
+            if (known := await this.find(work)) is not None:
+                return known
+            response = await make(work)
+            await this.store(response, work)
+    except Conflict:
+        async with work:  # the same request at the same time, which was first
+            if (known := await this.find(work)) is not None:
+                return known
+        raise
     return response

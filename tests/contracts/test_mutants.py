@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass
 
 import pytest
+
 from tests.contracts.toolchain import SOLIDITY, build, failing_tests
 
 HISTORY = "long_history"  # test_handler__long_history__..., which checks every invariant
@@ -65,7 +66,7 @@ MUTANTS = (
         "JobEscrow",
         "it.lastDebit = 0;",
         "",
-        HISTORY,
+        "test_reject__twice",
     ),
     Mutant(
         "a forgotten rejected debit never comes back",

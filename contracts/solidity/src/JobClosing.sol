@@ -71,6 +71,9 @@ abstract contract JobClosing is SignedMessages {
     /// @dev Before the deadline only the poster can say that a job has no seal.
     error PosterOnly(address caller, address poster);
 
+    /// @dev A debit or an earlier answer shows that the job has seals; close it by one.
+    error HasSeals(bytes32 job);
+
     event CloseRequested(
         bytes32 indexed job, uint64 seals, uint96 earned, uint96 due, bool silence, uint40 endsAt, uint40 refundableAt
     );
@@ -111,6 +114,7 @@ abstract contract JobClosing is SignedMessages {
         if (stateOf(job) != JobState.Open) revert NotOpen(job);
         bool silence = block.timestamp <= header.deadline;
         if (silence && msg.sender != header.poster) revert PosterOnly(msg.sender, header.poster);
+        if (_jobs[job].debited != 0 || _closing[job].shownSeals != 0) revert HasSeals(job);
         _start(job, header.poster, 0, 0, 0, silence);
     }
 

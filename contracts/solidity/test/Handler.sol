@@ -157,7 +157,8 @@ contract Handler is Deployed {
     function restore(uint256 which, uint48 epoch) external {
         bytes32[] memory named = new bytes32[](1);
         named[0] = jobs[which % jobs.length];
-        if (epoch % 4 != 0) (epoch, named[0]) = _unrestored();
+        if (epoch % 4 == 0) epoch = numEpochs; // perhaps restored before
+        else (epoch, named[0]) = _unrestored();
         settlement.restoreDebits(epoch, named);
         restored[epoch][named[0]] = true;
         did["restore"]++;
@@ -221,7 +222,7 @@ contract Handler is Deployed {
         did["announceSlash"]++;
     }
 
-    function endSlash(uint256 which, uint256 wait, bool drop) external {
+    function endSlash(uint256 which, bool drop, uint256 wait) external {
         later(wait % 8);
         uint256 id = cases[which % cases.length];
         (cases[which % cases.length], cases[cases.length - 1]) = (cases[cases.length - 1], id);

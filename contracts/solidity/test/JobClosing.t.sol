@@ -169,7 +169,14 @@ contract JobClosingTest is Deployed {
         _assertState(JobClosing.JobState.Open);
         later(61);
         vm.prank(poster);
-        vm.expectPartialRevert(JobClosing.NotSilent.selector);
+        vm.expectPartialRevert(JobClosing.HasSeals.selector);
+        escrow.requestCloseUnsealed(header);
+    }
+
+    function test_unsealed__job_that_was_debited__reverts() public {
+        post(1, header, 10e6, provider, 10e6);
+        later(1 days + 1);
+        vm.expectPartialRevert(JobClosing.HasSeals.selector);
         escrow.requestCloseUnsealed(header);
     }
 

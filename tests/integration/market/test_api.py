@@ -340,6 +340,22 @@ async def test_post_job__same_key_for_another_job__is_a_conflict(world: World) -
     assert await world_jobs(world) == 1
 
 
+async def test_post_job__same_request_many_times_at_once__one_job_and_one_answer(
+    postgres_world: World,
+) -> None:
+    world = postgres_world
+    await world.register()
+    body = job_body(market_spec()).json_bytes()
+
+    async with client_of(world) as client:
+        posts = [client.post("/jobs", content=body, headers=once()) for _ in range(6)]
+        answers = await asyncio.gather(*posts)
+
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.content for answer in answers}) == 1
+    assert await world_jobs(world) == 1
+
+
 @ON_MEMORY
 async def test_post_job__unknown_version__is_unknown_version(world: World) -> None:
     message = market_spec().value() | {"kind": "job_spec.v9"}

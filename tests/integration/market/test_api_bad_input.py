@@ -4,11 +4,13 @@ The loop is over the registry of routes, so a new route is tested the moment it 
 """
 
 import json
+import re
 
 import httpx
 import pytest
 
 from contracts.terms.errors import Refused, TallystickError, error_class
+from market.adapters.postgres import PostgresWork, make_engine
 from market.api.app import make_app
 from market.api.context import Api
 from market.api.problems import STATUS, status_of
@@ -53,6 +55,19 @@ def test_routes__listed__cover_the_api() -> None:
 
     assert len(found) >= 28
     assert set(found) >= OPEN
+
+
+def test_openapi__every_reference__resolves() -> None:
+    document = make_app(memory_world().api()).openapi()
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+
+    assert '"$ref": "#/$defs' not in json.dumps(document)
+    assert names <= set(document["components"]["schemas"])
+    assert all(
+        operation.get("description")
+        for path in document["paths"].values()
+        for operation in path.values()
+    )
 
 
 @pytest.mark.parametrize(("method", "path"), [each for each in routes() if each not in OPEN])
@@ -122,6 +137,21 @@ async def test_unknown_path__any_method__is_a_typed_problem() -> None:
 
     assert check_problem(missing).code == "not_found"
     assert check_problem(method).status == 405
+
+
+async def test_route__database_is_down__is_unavailable_and_may_be_repeated() -> None:
+    engine = make_engine("postgresql://nobody:x@127.0.0.1:1/none")
+    world = World(lambda: PostgresWork(engine))
+    codes = []
+
+    async with client_of(world) as client:
+        for path in ("/jobs", "/offers", "/epochs", f"/jobs/{'11' * 32}"):
+            response = await client.get(path)
+            codes.append((response.status_code, read_body(Problem, response.content).code))
+            assert response.headers["retry-after"] == "1"
+    await engine.dispose()
+
+    assert set(codes) == {(503, "service_unreachable")}
 
 
 async def test_unknown_exception__in_a_use_case__says_nothing_of_the_inside(
