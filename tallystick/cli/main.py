@@ -4,12 +4,15 @@ Every noun lives in a module of this package that exposes `app` (a `typer.Typer`
 when the noun is its own verb). The module is imported only when its noun is used, so that
 `tallystick --help` stays under 0.4 CPU seconds and works with the base dependencies alone.
 
-Errors of `contracts.terms.errors` become one line on standard error and an exit code of
-`EXIT_CODES`; anything else is our bug and keeps its traceback.
+Whatever is the caller's or the environment's to mend becomes one line `error: ...` on standard
+error and an exit code: a wrong command line 2, errors of `contracts.terms.errors` by `EXIT_CODES`,
+a path or a disk that cannot be used 2. Anything else is our bug and keeps its traceback.
 """
 
 import errno
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import typer
@@ -50,6 +53,8 @@ EXIT_CODES: dict[str, int] = {
 }
 """Exit code by an error's `code`; a code that is not listed takes its nearest parent's."""
 
+MAX_LINE = 1000  # characters of an error that are shown
+
 
 class LazyCommand(TyperCommand):
     """Stands in the help for a noun whose module was not imported yet."""
@@ -84,22 +89,49 @@ class Nouns(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 
+    def make_context(self, *arguments: Any, **extra: Any) -> Any:
+        """Parse what stands before the noun."""
+        with reported():
+            return super().make_context(*arguments, **extra)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error of ours becomes one line and an exit code."""
-        from contracts.terms.errors import InvariantBroken, TallystickError  # not for `--help`
-
-        try:
+        with reported():
             return super().invoke(ctx)
-        except InvariantBroken:
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn errors that somebody else can mend into one line and an exit code."""
+    from contracts.terms.errors import InvariantBroken, TallystickError  # not for `--help`
+
+    try:
+        yield
+    except typer.TyperException as error:  # a command line that cannot be parsed
+        message, place = error.format_message(), getattr(error, "ctx", None)
+        if not message:  # a noun without a verb: its help was printed
             raise
-        except TallystickError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(exit_code(error)) from error
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EDQUOT):
-                raise
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(2) from error
+        hint = f" (see `{place.command_path} --help`)" if place else ""
+        raise told(message + hint, error.exit_code) from error
+    except InvariantBroken:
+        raise
+    except TallystickError as error:
+        raise told(str(error), exit_code(error)) from error
+    except OSError as error:
+        # With a name it is about a path that somebody gave; without one only a full disk is.
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        about = f"{error.filename}: " if error.filename else ""
+        raise told(f"{about}{error.strerror}", 2) from error
+
+
+def told(message: str, code: int) -> typer.Exit:
+    """Say what is wrong, in one line of bounded length; returns the exit to raise."""
+    line = " ".join(message.split())
+    if len(line) > MAX_LINE:
+        line = f"{line[: MAX_LINE // 2]} ... {line[-MAX_LINE // 2 :]}"
+    typer.echo(f"error: {line}", err=True)
+    return typer.Exit(code)
 
 
 def exit_code(error: Exception) -> int:

@@ -21,6 +21,7 @@ PUBLISHED = {
     "claim, 10 accounts": "56,245 prototype; Uniswap 62,332 to 95,256",
     "claim, 100 accounts": "58,901 prototype; Uniswap 62,332 to 95,256",
     "claim, 1000 accounts": "61,506 prototype; Sablier withdraw 45,945 to 67,477",
+    "claim, 1 account, money still in escrow": "once after an epoch that nobody finalised",
     "anchor": "EAS timestamp 45,849",
     "deployment, all seven contracts": "8,000,000 estimate for six",
 }

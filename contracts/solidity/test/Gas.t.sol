@@ -87,6 +87,19 @@ contract GasTest is Deployed {
         }
     }
 
+    function test_gas__claim__that_fetches_money_from_escrow() public {
+        (Messages.JobHeader memory header,) = openJob(100e6);
+        Trees.Payout[] memory payouts = post(1, header, 10e6, provider, 10e6);
+        later(10);
+        settlement.finalize();
+        claim(payouts, 0);
+        payouts = post(2, header, 20e6, provider, 20e6);
+        later(10);
+        post(3, header, 30e6, provider, 30e6); // books epoch 2 and moves nothing
+        claim(payouts, 0);
+        _within("claim, 1 account, money still in escrow", 100_000);
+    }
+
     function test_gas__anchor__steady_state() public {
         vm.store(HISTORY, bytes32(uint256(1000 % 8191)), keccak256("1000"));
         vm.store(HISTORY, bytes32(uint256(1010 % 8191)), keccak256("1010"));

@@ -82,7 +82,7 @@ def test_noun__no_permission__is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     answer = CliRunner().invoke(app, ["down"])
 
     assert answer.exit_code == 2
-    assert answer.stderr == "error: [Errno 13] Permission denied: 'x'\n"
+    assert answer.stderr == "error: x: Permission denied\n"
 
 
 @pytest.mark.parametrize("bug", [ValueError("bug"), InvariantBroken("bug")])
