@@ -42,6 +42,7 @@ from market.service.rows import (
     OutboxRow,
     StakeRow,
 )
+from tests.installed import Installed
 from tests.support.market_services import PostgresServer
 from tests.support.market_world import World, memory_world, one_chunk
 
@@ -210,14 +211,17 @@ def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
     engine.dispose()
 
 
-def test_migrate__as_a_program_in_another_folder__needs_the_database_alone(
-    postgres: PostgresServer, tmp_path: Path
+def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
+    postgres: PostgresServer, installed: Installed, tmp_path: Path
 ) -> None:
-    root = Path(__file__).parents[3]
+    root = installed.unpack(tmp_path / "wheel")
     environment = {"PYTHONPATH": str(root), "PATH": os.environ["PATH"]}
     command = [sys.executable, "-m", "market.migrate"]
     url = postgres.new_database()
 
+    where = [sys.executable, "-c", "import market; print(market.__file__)"]
+    found = subprocess.check_output(where, cwd=tmp_path, env=environment, text=True)
+    assert found.startswith(str(root)), "the wheel's market must be the one that runs"
     without = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
     done = subprocess.run(
         command,
