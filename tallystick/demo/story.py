@@ -3,6 +3,8 @@
 One provider wins over a dearer one, trains the job, is paid over several epochs and claims; the
 poster gets the rest back; a fresh process audits it all. Beside it the plain reference runs on the
 same job. Every figure of the report is read from the API, the chain or another process's output.
+
+A home holds one demo: interrupted, the same command with the same --home goes on with its job.
 """
 
 import asyncio
@@ -25,17 +27,19 @@ from contracts.chain.deployment import load_deployment
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import decode_signed, expect
 from market.api import schemas
 from tallystick.demo.report import ProcessRow, Report, Settled
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.job_file import JobFile, parse_job_file
-from tallystick.sdk.submit import Submitted, submit
+from tallystick.sdk.submit import Submitted, shard, submit
 from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.ports import ports_of
 from tallystick.up.processes import RUN_ID, SERVICE, environment_of, running
-from tallystick.up.settings import UpSettings
+from tallystick.up.settings import read_settings
 from tallystick.up.stack import Services
 from training.data.corpus import unigram_perplexity
 
@@ -57,6 +61,7 @@ _JOB_PROCESSES = {
     "tallystick.trainer": "trainer",
     "tallystick.provider.peer": "peer of the winner",
 }
+_STARTED = ("running", "finished", "closed", "refunded")
 _POLL_SECONDS = 0.25
 _MATCH_PATIENCE = timedelta(minutes=2)
 _JOB_PATIENCE = timedelta(minutes=20)
@@ -90,7 +95,7 @@ class Story:
             async with self._phase("the job is posted and matched"):
                 submitted = await self._post(client)
                 job = submitted.job
-                await self._reach(client, job, ("running", "finished"), _MATCH_PATIENCE)
+                await self._reach(client, job, _STARTED, _MATCH_PATIENCE)
             plain = await self._start_plain(submitted)
             async with self._phase("training"):
                 rows = await self._watch(client, job)
@@ -133,6 +138,10 @@ class Story:
 
     async def _post(self, client: MarketClient) -> Submitted:
         poster = load_or_create_wallet(self.home / "poster.json")
+        posted = [one for one in (await client.jobs()).jobs if one.poster == poster.account]
+        if posted:
+            self.say(f"   job {posted[0].job.hex()} of this home goes on")
+            return await self._found(client, posted[0].job)
         submitted = await submit(
             client,
             poster,
@@ -143,6 +152,18 @@ class Story:
         )
         self.say(f"   job {submitted.job.hex()}")
         return submitted
+
+    async def _found(self, client: MarketClient, job: JobId) -> Submitted:
+        """The job that an interrupted demo posted from this home.
+
+        Raises:
+            Refused: this Python has another standard library, so another corpus.
+        """
+        spec = expect(decode_signed((await client.job(job)).signed), JobSpec).message
+        corpus = shard(demo_job())
+        if corpus.manifest.digest() != spec.data.manifest:
+            raise Refused(f"{self.home} was begun with another Python: choose another --home")
+        return Submitted(job, spec, corpus)
 
     async def _reach(
         self, client: MarketClient, job: JobId, states: tuple[str, ...], patience: timedelta
@@ -156,7 +177,7 @@ class Story:
                 self.say(f"   {view.state}")
                 seen = view.state
             if view.state == "failed":
-                raise Refused(f"the job failed: {view.failure}")
+                raise Refused(f"the job failed: {view.failure}; choose another --home")
             if view.state in states:
                 return view
             await asyncio.sleep(_POLL_SECONDS)
@@ -185,12 +206,12 @@ class Story:
 
     async def _settle(self, client: MarketClient, job: JobId, services: Services) -> Settled:
         view = await self._reach(client, job, ("refunded",), _MONEY_PATIENCE)
-        [lease] = [lease for lease in view.leases if lease.accept]
+        providers = [lease.account for lease in view.leases if lease.accept]
         async with ChainConnection(services.addresses.rpc) as chain:
             contracts = bind(chain, load_deployment(Path(services.addresses.contracts)))
             ends = time.monotonic() + _MONEY_PATIENCE.total_seconds()
             while time.monotonic() < ends:
-                settled = await self._money(client, contracts, job, lease.account)
+                settled = await self._money(client, contracts, job, providers)
                 if settled.claimed == view.earned:
                     return settled
                 self._check_alive()
@@ -198,7 +219,7 @@ class Story:
         raise DeadlineExceeded(f"claimed {settled.claimed} of {view.earned} base units in time")
 
     async def _money(
-        self, client: MarketClient, contracts: Contracts, job: JobId, provider: Address
+        self, client: MarketClient, contracts: Contracts, job: JobId, providers: list[Address]
     ) -> Settled:
         head = await contracts.chain.head()
         funds = await contracts.escrow.funds(job, head)
@@ -207,13 +228,15 @@ class Story:
         deposited = sum(log.args["amount"] for log in mine if log.event == "JobOpened")
         refunded = sum(log.args["amount"] for log in mine if log.event == "Refunded")
         epochs = [epoch for epoch in (await client.epochs()).epochs if epoch.state == "final"]
+        # More than one worked for it when the first was away for too long.
+        claimed = [await contracts.settlement.claimed(each, head) for each in {*providers}]
         return Settled(
             escrowed=deposited,
-            claimed=await contracts.settlement.claimed(provider, head),
+            claimed=sum(claimed),
             refunded=refunded,
             remaining=funds.deposited - funds.debited,
             epochs=len(epochs),
-            provider=provider,
+            provider=providers[-1],
             block=head.number,
             block_hash=head.hash,
             settlement=contracts.deployment.settlement,
@@ -227,6 +250,9 @@ class Story:
         if exported.exit_status != 0:
             raise Refused(f"audit export failed: {exported.last_words()}")
         anchor = exported_anchor(exported.last_words())
+        async with ChainConnection(services.addresses.rpc) as chain:
+            if await chain.request("eth_getBlockByHash", [anchor, False]) is None:
+                raise Refused(f"our own node does not know the exported block {anchor}")
         verify = ("audit", "verify", str(file), "--anchor", anchor)
         settlement = ("--settlement", f"0x{settled.settlement.hex()}")
         verified = await self._run("audit-verify", "tallystick", *verify, *settlement)
@@ -274,7 +300,7 @@ class Story:
     ) -> Report:
         validation = [r.validation_millionths for r in view.reports if r.validation_millionths]
         blobs = _CorpusBlobs(submitted.corpus.blobs)
-        [lease] = [lease for lease in view.leases if lease.accept]
+        lease = [lease for lease in view.leases if lease.accept][-1]
         return Report(
             losses=[report.loss_millionths / 1e6 for report in view.reports],
             reference=reference,
@@ -355,7 +381,7 @@ def demo_job() -> JobFile:
 
 
 def exported_anchor(words: str) -> str:
-    """The block hash that `audit export` printed; a reader would take it from his own node."""
+    """The block hash that `audit export` printed; our own node is asked whether it knows it."""
     return next(word for word in reversed(words.split()) if len(word.removeprefix("0x")) == 64)
 
 
@@ -367,7 +393,11 @@ async def demo(home: Path, *, keep: bool, say: Say) -> int:
     """
     story = Story(home, say)
     os.environ[RUN_ID] = story.run_id  # children of `up` inherit it
-    services = Services(UpSettings(home=home / "market"), report=lambda line: say(f"   {line}"))
+    services = Services(
+        read_settings(home / "market"),
+        api_port=None if keep else 0,  # a port that people know matters when it stays
+        report=lambda line: say(f"   {line}"),
+    )
     (home / "logs").mkdir(parents=True, exist_ok=True)
     report = None
     try:
@@ -375,6 +405,8 @@ async def demo(home: Path, *, keep: bool, say: Say) -> int:
             await services.start()
         report = await story.run(services)
         if keep:
+            for line in report.lines():
+                say(line)
             say(f"kept running: API {services.addresses.api}/docs  RPC {services.addresses.rpc}")
             await asyncio.Event().wait()
     finally:
