@@ -5,6 +5,7 @@ field). Wallet-signed messages name an EIP-712 struct; `details` in it is the BL
 whole message, so that a wallet binds itself to every field while a contract reads only a few.
 """
 
+from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Ge, Le, Len
@@ -105,9 +106,9 @@ class WalletMessage(Message):
 
     typed: ClassVar[TypedStruct]
 
+    @abstractmethod
     def typed_values(self) -> tuple[object, ...]:
         """Values of the EIP-712 struct, in the order of its fields."""
-        raise NotImplementedError
 
     def digest(self) -> Digest:
         """EIP-712 struct hash, without domain."""
