@@ -55,13 +55,13 @@ async def _money(running: Stack, job: JobId) -> tuple[int, int, int]:
     return view.earned, view.paid, view.refunded
 
 
-def _victim(running: Stack, name: str, job: JobId) -> Identity:
+async def _victim(running: Stack, name: str, job: JobId) -> Identity:
     if name == "agent":
         return running.providers["ann"].identity
     if name == "peer":
-        return running.pid_of(module="tallystick.provider.peer")
+        return await running.pid_of("tallystick.provider.peer")
     if name in JOB_PROCESSES:
-        return running.pid_of(module=f"tallystick.{name}", mentions=job.hex())
+        return await running.pid_of(f"tallystick.{name}", mentions=job.hex())
     return running.services.identity(name)
 
 
@@ -71,8 +71,8 @@ async def _disturb(running: Stack, job: JobId, names: Iterable[str], opens: str)
     closes = WINDOWS[opens]
     for step, name in enumerate(names, FIRST_STEP):
         await running.wait_line(log, "failpoint", step=step)
-        coordinator = running.pid_of(module="tallystick.coordinator", mentions=job.hex())
-        victim = _victim(running, name, job)
+        coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
+        victim = await _victim(running, name, job)
 
         await kill_and_see(victim)
 
@@ -138,10 +138,11 @@ async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_even
         (running.home / "run" / "failpoints-market").write_text(",".join(points))
         log = running.home / "logs" / "worker-chain.log"
         running.start_provider("ann")
-        job = (await running.submit(steps=STEPS_PER_EPOCH * (len(windows) + 1), budget=100)).job
+        job = (await running.submit(steps=STEPS_PER_EPOCH * (len(windows) + 4), budget=100)).job
         folder = running.job_folder(job)
         folder.mkdir(parents=True)
-        pauses = (STEPS_PER_EPOCH * epoch for epoch in range(1, len(windows) + 1))
+        # Two more than windows: a host that is killed takes a pausing coordinator with it.
+        pauses = (STEPS_PER_EPOCH * epoch for epoch in range(1, len(windows) + 3))
         (folder / "failpoints-coordinator").write_text(
             ",".join(f"stop:seal_stored:{step}" for step in pauses)
         )
@@ -159,7 +160,7 @@ async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_even
             send(proposer, signal.SIGCONT)
             await running.services.wait_restarted(name, victim)
             # Only now there is work for another epoch.
-            coordinator = running.pid_of(module="tallystick.coordinator", mentions=job.hex())
+            coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
             send(coordinator, signal.SIGCONT)
 
         view = await running.settled(job, within=120)

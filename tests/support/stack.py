@@ -156,8 +156,15 @@ class Stack:
         """What the host keeps of a job."""
         return self.home / "jobs" / job.hex()
 
-    def pid_of(self, *, service: str = "", module: str = "", mentions: str = "") -> Identity:
-        """The one process of this run that fits."""
+    async def pid_of(self, module: str, *, mentions: str = "", within: float = 30.0) -> Identity:
+        """The one process of this run that runs `module`; waits until there is one."""
+        ends = time.monotonic() + within
+        while len(found := self._running(module, mentions)) != 1:
+            assert time.monotonic() < ends, f"{module} {mentions}: {found}: {self.tails()}"
+            await asyncio.sleep(_POLL_SECONDS)
+        return found[0]
+
+    def _running(self, module: str, mentions: str) -> list[Identity]:
         fits = []
         for one in running():
             about = environment_of(one.pid)
@@ -165,10 +172,9 @@ class Stack:
                 continue
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{one.pid}/cmdline").read_bytes().decode(errors="replace")
-                if service in about.get(SERVICE, "") and module in words and mentions in words:
+                if module in words.split("\0") and mentions in words:
                     fits.append(one)
-        assert len(fits) == 1, f"{service} {module} {mentions}: {fits}"
-        return fits[0]
+        return fits
 
     def tails(self) -> str:
         """The last words of everybody, for a failed assertion."""
