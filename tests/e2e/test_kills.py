@@ -163,6 +163,9 @@ async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_even
             coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
             send(coordinator, signal.SIGCONT)
 
+        (folder / "failpoints-coordinator").unlink()  # no more pauses
+        coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
+        send(coordinator, signal.SIGCONT)
         view = await running.settled(job, within=120)
 
         head = await running.contracts.chain.head()
