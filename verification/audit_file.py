@@ -274,7 +274,7 @@ def _check_headers(file: AuditFile, anchor: Digest | None) -> None:
     require(file.snapshots[0].before is None, "snapshots/0/before", "nothing comes before")
     for index in range(last, 0, -1):
         earlier, later = file.snapshots[index - 1], file.snapshots[index]
-        check_before(earlier, later, f"snapshots/{index - 1}", f"snapshots/{index}")
+        check_before(earlier.header, later, f"snapshots/{index - 1}", f"snapshots/{index}")
 
 
 def _check_items(file: AuditFile) -> _History:

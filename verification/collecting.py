@@ -1,29 +1,40 @@
 """How the chain's part of an audit file is gathered from a node that answers `eth_getProof`.
 
-Everything is read at one block by its number, and nothing that a node says is trusted later: the
-file carries proofs. An anvil that was restarted proves its head only, so take snapshots there.
-Whoever calls brings the connection (`Rpc`); `contracts.chain.connection` is one.
+Everything is read at one block by its number, and nothing that a node says is trusted: proofs are
+checked before they are kept. A node proves its newest states only (anvil those since it was
+started), so snapshots are taken in time and stored. Whoever calls brings the connection (`Rpc`);
+`contracts.chain.connection` is one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from contracts.chain.layout import Place
-from contracts.chain.proofs import EMPTY_NODE, HISTORY_CONTRACT, Header
+from contracts.chain.proofs import (
+    EMPTY_NODE,
+    HISTORY_CONTRACT,
+    AccountState,
+    Header,
+    prove_account,
+)
 from contracts.governance.lane import AnchoredBatch
-from contracts.governance.settlement import EpochSettlement
+from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
 from contracts.terms.digest import keccak
-from contracts.terms.errors import ChainForgot, Malformed
+from contracts.terms.errors import AuditMismatch, ChainForgot, ContractRefused, Malformed
 from contracts.terms.ids import Address, Digest, JobId
+from verification.reading import at, require
 from verification.snapshots import (
     SHIPPED_AS,
     BlockProof,
+    ChainFacts,
     ContractProof,
     Nodes,
     Ships,
     Snapshot,
-    final_root,
+    check_before,
     history_slot,
+    read_facts,
     wanted_places,
 )
 
@@ -71,18 +82,22 @@ async def take_snapshot(
         before: Header of the snapshot before, which this block proves; None for the first.
 
     Raises:
-        ChainForgot: the node does not know the block (any more).
+        ChainForgot: the node does not know the block (any more), or cannot prove its state.
         WrongBytes: the node's header does not hash to its own hash.
         Malformed: the node proves something else than it was asked for.
     """
     header = await read_header(rpc, block)
     places = wanted_places(ships, job, anchorer, accounts)
-    contracts, words = {}, dict[str, Mapping[str, Mapping[str, int]]]()
-    for name, wanted in places.items():
-        contracts[name], words[name] = await _prove(rpc, addresses[name], wanted, block)
-    root = final_root(words["settlement"])
+    contracts = {
+        name: await _prove(rpc, addresses[name], wanted, block) for name, wanted in places.items()
+    }
     known = None if before is None else await _prove_block(rpc, before.number, block)
-    return Snapshot(header, known, contracts, await find_settlement(root))
+    draft = Snapshot(header, known, contracts, NOTHING_SETTLED)
+    try:
+        facts = _proved(draft, addresses, places, before)
+    except AuditMismatch as error:  # e.g. another block's state, after a reorganisation
+        raise ChainForgot(f"the node does not prove block {block}: {error.message}") from error
+    return replace(draft, settlement=await find_settlement(facts.final_root))
 
 
 async def read_header(rpc: Rpc, block: int) -> Header:
@@ -139,35 +154,48 @@ async def _lane_logs(
 
 async def _prove(
     rpc: Rpc, address: Address, wanted: Mapping[str, Place], block: int
-) -> tuple[ContractProof, Mapping[str, Mapping[str, int]]]:
+) -> ContractProof:
     slots = [slot for place in wanted.values() for slot in place.slots]
     account, proofs = await _get_proof(rpc, address, slots, block)
-    storage = {
-        name: tuple(proofs[slot][0] for slot in place.slots) for name, place in wanted.items()
-    }
-    words = {
-        name: place.read([proofs[slot][1] for slot in place.slots])
-        for name, place in wanted.items()
-    }
-    return ContractProof(account, storage), words
+    storage = {name: tuple(proofs[slot] for slot in place.slots) for name, place in wanted.items()}
+    return ContractProof(account, storage)
+
+
+def _proved(
+    draft: Snapshot,
+    addresses: Mapping[str, Address],
+    places: Mapping[str, Mapping[str, Place]],
+    before: Header | None,
+) -> ChainFacts:
+    """What the node proves, checked against the header. Raises AuditMismatch."""
+    states: dict[str, AccountState] = {}
+    for name, proof in draft.contracts.items():
+        with at(name):
+            state = prove_account(draft.header.state_root, addresses[name], proof.account)
+        require(state is not None, name, "there is no such contract")
+        assert state is not None
+        states[name] = state
+    if before is not None:
+        check_before(before, draft, "the snapshot before", "this one")
+    return read_facts(draft, states, places, "proofs")
 
 
 async def _prove_block(rpc: Rpc, number: int, block: int) -> BlockProof:
     slot = history_slot(number)
     account, proofs = await _get_proof(rpc, HISTORY_CONTRACT, [slot], block)
-    return BlockProof(account, proofs[slot][0])
+    return BlockProof(account, proofs[slot])
 
 
 async def _get_proof(
     rpc: Rpc, address: Address, slots: Sequence[int], block: int
-) -> tuple[Nodes, dict[int, tuple[Nodes, int]]]:
-    """Nodes of the account, and of each slot with its value."""
+) -> tuple[Nodes, dict[int, Nodes]]:
+    """Nodes of the account, and of each slot."""
     keys = [f"0x{slot:064x}" for slot in slots]
-    answer = await rpc.request("eth_getProof", [_text(address), keys, hex(block)])
-    found = {
-        int(each["key"], 16): (_nodes(each["proof"]), int(each["value"], 16))
-        for each in answer["storageProof"]
-    }
+    try:
+        answer = await rpc.request("eth_getProof", [_text(address), keys, hex(block)])
+    except ContractRefused as error:  # nothing was run: the node has no such state
+        raise ChainForgot(f"the node cannot prove block {block}: {error.message}") from error
+    found = {int(each["key"], 16): _nodes(each["proof"]) for each in answer["storageProof"]}
     if set(found) != set(slots):
         raise Malformed("the node proves other slots than it was asked for")
     return _nodes(answer["accountProof"]), found

@@ -21,6 +21,7 @@ from contracts.chain.proofs import (
 from contracts.governance.settlement import AccountPay, EpochSettlement
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
 from contracts.terms.digest import keccak
+from contracts.terms.encoding import decode, encode
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.typed_data import Domain
 from verification.reading import Field, at, require
@@ -34,6 +35,8 @@ SHIPPED_AS = {
     "parameters": "Parameters",
 }
 """Contracts whose code is proved, and the artifact that it must equal."""
+
+MAX_SNAPSHOTS_BYTES = 2**30
 
 _CLAIMED = "claimed "  # and the account, as hex
 
@@ -157,6 +160,38 @@ def snapshot_value(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """`snapshot` as a market stores it."""
+    return encode(snapshot_value(snapshot))  # type: ignore[arg-type]  # nested dicts of Value
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """The snapshot that `encode_snapshot` made bytes of.
+
+    Raises:
+        AuditMismatch: it is none; data: `path`.
+    """
+    with at("snapshot"):
+        value = decode(data, max_bytes=MAX_SNAPSHOTS_BYTES)
+    return read_snapshot(Field(value, "snapshot"))
+
+
+def decode_snapshots(data: bytes) -> tuple[Snapshot, ...]:
+    """Snapshots from an array of them.
+
+    Raises:
+        AuditMismatch: it is none; data: `path`.
+    """
+    with at("snapshots"):
+        value = decode(data, max_bytes=MAX_SNAPSHOTS_BYTES)
+    return tuple(read_snapshot(each) for each in Field(value, "snapshots").list())
+
+
+def is_near(earlier: Header, block: int) -> bool:
+    """Whether `block` can prove the hash of the block `earlier`."""
+    return 0 < block - earlier.number <= HISTORY_BLOCKS
+
+
 def check_wiring(
     ships: Ships, code: Mapping[str, bytes], domain: Domain, path: str = "code"
 ) -> Wiring:
@@ -253,18 +288,17 @@ def final_root(settlement: Mapping[str, Mapping[str, int]]) -> Digest:
     return Digest(settlement["_roots"][final].to_bytes(32, "big"))
 
 
-def check_before(earlier: Snapshot, later: Snapshot, earlier_path: str, path: str) -> None:
-    """Check that `later` proves the hash of the block of `earlier`.
+def check_before(earlier: Header, later: Snapshot, earlier_path: str, path: str) -> None:
+    """Check that `later` proves the hash of the block `earlier`.
 
     Raises:
         AuditMismatch: it does not; data: `path`.
     """
-    proof, number = later.before, earlier.header.number
+    proof, number = later.before, earlier.number
     if proof is None:
         require(False, f"{path}/before", "the snapshot before is not proved")
         raise AssertionError
-    distance = later.header.number - number
-    near = 0 < distance <= HISTORY_BLOCKS
+    near = is_near(earlier, later.header.number)
     require(near, f"{earlier_path}/header", "not before the next snapshot, or too far before")
     with at(f"{path}/before/account"):
         state = prove_account(later.header.state_root, HISTORY_CONTRACT, proof.account)
@@ -273,7 +307,7 @@ def check_before(earlier: Snapshot, later: Snapshot, earlier_path: str, path: st
         raise AssertionError
     with at(f"{path}/before/slot"):
         word = prove_slot(state.storage_root, history_slot(number), proof.slot)
-    known = word.to_bytes(32, "big") == earlier.header.hash
+    known = word.to_bytes(32, "big") == earlier.hash
     require(known, f"{earlier_path}/header", "the next snapshot's block knows another hash")
 
 

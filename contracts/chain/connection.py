@@ -116,11 +116,11 @@ class ChainConnection:
 
     async def chain_id(self) -> int:
         """EIP-155 chain id."""
-        return int(await self.request("eth_chainId", []), 16)
+        return await self._number("eth_chainId", [])
 
     async def head(self, *, confirmations: int = 0) -> Block:
         """The newest block with this many blocks on top (block 0 when there are fewer)."""
-        number = int(await self.request("eth_blockNumber", []), 16)
+        number = await self._number("eth_blockNumber", [])
         return await self.block(max(0, number - confirmations))
 
     async def block(self, number: int) -> Block:
@@ -147,17 +147,29 @@ class ChainConnection:
         """Raw JSON-RPC.
 
         Raises:
-            ChainUnreachable: no answer.
+            ChainUnreachable: no answer, or none that is JSON-RPC.
             ChainForgot: the endpoint no longer knows the block that was asked for.
             ContractRefused: any other answer that is an error.
         """
         try:
             answer = await self._provider.make_request(RPCEndpoint(method), list(params))
         except _UNREACHABLE as error:
-            raise ChainUnreachable(f"{method}: {self.url} does not answer ({error!r})") from error
+            reason = str(error) or type(error).__name__
+            raise ChainUnreachable(f"{method}: {self.url} does not answer ({reason})") from error
+        except (ValueError, RecursionError) as error:
+            raise _no_json_rpc(self.url) from error
+        if not isinstance(answer, Mapping) or not {"result", "error"} & answer.keys():
+            raise _no_json_rpc(self.url)
         if "error" in answer:
             raise _rpc_error(method, answer["error"])
         return answer.get("result")
+
+    async def _number(self, method: str, params: Sequence[object]) -> int:
+        raw = await self.request(method, params)
+        try:
+            return int(raw, 16)
+        except (ValueError, TypeError) as error:
+            raise _no_json_rpc(self.url) from error
 
     async def call(self, function: Any, at: Block) -> Any:
         """Run a view `function` (of a web3 contract) as of block `at`.
@@ -191,11 +203,11 @@ class ChainConnection:
     async def nonce(self, account: Address) -> int:
         """Number of transactions of `account` that the chain ran."""
         params = [checksummed(account), "latest"]
-        return int(await self.request("eth_getTransactionCount", params), 16)
+        return await self._number("eth_getTransactionCount", params)
 
     async def balance(self, account: Address) -> int:
         """Native balance in wei."""
-        return int(await self.request("eth_getBalance", [checksummed(account), "latest"]), 16)
+        return await self._number("eth_getBalance", [checksummed(account), "latest"])
 
 
 Watch = Callable[[str, str], None]
@@ -335,6 +347,10 @@ class Sender:
             Digest(bytes(receipt["blockHash"])),
             int(receipt["gasUsed"]),
         )
+
+
+def _no_json_rpc(url: str) -> ChainUnreachable:
+    return ChainUnreachable(f"{url} does not speak JSON-RPC")
 
 
 def _rpc_error(method: str, error: object) -> Exception:

@@ -6,11 +6,13 @@ forgot blocks gets the same bytes again: same nonce, same hash, one event.
 """
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from contracts.terms.errors import Conflict
+from contracts.terms.errors import Conflict, Malformed, Unavailable
 from contracts.terms.ids import Address, Digest
 
 
@@ -46,16 +48,23 @@ class TransactionStore(Protocol):
 
 
 class SqliteTransactions:
-    """`TransactionStore` in one SQLite file, synchronous FULL. Not concurrent: one process."""
+    """`TransactionStore` in one SQLite file, synchronous FULL. Not concurrent: one process.
+
+    Raises:
+        Malformed: the file is no such store.
+        Unavailable: it cannot be read or written now, for example because the disk is full.
+    """
 
     def __init__(self, path: Path | str) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS transactions (account BLOB, nonce INTEGER, key TEXT,"
-            " hash BLOB, raw BLOB, failed INTEGER, PRIMARY KEY (account, nonce))"
-        )
+        self._path = path
+        with self._reported():
+            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS transactions (account BLOB, nonce INTEGER, key TEXT,"
+                " hash BLOB, raw BLOB, failed INTEGER, PRIMARY KEY (account, nonce))"
+            )
 
     async def find(self, account: Address, key: str) -> StoredTransaction | None:
         """See `TransactionStore.find`."""
@@ -75,30 +84,44 @@ class SqliteTransactions:
         """See `TransactionStore.add`."""
         t = transaction
         try:
-            self._db.execute(
-                "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?)",
-                (t.account, t.nonce, t.key, t.hash, t.raw, t.failed),
-            )
+            with self._reported():
+                self._db.execute(
+                    "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?)",
+                    (t.account, t.nonce, t.key, t.hash, t.raw, t.failed),
+                )
         except sqlite3.IntegrityError as error:
             raise Conflict(f"nonce {t.nonce} of 0x{t.account.hex()} is taken") from error
 
     async def mark_failed(self, transaction: StoredTransaction) -> None:
         """See `TransactionStore.mark_failed`."""
-        self._db.execute(
-            "UPDATE transactions SET failed = 1 WHERE account = ? AND nonce = ?",
-            (transaction.account, transaction.nonce),
-        )
+        with self._reported():
+            self._db.execute(
+                "UPDATE transactions SET failed = 1 WHERE account = ? AND nonce = ?",
+                (transaction.account, transaction.nonce),
+            )
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"{self._path} cannot be used now: {error}") from error
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise Malformed(f"{self._path} is no store of transactions: {error}") from error
+
     def _select(self, where: str, account: Address, value: object) -> list[StoredTransaction]:
-        rows = self._db.execute(
-            "SELECT account, nonce, key, hash, raw, failed FROM transactions"
-            f" WHERE account = ? AND {where} ORDER BY nonce",
-            (account, value),
-        )
+        with self._reported():
+            rows = self._db.execute(
+                "SELECT account, nonce, key, hash, raw, failed FROM transactions"
+                f" WHERE account = ? AND {where} ORDER BY nonce",
+                (account, value),
+            ).fetchall()
         return [
             StoredTransaction(Address(a), n, k, Digest(h), r, bool(f)) for a, n, k, h, r, f in rows
         ]

@@ -30,6 +30,7 @@ from market.service.pass_time import lapse_leases, pass_deadlines
 from market.service.reconcile import reconcile
 from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.settle_epoch import Rhythm, settle_epoch
+from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
 from market.settings import Settings
 
@@ -169,6 +170,10 @@ async def _refund(runtime: Runtime) -> object:
     return await refund_jobs(market.clock(), market.new_work(), market.chain)
 
 
+async def _snapshots(runtime: Runtime) -> object:
+    return await store_snapshots(runtime.market.new_work(), runtime.market.chain)
+
+
 async def _reconcile(runtime: Runtime) -> object:
     return await reconcile(runtime.market.new_work())
 
@@ -190,6 +195,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "settle": Periodic(_settle, 2 * seconds),
         "close_jobs": Periodic(_close, 2 * seconds),
         "refund_jobs": Periodic(_refund, 2 * seconds),
+        "snapshots": Periodic(_snapshots, 2 * seconds),
         "release": Periodic(_release, 10 * seconds),
     }
 

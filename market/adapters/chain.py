@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from contracts.chain.connection import Block, Call, ChainConnection, Log, Sender
 from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES
+from contracts.chain.layout import shipped
+from contracts.chain.proofs import Header
 from contracts.chain.wrappers.settlement import EpochState, Statement
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ChainForgot, InvariantBroken, WrongConfiguration
@@ -22,6 +24,7 @@ from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.service.ports import (
     AccountNow,
+    Audited,
     ChainBlock,
     ChainEvent,
     CloseProof,
@@ -32,6 +35,8 @@ from market.service.ports import (
     StakeNow,
     Totals,
 )
+from verification.collecting import FindSettlement, take_snapshot
+from verification.snapshots import SHIPPED_AS, Snapshot
 
 TOKEN_VERSION = "1"  # OpenZeppelin's ERC20Permit
 SETTLING_SECONDS = 2.0  # until a block of the embedded chain is in its state file for certain
@@ -152,6 +157,22 @@ class RpcChain:
         """See `Chain.totals`."""
         found = await self._contracts.settlement.totals(await self._chain.head())
         return Totals(found.funded, found.paid)
+
+    async def snapshot(
+        self, audited: Audited, find: FindSettlement, *, block: int, before: Header | None
+    ) -> Snapshot:
+        """See `Chain.snapshot`."""
+        return await take_snapshot(
+            self._chain,
+            {name: shipped(kind) for name, kind in SHIPPED_AS.items()},
+            find,
+            block=block,
+            addresses={name: getattr(self._contracts.deployment, name) for name in SHIPPED_AS},
+            job=audited.job,
+            anchorer=audited.anchorer,
+            accounts=audited.accounts,
+            before=before,
+        )
 
     # ------------------------------------------------------------------------------------- writes
 

@@ -3,16 +3,18 @@
 Every write is a block of its own, as under automine; time is what the test says it is. It refuses
 what the contracts refuse, under the same error names, and logs the same events. Signatures were
 checked by the use cases; gas does not exist. `forget` loses the newest blocks, as a killed anvil
-does: `resend` brings their transactions back.
+does: `resend` brings their transactions back. Its snapshots have the form of proofs and prove
+nothing; `prune` loses old states, as a restart of anvil does.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from contracts.chain.proofs import HEADER_FIELDS, Header
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
 from contracts.terms.encoding import Value
-from contracts.terms.errors import ContractRefused
+from contracts.terms.errors import ChainForgot, ContractRefused
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
 from contracts.terms.merkle import SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept
@@ -21,6 +23,7 @@ from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.service.ports import (
     AccountNow,
+    Audited,
     ChainBlock,
     ChainEvent,
     CloseProof,
@@ -31,6 +34,8 @@ from market.service.ports import (
     StakeNow,
     Totals,
 )
+from verification.collecting import FindSettlement
+from verification.snapshots import SHIPPED_AS, BlockProof, ContractProof, Snapshot
 
 NAMES = ("token", "parameters", "escrow", "stakes", "seals", "settlement", "vault")
 PARAMETERS = {
@@ -90,10 +95,22 @@ Effect = Callable[[_State, "_Block"], None]
 @dataclass
 class _Block:
     number: int
-    hash: Digest
+    fork: int  # how often blocks were forgotten before it
     timestamp: int
     transaction: Digest
     events: list[ChainEvent] = field(default_factory=list)
+
+    @property
+    def header(self) -> Header:
+        """Its header, most fields empty."""
+        values = {"number": self.number, "timestamp": self.timestamp, "extraData": self.fork}
+        numbers = [values.get(name, 0) for name in HEADER_FIELDS]
+        return Header(tuple(each.to_bytes((each.bit_length() + 7) // 8, "big") for each in numbers))
+
+    @property
+    def hash(self) -> Digest:
+        """The block hash."""
+        return self.header.hash
 
     def log(self, contract: str, event: str, **args: Value) -> None:
         """Append an event."""
@@ -110,12 +127,13 @@ class MemoryChain:
     def __init__(self, domain: Domain, anchorer: Address, *, now: int = 1_700_000_000) -> None:
         self._domain, self._anchorer = domain, anchorer
         self.now = now
-        self.blocks: list[_Block] = [_Block(0, _hash(0, 0), now, ZERO_DIGEST)]
+        self.blocks: list[_Block] = [_Block(0, 0, now, ZERO_DIGEST)]
         self.parameters = dict(PARAMETERS)
         self.state = _State()
         self._sent: dict[str, Effect] = {}  # by intention, in the order of nonces
         self._mined: list[str] = []
         self._forgotten = 0
+        self._proved_from = 0
 
     @property
     def domain(self) -> Domain:
@@ -156,8 +174,12 @@ class MemoryChain:
         for name, block in zip(self._mined, self.blocks[1:], strict=True):
             if name in self._sent:
                 self._sent[name](
-                    self.state, _Block(block.number, block.hash, block.timestamp, block.transaction)
+                    self.state, _Block(block.number, block.fork, block.timestamp, block.transaction)
                 )
+
+    def prune(self) -> None:
+        """Prove nothing of blocks before the head any more."""
+        self._proved_from = len(self.blocks) - 1
 
     # -------------------------------------------------------------------------------------- reads
 
@@ -231,6 +253,21 @@ class MemoryChain:
     async def totals(self) -> Totals:
         """See `Chain.totals`."""
         return Totals(BaseUnits(self.state.funded), BaseUnits(self.state.paid))
+
+    async def snapshot(
+        self, audited: Audited, find: FindSettlement, *, block: int, before: Header | None
+    ) -> Snapshot:
+        """See `Chain.snapshot`."""
+        if not self._proved_from <= block < len(self.blocks):
+            raise ChainForgot(f"block {block} cannot be proved", number=block)
+        if before is not None and self.blocks[before.number].header != before:
+            raise ChainForgot(f"block {block} knows another block {before.number}")
+        final = [each for each in await self.events(0, block) if each.event == "EpochFinal"]
+        root = final[-1].args["root"] if final else ZERO_DIGEST
+        assert isinstance(root, bytes)
+        known = None if before is None else BlockProof((), ())
+        contracts = {name: ContractProof((), {}) for name in SHIPPED_AS}
+        return Snapshot(self.blocks[block].header, known, contracts, await find(Digest(root)))
 
     # ------------------------------------------------------------------------------------- writes
 
@@ -316,16 +353,12 @@ class MemoryChain:
         if name in self._mined:
             return transaction
         number = len(self.blocks)
-        block = _Block(number, _hash(number, self._forgotten), self.now, transaction)
+        block = _Block(number, self._forgotten, self.now, transaction)
         effect(self.state, block)  # refuses before it changes anything
         self.blocks.append(block)
         self._mined.append(name)
         self._sent[name] = effect
         return transaction
-
-
-def _hash(number: int, fork: int) -> Digest:
-    return digest("block", f"{number}:{fork}".encode())
 
 
 def _address(name: str) -> Address:
@@ -413,7 +446,7 @@ def _record(state: _State, block: _Block, caller: Address) -> None:
         caller=caller,
         index=state.batches - 1,
         blockNumber=state.pending,
-        coin=_hash(state.pending, 0),
+        coin=digest("coin", str(state.pending).encode()),
     )
     state.pending = 0
 

@@ -75,7 +75,8 @@ async def _money(event: ChainEvent, name: str, now: UnixMillis, work: UnitOfWork
         case "Refunded":
             await book_event(name, ledger.refund(job, amount), work, overdraft=True)
             if row:
-                await happen(row, RefundPaid(), now, work)
+                row = await happen(row, RefundPaid(), now, work)
+                await work[JobRow].put(replace(row, refund_shown=False))  # mined again: due again
         case "Debited":
             await _debited(job, EpochNumber(wide(event.args["epoch"])), amount, name, work)
         case "Restored":

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from contracts.chain.proofs import Header
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import Value
@@ -18,6 +19,8 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.service.rows import Row
+from verification.collecting import FindSettlement
+from verification.snapshots import Snapshot
 
 R = TypeVar("R", bound=Row)
 
@@ -220,6 +223,15 @@ class CloseProof:
 
 
 @dataclass(frozen=True)
+class Audited:
+    """A job, and whose storage concerns it."""
+
+    job: JobId
+    anchorer: Address
+    accounts: tuple[Address, ...]  # of its leases
+
+
+@dataclass(frozen=True)
 class Network:
     """What newcomers are told of the chain."""
 
@@ -277,6 +289,21 @@ class Chain(Protocol):
 
     async def totals(self) -> Totals:
         """Settlement's totals at the head."""
+
+    async def snapshot(
+        self, audited: Audited, find: FindSettlement, *, block: int, before: Header | None
+    ) -> Snapshot:
+        """What a block proves about a job, and, unless it is None, about the block `before`.
+
+        Args:
+            audited: The job.
+            find: Asked for the settlement whose root is final in the block.
+            block: Its number.
+            before: Of the job's snapshot before.
+
+        Raises:
+            ChainForgot: the block is not there, or the node cannot prove it any more.
+        """
 
     async def open_job(
         self, spec: Signed[JobSpec], permit_deadline: UnixSeconds, permit: bytes

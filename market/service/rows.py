@@ -135,6 +135,7 @@ class JobRow(Row):
     refundable_at: UnixSeconds | None = None
     settled: bool = False  # it is over, and all that is due was debited
     not_matched: bytes = b"\x90"  # canonical msgpack of (constraint, offers, would fit)
+    refund_shown: bool = False  # a snapshot shows the job after its refund
 
 
 @dataclass(frozen=True)
@@ -297,6 +298,7 @@ class DebitRow(Row):
 
     TABLE = "epoch_debits"
     KEY = ("epoch", "job")
+    INDEX = (("shown",),)
 
     epoch: EpochNumber
     job: JobId
@@ -304,6 +306,7 @@ class DebitRow(Row):
     step: int
     seal: Digest
     signed: bool  # False: by what the close found due
+    shown: bool = False  # a snapshot shows the job after this epoch became final
 
 
 @dataclass(frozen=True)
@@ -317,6 +320,22 @@ class EpochLeafRow(Row):
     account: Address
     job: JobId
     cumulative: BaseUnits
+
+
+@dataclass(frozen=True)
+class SnapshotRow(Row):
+    """What a block proves about a job, for auditors; see `verification.snapshots`."""
+
+    TABLE = "snapshots"
+    KEY = ("job", "number")
+    INDEX = (("block",),)
+
+    job: JobId
+    number: int  # 1, 2, ...
+    block: int
+    block_hash: Digest
+    reason: str  # epoch:N, refund
+    data: bytes
 
 
 # -------------------------------------------------------------------------------- chain and ledger
@@ -463,6 +482,7 @@ ROWS: tuple[type[Row], ...] = (
     EpochRow,
     DebitRow,
     EpochLeafRow,
+    SnapshotRow,
     ChainEventRow,
     CursorRow,
     LedgerEntryRow,

@@ -28,6 +28,7 @@ from market.service.rows import (
     LedgerEntryRow,
     StakeRow,
 )
+from market.service.store_snapshots import forget_snapshots
 
 MAX_BLOCKS = 2000  # a round
 KEPT_CURSORS = 256
@@ -155,6 +156,7 @@ async def _go_back(now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:
     common = cursors[gone].block if gone < len(cursors) else -1
     log.warning("the chain went back to block %d: %d cursors forgotten", common, gone)
     async with work:
+        await forget_snapshots(common, work)  # holds jobs, so before the ledger
         await hold_ledger(work)
         for row in cursors[:gone]:
             await work[CursorRow].remove(row.block)

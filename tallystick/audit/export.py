@@ -1,15 +1,18 @@
-"""Making a job's audit file: what the market kept, and what the chain proves at its head.
+"""Making a job's audit file: what the market kept, and what the chain proves, then and now.
 
-The exporter trusts neither: the file is verified before it is written, as its readers will.
+The market stored snapshots while the node could prove them: after each epoch, after the refund. A
+fresh one at the head follows them where the node proves its head. The exporter trusts neither: the
+file is verified before it is written, as its readers will.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
-from contracts.chain.layout import shipped
+from contracts.chain.layout import Place, shipped
 from contracts.governance.lane import AnchoredBatch
 from contracts.governance.settlement import NOTHING_SETTLED, AccountPay, EpochSettlement
-from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.errors import ChainForgot, Malformed, NotFound
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
 from contracts.terms.messages import JobOpening, LeaseAccept
@@ -18,8 +21,8 @@ from contracts.terms.typed_data import Domain
 from market.api import schemas
 from verification.audit_file import AuditFile
 from verification.batches import ShownBatch, show_batch
-from verification.collecting import Rpc, read_code, read_lane, take_snapshot
-from verification.snapshots import SHIPPED_AS
+from verification.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
+from verification.snapshots import SHIPPED_AS, Snapshot, is_near, wanted_places
 
 SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 """The contracts as this program ships them."""
@@ -34,6 +37,10 @@ class Market(Protocol):
 
     def messages(self, job: JobId) -> AsyncIterator[tuple[int, Kept]]:
         """All kept items of a job, in order."""
+        ...
+
+    async def snapshots(self, job: JobId) -> Sequence[Snapshot]:
+        """What was stored of what the chain proved about a job, in order."""
         ...
 
     async def epochs(self) -> schemas.EpochsView:
@@ -52,41 +59,98 @@ class Market(Protocol):
 async def export(client: Market, rpc: Rpc, job: JobId) -> AuditFile:
     """The audit file of `job`, pinned to the chain's present head.
 
+    Where the node cannot prove its head, or nothing happened since, it is pinned to the block of
+    the last stored snapshot.
+
     Raises:
         NotFound: the market does not know the job.
         Malformed: the job was not opened yet, so there is nothing to audit.
+        ChainForgot: nothing is stored and the node cannot prove its head.
         Unavailable: market or node do not answer.
     """
     network = await client.network()
-    block = int(await rpc.request("eth_blockNumber", []), 16)
+    stored = await client.snapshots(job)
+    head = int(await rpc.request("eth_blockNumber", []), 16)
     # Seals are kept before they are anchored: read after the head, the history covers the lane.
     items = [item async for _, item in client.messages(job)]
     opening, accounts = _parties(items)
     addresses = {name: _address(network, name) for name in SHIPPED_AS}
+    stored = await _usable(stored, rpc, head, wanted_places(SHIPS, job, opening.anchorer, accounts))
+
+    async def fresh() -> Snapshot:
+        return await take_snapshot(
+            rpc,
+            SHIPS,
+            lambda root: find_settlement(client, root),
+            block=head,
+            addresses=addresses,
+            job=job,
+            anchorer=opening.anchorer,
+            accounts=accounts,
+            before=stored[-1].header if stored else None,
+        )
+
+    snapshots = await _up_to(head, stored, fresh)
     lane = await read_lane(
         rpc,
         addresses["seals"],
         opening.anchorer,
         first_block=network.deployed_block,
-        last_block=block,
-    )
-    snapshot = await take_snapshot(
-        rpc,
-        SHIPS,
-        lambda root: find_settlement(client, root),
-        block=block,
-        addresses=addresses,
-        job=job,
-        anchorer=opening.anchorer,
-        accounts=accounts,
+        last_block=snapshots[-1].header.number,
     )
     return AuditFile(
         Domain(network.chain_id, addresses["settlement"]),
         tuple(items),
         tuple([await _shown(client, batch, opening) for batch in lane]),
-        await read_code(rpc, addresses, block),
-        (snapshot,),
+        await read_code(rpc, addresses, head),  # it never changes, and old states may be gone
+        snapshots,
     )
+
+
+async def _usable(
+    stored: Sequence[Snapshot], rpc: Rpc, head: int, places: Mapping[str, Mapping[str, Place]]
+) -> tuple[Snapshot, ...]:
+    """The newest stored snapshots that form a chain, on the node's chain, and prove all `places`.
+
+    A member that joined later has a place of its own, which earlier snapshots do not prove.
+    """
+    wanted = {contract: set(names) for contract, names in places.items()}
+    kept: list[Snapshot] = []
+    for snapshot in reversed(stored):
+        if {contract: set(each.storage) for contract, each in snapshot.contracts.items()} != wanted:
+            break
+        kept.insert(0, snapshot)
+        if snapshot.before is None:
+            break
+    if not kept or not await _is_known(kept[-1], rpc, head):
+        return ()
+    return (replace(kept[0], before=None), *kept[1:])
+
+
+async def _is_known(snapshot: Snapshot, rpc: Rpc, head: int) -> bool:
+    number = snapshot.header.number
+    return number <= head and await read_header(rpc, number) == snapshot.header
+
+
+async def _up_to(
+    head: int, stored: tuple[Snapshot, ...], fresh: Callable[[], Awaitable[Snapshot]]
+) -> tuple[Snapshot, ...]:
+    """Stored snapshots, and a fresh one where it can follow them and says something new."""
+    if stored and not is_near(stored[-1].header, head):
+        return stored  # the head itself, or too far on to prove it
+    try:
+        newest = await fresh()
+    except ChainForgot:
+        if not stored:
+            raise
+        return stored
+    return stored if stored and _says_the_same(newest, stored[-1]) else (*stored, newest)
+
+
+def _says_the_same(newest: Snapshot, before: Snapshot) -> bool:
+    """Whether no storage that concerns the job, nor any beside it, has changed."""
+    proofs = [{name: each.storage for name, each in s.contracts.items()} for s in (newest, before)]
+    return proofs[0] == proofs[1] and newest.settlement.accounts == before.settlement.accounts
 
 
 async def find_settlement(client: Market, root: Digest) -> EpochSettlement:

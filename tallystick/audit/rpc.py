@@ -42,7 +42,9 @@ class JsonRpc:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
         try:
             answer = (await self._http.post(self.url, json=body)).json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        except (ValueError, RecursionError) as error:
+            raise ChainUnreachable(f"{self.url} does not speak JSON-RPC") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ChainUnreachable(f"{self.url}: {error or type(error).__name__}") from error
         if not isinstance(answer, dict) or not {"result", "error"} & set(answer):
             raise ChainUnreachable(f"{self.url} does not speak JSON-RPC")

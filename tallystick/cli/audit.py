@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from contracts.chain.layout import shipped
-from contracts.terms.errors import AuditMismatch, Malformed, NotFound, Refused
+from contracts.terms.errors import AuditMismatch, Malformed, NotFound, Refused, TooLarge
 from contracts.terms.ids import Address, Digest, JobId
 from tallystick.audit import report
 from verification.audit_file import MAX_FILE_BYTES, verify
@@ -73,7 +73,7 @@ def export_command(
         str | None, typer.Option(help="URL of a node; else the one that the market names.")
     ] = None,
 ) -> None:
-    """Write a job's audit file, pinned to the chain's present head.
+    """Write a job's audit file, pinned to the newest block that is proved.
 
     The last line names the pinned block; a reader takes its hash from a node of his own.
 
@@ -83,12 +83,14 @@ def export_command(
     from tallystick.audit.rpc import JsonRpc
     from tallystick.sdk.client import MarketClient
     from tallystick.sdk.folders import HomeSettings
+    from tallystick.sdk.urls import http_url
 
     wanted = JobId(_hex(job, 32, "JOB"))
 
     async def run() -> tuple[bytes, Digest, int]:
-        async with MarketClient(market or HomeSettings().market) as client:
-            url = rpc or (await client.network()).rpc_url
+        async with MarketClient(HomeSettings().market if market is None else market) as client:
+            named = (await client.network()).rpc_url if rpc is None else rpc
+            url = http_url(named, "a node")
             async with JsonRpc(url) as node:
                 file = await export(client, node, wanted)
         header = file.snapshots[-1].header
@@ -107,13 +109,17 @@ def export_command(
 
 def _read(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise Malformed(f"{path} is larger than any audit file ({MAX_FILE_BYTES} bytes)")
-        return path.read_bytes()
+        if path.exists() and not path.is_file():  # a device may never end
+            raise Refused(f"cannot read {path}: it is no file")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError as error:
         raise NotFound(f"no audit file {path}") from error
     except OSError as error:
         raise Refused(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise TooLarge(f"{path} is larger than any audit file ({MAX_FILE_BYTES} bytes)")
+    return data
 
 
 def _write(path: Path, data: bytes) -> None:

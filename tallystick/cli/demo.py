@@ -15,7 +15,10 @@ def app(
         Path | None, typer.Option("--home", help="Data folder; a temporary one if absent.")
     ] = None,
 ) -> None:
-    """Run one job from offer to audit on this machine, and report."""
+    """Run one job from offer to audit on this machine, and report.
+
+    Ctrl-C stops everything and exits with 130; the same command with the same --home goes on.
+    """
     from tallystick.demo.story import demo  # needs all extras, and takes seconds to import
 
     def say(line: str) -> None:
@@ -23,9 +26,16 @@ def app(
 
     async def run(folder: Path) -> int:
         task = asyncio.ensure_future(demo(folder, keep=keep, say=say))
-        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+
+        def stop() -> None:  # once: a second signal must not interrupt the stopping
+            if not asked.is_set():
+                say("stopping")
+                asked.set()
+                task.cancel()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
+            asyncio.get_running_loop().add_signal_handler(number, stop)
         try:
             return await task
         except asyncio.CancelledError:

@@ -24,11 +24,23 @@ def app(
     same command goes on where it stopped.
     """
     from contracts.chain.deploy import DeploySettings, run  # web3: not for --help
+    from tallystick.sdk.urls import http_url
 
-    try:
-        changes = json.loads(parameters)
-    except ValueError as error:
-        raise Malformed(f"--parameters is not JSON: {error}") from error
-    settings = DeploySettings(rpc_url=rpc, keys=keys, contracts=out, chain_parameters=changes)
+    settings = DeploySettings(
+        rpc_url=http_url(rpc, "a node"),
+        keys=keys,
+        contracts=out,
+        chain_parameters=_changes(parameters),
+    )
     deployment = asyncio.run(run(settings))
     typer.echo(f"0x{deployment.settlement.hex()}")
+
+
+def _changes(text: str) -> dict[str, int]:
+    try:
+        changes = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"--parameters is not JSON: {error}") from error
+    if not isinstance(changes, dict) or not all(type(each) is int for each in changes.values()):
+        raise Malformed('--parameters is an object of whole numbers, e.g. {"epoch_length": 3600}')
+    return changes

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from contracts.terms.errors import DeadlineExceeded, Forbidden
+from contracts.terms.errors import DeadlineExceeded, Forbidden, NotFound
 from tallystick.up.data_folder import DataFolder
 from tallystick.up.foreground import running_up, wait_ended
 from tallystick.up.processes import is_alive, send
@@ -18,10 +18,14 @@ def command(
         Path | None,
         typer.Option(help="Data folder. Default: TALLYSTICK_HOME, else ~/.tallystick."),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for a clean stop.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for a clean stop.", min=0, max=86_400)
+    ] = 60.0,
 ) -> None:
     """Stop the services of a market on this machine, and wait until they have stopped."""
     folder = DataFolder(read_settings(home).home.absolute())
+    if not folder.home.is_dir():
+        raise NotFound(f"{folder.home} is no folder; name the one that `up` uses with --home")
     identity = running_up(folder)
     if identity is None:
         typer.echo(f"nothing runs in {folder.home}")

@@ -36,7 +36,12 @@ def submit_command(
     market: Market = None,
     wallet: WalletPath = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job until it ends.")] = False,
-    timeout: Annotated[int, typer.Option(help="Seconds that --wait waits at most.")] = 86_400,
+    timeout: Annotated[
+        int, typer.Option(help="Seconds that --wait waits at most.", min=1, max=31_536_000)
+    ] = 86_400,
+    unmatched: Annotated[
+        bool, typer.Option("--unmatched", help="Post it even if it fits no offer that there is.")
+    ] = False,
 ) -> None:
     """Post a job: its id is printed at once, its budget goes into escrow.
 
@@ -48,13 +53,14 @@ def submit_command(
     poster = load_or_create_wallet(wallet or settings.home / "poster.json")
 
     async def run() -> None:
-        async with MarketClient(market or settings.market) as client:
+        async with MarketClient(settings.market if market is None else market) as client:
             submitted = await submit(
                 client,
                 poster,
                 job,
                 drafts=settings.home / "drafts",
                 now=UnixSeconds(int(time.time())),
+                unmatched=unmatched,
                 say=lambda line: console.print(line, highlight=False),
             )
             typer.echo(submitted.job.hex())
@@ -75,7 +81,8 @@ def show_command(
         raise Malformed(f"-o {output}: choose table or json")
 
     async def run() -> schemas.JobView:
-        async with MarketClient(market or HomeSettings().market) as client:
+        url = HomeSettings().market if market is None else market
+        async with MarketClient(url) as client:
             return await client.job(parse_job_id(job))
 
     view = asyncio.run(run())
@@ -95,9 +102,9 @@ def parse_job_id(text: str) -> JobId:
     try:
         raw = bytes.fromhex(digits)
     except ValueError as error:
-        raise Malformed(f"{text!r} is no job id: 64 hexadecimal digits") from error
+        raise Malformed(f"{text!r:.80} is no job id: 64 hexadecimal digits") from error
     if len(raw) != 32:
-        raise Malformed(f"{text!r} is no job id: it has {len(digits)} digits, not 64")
+        raise Malformed(f"{text!r:.80} is no job id: it has {len(digits)} digits, not 64")
     return JobId(raw)
 
 

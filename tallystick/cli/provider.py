@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -12,10 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.amounts import (
+    UINT64_MAX,
+    UINT96_MAX,
+    BaseUnits,
+    PricePerPflop,
+    format_tokens,
+)
 from contracts.terms.errors import Malformed, WrongConfiguration
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import tokens
+
+PROBED = {"device_class", "memory_bytes", "flops_per_second"}
 
 app = typer.Typer(no_args_is_help=True, help="Offer this machine's compute and work for pay.")
 
@@ -31,8 +38,10 @@ def start(
     stake: Annotated[str, typer.Option("--stake", help="Tokens to hold staked.")] = "10",
     market: Annotated[str | None, typer.Option("--market", help="URL of the market.")] = None,
     home: Annotated[Path | None, typer.Option("--home", help="Wallet, journals, logs.")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads of a peer.", min=1)] = 1,
-    memory: Annotated[int | None, typer.Option(help="MiB to offer; measured if absent.")] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads of a peer.", min=1, max=1024)] = 1,
+    memory: Annotated[
+        int | None, typer.Option(help="MiB to offer; measured if absent.", min=1, max=2**32)
+    ] = None,
 ) -> None:
     """Stake, offer, and work for whatever job is matched, until Ctrl-C.
 
@@ -40,18 +49,17 @@ def start(
 
     Started again with the same --home it goes on where it stopped.
     """
-    price, amount = _tokens("--ask", ask), _tokens("--stake", stake)
+    price, amount = _tokens("--ask", ask, 1, UINT64_MAX), _tokens("--stake", stake, 0, UINT96_MAX)
     settings = HomeSettings()
-    asyncio.run(
-        _start(
-            market or settings.market,
-            home or settings.home / "provider",
-            PricePerPflop(price),
-            BaseUnits(amount),
-            threads,
-            memory,
-        )
+    work = _start(
+        settings.market if market is None else market,
+        home or settings.home / "provider",
+        PricePerPflop(price),
+        BaseUnits(amount),
+        threads,
+        memory,
     )
+    asyncio.run(_until_stopped(work))
 
 
 async def _start(
@@ -69,18 +77,19 @@ async def _start(
 
     folder = ProviderFolder(home)
     try:
-        measured = _probe(folder.home)
-        ask = Ask(
-            price=price,
-            stake=stake,
-            device_class=measured["device_class"],
-            memory_bytes=memory * 2**20 if memory else measured["memory_bytes"],
-            flops_per_second=measured["flops_per_second"],
-            bandwidth=10**8,
-            threads=threads,
-        )
         async with MarketClient(market) as client:
-            agent = Agent(
+            await client.network()  # a wrong URL is told at once; later a market is waited for
+            measured = await _probe(folder.home / "probe.json")
+            ask = Ask(
+                price=price,
+                stake=stake,
+                device_class=measured["device_class"],
+                memory_bytes=memory * 2**20 if memory else measured["memory_bytes"],
+                flops_per_second=measured["flops_per_second"],
+                bandwidth=10**8,
+                threads=threads,
+            )
+            await Agent(
                 client=client,
                 folder=folder,
                 wallet=folder.wallet(),
@@ -89,8 +98,7 @@ async def _start(
                 peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
                 environment=dict(os.environ),
                 say=lambda line: typer.echo(line, err=True),
-            )
-            await _until_stopped(agent.run())
+            ).run()
     finally:
         folder.close()
 
@@ -106,26 +114,50 @@ async def _until_stopped(work: Coroutine[None, None, None]) -> None:
         typer.echo("stopped; the same command resumes", err=True)
 
 
-def _probe(home: Path) -> dict[str, Any]:
+async def _probe(path: Path) -> dict[str, Any]:
     """Measure once; the result is kept, because equal claims make equal offers."""
-    path = home / "probe.json"
-    if not path.exists():
-        done = subprocess.run(
-            [sys.executable, "-m", "tallystick.provider.probe"], capture_output=True, text=True
+    from tallystick.provider.folder import write_durably
+
+    measured = _kept_probe(path)
+    if measured is None:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tallystick.provider.probe"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # a terminal's Ctrl-C is for the agent
         )
-        if done.returncode != 0:
+        try:
+            said, complaint = await process.communicate()
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
+        if process.returncode != 0:
             raise WrongConfiguration(
                 "this machine cannot compute: install the extra `provider` "
-                f"(pip install 'tallystick[provider]'); {done.stderr.strip()[-300:]}"
+                f"(pip install 'tallystick[provider]'); {complaint.decode().strip()[-300:]}"
             )
-        path.write_text(done.stdout)
-    measured: dict[str, Any] = json.loads(path.read_text())
+        measured = json.loads(said)
+        write_durably(path, said)
     return measured
 
 
-def _tokens(option: str, text: str) -> int:
+def _kept_probe(path: Path) -> dict[str, Any] | None:
+    try:
+        kept = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return kept if isinstance(kept, dict) and kept.keys() == PROBED else None
+
+
+def _tokens(option: str, text: str, least: int, most: int) -> int:
     try:
         amount = tokens(text)
     except ValueError as error:
-        raise Malformed(f"{option} {text}: {error}") from error
+        raise Malformed(f"{option} {text:.80}: {error}") from error
+    if not least <= amount <= most:
+        raise Malformed(
+            f"{option} {text:.80}: between {format_tokens(BaseUnits(least))} and "
+            f"{format_tokens(BaseUnits(most))} tokens"
+        )
     return amount

@@ -2,7 +2,8 @@
 
 Everything it signs is on its disk before it leaves, and everything it does is safe to repeat, so
 it may be killed at any moment: started again it finds the same wallet, offer and leases. A market
-that does not answer is waited for; its peers go on working meanwhile.
+that does not answer is waited for; its peers go on working meanwhile. A lease that the market no
+longer lets it keep is told of and left; what its owner has to mend ends it with one error.
 """
 
 import asyncio
@@ -42,6 +43,7 @@ from tallystick.provider.folder import (
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.submit import check_clock
 from tallystick.up.kept import keep
+from training.tasks import first_error
 
 HEARTBEAT_SECONDS = 1.0
 CLAIM_SECONDS = 2.0
@@ -81,6 +83,8 @@ class Agent:
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
     _over_since: dict[Digest, float] = field(default_factory=dict)
+    _told: str = ""
+    _tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Offer and work until cancelled; then the peers are stopped cleanly."""
@@ -95,9 +99,11 @@ class Agent:
                 await retrying(
                     lambda: self._prepare(network, contracts, sender), on_error=self._waiting
                 )
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._heartbeats(deployment))
-                    tasks.create_task(self._claims(contracts, sender))
+                with first_error():
+                    async with asyncio.TaskGroup() as tasks:
+                        self._tasks = tasks
+                        tasks.create_task(self._heartbeats(deployment))
+                        tasks.create_task(self._claims(contracts, sender))
         finally:
             await self._stop_peers()
             store.close()
@@ -116,7 +122,10 @@ class Agent:
         gas = await contracts.chain.balance(self.wallet.account)
         if (gas < MIN_GAS_WEI or held < missing) and network.embedded:
             key = f"faucet-{self.wallet.account.hex()}-{head.number}"
-            await self.client.faucet(self.wallet.account, idempotency_key=key)
+            try:
+                await self.client.faucet(self.wallet.account, idempotency_key=key)
+            except Refused as error:  # what is held may be enough
+                self.say(f"faucet: {error}")
             head = await contracts.chain.head()
             held = await contracts.token.balance(self.wallet.account, head)
         if held < missing:
@@ -190,17 +199,24 @@ class Agent:
 
     async def _follow(self, leases: tuple[schemas.LeaseView, ...], deployment: Deployment) -> None:
         for lease in leases:
-            if lease.state == "reserved":
-                await self._accept(lease, deployment)
-            if lease.state in ACTIVE:
-                session = load_or_create_session(self.folder.lease(lease.lease) / "session.key")
-                await self.client.heartbeat_lease(lease.lease, _heartbeat(session, lease.lease))
-                self._start_peer(lease)
+            try:
+                await self._hold(lease, deployment)
+            except Refused as error:  # it lapsed, or was taken away, a moment ago
+                self._tell(f"lease {lease.lease.hex()[:12]}: {error}")
         for name in set(self._peers) - {lease.lease for lease in leases}:
             # Over, and its peer knows best when it has nothing left to do.
             over_since = self._over_since.setdefault(name, time.monotonic())
             if time.monotonic() - over_since > WIND_DOWN_SECONDS:
                 await self._stop_peer(name)
+
+    async def _hold(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
+        """Accept a lease that is new, say that one's peer is alive, and see to it that it is."""
+        if lease.state == "reserved":
+            await self._accept(lease, deployment)
+        if lease.state in ACTIVE:
+            session = load_or_create_session(self.folder.lease(lease.lease) / "session.key")
+            await self.client.heartbeat_lease(lease.lease, _heartbeat(session, lease.lease))
+            self._start_peer(lease)
 
     async def _accept(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)
@@ -231,12 +247,13 @@ class Agent:
     def _start_peer(self, lease: schemas.LeaseView) -> None:
         if lease.lease in self._peers or lease.lease in self._done:
             return
+        assert self._tasks is not None
         folder = self.folder.lease(lease.lease)
         peer = PeerFile(
             self.client.url, lease.job.hex(), lease.lease.hex(), lease.stage, self.ask.threads
         )
         save_peer_file(folder, peer)
-        self._peers[lease.lease] = asyncio.create_task(self._keep_peer(lease.lease, folder))
+        self._peers[lease.lease] = self._tasks.create_task(self._keep_peer(lease.lease, folder))
 
     async def _keep_peer(self, lease: Digest, folder: Path) -> None:
         self.say(f"peer of lease {lease.hex()[:12]} starts")
@@ -269,7 +286,7 @@ class Agent:
             except Unavailable as error:
                 self._waiting(error)
             except ContractRefused as error:  # a newer epoch became final in between, or no gas
-                self.say(f"claim: {error}")
+                self._tell(f"claim: {error}")
             await asyncio.sleep(CLAIM_SECONDS)
 
     async def _claim(self, contracts: Contracts, sender: Sender) -> None:
@@ -294,7 +311,13 @@ class Agent:
         self.say(f"claimed {amount} tokens of epoch {final.epoch}")
 
     def _waiting(self, error: Unavailable) -> None:
-        self.say(f"waiting: {error}")
+        self._tell(f"waiting: {error}")
+
+    def _tell(self, line: str) -> None:
+        """Say it once: what is tried each second fails each second."""
+        if line != self._told:
+            self._told = line
+            self.say(line)
 
 
 def _heartbeat(session: Session, subject: Digest) -> schemas.Heartbeat:

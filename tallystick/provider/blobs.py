@@ -8,7 +8,6 @@ import os
 import secrets
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -16,10 +15,10 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, ServiceUnreachable, WrongBytes
 from contracts.terms.ids import Digest
 from market.api.schemas import API_PREFIX, MAX_BLOB_BYTES
+from tallystick.sdk.urls import is_loopback
 
 _PATIENCE_SECONDS = 300.0
 _PAUSE_SECONDS = 0.25
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class MarketBlobs:
@@ -31,7 +30,7 @@ class MarketBlobs:
         self._http = httpx.Client(
             base_url=market.rstrip("/") + API_PREFIX,
             timeout=30.0,
-            trust_env=urlsplit(market).hostname not in _LOOPBACK,
+            trust_env=not is_loopback(market),
         )
 
     def close(self) -> None:

@@ -53,8 +53,12 @@ class ProviderFolder:
             raise Conflict(
                 f"an agent with pid {holder} already uses {self.home}; choose another --home"
             ) from error
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, str(os.getpid()).encode())
+        try:
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, str(os.getpid()).encode())
+        except OSError as error:
+            os.close(self._lock)
+            raise Refused(f"cannot write {self.home}: {error.strerror}") from error
 
     def close(self) -> None:
         """Give the lock back."""
@@ -143,3 +147,5 @@ def _load(path: Path) -> Signed[Message] | None:
         return decode_signed(path.read_bytes())
     except FileNotFoundError:
         return None
+    except Refused as error:
+        raise Malformed(f"{path} is damaged: {error}") from error

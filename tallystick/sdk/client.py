@@ -1,24 +1,26 @@
 """The market's HTTP API from a program: one method a route, typed errors, nothing retried twice.
 
 Every problem that the API reports is raised as the class of `contracts.terms.errors` that its
-`code` names; no answer at all is `ServiceUnreachable`. `retrying` repeats what is safe to repeat.
+`code` names; no answer at all and a bug of the market are `ServiceUnreachable`, an answer that no
+market gives is `Malformed`, a very long one `TooLarge`. `retrying` repeats what is safe to repeat.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import (
+    AuditMismatch,
+    InvariantBroken,
     Malformed,
     ServiceUnreachable,
-    TallystickError,
+    TooLarge,
     Unavailable,
     WrongBytes,
     error_class,
@@ -27,13 +29,27 @@ from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Address, Digest, JobId
 from market.api import schemas
 from market.api.schemas import API_PREFIX, Body, read_body
+from tallystick.sdk.urls import http_url, is_loopback
+from verification.snapshots import Snapshot, decode_snapshots
 
 B = TypeVar("B", bound=Body)
 R = TypeVar("R")
 
 _MSGPACK = {"content-type": "application/msgpack"}
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+MAX_ANSWER_BYTES = 260 * 2**20  # the largest blob, and some more
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
+
+
+class _Answer(NamedTuple):
+    """What came back, read to its end."""
+
+    url: str
+    status: int
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
 
 
 class MarketClient:
@@ -43,17 +59,27 @@ class MarketClient:
         url: For example `http://127.0.0.1:8420`.
         token: A host's bearer token; nobody else needs one.
         timeout: Of one request.
+        transport: What carries the requests instead of the network, for tests.
+
+    Raises:
+        Malformed: `url` is none.
     """
 
     def __init__(
-        self, url: str, *, token: str = "", timeout: timedelta = timedelta(seconds=30)
+        self,
+        url: str,
+        *,
+        token: str = "",
+        timeout: timedelta = timedelta(seconds=30),
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = http_url(url, "a market")
         self._http = httpx.AsyncClient(
             base_url=self.url + API_PREFIX,
             timeout=timeout.total_seconds(),
             headers={"authorization": f"Bearer {token}"} if token else {},
-            trust_env=urlsplit(url).hostname not in _LOOPBACK,  # no proxy to oneself
+            trust_env=not is_loopback(self.url),  # no proxy to oneself
+            transport=transport,
         )
 
     async def __aenter__(self) -> Self:
@@ -158,9 +184,23 @@ class MarketClient:
                 yield sequence, decode_kept(data)
                 after = sequence
 
+    async def snapshots(self, job: JobId) -> list[Snapshot]:
+        """All that the market stored of what the chain proved about a job, in order."""
+        found: list[Snapshot] = []
+        while page := await self._snapshots_page(job, len(found)):
+            found += page
+        return found
+
     async def post_reports(self, job: JobId, body: schemas.PostReports) -> schemas.Stored:
         """Store step reports."""
         return await self._post(f"/jobs/{job.hex()}/reports", body, schemas.Stored)
+
+    async def _snapshots_page(self, job: JobId, after: int) -> tuple[Snapshot, ...]:
+        answer = await self._send("GET", f"/jobs/{job.hex()}/snapshots", params={"after": after})
+        try:
+            return decode_snapshots(answer.content)
+        except AuditMismatch as error:
+            raise Malformed(f"snapshots: the market answered with none: {error.message}") from error
 
     async def _messages_page(self, job: JobId, after: int) -> list[tuple[int, bytes]]:
         answer = await self._send("GET", f"/jobs/{job.hex()}/messages", params={"after": after})
@@ -181,7 +221,7 @@ class MarketClient:
     async def has_blob(self, name: Digest) -> bool:
         """Whether the market holds this blob."""
         answer = await self._try("HEAD", f"/blobs/{name.hex()}")
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        if answer.status == httpx.codes.NOT_FOUND:
             return False
         _check(answer)
         return True
@@ -232,10 +272,6 @@ class MarketClient:
         """An anchored batch of seals."""
         return await self._get(f"/batches/{root.hex()}", schemas.BatchView)
 
-    async def audit_file(self, job: JobId) -> bytes:
-        """What the market keeps of a job for auditors."""
-        return (await self._send("GET", f"/jobs/{job.hex()}/audit")).content
-
     # ---------------------------------------------------------------------------------- wiring
 
     async def _get(self, path: str, cls: type[B]) -> B:
@@ -248,20 +284,35 @@ class MarketClient:
         content = body.json_bytes() if body else b""
         return _body(await self._send("POST", path, content=content, headers=headers), cls)
 
-    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def _send(self, method: str, path: str, **options: Any) -> _Answer:
         answer = await self._try(method, path, **options)
         _check(answer)
         return answer
 
-    async def _try(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def _try(self, method: str, path: str, **options: Any) -> _Answer:
         try:
-            return await self._http.request(method, path, **options)
+            async with self._http.stream(method, path, **options) as response:
+                content = await _read(response)
+            return _Answer(str(response.request.url), response.status_code, content)
         except httpx.InvalidURL as error:
             raise Malformed(f"{self.url} is no URL of a market: {error}") from error
         except httpx.HTTPError as error:
             raise ServiceUnreachable(
                 f"no market answers at {self.url} ({type(error).__name__}); is it up?"
             ) from error
+
+
+async def _read(response: httpx.Response) -> bytes:
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > MAX_ANSWER_BYTES:
+            raise TooLarge(
+                f"{response.request.url}: an answer of more than {MAX_ANSWER_BYTES} bytes",
+                size=len(content),
+                limit=MAX_ANSWER_BYTES,
+            )
+    return bytes(content)
 
 
 async def retrying(
@@ -292,20 +343,32 @@ async def retrying(
             tries += 1
 
 
-def _check(answer: httpx.Response) -> None:
+def _check(answer: _Answer) -> None:
     if answer.is_success:
         return
     try:
         problem = read_body(schemas.Problem, answer.content)
     except Malformed:
-        cls: type[TallystickError] = ServiceUnreachable if answer.is_server_error else Malformed
-        raise cls(f"{answer.request.url}: HTTP {answer.status_code}") from None
-    raise error_class(problem.code)(problem.detail, **problem.data)
+        if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:  # of a proxy before it
+            raise ServiceUnreachable(f"{answer.url}: HTTP {answer.status}") from None
+        raise Malformed(
+            f"{answer.url} does not answer as a market does (HTTP {answer.status})"
+        ) from None
+    cls = error_class(problem.code)
+    if issubclass(cls, InvariantBroken):  # the market's bug, not this program's
+        raise ServiceUnreachable(f"{answer.url}: {problem.detail}")
+    error = cls(problem.detail)
+    error.data |= problem.data  # names are the market's, so they are no arguments here
+    raise error
 
 
-def _body(answer: httpx.Response, cls: type[B]) -> B:
-    body: B = read_body(cls, answer.content)
-    return body
+def _body(answer: _Answer, cls: type[B]) -> B:
+    try:
+        return read_body(cls, answer.content)
+    except Malformed as error:
+        raise Malformed(
+            f"{answer.url} does not answer as a market does ({error.message})"
+        ) from error
 
 
 def _numbered(item: Value) -> tuple[int, bytes]:

@@ -1,21 +1,25 @@
 """Posting a job: corpus, signatures, deposit. Interrupted at any point, a second call resumes.
 
 A draft of what is about to be signed is on disk before anything leaves, so a repeated call signs
-the same JobSpec, which has the same id and is paid for once. The draft goes when the job is posted.
+the same JobSpec, which has the same id and is paid for once. The draft goes when the market has the
+job; it stays when the market does not answer, or refuses what may be mended without another job
+file (an empty wallet, no offer that fits). Job files that cannot be signed leave none. A draft
+whose deadline is over was not posted and is made anew.
 """
 
 import hashlib
-import json
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import Expired, Malformed, Unaffordable
-from contracts.terms.ids import Address, JobId
+from contracts.terms.errors import Expired, Malformed, NoMatch, NotFound, Refused, Unaffordable
+from contracts.terms.ids import Address, AddressField, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import PERMIT, Domain
@@ -26,6 +30,10 @@ from training.data.corpus import ShardedCorpus, corpus_bytes, need_enough_rows, 
 
 PERMIT_SECONDS = 3600
 MAX_SKEW_MILLIS = 120_000
+LASTING = ("price", "memory", "window")
+"""Constraints of matching that an offer fails for good; others pass with time."""
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -37,14 +45,21 @@ class Submitted:
     corpus: ShardedCorpus
 
 
-@dataclass(frozen=True)
-class _Draft:
+class Draft(BaseModel):
     """What makes a repeated submission the same job."""
 
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        ser_json_bytes="hex",
+        val_json_bytes="hex",
+    )
+
     nonce: int
-    posted_at: int
+    posted_at: int  # Unix seconds
     key: str
-    coordinator: str = ""
+    coordinator: AddressField | None = None
 
 
 def shard(job: JobFile) -> ShardedCorpus:
@@ -53,8 +68,9 @@ def shard(job: JobFile) -> ShardedCorpus:
     Raises:
         NotFound, Refused, TooLarge: missing, unreadable, too large or too small data.
     """
+    config = job.train_config()
     corpus = shard_corpus(corpus_bytes(job.data))
-    need_enough_rows(corpus.manifest, job.train_config())
+    need_enough_rows(corpus.manifest, config)
     return corpus
 
 
@@ -65,7 +81,8 @@ async def submit(
     *,
     drafts: Path,
     now: UnixSeconds,
-    say: Callable[[str], None] = lambda line: None,
+    unmatched: bool = False,
+    say: Say = lambda line: None,
 ) -> Submitted:
     """Post `job` for `wallet`.
 
@@ -75,10 +92,12 @@ async def submit(
         job: What to train.
         drafts: Folder for what an interrupted call resumes from.
         now: This machine's clock; must agree with the market's within two minutes.
+        unmatched: Post it even if it fits none of the offers that there are.
         say: Told each phase, for a person.
 
     Raises:
-        Unaffordable: the wallet holds less than the budget.
+        Unaffordable: the wallet holds less than the budget, or the budget does not cover the job.
+        NoMatch: it fits none of the offers that there are, and never would.
         Expired: the clocks differ.
         Refused, Unavailable: as the market answers.
     """
@@ -88,25 +107,30 @@ async def submit(
     network = await client.network()
     check_clock(network.clock, now)
     path = drafts / f"{_fingerprint(job, wallet.account, network, corpus)}.json"
-    draft = await _draft(client, path, now)
-    spec = build_spec(
-        job,
-        poster=wallet.account,
-        coordinator=Address(bytes.fromhex(draft.coordinator)),
-        nonce=draft.nonce,
-        manifest=corpus.manifest.digest(),
-        now=UnixSeconds(draft.posted_at),
-    )
-    await _fund(client, wallet, spec, network, draft, say)
-    for data in corpus.blobs.values():
-        await client.put_blob(data)
-    say(f"data: {len(corpus.blobs)} blobs are with the market")
-    signed = wallet.sign(spec, Domain(network.chain_id, network.contracts.settlement))
-    permit = await _permit(client, wallet, spec, network, now)
-    body = schemas.PostJob(signed=signed.encoded(), permit=permit)
-    posted = await client.post_job(body, idempotency_key=draft.key)
+
+    def spec_of(draft: Draft) -> JobSpec:
+        coordinator = draft.coordinator or Address(bytes(20))
+        return build_spec(
+            job,
+            poster=wallet.account,
+            coordinator=coordinator,
+            nonce=draft.nonce,
+            manifest=corpus.manifest.digest(),
+            now=UnixSeconds(draft.posted_at),
+        )
+
+    draft = _load(path)
+    if draft and await _knows(client, spec_of(draft)):
+        say("the market has this job already")
+    else:
+        if draft is None or spec_of(draft).deadline <= now:
+            draft = Draft(nonce=secrets.randbits(52), posted_at=now, key=secrets.token_hex(16))
+        spec_of(draft)  # refuses what cannot be signed before anything is asked for
+        draft = await _allocated(client, path, draft)
+        await _post(client, wallet, spec_of(draft), corpus, network, draft, now, unmatched, say)
     path.unlink(missing_ok=True)
-    return Submitted(posted.job, spec, corpus)
+    spec = spec_of(draft)
+    return Submitted(spec.job(), spec, corpus)
 
 
 def check_clock(market_millis: int, now: UnixSeconds) -> None:
@@ -119,14 +143,65 @@ def check_clock(market_millis: int, now: UnixSeconds) -> None:
         )
 
 
-async def _draft(client: MarketClient, path: Path, now: UnixSeconds) -> _Draft:
-    draft = _load(path) or _Draft(secrets.randbits(52), now, secrets.token_hex(16))
+async def _knows(client: MarketClient, spec: JobSpec) -> bool:
+    try:
+        await client.job(spec.job())
+    except NotFound:
+        return False
+    return True
+
+
+async def _allocated(client: MarketClient, path: Path, draft: Draft) -> Draft:
+    """The draft with a coordinator of its own, on disk."""
     _save(path, draft)
-    if not draft.coordinator:
+    if draft.coordinator is None:
         address = await client.coordinator(idempotency_key=f"coordinator-{draft.key}")
-        draft = _Draft(draft.nonce, draft.posted_at, draft.key, address.hex())
+        draft = draft.model_copy(update={"coordinator": address})
         _save(path, draft)
     return draft
+
+
+async def _post(
+    client: MarketClient,
+    wallet: Wallet,
+    spec: JobSpec,
+    corpus: ShardedCorpus,
+    network: schemas.NetworkView,
+    draft: Draft,
+    now: UnixSeconds,
+    unmatched: bool,
+    say: Say,
+) -> None:
+    await _fund(client, wallet, spec, network, draft, say)
+    for data in corpus.blobs.values():
+        await client.put_blob(data)
+    say(f"data: {len(corpus.blobs)} blobs are with the market")
+    if not unmatched:
+        await _need_match(client, spec)
+    signed = wallet.sign(spec, Domain(network.chain_id, network.contracts.settlement))
+    permit = await _permit(client, wallet, spec, network, now)
+    body = schemas.PostJob(signed=signed.encoded(), permit=permit)
+    # A later call signs another permit: the answer that is stored belongs to this very request.
+    key = hashlib.sha256(body.json_bytes()).hexdigest()
+    await client.post_job(body, idempotency_key=key)
+
+
+async def _need_match(client: MarketClient, spec: JobSpec) -> None:
+    """Refuse a job that fails all offers there are for good; without any it waits for some.
+
+    Raises:
+        NoMatch: with what would fit.
+    """
+    quote = await client.quote(spec.encoded())
+    num_offers = len((await client.offers()).offers)
+    for excluded in quote.not_matched:
+        if excluded.constraint in LASTING and excluded.offers >= num_offers:
+            raise NoMatch(
+                f"the job fits none of the {num_offers} offers ({excluded.constraint}); would "
+                f"fit: {excluded.would_fit}. Change the job, or post it with --unmatched",
+                constraint=excluded.constraint,
+                would_fit=excluded.would_fit,
+            )
 
 
 async def _fund(
@@ -134,12 +209,15 @@ async def _fund(
     wallet: Wallet,
     spec: JobSpec,
     network: schemas.NetworkView,
-    draft: _Draft,
-    say: Callable[[str], None],
+    draft: Draft,
+    say: Say,
 ) -> None:
     held = (await client.account(wallet.account)).token
     if held < spec.budget and network.embedded:
-        await client.faucet(wallet.account, idempotency_key=f"faucet-{draft.key}")
+        try:
+            await client.faucet(wallet.account, idempotency_key=f"faucet-{draft.key}")
+        except Refused as error:
+            say(f"faucet: {error}")
         held = (await client.account(wallet.account)).token
         say(f"faucet: the wallet holds {format_tokens(held)} test tokens")
     if held < spec.budget:
@@ -177,20 +255,20 @@ def _fingerprint(
     return hashlib.sha256(b"|".join(parts)).hexdigest()[:24]
 
 
-def _load(path: Path) -> _Draft | None:
+def _load(path: Path) -> Draft | None:
     try:
-        return _Draft(**json.loads(path.read_text()))
+        return Draft.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
+    except ValidationError as error:
         raise Malformed(f"{path} is damaged: delete it to submit afresh") from error
 
 
-def _save(path: Path, draft: _Draft) -> None:
+def _save(path: Path, draft: Draft) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_suffix(".new")
     with temporary.open("w") as file:
-        json.dump(asdict(draft), file)
+        file.write(draft.model_dump_json())
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from contracts.terms.errors import InvariantBroken
+from contracts.terms.errors import InvariantBroken, Malformed
 
 Probe: TypeAlias = Callable[[], Awaitable[bool]]
 Action: TypeAlias = Callable[[], Awaitable[None]]
@@ -105,12 +105,15 @@ def subset(items: Sequence[Item], only: Collection[str]) -> tuple[Item, ...]:
     """The items named in `only`; needs outside of it are taken as met.
 
     Raises:
-        InvariantBroken: a name that no item has.
+        Malformed: a name that no item has.
     """
-    unknown = set(only) - {item.name for item in items}
-    if unknown:
-        raise InvariantBroken(f"no service is named {', '.join(sorted(unknown))}")
-    return without(items, {item.name for item in items} - set(only))
+    names = {item.name for item in items}
+    if unknown := set(only) - names:
+        raise Malformed(
+            f"no service is named {', '.join(sorted(unknown))!r:.80}; "
+            f"there are: {', '.join(sorted(names))}"
+        )
+    return without(items, names - set(only))
 
 
 def without(items: Sequence[Item], left_out: Collection[str]) -> tuple[Item, ...]:

@@ -53,6 +53,7 @@ def test_verify__untouched_file__is_anchored() -> None:
         verdict = check(settled(stages=stages).data, settled(stages=stages))
 
         assert verdict.anchored
+        assert verdict.checked["snapshots"] == 2
         assert verdict.work == "unchecked"
 
 

@@ -43,6 +43,7 @@ from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.rows import JobRow, LeaseRow, OfferRow
 from market.service.settle_epoch import Rhythm, settle_epoch
 from market.service.store_messages import Intake, store_messages
+from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
 from tests.support.history import (
     DOMAIN,
@@ -257,6 +258,7 @@ class World:
         await refund_jobs(now, work(), chain)
         await release_stakes(work(), chain)
         await self.sync()
+        await store_snapshots(work(), chain)
         await drain_outbox(work(), MemoryWakeup().wake)
         await reconcile(work())
 

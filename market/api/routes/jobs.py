@@ -22,6 +22,7 @@ from market.api.schemas import (
     MAX_MESSAGES_BYTES,
     MAX_MESSAGES_POSTED,
     MESSAGES_PAGE,
+    SNAPSHOTS_PAGE,
     JobPosted,
     JobsView,
     JobView,
@@ -34,9 +35,10 @@ from market.api.schemas import (
 from market.api.views import excluded, job_summary, job_view
 from market.service.ports import UnitOfWork
 from market.service.post_job import PostedPermit, post_job, quote_job
-from market.service.rows import JobRow, MessageRow
+from market.service.rows import JobRow, MessageRow, SnapshotRow
 from market.service.store_messages import store_messages
 from market.service.store_reports import store_reports
+from verification.snapshots import MAX_SNAPSHOTS_BYTES
 
 router = APIRouter(tags=["jobs"])
 
@@ -143,6 +145,23 @@ async def get_messages(
         await _job(job, work)
         rows = await work[MessageRow].where(job=job, order="sequence", after=after, limit=limit)
     return Response(encode([[row.sequence, row.data] for row in rows]), media_type=MSGPACK)
+
+
+@router.get(
+    "/jobs/{name}/snapshots", responses={200: {"content": {MSGPACK: {}}}}, response_class=Response
+)
+async def get_snapshots(
+    job: JobPath,
+    work: WorkDep,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=SNAPSHOTS_PAGE)] = SNAPSHOTS_PAGE,
+) -> Response:
+    """What the chain proved of the job, beyond the first `after`: a msgpack array of snapshots."""
+    async with work:
+        await _job(job, work)
+        rows = await work[SnapshotRow].where(job=job, order="number", after=after, limit=limit)
+    values = [decode(row.data, max_bytes=MAX_SNAPSHOTS_BYTES) for row in rows]
+    return Response(encode(values), media_type=MSGPACK)
 
 
 @router.post("/jobs/{name}/reports", response_model=Stored, openapi_extra=documented(PostReports))

@@ -67,8 +67,10 @@ def upgrade() -> None:
         sa.Column("step", sa.BigInteger(), nullable=False),
         sa.Column("seal", sa.LargeBinary(), nullable=False),
         sa.Column("signed", sa.Boolean(), nullable=False),
+        sa.Column("shown", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("epoch", "job", name=op.f("pk_epoch_debits")),
     )
+    op.create_index(op.f("ix_epoch_debits_shown"), "epoch_debits", ["shown"], unique=False)
     op.create_table(
         "epoch_leaves",
         sa.Column("epoch", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -151,6 +153,7 @@ def upgrade() -> None:
         sa.Column("refundable_at", sa.BigInteger(), nullable=True),
         sa.Column("settled", sa.Boolean(), nullable=False),
         sa.Column("not_matched", sa.LargeBinary(), nullable=False),
+        sa.Column("refund_shown", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("job", name=op.f("pk_jobs")),
     )
     op.create_index(op.f("ix_jobs_posted_at"), "jobs", ["posted_at"], unique=False)
@@ -286,6 +289,17 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_seals_batch"), "seals", ["batch"], unique=False)
     op.create_table(
+        "snapshots",
+        sa.Column("job", sa.LargeBinary(), autoincrement=False, nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("block", sa.BigInteger(), nullable=False),
+        sa.Column("block_hash", sa.LargeBinary(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("job", "number", name=op.f("pk_snapshots")),
+    )
+    op.create_index(op.f("ix_snapshots_block"), "snapshots", ["block"], unique=False)
+    op.create_table(
         "stakes",
         sa.Column("account", sa.LargeBinary(), autoincrement=False, nullable=False),
         sa.Column("active", sa.Numeric(40, 0), nullable=False),
@@ -312,6 +326,8 @@ def downgrade() -> None:
     """Go back."""
     op.drop_table("step_reports")
     op.drop_table("stakes")
+    op.drop_index(op.f("ix_snapshots_block"), table_name="snapshots")
+    op.drop_table("snapshots")
     op.drop_index(op.f("ix_seals_batch"), table_name="seals")
     op.drop_table("seals")
     op.drop_table("permits")
@@ -343,6 +359,7 @@ def downgrade() -> None:
     op.drop_table("faucet_grants")
     op.drop_table("epochs")
     op.drop_table("epoch_leaves")
+    op.drop_index(op.f("ix_epoch_debits_shown"), table_name="epoch_debits")
     op.drop_table("epoch_debits")
     op.drop_index(op.f("ix_coordinators_host"), table_name="coordinators")
     op.drop_table("coordinators")

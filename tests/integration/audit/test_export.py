@@ -1,13 +1,21 @@
 """Exporting from a market and a node: the file is what a reader can verify."""
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from contracts.chain.proofs import Header
 from contracts.governance.settlement import EpochSettlement
-from contracts.terms.errors import ChainUnreachable, Malformed, NotFound
+from contracts.terms.errors import (
+    ChainForgot,
+    ChainUnreachable,
+    ContractRefused,
+    Malformed,
+    NotFound,
+)
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobOpening
@@ -16,11 +24,12 @@ from contracts.terms.signatures import Signed
 from market.api import schemas
 from tallystick.audit.export import export
 from tallystick.audit.rpc import JsonRpc
-from tests.support.anvil import deployed_chain
+from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker
 from tests.support.settling import ChainMarket
 from verification.audit_file import verify
+from verification.snapshots import Snapshot
 
 NOTHING = Digest(bytes(32))
 
@@ -59,6 +68,10 @@ class FakeMarket:
             raise NotFound("no such job")
         for number, item in enumerate(maker.items):
             yield number, item
+
+    async def snapshots(self, job: JobId) -> Sequence[Snapshot]:
+        """See `export.Market`."""
+        return self.market.snapshots
 
     async def epochs(self) -> schemas.EpochsView:
         """See `export.Market`."""
@@ -128,6 +141,92 @@ async def test_export__running_job__is_a_file_that_verifies_at_the_head(tmp_path
         assert (verdict.steps, verdict.ended) == (3, False)
         assert verdict.escrow.paid == job.seals[-1].seal.vested > 0
         assert verify(before.encoded(), SHIPS).steps == 0
+
+
+@dataclass
+class PrunedNode:
+    """A node that proves nothing."""
+
+    node: JsonRpc
+
+    async def request(self, method: str, params: Sequence[object]) -> Any:
+        """See `collecting.Rpc`."""
+        if method == "eth_getProof":
+            raise ContractRefused("eth_getProof: missing trie node")
+        return await self.node.request(method, params)
+
+
+async def settled_twice(deployed: DeployedChain) -> tuple[ChainMarket, JobMaker]:
+    """A running job that two epochs debited, with a snapshot after each."""
+    market = ChainMarket(deployed)
+    head = await deployed.chain.head()
+    job = JobMaker(
+        domain=deployed.deployment.domain,
+        anchorer=deployed.senders["anchorer"].account,
+        opening_block=head.number,
+    )
+    await market.open(job)
+    for _ in range(2):
+        for _ in range(3):
+            job.seal_step()
+        await market.anchor()
+        await market.settle()
+        await market.snapshot(job)
+    return market, job
+
+
+async def test_export__stored_snapshots__are_followed_by_a_fresh_one_where_there_is_more(
+    tmp_path: Path,
+) -> None:
+    async with deployed_chain(tmp_path) as deployed, JsonRpc(deployed.anvil.url) as node:
+        market, job = await settled_twice(deployed)
+        stored, settlement = tuple(market.snapshots), deployed.deployment.settlement
+
+        at_head = await export(FakeMarket(market), node, job.spec.job())
+        await deployed.chain.request("evm_mine", [])
+        unchanged = await export(FakeMarket(market), node, job.spec.job())
+        await market.claim(job.members[0].wallet.account)
+        claimed = await export(FakeMarket(market), node, job.spec.job())
+        pruned = await export(FakeMarket(market), PrunedNode(node), job.spec.job())
+
+        head = await deployed.chain.head()
+        assert at_head.snapshots == unchanged.snapshots == pruned.snapshots == stored
+        assert claimed.snapshots[:2] == stored and len(claimed.snapshots) == 3
+        verdict = verify(claimed.encoded(), SHIPS, anchor=head.hash, settlement=settlement)
+        assert verdict.accounts[job.members[0].wallet.account].claimed > 0
+        last = stored[-1].header.hash
+        verdict = verify(pruned.encoded(), SHIPS, anchor=last, settlement=settlement)
+        assert verdict.escrow.paid == job.seals[-1].seal.vested
+
+
+async def test_export__stored_snapshots_of_no_use__are_left_out(tmp_path: Path) -> None:
+    async with deployed_chain(tmp_path) as deployed, JsonRpc(deployed.anvil.url) as node:
+        market, job = await settled_twice(deployed)
+        first, second = market.snapshots
+        head = await deployed.chain.head()
+
+        async def exported(*stored: Snapshot) -> list[int]:
+            market.snapshots = list(stored)
+            file = await export(FakeMarket(market), node, job.spec.job())
+            verify(
+                file.encoded(), SHIPS, anchor=head.hash, settlement=deployed.deployment.settlement
+            )
+            return [each.header.number for each in file.snapshots]
+
+        escrow = first.contracts["escrow"]
+        other = replace(first, contracts={**first.contracts, "settlement": escrow})
+        assert await exported(first, second) == [first.header.number, head.number]
+        assert await exported(other, second) == [head.number]  # before a member joined
+        assert await exported(first, replace(second, before=None)) == [head.number]
+        assert await exported(replace(second, header=_elsewhere(second))) == [head.number]
+        market.snapshots = []
+        with pytest.raises(ChainForgot):
+            await export(FakeMarket(market), PrunedNode(node), job.spec.job())
+
+
+def _elsewhere(snapshot: Snapshot) -> Header:
+    """The header of another block with this number."""
+    return Header((bytes(32), *snapshot.header.fields[1:]))
 
 
 async def test_export__job_that_cannot_be_audited__is_a_typed_refusal(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.terms.errors import InvariantBroken
+from contracts.terms.errors import InvariantBroken, Malformed
 from tallystick.up.spec import Backoff, ServiceSpec, Step, after, check_order, subset
 
 
@@ -31,8 +31,8 @@ def test_subset__needs_outside__are_taken_as_met() -> None:
     assert [(item.name, item.depends_on) for item in kept] == [("a", ()), ("c", ("a",))]
 
 
-def test_subset__unknown_name__is_our_bug() -> None:
-    with pytest.raises(InvariantBroken, match="nothing"):
+def test_subset__unknown_name__is_malformed() -> None:
+    with pytest.raises(Malformed, match="nothing"):
         subset((service("a"),), ("nothing",))
 
 

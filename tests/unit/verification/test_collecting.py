@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from contracts.governance.lane import AnchoredBatch
-from contracts.terms.errors import ChainForgot, Malformed
+from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
+from contracts.terms.errors import ChainForgot, ContractRefused, Malformed
 from contracts.terms.ids import Address, Digest, JobId
+from tests.support.audited import AuditedMarket
 from tests.support.fake_chain import SHIPS, FakeChain, rpc_block
 from verification.collecting import (
     ANCHORED,
@@ -18,7 +20,13 @@ from verification.collecting import (
     read_lane,
     take_snapshot,
 )
-from verification.snapshots import SHIPPED_AS
+from verification.snapshots import (
+    SHIPPED_AS,
+    Snapshot,
+    decode_snapshot,
+    decode_snapshots,
+    encode_snapshot,
+)
 
 SEALS, ANCHORER = Address(b"s" * 20), Address(b"a" * 20)
 ROOT, COIN = Digest(b"r" * 32), Digest(b"c" * 32)
@@ -88,3 +96,68 @@ async def test_take_snapshot__node_proves_other_slots__is_malformed() -> None:
             anchorer=ANCHORER,
             accounts=[],
         )
+
+
+@dataclass
+class ProvingNode:
+    """Knows all headers of a market's chain, and proves its present state under each of them."""
+
+    market: AuditedMarket
+    refuses: bool = False
+
+    async def request(self, method: str, params: Sequence[Any]) -> Any:
+        """See `collecting.Rpc`."""
+        if method == "eth_getBlockByNumber":
+            return rpc_block(self.market.chain.headers[int(params[0], 16)])
+        if self.refuses:
+            raise ContractRefused("missing trie node")
+        address, slots = bytes.fromhex(params[0][2:]), [int(each, 16) for each in params[1]]
+        account, proofs = self.market.chain.prove(Address(address), slots)
+        return {
+            "accountProof": [f"0x{node.hex()}" for node in account],
+            "storageProof": [
+                {"key": hex(slot), "value": "0x0", "proof": [f"0x{node.hex()}" for node in nodes]}
+                for slot, nodes in zip(slots, proofs, strict=True)
+            ],
+        }
+
+
+async def take(node: ProvingNode, block: int, before: int | None = None) -> Snapshot:
+    async def nothing(root: Digest) -> EpochSettlement:
+        return NOTHING_SETTLED
+
+    headers = node.market.chain.headers
+    return await take_snapshot(
+        node,
+        SHIPS,
+        nothing,
+        block=block,
+        addresses=node.market.addresses,
+        job=JobId(bytes(32)),
+        anchorer=node.market.anchorer,
+        accounts=[ANCHORER],
+        before=None if before is None else headers[before],
+    )
+
+
+async def test_take_snapshot__present_state__is_proved_and_survives_encoding() -> None:
+    snapshot = await take(ProvingNode(AuditedMarket()), 1, before=0)
+
+    data = encode_snapshot(snapshot)
+    assert decode_snapshot(data) == snapshot
+    assert decode_snapshots(b"\x92" + data + data) == (snapshot, snapshot)
+    assert snapshot.header.number == 1 and snapshot.before is not None
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_take_snapshot__state_that_is_gone__is_forgotten(refuses: bool) -> None:
+    with pytest.raises(ChainForgot):
+        await take(ProvingNode(AuditedMarket(), refuses=refuses), 0)
+
+
+async def test_take_snapshot__block_before_of_another_chain__is_forgotten() -> None:
+    node = ProvingNode(AuditedMarket())
+    node.market.chain.headers[0] = FakeChain().mine(1000)
+
+    with pytest.raises(ChainForgot, match="another hash"):
+        await take(node, 1, before=0)

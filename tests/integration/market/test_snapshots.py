@@ -1,0 +1,200 @@
+"""What the chain proves of a job is stored in time: after each epoch that paid, and the refund."""
+
+import httpx
+import pytest
+
+from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode
+from contracts.terms.errors import ChainForgot, NotFound
+from contracts.terms.ids import JobId
+from contracts.terms.moments import UnixSeconds
+from market.api.app import make_app
+from market.domain.jobs import JobState
+from market.service import store_snapshots as snapshots
+from market.service.fund_jobs import fund_jobs
+from market.service.rows import DebitRow, SnapshotRow
+from market.service.store_snapshots import due_snapshots, store_snapshots
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import ON_MEMORY, client_of
+from tests.support.history import START, JobMaker
+from tests.support.market_world import World, market_spec
+from verification.snapshots import decode_snapshot
+
+
+async def rows_of(world: World, job: JobId) -> list[SnapshotRow]:
+    async with world.new_work() as work:
+        return await work[SnapshotRow].where(job=job, order="number")
+
+
+async def settle(world: World, maker: JobMaker, *, last: bool = False) -> None:
+    """A step that is sealed, anchored, and settled in an epoch of its own."""
+    maker.seal_step(last=last)
+    await world.send(maker)
+    for _ in range(5):
+        world.wait(6)
+        await world.tick()
+
+
+async def job_over(world: World) -> JobMaker:
+    """A job that was paid in two epochs and refunded."""
+    maker = await world.start_job()
+    await settle(world, maker)
+    for last in (False, False, True):
+        await settle(world, maker, last=last)
+    for _ in range(10):
+        world.wait(6)
+        await world.tick()
+    assert (await world.job(maker.spec.job())).state == JobState.REFUNDED
+    return maker
+
+
+async def test_snapshots__job_over__one_after_each_epoch_and_the_refund_chained(
+    world: World,
+) -> None:
+    maker = await job_over(world)
+
+    rows = await rows_of(world, maker.spec.job())
+    async with world.new_work() as work:
+        debits = await work[DebitRow].where()
+    shown = [decode_snapshot(row.data) for row in rows]
+    wanted = [*(f"epoch:{each.epoch}" for each in debits), "refund"]
+    assert sorted(row.reason for row in rows) == sorted(wanted) and len(debits) == 2
+    assert [row.number for row in rows] == [1, 2, 3]
+    assert [each.header.number for each in shown] == [row.block for row in rows]
+    assert [each.header.hash for each in shown] == [row.block_hash for row in rows]
+    assert [each.before is None for each in shown] == [True, False, False]
+    paid = [sum(each.cumulative for each in each.settlement.accounts) for each in shown]
+    assert 0 < paid[0] < paid[-1] == maker.seals[-1].seal.earned
+
+
+async def test_snapshots__stored_already__are_not_taken_again(world: World) -> None:
+    maker = await job_over(world)
+    before = await rows_of(world, maker.spec.job())
+    world.chain.give_tokens(maker.spec.poster, 1)
+    await world.sync()
+
+    taken = await store_snapshots(world.new_work(), world.ports)
+
+    assert taken == []
+    assert await rows_of(world, maker.spec.job()) == before
+
+
+@ON_MEMORY
+async def test_snapshots__node_lost_old_states__are_taken_at_a_newer_block(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.market_world.store_snapshots", nothing)
+    maker = await job_over(world)
+    world.chain.give_tokens(maker.spec.poster, 1)
+    world.chain.prune()
+
+    with pytest.raises(ChainForgot):
+        await store_snapshots(world.new_work(), world.ports)
+    assert await rows_of(world, maker.spec.job()) == []
+    await world.sync()
+    taken = await store_snapshots(world.new_work(), world.ports)
+
+    (row,) = await rows_of(world, maker.spec.job())
+    assert taken == [row.job]
+    assert row.block == (await world.chain.head()).number
+
+
+async def test_snapshots__chain_forgets_their_blocks__are_dropped_and_taken_again(
+    world: World,
+) -> None:
+    maker = await job_over(world)
+    before = await rows_of(world, maker.spec.job())
+    world.chain.forget(len(world.chain.blocks) - before[1].block)
+
+    await world.sync()
+    async with world.new_work() as work:
+        due = await due_snapshots(work)
+    left = await rows_of(world, maker.spec.job())
+    for _ in range(3):
+        await world.tick()
+
+    after = await rows_of(world, maker.spec.job())
+    assert [each.job for each in due] == [maker.spec.job()]
+    assert left == before[:1] == after[:1]
+    assert len(after) > 1 and after[-1].reason == "refund"
+    assert all(world.chain.blocks[row.block].hash == row.block_hash for row in after)
+
+
+async def test_snapshots__several_due_at_once__are_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.market_world.store_snapshots", nothing)
+    maker = await job_over(world)
+    async with world.new_work() as work:
+        (due,) = await due_snapshots(work)
+    assert len(due.epochs) == 2 and due.refund
+
+    await store_snapshots(world.new_work(), world.ports)
+
+    (row,) = await rows_of(world, maker.spec.job())
+    assert row.reason == "refund"
+    async with world.new_work() as work:
+        assert await due_snapshots(work) == []
+
+
+async def nothing(*_: object) -> None:
+    """A task that does not come."""
+
+
+@ON_MEMORY
+async def test_snapshots__too_far_apart_to_prove_the_one_before__begin_a_new_chain(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "is_near", lambda before, block: False)
+
+    maker = await job_over(world)
+
+    rows = await rows_of(world, maker.spec.job())
+    assert [decode_snapshot(row.data).before for row in rows] == [None] * 3
+
+
+@ON_MEMORY
+async def test_snapshots__job_that_nobody_opened__has_none_and_is_not_due(world: World) -> None:
+    await world.register()
+    spec = market_spec(deadline=UnixSeconds(START + 100))
+    await world.post(spec)
+    await fund_jobs(world.now, world.new_work(), world.ports)
+    world.wait(101)
+    for _ in range(12):
+        await world.tick()
+        world.wait(6)
+
+    assert (await world.job(spec.job())).state == JobState.REFUNDED
+    assert await rows_of(world, spec.job()) == []
+    async with world.new_work() as work:
+        assert await due_snapshots(work) == []
+
+
+async def test_api__snapshots__are_a_msgpack_array_in_order_and_in_pages(world: World) -> None:
+    maker = await job_over(world)
+    path = f"/jobs/{maker.spec.job().hex()}/snapshots"
+    rows = await rows_of(world, maker.spec.job())
+
+    async with client_of(world) as client:
+        whole = await client.get(path)
+        page = await client.get(path, params={"after": 1, "limit": 1})
+        refused = await client.get(path, params={"limit": 17})
+
+    assert whole.headers["content-type"] == "application/msgpack"
+    values = [decode(row.data) for row in rows]
+    assert decode(whole.content, max_bytes=MAX_MESSAGE_BYTES) == values
+    assert decode(page.content) == values[1:2]
+    assert refused.status_code == 400
+
+
+@ON_MEMORY
+async def test_client__snapshots__are_all_of_a_known_job(world: World) -> None:
+    maker = await job_over(world)
+    rows = await rows_of(world, maker.spec.job())
+    transport = httpx.ASGITransport(make_app(world.api()))
+
+    async with MarketClient("http://market", transport=transport) as client:
+        found = await client.snapshots(maker.spec.job())
+        with pytest.raises(NotFound):
+            await client.snapshots(JobId(bytes(32)))
+
+    assert found == [decode_snapshot(row.data) for row in rows]

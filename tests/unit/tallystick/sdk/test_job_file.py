@@ -1,0 +1,252 @@
+"""What a poster may write in a job file, and what he is told when it is something else."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError, TooLarge
+from contracts.terms.ids import Address, Digest
+from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixSeconds
+from tallystick.sdk.job_file import (
+    MAX_FILE_BYTES,
+    JobFile,
+    build_spec,
+    load_job_file,
+    parse_job_file,
+    span,
+    tokens,
+)
+
+GOOD = {
+    "name": "a job",
+    "recipe": "micro",
+    "budget": 10,
+    "price_ceiling": 2000,
+    "deadline": "1h",
+}
+
+
+def job(**changed: Any) -> JobFile:
+    return parse_job_file(GOOD | changed)
+
+
+def spec_of(made: JobFile) -> JobSpec:
+    return build_spec(
+        made,
+        poster=Address(bytes(20)),
+        coordinator=Address(bytes(20)),
+        nonce=1,
+        manifest=Digest(bytes(32)),
+        now=UnixSeconds(1000),
+    )
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return path
+
+
+def told(path: Path, kind: type[TallystickError] = Malformed) -> str:
+    """The refusal of a job file, which is one sentence."""
+    with pytest.raises(kind) as refused:
+        load_job_file(path)
+    assert str(path) in str(refused.value)
+    return str(refused.value)
+
+
+# ----------------------------------------------------------------------------- amounts and spans
+
+
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("12.5", 12_500_000),
+        (0, 0),
+        ("1e3", 10**9),
+        (0.000001, 1),
+        ("79228162514264337593543", 79228162514264337593543 * 10**6),
+    ],
+)
+def test_tokens__a_number__is_exact_in_base_units(text: object, units: int) -> None:
+    assert tokens(text) == units
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "x", "-1", True, None, [1], "0.0000001", "1.0000000000000000000000000000000000000000001",
+     "nan", "inf", "1e99", "1e999999999", "1e-999999999", float("inf"), 2**96, "9" * 5000],
+)  # fmt: skip
+def test_tokens__anything_else__is_refused_and_never_rounded(value: object) -> None:
+    with pytest.raises(ValueError, match="an amount in tokens"):
+        tokens(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), (" 2 h", 7200), ("1d", 86_400)]
+)
+def test_span__number_and_unit__is_that_long(text: str, seconds: int) -> None:
+    assert span(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("value", ["", "0s", "-1s", "5", 5, "1w", "1.5h", "9" * 30 + "d", "1h 2m"])
+def test_span__anything_else__is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="a span is a number"):
+        span(value)
+
+
+# ------------------------------------------------------------------------------------ the fields
+
+
+@pytest.mark.parametrize("value", ["off", False], ids=["word", "what YAML makes of off"])
+def test_checking__off__is_off(value: object) -> None:
+    assert job(checking=value).checking == "off"
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"budgt": 1}, "budgt"),
+        ({"checking": True}, "checking"),
+        ({"checking": "sampled"}, "checking"),
+        ({"budget": "many"}, "budget"),
+        ({"budget": None}, "budget"),
+        ({"price_ceiling": 0}, "price_ceiling"),
+        ({"price_ceiling": 10**20}, "price_ceiling"),
+        ({"deadline": 3600}, "deadline"),
+        ({"deadline": "99999999999999d"}, "deadline"),
+        ({"steps": 0}, "steps"),
+        ({"steps": True}, "steps"),
+        ({"steps": "3"}, "steps"),
+        ({"steps": 2.5}, "steps"),
+        ({"data": 5}, "data"),
+        ({"data": [["a"]]}, "data"),
+        ({"model": [1]}, "model"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 300}, "name"),
+        ({"data_seed": 2**53}, "data_seed"),
+    ],
+)
+def test_parse__field_wrong__names_it(changed: dict[str, object], word: str) -> None:
+    with pytest.raises(Malformed, match=word):
+        job(**changed)
+
+
+def test_parse__field_missing__names_it() -> None:
+    with pytest.raises(Malformed, match="deadline"):
+        parse_job_file({name: value for name, value in GOOD.items() if name != "deadline"})
+
+
+def test_recipe__unknown__says_which_there_are() -> None:
+    with pytest.raises(NotFound, match="micro, tiny_llama"):
+        job(recipe="huge").train_config()
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"model": {"widht": 1}}, "widht"),
+        ({"model": {"width": "32"}}, "model.width: a whole number"),
+        ({"model": {"width": 32.0}}, "model.width: a whole number"),
+        ({"model": {"width": True}}, "model.width: a whole number"),
+        ({"model": {"width": [[1]]}}, "model.width: a whole number"),
+        ({"model": {"width": 33}}, "multiple of num_heads"),
+        ({"model": {"num_layers": 10**9}}, "num_layers"),
+        ({"model": {"tied_head": 1}}, "true or false"),
+        ({"optimizer": {"learning_rate": "1e-3"}}, "write 1.0e-3"),
+        ({"optimizer": {"learning_rate": float("nan")}}, "learning_rate"),
+        ({"optimizer": {"schedule": "stairs"}}, "schedule"),
+        ({"units_per_step": 10**9}, "units_per_step"),
+    ],
+)
+def test_train_config__value_wrong__names_it(changed: dict[str, object], word: str) -> None:
+    with pytest.raises(Refused, match=word):
+        job(**changed).train_config()
+
+
+def test_train_config__changes__are_in_it() -> None:
+    made = job(steps=7, model={"num_layers": 1}, optimizer={"learning_rate": 1}).train_config()
+
+    assert (made.num_steps, made.model.num_layers, made.optimizer.learning_rate) == (7, 1, 1)
+
+
+def test_build_spec__value_that_no_message_holds__names_it() -> None:
+    with pytest.raises(Malformed, match="vesting_window"):
+        spec_of(job(vesting_window=10**12))
+
+
+# -------------------------------------------------------------------------------------- the file
+
+TEXT = "name: a job\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
+
+
+def test_load__off_without_quotes__is_what_was_meant(tmp_path: Path) -> None:
+    path = written(tmp_path, TEXT + "checking: off\n")
+
+    assert load_job_file(path).checking == "off"
+
+
+def test_load__relative_data__is_relative_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    written(tmp_path / "jobs", TEXT + "data: ['text/*.txt', /etc/words]\n")
+    monkeypatch.chdir(tmp_path)
+
+    loaded = load_job_file(Path("jobs/job.yaml"))
+
+    assert loaded.data == [str(tmp_path / "jobs" / "text" / "*.txt"), "/etc/words"]
+
+
+def test_load__builtin_data__stays_a_name(tmp_path: Path) -> None:
+    assert load_job_file(written(tmp_path, TEXT)).data == "builtin"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "mapping"),
+        ("just words", "mapping"),
+        ("- a\n- b\n", "mapping"),
+        ("a: [", "not YAML"),
+        ("a: \t- b: {", "not YAML"),
+        ("\x00\x01\x02", "not YAML"),
+        ("a: !!python/object:os.system x\n", "not YAML"),
+        ("deadline: 2024-99-99\n", "not YAML"),
+        (f"budget: {'9' * 5000}\n", "not YAML"),
+        ("[" * 100, "nested deeper"),
+        ("{" * 100, "nested deeper"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "no aliases"),
+        ("<<: *nothing\n", "no aliases"),
+        (TEXT + "budget: 11\n", "'budget' is there twice"),
+        (TEXT + "model: {width: 1, width: 2}\n", "'width' is there twice"),
+        (TEXT + "1: 2\n", "1"),
+        (TEXT + "? [a]\n: b\n", "not YAML"),
+        (TEXT + "'x': 1\n", "unknown field 'x'"),
+    ],
+)
+def test_load__no_job_file__says_why(tmp_path: Path, text: str, words: str) -> None:
+    assert words in told(written(tmp_path, text))
+
+
+def test_load__bytes_that_are_no_text__are_not_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(b"name: \xff\xfe\n")
+
+    assert "not YAML" in told(path)
+
+
+def test_load__one_byte_too_long__is_too_large(tmp_path: Path) -> None:
+    fits = TEXT + "#" * (MAX_FILE_BYTES - len(TEXT))
+
+    assert load_job_file(written(tmp_path, fits)).name == "a job"
+    assert "larger" in told(written(tmp_path, fits + "#"), TooLarge)
+
+
+def test_load__no_file_or_a_folder__says_so(tmp_path: Path) -> None:
+    assert "no job file" in told(tmp_path / "missing.yaml", NotFound)
+    assert "no file" in told(tmp_path, Refused)
+    assert "endless" not in told(Path("/dev/zero"), Refused)
