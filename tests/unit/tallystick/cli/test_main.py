@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from contracts.terms.errors import Conflict, InvariantBroken, TallystickError
-from tallystick.cli.main import NOUNS, app
+from tallystick.cli.main import MAX_LINE, NOUNS, app
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -85,7 +85,62 @@ def test_noun__no_permission__is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     assert answer.stderr == "error: x: Permission denied\n"
 
 
-@pytest.mark.parametrize("bug", [ValueError("bug"), InvariantBroken("bug")])
+def test_noun__disk_is_full__is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    provide(monkeypatch, "down", failing(OSError(errno.ENOSPC, "No space left on device")))
+
+    answer = CliRunner().invoke(app, ["down"])
+
+    assert (answer.exit_code, answer.stderr) == (2, "error: No space left on device\n")
+
+
+def test_noun__error_of_many_lines__is_one_of_bounded_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provide(monkeypatch, "down", failing(Conflict("first\n  then\n" + "x" * 10**6 + " last")))
+
+    said = CliRunner().invoke(app, ["down"]).stderr
+
+    assert said.startswith("error: first then xxx") and said.endswith(" last\n")
+    assert len(said.splitlines()) == 1 and len(said) < MAX_LINE + 20
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["--nonsense"], "--nonsense"),
+        (["nonsense"], "nonsense"),
+        (["down"], "Missing"),
+        (["down", "here", "there"], "there"),
+        (["down", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_command_line__wrong__is_one_line_and_points_to_the_help(
+    monkeypatch: pytest.MonkeyPatch, line: list[str], words: str
+) -> None:
+    def verb(name: str) -> None:
+        typer.echo(name)
+
+    provide(monkeypatch, "down", verb)
+
+    answer = CliRunner().invoke(app, line)
+
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("error: ") and words in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1 and "--help`" in answer.stderr
+
+
+def test_noun__without_its_verb__shows_its_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    nested = typer.Typer(no_args_is_help=True)
+    nested.command("show")(lambda: None)
+    nested.command("submit")(lambda: None)
+    provide(monkeypatch, "job", nested)
+
+    answer = CliRunner().invoke(app, ["job"])
+
+    assert "submit" in answer.output and "error:" not in answer.output
+
+
+@pytest.mark.parametrize("bug", [ValueError("bug"), OSError(5, "bug"), InvariantBroken("bug")])
 def test_noun__our_bug__keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch, bug: Exception
 ) -> None:
