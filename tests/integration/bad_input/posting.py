@@ -1,0 +1,137 @@
+"""A poster at a market in memory, over a wire that is cut where a test says.
+
+The market is the real API over the memory twins; it works (funds jobs, gives from the faucet)
+whenever it was asked something, so what a poster meets after an interruption is what has come of
+his first call.
+"""
+
+import asyncio
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from contracts.keys.wallet import Wallet
+from contracts.terms.moments import UnixSeconds
+from market.api.app import make_app
+from market.api.context import Api
+from market.api.schemas import hosting_digest
+from market.service.host_jobs import register_host
+from market.service.rows import JobRow
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.job_file import JobFile, parse_job_file
+from tallystick.sdk.submit import Submitted, submit
+from tests.integration.bad_input.servers import empty_world
+from tests.support.history import START, make_wallet
+from tests.support.market_world import World
+
+JOB: dict[str, Any] = {
+    "name": "a job",
+    "recipe": "micro",
+    "budget": 10,
+    "price_ceiling": 2_000_000,
+    "deadline": "1h",
+}
+
+
+@functools.cache
+def application() -> FastAPI:
+    """The application, which holds one market after the other."""
+    return make_app()
+
+
+class Killed(BaseException):
+    """The process ended here: no handler may run."""
+
+
+@dataclass
+class Wire(httpx.AsyncBaseTransport):
+    """Carries requests to the application; cut once, before or after a request of its number."""
+
+    api: Api
+    world: World
+    cut: int = -1
+    is_answer_lost: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`."""
+        number = len(self.asked)
+        self.asked.append(f"{request.method} {request.url.path.split('/')[2]}")
+        if number == self.cut and not self.is_answer_lost:
+            raise Killed
+        app = application()
+        app.state.api = self.api
+        carrier = httpx.ASGITransport(app)
+        answering = asyncio.ensure_future(carrier.handle_async_request(request))
+        while not answering.done():  # the faucet answers once the market has worked
+            await asyncio.wait({answering}, timeout=0.01)
+            await self.world.tick()
+            await self.api.market.wakeup.wake(["given"])
+        answer = answering.result()
+        if number == self.cut:
+            raise Killed
+        return answer
+
+
+@dataclass
+class Poster:
+    """Somebody with a wallet, a job file and a folder for drafts."""
+
+    world: World
+    folder: Path
+    wallet: Wallet = field(default_factory=lambda: make_wallet("poster"))
+    now: int = 0
+
+    @property
+    def drafts(self) -> list[Path]:
+        """What an interrupted call has left."""
+        return sorted((self.folder / "drafts").glob("*"))
+
+    def job(self, **changed: Any) -> JobFile:
+        """The job file, with these changes."""
+        return parse_job_file({**JOB, "data": str(self.folder / "*.txt"), **changed})
+
+    def wire(self, cut: int = -1, *, is_answer_lost: bool = False) -> Wire:
+        """A wire to the market."""
+        return Wire(self.world.api(), self.world, cut, is_answer_lost)
+
+    async def post(
+        self, job: JobFile, wire: Wire | None = None, *, unmatched: bool = False
+    ) -> Submitted:
+        """`job submit` over this wire, or a whole one."""
+        now = UnixSeconds(self.now or self.world.chain.now)
+        async with MarketClient("http://market", transport=wire or self.wire()) as client:
+            return await submit(
+                client,
+                self.wallet,
+                job,
+                drafts=self.folder / "drafts",
+                now=now,
+                unmatched=unmatched,
+            )
+
+    async def jobs(self) -> list[JobRow]:
+        """What the market holds."""
+        async with self.world.new_work() as work:
+            return await work[JobRow].where()
+
+    @property
+    def tokens(self) -> int:
+        """What the wallet holds, in base units."""
+        return self.world.chain.state.accounts[self.wallet.account].token
+
+
+async def poster_at(folder: Path, *, num_coordinators: int = 1) -> Poster:
+    """A poster with text to train on, and a market whose host has that many coordinators."""
+    folder.mkdir(exist_ok=True)
+    (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
+    world = empty_world(START)
+    for number in range(num_coordinators):
+        wallet = make_wallet(f"coordinator {number}")
+        signature = wallet.sign_digest(hosting_digest("host", wallet.account))
+        await register_host("host", [(wallet.account, signature)], world.now, world.new_work())
+    return Poster(world, folder)

@@ -1,0 +1,153 @@
+"""Whom a command may be pointed at: nobody, something that is no market, and a market in memory."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import uvicorn
+
+from contracts.terms.typed_data import Domain
+from market.adapters.memory_chain import MemoryChain
+from market.api.app import make_app
+from market.service.ports import Network
+from tests.support.history import DOMAIN
+from tests.support.market_world import ANCHORER, World, memory_world
+
+NOBODY = "http://127.0.0.1:1"
+HTML = b"<!doctype html><title>Welcome</title><p>It works!"
+
+
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def answering(body: bytes, *, status: int = 200, kind: str = "text/html") -> Iterator[str]:
+    """URL of a server that answers everything with this."""
+    with _answering(lambda _: body, status, kind) as url:
+        yield url
+
+
+@contextmanager
+def _answering(answer: Callable[[bytes], bytes], status: int, kind: str) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        """Reads the request and answers."""
+
+        def do_GET(self) -> None:
+            body = answer(self.rfile.read(int(self.headers.get("content-length", 0))))
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_PUT = do_DELETE = do_GET
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield _url(server.server_port)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+WORD = 10**12  # what the node below says of every number: enough of everything
+
+
+@contextmanager
+def wealthy_node(domain: Domain) -> Iterator[str]:
+    """URL of a node of a chain on which everybody holds and has staked a million tokens."""
+    block = {"number": "0x1", "hash": "0x" + "11" * 32, "timestamp": "0x1"}
+    results: dict[str, object] = {
+        "eth_chainId": hex(domain.chain_id),
+        "eth_blockNumber": "0x1",
+        "eth_getBlockByNumber": block,
+        "eth_getTransactionCount": "0x0",
+        "eth_getBalance": hex(10**18),
+        "eth_call": "0x" + f"{WORD:064x}" * 8,
+    }
+
+    def answer(body: bytes) -> bytes:
+        asked = json.loads(body)
+        result = results[asked["method"]]
+        return json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}).encode()
+
+    with _answering(answer, 200, "application/json") as url:
+        yield url
+
+
+class OneSettlement(MemoryChain):
+    """A chain in memory that names its node, and the contract under whose domain it is signed."""
+
+    rpc_url = NOBODY
+
+    async def network(self) -> Network:
+        """See `Chain.network`."""
+        network = await super().network()
+        contracts = {**network.contracts, "settlement": self.domain.settlement}
+        return replace(network, contracts=contracts, rpc_url=self.rpc_url)
+
+
+def empty_world(now: int, rpc_url: str = NOBODY) -> World:
+    """A market in memory at Unix second `now`."""
+    chain = OneSettlement(DOMAIN, ANCHORER, now=now)
+    chain.rpc_url = rpc_url
+    return World(memory_world().new_work, chain)
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to whoever runs it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+@asynccontextmanager
+async def market_at_url(world: World) -> AsyncIterator[str]:
+    """URL of the real API over `world`, served by this loop; its faucet gives nothing."""
+    app = make_app(replace(world.api(), faucet_grants=0))
+    config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none", access_log=False)
+    server = _Server(config)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            yield _url(listener.getsockname()[1])
+        finally:
+            server.should_exit = True
+            await serving
+
+
+@contextmanager
+def market_in_a_thread(world: World) -> Iterator[str]:
+    """`market_at_url` for a test without a loop; the world belongs to the thread meanwhile."""
+    ready, over = threading.Event(), threading.Event()
+    urls: list[str] = []
+
+    async def serve() -> None:
+        async with market_at_url(world) as url:
+            urls.append(url)
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=[serve()])
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield urls[0]
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,309 @@
+"""`provider start` where it cannot work, and stopped while it does: one line, nothing left running.
+
+The market is the real API over the memory twins; the node is one on which everybody is rich.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from contracts.keys.store import load_or_create_wallet, load_wallet
+from contracts.terms.moments import UnixSeconds
+from market.service.rows import OfferRow
+from tallystick.cli.main import EXIT_CODES
+from tallystick.provider.folder import ProviderFolder
+from tallystick.up.processes import RUN_ID, environment_of, running
+from tests.integration.bad_input.servers import (
+    empty_world,
+    market_at_url,
+    market_in_a_thread,
+    wealthy_node,
+)
+from tests.integration.bad_input.verbs import Said, call, complaint
+from tests.integration.up.running import UNPRIVILEGED
+from tests.integration.up.test_full_disk import SmallDisk, small_disk
+from tests.support.history import DOMAIN
+from tests.support.market_world import World, market_spec
+from tests.support.stack import ROOT
+
+PROBE = {"device_class": "cpu", "memory_bytes": 2**40, "flops_per_second": 10**10}
+STAKE = 10**7
+
+
+def now() -> int:
+    return int(time.time())
+
+
+def measured(home: Path) -> Path:
+    """A provider's home on a machine that was measured before."""
+    home.mkdir(parents=True)
+    (home / "probe.json").write_text(json.dumps(PROBE))
+    return home
+
+
+def line_of(home: Path, market: str) -> list[str]:
+    return ["provider", "start", "--ask", "1000", "--home", str(home), "--market", market]
+
+
+def start_here(home: Path, market: str) -> Said:
+    return call(line_of(home, market), {})
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[str]:
+    with wealthy_node(DOMAIN) as url:
+        yield url
+
+
+# ----------------------------------------------------------------------------------- cannot start
+
+
+@pytest.mark.parametrize("apart", [-3600, 3600], ids=["market is late", "market is early"])
+def test_start__clock_is_off__is_expired_and_says_what_to_do(apart: int, tmp_path: Path) -> None:
+    with market_in_a_thread(empty_world(now() + apart)) as market:
+        said = start_here(measured(tmp_path / "home"), market)
+
+    assert said.exit_code == EXIT_CODES["expired"]
+    assert "set the clock (NTP)" in complaint(said)
+
+
+def test_start__market_refuses_the_offer__is_one_line_and_no_group_of_errors(
+    tmp_path: Path, node: str
+) -> None:
+    with market_in_a_thread(empty_world(now(), node)) as market:  # it knows of no stake
+        said = start_here(measured(tmp_path / "home"), market)
+
+    assert said.exit_code == EXIT_CODES["insufficient_stake"]
+    assert "stake" in complaint(said)
+
+
+def test_start__too_few_tokens_and_no_faucet__says_how_many_are_missing(
+    tmp_path: Path, node: str
+) -> None:
+    home = measured(tmp_path / "home")
+    with market_in_a_thread(empty_world(now(), node)) as market:
+        said = call([*line_of(home, market), "--stake", "5000000"], {})
+
+    assert said.exit_code == EXIT_CODES["insufficient_stake"]
+    assert "4000000.000000 more are to be staked: send tokens" in complaint(said)
+
+
+def test_start__home_of_another_agent__is_a_conflict_that_names_its_pid(tmp_path: Path) -> None:
+    folder = ProviderFolder(measured(tmp_path / "home"))
+    try:
+        said = start_here(folder.home, "http://127.0.0.1:1")
+    finally:
+        folder.close()
+
+    assert said.exit_code == EXIT_CODES["conflict"]
+    assert f"pid {os.getpid()} already uses" in complaint(said)
+
+
+@pytest.mark.parametrize("name", ["wallet.json", "agent.key", "transactions.db", "offer.msgpack"])
+def test_start__file_of_its_home_is_damaged__is_named_and_kept(
+    name: str, tmp_path: Path, node: str
+) -> None:
+    home = measured(tmp_path / "home")
+    (home / name).write_bytes(b"damaged")
+    with market_in_a_thread(empty_world(now(), node)) as market:
+        said = start_here(home, market)
+
+    assert said.exit_code == EXIT_CODES["refused"]
+    assert name in complaint(said)
+    assert (home / name).read_bytes() == b"damaged"
+
+
+def test_start__probe_that_is_damaged__is_measured_again(tmp_path: Path) -> None:
+    home = measured(tmp_path / "home")
+    (home / "probe.json").write_text('{"device_class": "cp')
+    with market_in_a_thread(empty_world(now() - 3600)) as market:
+        said = start_here(home, market)
+
+    assert said.exit_code == EXIT_CODES["expired"]  # it got that far
+    assert json.loads((home / "probe.json").read_text()).keys() == PROBE.keys()
+
+
+def run_as(prefix: tuple[str, ...], home: Path, market: str) -> Said:
+    done = subprocess.run(
+        [*prefix, sys.executable, "-m", "tallystick", *line_of(home, market)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="no util-linux")
+def test_start__no_permission__names_the_folder(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+
+    said = run_as(UNPRIVILEGED, closed / "home", "http://127.0.0.1:1")
+
+    assert said.exit_code == EXIT_CODES["refused"]
+    assert f"cannot write {closed / 'home'}: Permission denied" in complaint(said)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    made = small_disk(tmp_path / "small disk", "64k")
+    yield made
+    made.holder.kill()
+    made.holder.wait()
+    if made.holder.stdout:
+        made.holder.stdout.close()
+
+
+def test_start__disk_is_full__says_so_and_works_once_it_is_not(disk: SmallDisk) -> None:
+    filler = disk.outside / "filler"
+    with market_in_a_thread(empty_world(now() - 3600)) as market:
+        with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
+            file.write(bytes(2**20))
+        full = run_as(disk.prefix, disk.path / "home", market)
+        filler.unlink()
+        (disk.outside / "home" / "probe.json").write_text(json.dumps(PROBE))
+        again = run_as(disk.prefix, disk.path / "home", market)
+
+    assert full.exit_code == EXIT_CODES["refused"]
+    assert "No space left on device" in complaint(full)
+    assert again.exit_code == EXIT_CODES["expired"]  # no further than the clock, and that is enough
+
+
+# -------------------------------------------------------------------------------------- is stopped
+
+
+class Agent:
+    """A running `provider start`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.said: list[str] = []
+
+    async def until(self, words: str) -> None:
+        """Wait for a line with these words."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(60):
+            while not self.said or words not in self.said[-1]:
+                line = await self.process.stderr.readline()
+                assert line, self.said
+                self.said.append(line.decode().strip())
+
+    async def end(self, number: signal.Signals) -> int:
+        """Signal it and wait for its end; its exit code."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(30):
+            _, rest = await self.process.communicate()
+        self.said += rest.decode().splitlines()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+@asynccontextmanager
+async def agent(home: Path, market: str, run_id: str) -> AsyncIterator[Agent]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tallystick", *line_of(home, market)),
+        cwd=ROOT,
+        env={**os.environ, RUN_ID: run_id},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield Agent(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+@asynccontextmanager
+async def working(world: World) -> AsyncIterator[None]:
+    """The market clears, settles and so on meanwhile, and its clock runs."""
+
+    async def work() -> None:
+        while True:
+            world.chain.now = now()
+            await world.tick()
+            await asyncio.sleep(0.05)
+
+    task = asyncio.create_task(work())
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def offers(world: World) -> list[OfferRow]:
+    async with world.new_work() as work:
+        return await work[OfferRow].where()
+
+
+def left(run_id: str) -> list[int]:
+    """Processes that carry a run's id."""
+    return [one.pid for one in running() if environment_of(one.pid).get(RUN_ID) == run_id]
+
+
+async def child_of(run_id: str) -> None:
+    """Wait until the agent of this run has a child."""
+    async with asyncio.timeout(60):
+        while len(left(run_id)) < 2:
+            await asyncio.sleep(0.02)
+
+
+async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_resumes(
+    tmp_path: Path, node: str
+) -> None:
+    home, world = measured(tmp_path / "home"), empty_world(now(), node)
+    account = load_or_create_wallet(home / "wallet.json").account
+    world.chain.give_tokens(account, STAKE)
+    world.chain.stake(account, STAKE)
+    await world.register()
+
+    async with market_at_url(world) as market, working(world):
+        async with agent(home, market, "ctrl-c") as first:
+            await first.until("offering at 1000.000000 tokens/PFLOP")
+            await world.post(market_spec(deadline=UnixSeconds(now() + 3600)))
+            await first.until("peer of lease")
+            await child_of("ctrl-c")
+            assert await first.end(signal.SIGINT) == 0
+        assert first.said[-1] == "stopped; the same command resumes"
+        assert left("ctrl-c") == []
+
+        async with agent(home, market, "again") as second:
+            await second.until("peer of lease")
+            assert [line for line in second.said if "accepted" in line] == []
+            assert await second.end(signal.SIGTERM) == 0
+        assert left("again") == []
+
+        [key] = home.glob("leases/*/session.key")
+        key.write_bytes(b"damaged")
+        async with agent(home, market, "damaged") as third:
+            await third.until("a session key has 32 bytes")  # told once; other leases go on
+            assert await third.end(signal.SIGINT) == 0
+        assert [line for line in third.said if "session key" in line] == third.said[1:2]
+
+    peers = [[line for line in each.said if "peer of" in line] for each in (first, second)]
+    assert peers[0] == peers[1]  # of the same lease
+    assert [row.account for row in await offers(world)] == [account]
+    assert load_wallet(home / "wallet.json").account == account
+
+
+async def test_start__ctrl_c_while_it_measures__is_a_clean_end(tmp_path: Path) -> None:
+    async with (
+        market_at_url(empty_world(now())) as market,
+        agent(tmp_path / "home", market, "measuring") as first,
+    ):
+        await child_of("measuring")
+        assert await first.end(signal.SIGINT) == 0
+
+    assert first.said == ["stopped; the same command resumes"]
+    assert left("measuring") == []

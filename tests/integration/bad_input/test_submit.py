@@ -1,0 +1,198 @@
+"""`job submit` refused, or killed between any two of its steps: paid once, and nothing lost."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import (
+    Expired,
+    Malformed,
+    NoMatch,
+    NotFound,
+    Refused,
+    TallystickError,
+    Unaffordable,
+)
+from tallystick.sdk.client import MarketClient
+from tests.integration.bad_input.posting import JOB, Killed, Poster, poster_at
+from tests.support.history import START
+
+BUDGET = JOB["budget"] * 10**6
+FAUCET = 10**9  # base units that the market in memory gives at once
+
+
+def steps_of(asked: list[str]) -> list[int]:
+    """The first and the last of each run of equal requests: where two steps meet."""
+    return [
+        number
+        for number, each in enumerate(asked)
+        if asked[number - 1 : number] != [each] or asked[number + 1 : number + 2] != [each]
+    ]
+
+
+@pytest.mark.parametrize("is_answer_lost", [False, True], ids=["not sent", "answer lost"])
+async def test_submit__killed_at_any_step__second_call_posts_the_same_job_and_pays_once(
+    is_answer_lost: bool, tmp_path: Path
+) -> None:
+    whole = await poster_at(tmp_path / "whole")
+    undisturbed = whole.wire()
+    await whole.post(whole.job(), undisturbed)
+    steps = steps_of(undisturbed.asked)
+    assert len(steps) >= 10 and {"POST coordinators", "POST faucet", "POST jobs"} <= {
+        undisturbed.asked[number] for number in steps
+    }
+
+    for number in steps:
+        poster = await poster_at(tmp_path / f"cut {number}")
+        with pytest.raises(Killed):
+            await poster.post(poster.job(), poster.wire(number, is_answer_lost=is_answer_lost))
+
+        submitted = await poster.post(poster.job())
+
+        await poster.world.tick()
+        (row,) = await poster.jobs()
+        assert (row.job, row.state) == (submitted.job, "funded"), undisturbed.asked[number]
+        assert poster.world.chain.state.jobs[row.job].deposited == BUDGET
+        assert poster.tokens == FAUCET - BUDGET
+        assert poster.drafts == []
+
+
+async def test_submit__draft_whose_deadline_is_over__is_made_anew(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path, num_coordinators=2)
+    with pytest.raises(Killed):
+        await poster.post(poster.job(), poster.wire(10))
+    (draft,) = poster.drafts
+    before = draft.read_text()
+    poster.world.wait(3601)
+
+    submitted = await poster.post(poster.job())
+
+    assert str(submitted.spec.nonce) not in before
+    assert submitted.spec.deadline == poster.world.chain.now + 3600
+    assert [row.job for row in await poster.jobs()] == [submitted.job]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"nonce": "a"}', "\x00"])
+async def test_submit__draft_that_is_damaged__is_named_and_kept(text: str, tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    with pytest.raises(Killed):
+        await poster.post(poster.job(), poster.wire(10))
+    (draft,) = poster.drafts
+    draft.write_text(text)
+
+    with pytest.raises(Malformed, match=draft.name):
+        await poster.post(poster.job())
+
+    assert draft.read_text() == text
+    assert await poster.jobs() == []
+
+
+# --------------------------------------------------------------------------------------- refusals
+
+
+async def refused(poster: Poster, kind: type[TallystickError], **changed: object) -> str:
+    """Why a job file with these changes is refused; it may have moved nothing."""
+    with pytest.raises(kind) as error:
+        await poster.post(poster.job(**changed))
+    assert await poster.jobs() == []
+    assert poster.world.chain.state.funded == 0
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "words"),
+    [
+        ({"data": "/nowhere/*.txt"}, NotFound, "/nowhere"),
+        ({"data": []}, Refused, "data"),
+        ({"data": "a\x00b"}, Refused, "data"),
+        ({"recipe": "huge"}, NotFound, "micro, tiny_llama"),
+        ({"model": {"width": 33}}, Refused, "width"),
+        ({"units_per_step": 1000}, Refused, "use at least"),
+        ({"vesting_window": 10**12}, Malformed, "vesting_window"),
+    ],
+)
+async def test_submit__job_that_cannot_be_signed__asks_for_nothing_and_leaves_no_draft(
+    changed: dict[str, object], kind: type[TallystickError], words: str, tmp_path: Path
+) -> None:
+    poster = await poster_at(tmp_path)
+
+    assert words in await refused(poster, kind, **changed)
+
+    assert poster.drafts == []
+    await poster.post(poster.job())  # the only coordinator is still there
+
+
+async def test_submit__clock_off_by_more_than_two_minutes__is_expired(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    poster.now = poster.world.chain.now + 121
+
+    assert "clock" in await refused(poster, Expired)
+
+    assert poster.drafts == []
+
+
+async def test_submit__budget_below_the_cost__says_what_would_do(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+
+    assert "costs" in await refused(poster, Unaffordable, price_ceiling=10**10)
+
+    assert poster.tokens == FAUCET  # nothing was taken
+
+
+async def test_submit__faucet_gives_no_more__is_unaffordable(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    async with MarketClient("http://market", transport=poster.wire()) as client:
+        for key in ("a", "b", "c"):
+            await client.faucet(poster.wallet.account, idempotency_key=key)
+
+    assert "send tokens" in await refused(poster, Unaffordable, budget=3001)
+
+
+async def test_submit__tokens_that_come_later__pay_the_very_job(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    await refused(poster, Unaffordable, budget=5000)
+    (draft,) = poster.drafts
+    poster.world.chain.give_tokens(poster.wallet.account, BaseUnits(5000 * 10**6))
+
+    submitted = await poster.post(poster.job(budget=5000))
+
+    assert not draft.exists()
+    assert [row.job for row in await poster.jobs()] == [submitted.job]
+
+
+@pytest.mark.parametrize(
+    ("offered", "words"),
+    [
+        ({"price": 10**10, "memory_bytes": 1}, "memory_bytes 1"),
+        ({"price": 3 * 10**12}, "price_ceiling 3000000000000"),
+        ({"price": 10**10, "expires_at": START + 100}, f"deadline {START + 100}"),
+    ],
+    ids=["model too large", "all too dear", "offers end too early"],
+)
+async def test_submit__fits_no_offer__is_told_before_it_pays_unless_it_wants_to_wait(
+    offered: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    poster = await poster_at(tmp_path)
+    await poster.world.offer("ann", **offered)
+
+    assert words in await refused(poster, NoMatch)
+    submitted = await poster.post(poster.job(), unmatched=True)
+
+    assert [row.job for row in await poster.jobs()] == [submitted.job]
+
+
+async def test_submit__no_offer_yet__waits_for_some(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+
+    submitted = await poster.post(poster.job())
+
+    assert [row.job for row in await poster.jobs()] == [submitted.job]
+
+
+async def test_submit__one_offer_of_two_fits__is_posted(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    await poster.world.offer("ann", 3 * 10**12)
+    await poster.world.offer("bob", 10**10)
+
+    assert (await poster.post(poster.job())).job

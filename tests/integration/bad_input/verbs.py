@@ -1,0 +1,112 @@
+"""Every verb of the command line and its parameters, found, not listed; and how to call one."""
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.testing import CliRunner
+
+from tallystick.cli.main import EXIT_CODES, NOUNS, app
+
+USAGE = 2
+MISMATCH = 11  # of `audit` alone
+URLS = ("market", "rpc")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An option (`flag` is how it is written) or an argument (`flag` is empty)."""
+
+    name: str
+    flag: str
+    kind: type
+    required: bool
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What is typed after `tallystick`."""
+
+    words: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+    def line(self, values: Mapping[str, str]) -> list[str]:
+        """A command line that gives these parameters."""
+        line = list(self.words)
+        for parameter in self.parameters:
+            if parameter.name in values:
+                line += [parameter.flag] if parameter.flag else []
+                line.append(values[parameter.name])
+        return line
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a call ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    error: str = field(default="")
+
+
+def verbs() -> list[Verb]:
+    """All of them, in the order of the help."""
+    nouns: Any = typer.main.get_command(app)
+    found = []
+    for noun in NOUNS:
+        command = nouns.commands[noun.word].load()
+        for word, verb in getattr(command, "commands", {"": command}).items():
+            words = (noun.word, word) if word else (noun.word,)
+            found.append(Verb(words, tuple(_parameters(verb))))
+    return found
+
+
+def _parameters(verb: Any) -> typing.Iterator[Parameter]:
+    for found in verb.params:
+        if found.param_type_name == "option" and found.is_flag:
+            continue
+        flag = found.opts[-1] if found.param_type_name == "option" else ""
+        kind = _plain(found.type_descriptor.annotation)
+        yield Parameter(found.name, flag, kind, bool(found.required))
+
+
+def _plain(annotation: Any) -> type:
+    """`int` of `int | None`."""
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        annotation = next(each for each in typing.get_args(annotation) if each is not type(None))
+    assert annotation in (int, float, str, Path), annotation
+    plain: type = annotation
+    return plain
+
+
+def call(line: list[str], environment: Mapping[str, str]) -> Said:
+    """Run a command line in this process.
+
+    An exception that is no refusal is raised here: it would be a traceback.
+    """
+    done = CliRunner().invoke(app, line, env=dict(environment))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Said(done.exit_code, done.stdout, done.stderr)
+
+
+def complaint(said: Said, *, codes: frozenset[int] = frozenset()) -> str:
+    """The one line that says what is wrong; fails unless it is a refusal as documented."""
+    allowed = codes or frozenset({USAGE, *EXIT_CODES.values()})
+    assert said.exit_code in allowed, said
+    assert said.stdout == "", said
+    assert "Traceback" not in said.stderr, said
+    lines = said.stderr.splitlines()
+    first = ("error: ", "mismatch: ") if said.exit_code == MISMATCH else ("error: ",)
+    errors = [line for line in lines if line.startswith(first)]
+    assert len(errors) == 1 and lines[-1:] == errors, said
+    assert len(errors[0]) < 1100, said
+    return errors[0].partition(": ")[2]
