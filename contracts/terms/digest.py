@@ -26,6 +26,22 @@ def blob_digest(data: Buffer) -> Digest:
     return Digest(blake3(memoryview(data).cast("B")).digest())
 
 
+class BlobHasher:
+    """`blob_digest` of bytes that come in pieces."""
+
+    def __init__(self) -> None:
+        """Nothing was hashed yet."""
+        self._hasher = blake3()
+
+    def update(self, data: Buffer) -> None:
+        """Append `data`."""
+        self._hasher.update(memoryview(data).cast("B"))
+
+    def digest(self) -> Digest:
+        """Name of everything so far."""
+        return Digest(self._hasher.digest())
+
+
 def tensor_digest(dtype: str, shape: Sequence[int], data: Buffer) -> Digest:
     """Digest of a tensor's wire bytes with its dtype name and shape."""
     hasher = blake3(derive_key_context=_PREFIX + "tensor")

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
-from blake3 import blake3
-
+from contracts.terms.digest import BlobHasher
 from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
 
@@ -84,7 +83,7 @@ class FileBlobs:
 
 
 async def _write(file: BinaryIO, name: Digest, chunks: AsyncIterator[bytes], max_bytes: int) -> int:
-    hasher, size = blake3(), 0
+    hasher, size = BlobHasher(), 0
     async for chunk in chunks:
         size += len(chunk)
         if size > max_bytes:

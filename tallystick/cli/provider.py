@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from contracts.terms.amounts import (
 )
 from contracts.terms.errors import Malformed, WrongConfiguration
 from tallystick.sdk.folders import HomeSettings
-from tallystick.sdk.job_file import tokens
+from tallystick.sdk.job_file import span, tokens
 
 PROBED = {"device_class", "memory_bytes", "flops_per_second"}
 
@@ -42,12 +43,16 @@ def start(
     memory: Annotated[
         int | None, typer.Option(help="MiB to offer; measured if absent.", min=1, max=2**32)
     ] = None,
+    window: Annotated[
+        str, typer.Option(help="How long an offer stands; longer jobs do not get it.")
+    ] = "30d",
 ) -> None:
     """Stake, offer, and work for whatever job is matched, until Ctrl-C.
 
     Example: tallystick provider start --market http://127.0.0.1:8420 --ask 1000
 
-    Started again with the same --home it goes on where it stopped.
+    Started again with the same --home it goes on where it stopped. An offer is renewed when half of
+    its window is over, and after a change of these options, but never while it is leased.
     """
     price, amount = _tokens("--ask", ask, 1, UINT64_MAX), _tokens("--stake", stake, 0, UINT96_MAX)
     settings = HomeSettings()
@@ -58,6 +63,7 @@ def start(
         BaseUnits(amount),
         threads,
         memory,
+        _span("--window", window),
     )
     asyncio.run(_until_stopped(work))
 
@@ -69,6 +75,7 @@ async def _start(
     stake: BaseUnits,
     threads: int,
     memory: int | None,
+    window: timedelta,
 ) -> None:
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
     from tallystick.provider.agent import Agent, Ask
@@ -88,6 +95,7 @@ async def _start(
                 flops_per_second=measured["flops_per_second"],
                 bandwidth=10**8,
                 threads=threads,
+                window=window,
             )
             await Agent(
                 client=client,
@@ -148,6 +156,13 @@ def _kept_probe(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return None
     return kept if isinstance(kept, dict) and kept.keys() == PROBED else None
+
+
+def _span(option: str, text: str) -> timedelta:
+    try:
+        return span(text)
+    except ValueError as error:
+        raise Malformed(f"{option} {text:.80}: {error}") from error
 
 
 def _tokens(option: str, text: str, least: int, most: int) -> int:

@@ -32,6 +32,7 @@ from contracts.terms.ids import Digest
 from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.signatures import Signed
 from market.api import schemas
 from tallystick.provider.folder import (
     PeerFile,
@@ -48,7 +49,6 @@ from training.tasks import first_error
 HEARTBEAT_SECONDS = 1.0
 CLAIM_SECONDS = 2.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
-OFFER_LIFE = timedelta(hours=24)
 MIN_GAS_WEI = 10**17
 ACTIVE = ("accepted", "active")
 
@@ -66,6 +66,7 @@ class Ask:
     flops_per_second: int
     bandwidth: int
     threads: int
+    window: timedelta
 
 
 @dataclass
@@ -147,20 +148,41 @@ class Agent:
         await sender.send(f"stake:{number}:{amount}", contracts.stakes.add(amount))
         self.say(f"staked {format_tokens(amount)} tokens")
 
-    async def _standing_offer(self, deployment: Deployment) -> Digest:
-        """The stored offer if it still fits what is asked, else a new one; posted."""
-        now = int(time.time())
-        offer = self.folder.offer()
-        if offer is None or offer.message.expires_at < now + 60 or not self._fits(offer.message):
-            offer = self.wallet.sign(self._new_offer(now), deployment.domain)
-            self.folder.save_offer(offer)
-        encoded = offer.encoded()
-        await retrying(lambda: self.client.post_offer(encoded), on_error=self._waiting)
-        return offer.message.digest()
+    async def _standing_offer(self, deployment: Deployment) -> Signed[Offer]:
+        """The stored offer while it stands or is leased, else a new one in its place; posted."""
+        return await retrying(lambda: self._post_offer(deployment), on_error=self._waiting)
 
-    def _fits(self, offer: Offer) -> bool:
-        mine = (self.ask.price, self.ask.device_class, self.ask.memory_bytes)
-        return mine == (offer.price, offer.device_class, offer.memory_bytes)
+    async def _post_offer(self, deployment: Deployment) -> Signed[Offer]:
+        offer = self.folder.offer()
+        if offer is None or not (self._stands(offer) or await self._was_leased(offer)):
+            offer = self.wallet.sign(self._new_offer(int(time.time())), deployment.domain)
+            self.folder.save_offer(offer)
+        await self.client.post_offer(offer.encoded())
+        said = offer.message
+        self.say(
+            f"offering at {format_tokens(said.price)} tokens/PFLOP as 0x{said.account.hex()}"
+            f" for {_window(said)}"
+        )
+        return offer
+
+    def _stands(self, offer: Signed[Offer]) -> bool:
+        """Whether it says what is asked now, and more than half of its window is left."""
+        said = offer.message
+        left = timedelta(seconds=said.expires_at - time.time())
+        return left > self.ask.window / 2 and (
+            (self.ask.price, self.ask.device_class, self.ask.memory_bytes, self.ask.window)
+            == (said.price, said.device_class, said.memory_bytes, _window(said))
+        )
+
+    async def _was_leased(self, offer: Signed[Offer]) -> bool:
+        """Take an offer back; whether it was leased before that, so that it is still worked for."""
+        name = offer.message.digest()
+        signature = self.session.private_key.sign(schemas.withdrawal_digest(name))
+        try:
+            await self.client.withdraw_offer(name, schemas.Withdrawal(signature=signature))
+            return bool(await self._heartbeat(offer))
+        except NotFound:  # a market that was set up anew
+            return False
 
     def _new_offer(self, now: int) -> Offer:
         return Offer(
@@ -173,29 +195,28 @@ class Agent:
             flops_per_second=self.ask.flops_per_second,
             bandwidth=self.ask.bandwidth,
             available_from=UnixSeconds(now),
-            expires_at=UnixSeconds(now + int(OFFER_LIFE.total_seconds())),
+            expires_at=UnixSeconds(now + int(self.ask.window.total_seconds())),
         )
 
     # --------------------------------------------------------------------------------- leases
 
     async def _heartbeats(self, deployment: Deployment) -> None:
         offer = await self._standing_offer(deployment)
-        self.say(
-            f"offering at {format_tokens(self.ask.price)} tokens/PFLOP as "
-            f"0x{self.wallet.account.hex()}"
-        )
         while True:
             try:
                 leases = await self._heartbeat(offer)
                 await self._follow(leases, deployment)
-            except NotFound:  # a market that was set up anew, or an offer that expired
+                if not leases and not self._stands(offer):
+                    offer = await self._standing_offer(deployment)
+            except NotFound:  # a market that was set up anew
                 offer = await self._standing_offer(deployment)
             except Unavailable as error:
                 self._waiting(error)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    async def _heartbeat(self, offer: Digest) -> tuple[schemas.LeaseView, ...]:
-        return (await self.client.heartbeat_offer(offer, _heartbeat(self.session, offer))).leases
+    async def _heartbeat(self, offer: Signed[Offer]) -> tuple[schemas.LeaseView, ...]:
+        name = offer.message.digest()
+        return (await self.client.heartbeat_offer(name, _heartbeat(self.session, name))).leases
 
     async def _follow(self, leases: tuple[schemas.LeaseView, ...], deployment: Deployment) -> None:
         for lease in leases:
@@ -318,6 +339,10 @@ class Agent:
         if line != self._told:
             self._told = line
             self.say(line)
+
+
+def _window(offer: Offer) -> timedelta:
+    return timedelta(seconds=offer.expires_at - offer.available_from)
 
 
 def _heartbeat(session: Session, subject: Digest) -> schemas.Heartbeat:

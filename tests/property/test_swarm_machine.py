@@ -14,7 +14,7 @@ from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StepNumber, Uni
 from contracts.terms.messages import Notice, StepClose
 from contracts.terms.moments import UnixMillis
 from tests.support.mutation import mutant
-from tests.unit.swarm.factories import (
+from tests.unit.training.swarm.factories import (
     STAGE,
     A,
     B,

@@ -10,7 +10,7 @@ Handlers wait for each other at `_turn`, so that one of them computes at a time.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,19 +123,18 @@ class Work:
         """Compute in the one thread for it; runs to its end even if nobody waits any more."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
-    async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _whole(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work` to its end, even if whoever asked for it is gone: it changes what we are."""
         if self._closed:
-            work.close()
             raise Unavailable("this process is stopping")
         task = asyncio.create_task(self._or_break(work))
         self._started.add(task)
         task.add_done_callback(self._started.discard)
         return await asyncio.shield(task)
 
-    async def _or_break(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _or_break(self, work: Callable[[], Awaitable[T]]) -> T:
         try:
-            return await work
+            return await work()
         except InvariantBroken as error:
             if not self.broken.done():
                 self.broken.set_result(error)
@@ -179,7 +178,7 @@ class Work:
         self._need_step(step)
         if unit in self._leaves:
             return self._leaves[unit]
-        return await self._whole(self._add_unit(step, unit))
+        return await self._whole(lambda: self._add_unit(step, unit))
 
     async def _add_unit(self, step: StepNumber, unit: UnitId) -> UnitLeaf:
         async with self._turn:
@@ -206,7 +205,7 @@ class Work:
             BadSignature: not the coordinator's. Unavailable, Conflict: see `unit`.
         """
         verify_session(close, self.book.record.opening.session_key)
-        return await self._whole(self._commit(close))
+        return await self._whole(lambda: self._commit(close))
 
     async def _commit(self, close: Signed[StepClose]) -> tuple[UnitId, ...] | list[OwnCommit]:
         async with self._turn:
@@ -306,7 +305,7 @@ class Work:
             Equivocation: this chunk was averaged over another AverageSet.
         """
         verify_session(average, self.book.record.opening.session_key)
-        return await self._whole(self._average_all(average.message, commits, tuple(chunks)))
+        return await self._whole(lambda: self._average_all(average.message, commits, tuple(chunks)))
 
     async def _average_all(
         self,
@@ -364,7 +363,7 @@ class Work:
             Unavailable: a chunk that it names cannot be fetched.
         """
         self._all_applied = all_applied
-        return await self._whole(self._take(items))
+        return await self._whole(lambda: self._take(items))
 
     async def _take(self, items: list[Kept]) -> tuple[StepNumber, int | None]:
         async with self._turn:

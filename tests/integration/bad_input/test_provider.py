@@ -190,11 +190,11 @@ class Agent:
         self.process = process
         self.said: list[str] = []
 
-    async def until(self, words: str) -> None:
-        """Wait for a line with these words."""
+    async def until(self, words: str, times: int = 1) -> None:
+        """Wait until lines with these words were said so often."""
         assert self.process.stderr is not None
         async with asyncio.timeout(60):
-            while not self.said or words not in self.said[-1]:
+            while sum(words in line for line in self.said) < times:
                 line = await self.process.stderr.readline()
                 assert line, self.said
                 self.said.append(line.decode().strip())
@@ -210,9 +210,9 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent(home: Path, market: str, run_id: str) -> AsyncIterator[Agent]:
+async def agent(home: Path, market: str, run_id: str, *more: str) -> AsyncIterator[Agent]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tallystick", *line_of(home, market)),
+        *(sys.executable, "-m", "tallystick", *line_of(home, market), *more),
         cwd=ROOT,
         env={**os.environ, RUN_ID: run_id},
         stdout=asyncio.subprocess.DEVNULL,
@@ -278,7 +278,7 @@ async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_re
         assert first.said[-1] == "stopped; the same command resumes"
         assert left("ctrl-c") == []
 
-        async with agent(home, market, "again") as second:
+        async with agent(home, market, "again", "--ask", "2000") as second:  # for the next job
             await second.until("peer of lease")
             assert [line for line in second.said if "accepted" in line] == []
             assert await second.end(signal.SIGTERM) == 0
@@ -295,6 +295,27 @@ async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_re
     assert peers[0] == peers[1]  # of the same lease
     assert [row.account for row in await offers(world)] == [account]
     assert load_wallet(home / "wallet.json").account == account
+
+
+async def test_start__offer_half_over_or_asked_otherwise__is_taken_back_for_a_new_one(
+    tmp_path: Path, node: str
+) -> None:
+    home, world = measured(tmp_path / "home"), empty_world(now(), node)
+    account = load_or_create_wallet(home / "wallet.json").account
+    world.chain.give_tokens(account, STAKE)
+    world.chain.stake(account, STAKE)
+
+    async with market_at_url(world) as market, working(world):
+        async with agent(home, market, "short", "--window", "2s") as first:
+            await first.until("offering at 1000.000000", times=2)
+            assert await first.end(signal.SIGINT) == 0
+        async with agent(home, market, "dearer", "--ask", "2000") as second:
+            await second.until("offering at 2000.000000")
+            assert await second.end(signal.SIGINT) == 0
+
+    told = sorted(await offers(world), key=lambda row: row.expires_at)
+    assert [row.withdrawn for row in told] == [True] * (len(told) - 1) + [False]
+    assert told[-1].price == 2 * told[0].price
 
 
 async def test_start__ctrl_c_while_it_measures__is_a_clean_end(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from blake3 import blake3
 
-from contracts.terms.digest import blob_digest, digest, keccak, peer_id, tensor_digest
+from contracts.terms.digest import BlobHasher, blob_digest, digest, keccak, peer_id, tensor_digest
 from contracts.terms.errors import TallystickError, error_class
 from contracts.terms.ids import SessionKey
 
@@ -13,6 +13,14 @@ def test_digest__same_bytes_of_two_kinds__differ() -> None:
 
 def test_blob_digest__bytes__is_plain_blake3() -> None:
     assert blob_digest(b"x") == blake3(b"x").digest()
+
+
+def test_blob_hasher__bytes_in_pieces__is_the_blob_digest() -> None:
+    hasher = BlobHasher()
+    for piece in (b"ab", b"", b"c"):
+        hasher.update(piece)
+
+    assert hasher.digest() == blob_digest(b"abc")
 
 
 def test_tensor_digest__dtype_and_shape__are_part_of_it() -> None:

@@ -5,7 +5,7 @@ import pytest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
-from tests.unit.swarm.factories import JOB, STAGE, A, B, C, Swarm, terms
+from tests.unit.training.swarm.factories import JOB, STAGE, A, B, C, Swarm, terms
 from training.swarm.duties import all_applied, next_deadline
 from training.swarm.events import PeerJoined, PeerLost, PeerReturned, Resumed, Ticked
 from training.swarm.journaled import decode_event, encode_event, replay

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.ids import StepNumber, UnitId
-from tests.unit.swarm.factories import STAGE, A, B, Swarm, grad_commit, terms
+from tests.unit.training.swarm.factories import STAGE, A, B, Swarm, grad_commit, terms
 from training.averaging.slices import in_peer_order, need_digest, slice_digest
 from training.swarm.state import Closed
 from training.worker.counting import CountingCompute

@@ -2,7 +2,7 @@
 
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AveragedChunk, GradCommit
-from tests.unit.swarm.factories import JOB, A, B, C, Swarm, grad_commit, terms
+from tests.unit.training.swarm.factories import JOB, A, B, C, Swarm, grad_commit, terms
 from training.swarm.duties import (
     ApplySeal,
     Commit,

@@ -15,7 +15,7 @@ VALUES = {
     "MinBurnBps": 5_000, "NoticePeriod": 20, "AuditFloorPpm": 50_000, "SumAuditPpm": 100_000,
     "RepeatPpm": 200_000, "MarginPpm": 1_250_000, "DeadlineSteps": 4, "VestingSteps": 5,
 }  # fmt: skip
-SOURCE = Path(__file__).parents[3] / "contracts/solidity/src/Parameters.sol"
+SOURCE = Path(__file__).parents[4] / "contracts/solidity/src/Parameters.sol"
 
 
 def test_check_values__those_of_the_demo__are_accepted() -> None:

@@ -3,7 +3,7 @@
 from contracts.terms.digest import digest
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import AverageSet, Notice
-from tests.unit.swarm.factories import STAGE, A, B, C, Swarm, terms
+from tests.unit.training.swarm.factories import STAGE, A, B, C, Swarm, terms
 from training.swarm.duties import (
     ApplySeal,
     Commit,

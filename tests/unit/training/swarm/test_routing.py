@@ -1,7 +1,7 @@
 """Which unit goes out next."""
 
 from contracts.terms.ids import StageIndex, UnitId
-from tests.unit.swarm.factories import STAGE, A, B
+from tests.unit.training.swarm.factories import STAGE, A, B
 from training.swarm.routing import route
 from training.swarm.state import Place
 
