@@ -6,7 +6,6 @@ import pytest
 
 from contracts.keys.store import (
     load_or_create_session,
-    load_or_create_wallet,
     load_wallet,
     save_wallet,
 )
