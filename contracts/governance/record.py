@@ -7,6 +7,7 @@ seal, makes a new one.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from contracts.governance.gates import Gates
 from contracts.governance.vesting import Lease, PayState
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
@@ -42,6 +43,7 @@ class JobRecord:
     leases: Mapping[PeerId, LeaseAccept] = field(default_factory=dict)
     members: Mapping[PeerId, StageIndex] = field(default_factory=dict)  # by sealed Notices
     next_notice: int = 0
+    gates: Gates = field(default_factory=Gates)
 
     @property
     def step(self) -> StepNumber:

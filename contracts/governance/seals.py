@@ -70,6 +70,7 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
         pay=state,
         members=joined.remaining,
         next_notice=joined.next_notice,
+        gates=outcome.gates,
     )
     return Derived(seal, pay, after)
 

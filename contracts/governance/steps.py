@@ -6,6 +6,9 @@ AverageSet without members ends the step without an update: then the sealed Grad
 the StepClose count, but for peers that a `missing_data` Notice of the step names. A step without
 StepClose is empty: it only lets time pass.
 
+The first StepClose of a step holds every unit of the batch; a later one moves units, or strikes
+them from all stages. Weights are those of the norm gate, which remembers what was averaged.
+
 Invariants: a unit counts at most once per stage; in an update the unit sets of all stages are
 equal; nobody counts for a unit that the StepClose does not give him.
 Source: PROTOCOL section 3. Units: norms squared 1e-12, the gradient norm 1e-9.
@@ -17,16 +20,26 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import TypeVar
 
+from contracts.governance.gates import Gates, PeerStep, gate, peer_step, remember
 from contracts.governance.record import JobRecord
 from contracts.terms.amounts import Flops
 from contracts.terms.errors import Equivocation, InvalidSeal
 from contracts.terms.history import unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, UnitId
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    ChunkIndex,
+    Digest,
+    PeerId,
+    StageIndex,
+    StepNumber,
+    UnitId,
+)
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
     AverageSet,
     GradCommit,
+    GradientCodecName,
     Message,
     Notice,
     StepClose,
@@ -40,15 +53,26 @@ K = TypeVar("K", int, UnitId, ChunkIndex, Digest)
 Work = dict[PeerId, Flops]
 Leaves = Mapping[Digest, tuple[UnitLeaf, ...]]
 
-_NORM_SLACK = 10**6  # a mean may exceed the weighted mean of norms by 1e-6 of it: fp32 rounding
+_ROUNDING: Mapping[GradientCodecName, tuple[int, int]] = {
+    "none": (10**6, 10**6),
+    "float16": (2**10, 4 * 10**8),
+    "bfloat16": (2**7, 10**6),
+}
+"""How far rounding may carry a mean beyond the weighted mean of norms: 1 / this of it, and 1e-12.
+
+fp32 sums: 1e-6. Half a unit in the last place of each element: 2^-11 (fp16) and 2^-8 (bf16) of it,
+and of what is too small for fp16 2^-25 each, 4e-4 for the longest chunk there is.
+"""
 
 
 @dataclass(frozen=True)
 class StepOutcome:
     """What a step establishes: FLOPs per peer, and the norm that clips the update (1e-9)."""
 
+    gates: Gates  # after the step
     work: Mapping[PeerId, Flops] = field(default_factory=dict)
     gradient_norm: int = 0
+    too_long: frozenset[Digest] = frozenset()  # GradCommits above the bound of the norm gate
 
 
 @dataclass(frozen=True)
@@ -88,10 +112,10 @@ def read_step(record: JobRecord, messages: Sequence[Message], leaves: Leaves) ->
     require(set(leaves) == set(commits), "leaves", "not the leaves of the sealed GradCommits")
     if not closes:
         require(not (commits or averages or chunks), "step_close", "work without a StepClose")
-        return StepOutcome()
+        return StepOutcome(record.gates)
     for close in closes:
         _check_close(record, close)
-    _check_revisions(closes)
+    _check_revisions(record, closes)
     _check_commits(record, closes, commits, leaves)
     require(len(averages) == 1, "average_set", "a step with a StepClose has one AverageSet")
     close, average = closes[-1], averages[0]
@@ -107,10 +131,16 @@ def gradient_norm(chunks: Iterable[AveragedChunk]) -> int:
 def _outcome(step: _Step) -> StepOutcome:
     if step.average.members:
         members = _members(step)
+        peer_steps = _peer_steps(step.record, members)
+        gated = gate(step.record.gates, StepNumber(step.record.step + 1), peer_steps)
+        weights = {each.grad_commit: each.weight for each in step.average.members}
+        require(weights == gated.weights, "average_set", "weights are not those of the norm gate")
         _check_coverage(step, members)
         _check_links(step, members)
         _check_chunks(step, members)
-        return StepOutcome(_work(step.record, members), gradient_norm(step.chunks))
+        gates = remember(step.record.gates, peer_steps)
+        norm = gradient_norm(step.chunks)
+        return StepOutcome(gates, _work(step.record, members), norm, gated.above)
     require(not step.chunks, "averaged_chunk", "a step without an update has no averaged chunks")
     missing = {notice.peer for notice in step.notices if notice.what == "missing_data"}
     counted = [
@@ -118,7 +148,11 @@ def _outcome(step: _Step) -> StepOutcome:
         for name, commit in step.commits.items()
         if commit.peer not in missing and _fits(step.close, commit, step.leaves[name])
     ]
-    return StepOutcome(_work(step.record, counted))
+    return StepOutcome(step.record.gates, _work(step.record, counted))
+
+
+def _peer_steps(record: JobRecord, members: Iterable[GradCommit]) -> list[PeerStep]:
+    return [peer_step(commit, record.leases[commit.peer].account) for commit in members]
 
 
 def _work(record: JobRecord, commits: Iterable[GradCommit]) -> Work:
@@ -168,10 +202,12 @@ def _check_close(record: JobRecord, close: StepClose) -> None:
     require(all(each == sets[0] for each in sets), "step_close", "stages differ in their units")
 
 
-def _check_revisions(closes: Sequence[StepClose]) -> None:
-    """Revisions are numbered from 0; a later one moves or strikes units and adds none."""
+def _check_revisions(record: JobRecord, closes: Sequence[StepClose]) -> None:
+    """Revisions are numbered from 0, which is full; a later one moves or strikes units."""
     numbers = [close.revision for close in closes]
     require(numbers == list(range(len(closes))), "step_close", f"revisions {numbers}")
+    is_full = len(_units(closes[0])) == record.spec.batch.units_per_step
+    require(is_full, "step_close", "the first one lacks units of the batch")
     for before, after in itertools.pairwise(_units(close) for close in closes):
         require(after <= before, "step_close", "a revision adds units")
 
@@ -240,7 +276,6 @@ def _members(step: _Step) -> list[GradCommit]:
         commit = step.commits.get(member.grad_commit)
         require(commit is not None, "average_set", "names a GradCommit that is not sealed")
         assert commit is not None
-        require(member.weight == commit.num_samples, "average_set", "a weight is not its samples")
         members.append(commit)
     return members
 
@@ -275,6 +310,7 @@ def _check_links(step: _Step, members: Sequence[GradCommit]) -> None:
 
 def _check_chunks(step: _Step, members: Sequence[GradCommit]) -> None:
     batch, average = step.record.spec.batch, step.average.digest()
+    weights = {each.grad_commit: each.weight for each in step.average.members}
     wanted = {(stage, chunk) for stage in range(batch.stages) for chunk in range(batch.chunks)}
     found = [(chunk.stage, chunk.chunk) for chunk in step.chunks]
     complete = len(found) == len(wanted) and set(found) == wanted
@@ -284,18 +320,27 @@ def _check_chunks(step: _Step, members: Sequence[GradCommit]) -> None:
         is_member = step.record.members.get(chunk.peer) == chunk.stage
         require(is_member, "membership", "a chunk was summed by a peer of another stage")
         parts = [
-            (commit.num_samples, commit.parts[chunk.chunk].norm_squared)
+            (weights[commit.digest()], commit.parts[chunk.chunk].norm_squared)
             for commit in members
             if commit.stage == chunk.stage
         ]
-        require(_is_mean(chunk.norm_squared, parts), "norm", "a mean longer than its parts")
+        codec = step.record.spec.rules.gradient_codec
+        fits = is_mean(chunk.norm_squared, parts, codec)
+        require(fits, "norm", "a mean longer than its parts")
 
 
-def _is_mean(norm_squared: int, parts: Sequence[tuple[int, int]]) -> bool:
-    """Whether a weighted mean of vectors this long can be that long (triangle inequality)."""
+def is_mean(norm_squared: int, parts: Sequence[tuple[int, int]], codec: GradientCodecName) -> bool:
+    """Whether a weighted mean of vectors this long can be that long (triangle inequality).
+
+    Args:
+        norm_squared: Of the mean, 1e-12.
+        parts: Weight and squared norm (1e-12) of each part, at least one.
+        codec: What the mean was rounded by.
+    """
     total = sum(weight for weight, _ in parts)
     longest = sum(weight * (isqrt(square * 10**12) + 1) for weight, square in parts) // total
-    return isqrt(norm_squared * 10**12) <= longest + longest // _NORM_SLACK + 10**6
+    share, least = _ROUNDING[codec]
+    return isqrt(norm_squared * 10**12) <= longest + longest // share + least
 
 
 def _is_ascending(values: Sequence[K]) -> bool:

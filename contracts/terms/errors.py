@@ -214,10 +214,11 @@ class InvariantBroken(TallystickError):
 
 
 def _tree(root: type[TallystickError]) -> dict[str, type[TallystickError]]:
-    found = {root.code: root}
+    found: dict[str, type[TallystickError]] = {}
     for child in root.__subclasses__():
         found |= _tree(child)
-    return found
+    # A subclass elsewhere that has no code of its own is, to others, the class that it refines.
+    return found | {root.code: root}
 
 
 def error_class(code: str) -> type[TallystickError]:

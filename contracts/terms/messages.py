@@ -6,6 +6,8 @@ whole message, so that a wallet binds itself to every field while a contract rea
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Ge, Le, Len
@@ -94,7 +96,18 @@ class Message(Record):
 
     def details(self) -> Digest:
         """BLAKE3 of the canonical bytes in the context of the kind."""
+        return self.cached_details
+
+    @cached_property
+    def cached_details(self) -> Digest:
+        """`details`, computed once: a message never changes, and is named often."""
         return digest(self.kind, self.encoded())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A changed copy, which has another digest."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("cached_details", None)
+        return copied
 
     def digest(self) -> Digest:
         """The message's name: BLAKE3, or the EIP-712 struct hash where a wallet signs."""
@@ -115,6 +128,10 @@ class WalletMessage(Message):
         return self.typed.hash(self.typed_values())
 
 
+CodecName = Literal["none", "float16", "bfloat16", "blockwise8"]
+GradientCodecName = Literal["none", "float16", "bfloat16"]
+
+
 class ModelSpec(Record):
     """A Llama-style decoder; all that its initial weights and its arithmetic depend on."""
 
@@ -129,6 +146,7 @@ class ModelSpec(Record):
     norm_epsilon: Annotated[int, Ge(1), Le(10**9)]  # 1e-12
     tied_head: bool
     init_seed: Count
+    weights: DigestField  # blob that training starts from (safetensors); zero: from the seed
 
 
 class OptimizerSpec(Record):
@@ -150,16 +168,24 @@ class DataSpec(Record):
 
     manifest: DigestField
     seed: Count
+    tokenizer: DigestField  # blob, a `tokenizers` file; zero: one token a byte
 
 
 class BatchSpec(Record):
-    """How a job is cut: steps, units of a step, rows of a unit; stages and peers of a stage."""
+    """How a job is cut: steps, units of a step, rows of a unit; stages and peers of a stage.
+
+    Stage s holds the decoder layers from `layer_ends[s - 1]` (0 for the first) to `layer_ends[s]`;
+    the first also the embedding, the last also the head. `spares` peers more are leased where they
+    can be had, and join the stage that needs them most.
+    """
 
     steps: Annotated[int, Ge(1), Le(10_000_000)]
     units_per_step: Annotated[int, Ge(1), Le(MAX_UNITS)]
     rows_per_unit: Annotated[int, Ge(1), Le(65_536)]
     stages: Annotated[int, Ge(1), Le(MAX_STAGES)]
+    layer_ends: Annotated[tuple[Annotated[int, Ge(1), Le(1024)], ...], Len(1, MAX_STAGES)]
     peers_per_stage: Annotated[int, Ge(1), Le(MAX_PEERS)]
+    spares: Annotated[int, Ge(0), Le(MAX_PEERS)]
     chunks: Annotated[int, Ge(1), Le(MAX_CHUNKS)]
     checkpoint_every: Positive  # steps
     validate_every: Positive  # steps
@@ -169,16 +195,19 @@ class RulesSpec(Record):
     """The job's protocol numbers (PROTOCOL section 7), within governance bounds."""
 
     checking: Literal["off"]
+    boundary_codec: CodecName  # of activations and their gradients between stages
+    gradient_codec: GradientCodecName  # of parts and averaged chunks inside a stage
     vesting_window: Annotated[int, Ge(0), Le(10_000)]  # W, steps
     commit_timeout: Positive  # ms from a StepClose to the last GradCommit in time
     exchange_timeout: Positive  # ms from there to the last part and chunk in time
+    redo_after: Positive  # ms that a lost peer's work of a step waits for it, if others can do it
     lease_grace: Positive  # ms that a lost peer keeps its place
 
 
 class JobSpec(WalletMessage):
     """The poster orders work: model, data, budget, and the numbers that decide its checking."""
 
-    kind: Literal["job_spec.v1"] = "job_spec.v1"
+    kind: Literal["job_spec.v2"] = "job_spec.v2"
     typed: ClassVar[TypedStruct] = typed_data.JOB_SPEC
 
     poster: AddressField
@@ -291,7 +320,6 @@ class LeaseAccept(WalletMessage):
 
 TensorKind = Literal["y", "dx"]
 DTypeName = Literal["float32", "float16", "bfloat16", "uint8", "int64"]
-CodecName = Literal["none"]
 
 
 class TensorHeader(Message):

@@ -1,6 +1,7 @@
 """Which seals are valid: every rule is broken once."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,7 +11,7 @@ from contracts.governance.record import JobRecord
 from contracts.governance.seals import derive_seal, verify_seal
 from contracts.terms.errors import Equivocation, InvalidSeal
 from contracts.terms.history import Kept, Leaves, messages_root, unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
     Assignment,
     AuditReport,
@@ -19,11 +20,12 @@ from contracts.terms.messages import (
     GradCommit,
     Message,
     Notice,
+    PartDigest,
     Seal,
     StepClose,
 )
 from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, make_digest, make_members, under
+from tests.support.history import JobMaker, Member, make_digest, make_members, under
 
 Items = list[Kept]
 
@@ -386,6 +388,105 @@ def test_derive_seal__later_revision_adds_units__is_refused() -> None:
     second = changed(items, StepClose, 0, revision=1)
 
     assert part_of(record, [first, *second]) == "step_close"
+
+
+def test_derive_seal__first_revision_lacks_units__is_refused() -> None:
+    _, record, items = made()
+    close = message(items, StepClose)
+    assert isinstance(close, StepClose)
+    fewer = tuple(each.model_copy(update={"units": each.units[:1]}) for each in close.assignments)
+
+    assert part_of(record, changed(items, StepClose, 0, assignments=fewer)) == "step_close"
+
+
+def test_derive_seal__unit_struck_from_all_stages__is_not_paid_and_the_rest_is() -> None:
+    maker, record, _ = made(2)
+
+    derived = derive_seal(record, under(with_unit_struck(maker, UnitId(5))), last=False)
+
+    grown = sum(derived.record.pay.earned.values()) - sum(record.pay.earned.values())
+    assert grown == 5 * sum(maker.spec.unit_flops)
+
+
+def test_derive_seal__unit_struck_from_one_stage_only__is_refused() -> None:
+    maker, record, _ = made(2)
+    items = with_unit_struck(maker, UnitId(5))
+    first, second = message(items, StepClose), message(items, StepClose, 1)
+    assert isinstance(first, StepClose)
+    assert isinstance(second, StepClose)
+    mixed = tuple(
+        old if old.stage == 0 else new
+        for old, new in zip(first.assignments, second.assignments, strict=True)
+    )
+
+    assert part_of(record, changed(items, StepClose, 1, assignments=mixed)) == "step_close"
+
+
+class _LongMaker(JobMaker):
+    """The first member's gradient is ten times as long as the others'."""
+
+    def parts(self, member: Member, step: StepNumber) -> tuple[PartDigest, ...]:
+        usual = super().parts(member, step)
+        factor = 100 if member is self.members[0] else 1
+        return tuple(
+            part.model_copy(update={"norm_squared": part.norm_squared * factor}) for part in usual
+        )
+
+
+def after_25_steps() -> JobMaker:
+    maker = _LongMaker()
+    record = replace(
+        maker.record,
+        pay=replace(maker.record.pay, step=StepNumber(25)),
+        members={member.session.peer: member.stage for member in maker.members},
+    )
+    maker.history = replace(maker.history, record=record)
+    return maker
+
+
+def test_derive_seal__gradient_ten_times_too_long__has_the_weight_of_the_norm_gate() -> None:
+    maker = after_25_steps()
+    items = maker.step_items()
+    average = message(items, AverageSet)
+    assert isinstance(average, AverageSet)
+    names = {commit.digest(): commit.peer for commit in _commits(items)}
+
+    derived = derive_seal(maker.record, under(items), last=False)
+
+    weights = {names[each.grad_commit]: each.weight for each in average.members}
+    assert [weights[member.session.peer] for member in maker.members] == [2, 8, 8]
+    (remembered,) = derived.record.gates.steps
+    assert sorted(owner for owner in remembered[StageIndex(0)]) == sorted(
+        member.wallet.account for member in maker.members
+    )
+
+
+def test_derive_seal__weight_before_the_norm_gate__is_refused() -> None:
+    maker = after_25_steps()
+    items = maker.step_items()
+    average = message(items, AverageSet)
+    assert isinstance(average, AverageSet)
+
+    ungated = tuple(each.model_copy(update={"weight": 8}) for each in average.members)
+
+    assert part_of(maker.record, _with_members(items, ungated)) == "average_set"
+
+
+def with_unit_struck(maker: JobMaker, unit: UnitId) -> Items:
+    """A step whose second revision lacks one unit, in all stages, before anybody has committed."""
+    first = maker.close()
+    fewer = tuple(
+        each.model_copy(update={"units": tuple(u for u in each.units if u != unit)})
+        for each in first.assignments
+    )
+    second = first.model_copy(update={"revision": 1, "assignments": fewer})
+    pairs = [(member, *maker.commit(member, second)) for member in maker.members]
+    commits = [commit for _, commit, _ in pairs]
+    average = maker.average(second, commits)
+    items: Items = [maker.session.sign(first), maker.session.sign(second)]
+    for member, commit, leaves in pairs:
+        items += [member.session.sign(commit), Leaves(commit.digest(), leaves)]
+    return [*items, maker.session.sign(average), *maker.chunks(average, commits)]
 
 
 def redone(maker: JobMaker) -> Items:

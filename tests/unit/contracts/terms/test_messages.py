@@ -108,7 +108,7 @@ def test_digest__wallet_signed__is_the_struct_hash_and_covers_every_field() -> N
     for message in examples().values():
         if isinstance(message, WalletMessage):
             assert message.digest() == message.typed.hash(message.typed_values())
-    spec = examples()["job_spec.v1"]
+    spec = examples()["job_spec.v2"]
     assert spec.model_copy(update={"name": "other"}).digest() != spec.digest()
 
 
@@ -132,7 +132,7 @@ def test_equivocation_name__what_it_is_made_of__follows_protocol_section_1() -> 
 
     assert equivocation_name(other) != equivocation_name(notice)
     assert equivocation_name(same) == equivocation_name(notice)
-    assert equivocation_name(examples()["job_spec.v1"]) is None
+    assert equivocation_name(examples()["job_spec.v2"]) is None
 
 
 def test_tensor_header__scalar_shape__is_accepted() -> None:
@@ -154,7 +154,18 @@ def test_tensor_header__scalar_shape__is_accepted() -> None:
 
 
 def test_job_spec_json__money_and_bytes__are_strings() -> None:
-    shown = examples()["job_spec.v1"].model_dump(mode="json")
+    shown = examples()["job_spec.v2"].model_dump(mode="json")
 
     assert shown["budget"] == "100000000"
-    assert shown["poster"] == examples()["job_spec.v1"].poster.hex()  # type: ignore[attr-defined]
+    assert shown["poster"] == examples()["job_spec.v2"].poster.hex()  # type: ignore[attr-defined]
+
+
+def test_model_copy__of_a_message_that_was_digested__has_a_digest_of_its_own() -> None:
+    notice = examples()["notice.v1"]
+    before = notice.digest()
+
+    changed = notice.model_copy(update={"number": 77})
+
+    assert changed.digest() != before
+    assert notice.digest() == before
+    assert notice == type(notice).from_value(notice.value())

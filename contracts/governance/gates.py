@@ -1,0 +1,142 @@
+"""The norm gate: how much a gradient that is far longer than the others' may weigh. Pure.
+
+A peer-step is compared with the other peer-steps of its stage (PROTOCOL section 3.5). Its bound is
+
+    3 x max(median over owners of their medians of 25 steps, median of the others in this step)
+      x max(1, sqrt(median samples / its samples))
+
+and above it the weight becomes samples x bound / norm, so that a mean is moved by no more than one
+bound. In a job's first 25 steps, and with fewer than 3 owners in a stage, nobody is scaled down,
+but who is above is named: such peers are drawn for certain once somebody is drawn.
+
+Exact integers, the same for coordinator, members and audits:
+
+- norm = isqrt(10^6 x sum of the norms squared of all parts), in 1e-9, rounded down;
+- a median of an even number is the mean of the two in the middle, rounded down;
+- an owner's norm in a step is the median of its peer-steps' norms;
+- bound = isqrt(9 x reference^2 x max(median samples, samples) / samples), rounded down twice;
+- weight = max(1, samples x bound / norm), rounded down.
+
+What is remembered is what was committed, not what was averaged: an owner that is too long too often
+moves its own median only. Steps without an update leave no trace.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import TypeAlias
+
+from contracts.terms.ids import Address, Digest, StageIndex, StepNumber
+from contracts.terms.messages import GradCommit
+
+WINDOW = 25  # steps: of the medians, and before the gate closes for the first time
+FACTOR = 3
+MIN_OWNERS = 3
+
+OwnerNorms: TypeAlias = Mapping[StageIndex, Mapping[Address, tuple[int, ...]]]
+"""Norms (1e-9) of one step's peer-steps by stage and owner, ascending."""
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Norms of the last `WINDOW` steps with an update, oldest first. Begin with `Gates()`."""
+
+    steps: tuple[OwnerNorms, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Weights of a step's GradCommits, and which of them are above their bound."""
+
+    weights: Mapping[Digest, int] = field(default_factory=dict)
+    above: frozenset[Digest] = frozenset()
+
+
+@dataclass(frozen=True)
+class PeerStep:
+    """What the gate looks at of one GradCommit."""
+
+    name: Digest
+    stage: StageIndex
+    owner: Address
+    samples: int
+    norm: int  # 1e-9
+
+
+def peer_step(commit: GradCommit, owner: Address) -> PeerStep:
+    """A GradCommit as the gate sees it."""
+    squared = sum(part.norm_squared for part in commit.parts)
+    return PeerStep(
+        commit.digest(), commit.stage, owner, commit.num_samples, isqrt(squared * 10**6)
+    )
+
+
+def gate(gates: Gates, step: StepNumber, peer_steps: Iterable[PeerStep]) -> Gated:
+    """The weight of each peer-step that is averaged in `step`."""
+    by_stage: defaultdict[StageIndex, list[PeerStep]] = defaultdict(list)
+    for each in peer_steps:
+        by_stage[each.stage].append(each)
+    weights: dict[Digest, int] = {}
+    above: set[Digest] = set()
+    for stage, own in by_stage.items():
+        is_open = step <= WINDOW or len({each.owner for each in own}) < MIN_OWNERS
+        bounds = _bounds(_usual_norm(gates, stage), own)
+        for each in own:
+            bound = bounds[each.name]
+            weights[each.name] = each.samples
+            if bound is not None and each.norm > bound:
+                above.add(each.name)
+                if not is_open:
+                    weights[each.name] = max(1, each.samples * bound // each.norm)
+    return Gated(weights, frozenset(above))
+
+
+def remember(gates: Gates, peer_steps: Iterable[PeerStep]) -> Gates:
+    """With the peer-steps of one more update."""
+    norms: defaultdict[StageIndex, defaultdict[Address, list[int]]]
+    norms = defaultdict(lambda: defaultdict(list))
+    for each in peer_steps:
+        norms[each.stage][each.owner].append(each.norm)
+    step: OwnerNorms = {
+        stage: {owner: tuple(sorted(own)) for owner, own in owners.items()}
+        for stage, owners in norms.items()
+    }
+    return Gates((*gates.steps, step)[-WINDOW:])
+
+
+def _usual_norm(gates: Gates, stage: StageIndex) -> int | None:
+    """Median over owners of their medians of the remembered steps; None before there is any."""
+    norms: defaultdict[Address, list[int]] = defaultdict(list)
+    for step in gates.steps:
+        for owner, own in step.get(stage, {}).items():
+            norms[owner].extend(own)
+    return _median([_median(own) for own in norms.values()]) if norms else None
+
+
+def _bounds(usual: int | None, peer_steps: Sequence[PeerStep]) -> Mapping[Digest, int | None]:
+    """The bound of each; None where there is nobody to compare with."""
+    norms: defaultdict[Address, list[int]] = defaultdict(list)
+    for each in peer_steps:
+        norms[each.owner].append(each.norm)
+    medians = {owner: _median(own) for owner, own in norms.items()}
+    samples = _median([each.samples for each in peer_steps])
+    bounds: dict[Digest, int | None] = {}
+    for each in peer_steps:
+        others = [norm for owner, norm in medians.items() if owner != each.owner]
+        found = [*([] if usual is None else [usual]), *([_median(others)] if others else [])]
+        bounds[each.name] = _bound(max(found), samples, each.samples) if found else None
+    return bounds
+
+
+def _bound(reference: int, median_samples: int, samples: int) -> int:
+    squared = (FACTOR * reference) ** 2 * max(median_samples, samples)
+    return isqrt(squared // samples)
+
+
+def _median(values: Sequence[int]) -> int:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) // 2

@@ -1,0 +1,123 @@
+"""How much a gradient that is far longer than the others' may weigh."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from contracts.governance.gates import WINDOW, Gates, PeerStep, gate, peer_step, remember
+from contracts.terms.ids import Address, StageIndex, StepNumber
+from contracts.terms.messages import GradCommit
+from contracts.terms.signatures import Signed
+from tests.support.history import JobMaker, make_digest
+
+LATE = StepNumber(WINDOW + 1)
+UNIT = 10**9  # a norm of 1
+
+
+def made(owner: str, norm: int, *, samples: int = 10, stage: int = 0, name: object = 0) -> PeerStep:
+    """A peer-step of an owner; norms in whole numbers."""
+    address = Address(owner.encode().ljust(20, b"."))
+    digest = make_digest(owner, name, stage)
+    return PeerStep(digest, StageIndex(stage), address, samples, norm * UNIT)
+
+
+def after(*steps: Iterable[PeerStep]) -> Gates:
+    gates = Gates()
+    for step in steps:
+        gates = remember(gates, step)
+    return gates
+
+
+def weights(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> list[int]:
+    gated = gate(gates, step, peer_steps)
+    return [gated.weights[each.name] for each in peer_steps]
+
+
+def num_above(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> int:
+    return len(gate(gates, step, peer_steps).above)
+
+
+def test_gate__three_times_the_others__is_not_above() -> None:
+    others = made("a", 1), made("b", 1)
+
+    assert weights(Gates(), *others, made("c", 3)) == [10, 10, 10]
+    assert weights(Gates(), *others, made("c", 4)) == [10, 10, 7]  # 10 x 3 / 4, rounded down
+
+
+def test_gate__in_the_first_25_steps__above_is_named_and_weighs_the_same() -> None:
+    steps = made("a", 1), made("b", 1), made("c", 90)
+
+    assert weights(Gates(), *steps, step=StepNumber(WINDOW)) == [10, 10, 10]
+    assert num_above(Gates(), *steps, step=StepNumber(WINDOW)) == 1
+
+
+def test_gate__two_owners_only__above_is_named_and_weighs_the_same() -> None:
+    steps = made("a", 1), made("b", 90), made("b", 1, name="second peer")
+
+    assert weights(Gates(), *steps) == [10, 10, 10]
+    assert num_above(Gates(), *steps) == 1
+
+
+def test_gate__one_owner_and_nothing_remembered__has_nobody_to_be_compared_with() -> None:
+    assert weights(Gates(), made("a", 90)) == [10]
+    assert num_above(Gates(), made("a", 90)) == 0
+
+
+def test_gate__all_are_longer_than_before__larger_reference_counts() -> None:
+    gates = after(*[[made("a", 1), made("b", 1), made("c", 1)]] * 3)
+
+    assert weights(gates, made("a", 8), made("b", 8), made("c", 8)) == [10, 10, 10]
+    # the median of the other two in this step: (8 + 1) / 2
+    assert weights(gates, made("a", 8), made("b", 1), made("c", 27)) == [10, 10, 5]
+
+
+def test_gate__remembered_norms_are_long__a_short_step_gates_nobody() -> None:
+    gates = after([made("a", 10), made("b", 10), made("c", 10)])
+
+    assert weights(gates, made("a", 1), made("b", 1), made("c", 30)) == [10, 10, 10]
+
+
+def test_gate__few_samples__may_be_longer_by_the_root() -> None:
+    others = made("a", 1, samples=90), made("b", 1, samples=90)
+
+    # 3 x sqrt(90 / 10) = 9
+    assert weights(Gates(), *others, made("c", 9, samples=10)) == [90, 90, 10]
+    assert weights(Gates(), *others, made("c", 18, samples=10)) == [90, 90, 5]
+
+
+def test_gate__others_are_zero__weighs_one_at_least() -> None:
+    assert weights(Gates(), made("a", 0), made("b", 0), made("c", 7)) == [10, 10, 1]
+
+
+def test_gate__stages__are_compared_each_by_itself() -> None:
+    second = [made(owner, 100, stage=1) for owner in "abc"]
+
+    assert weights(Gates(), made("a", 1), made("b", 1), made("c", 1), *second) == [10] * 6
+
+
+def test_gate__one_owner_with_many_peers__counts_once() -> None:
+    many = [made("m", 100, name=number) for number in range(9)]
+
+    gated = weights(Gates(), made("a", 1), made("b", 1), *many)
+
+    assert gated == [10, 10] + [10 * 3 * UNIT // (100 * UNIT) or 1] * 9
+
+
+def test_remember__window__drops_the_oldest_step() -> None:
+    gates = after([made("a", 9)], *[[made("a", 1)]] * WINDOW)
+
+    assert len(gates.steps) == WINDOW
+    assert all(step == {0: {made("a", 1).owner: (UNIT,)}} for step in gates.steps)
+
+
+def test_peer_step__norm__is_the_root_of_all_parts() -> None:
+    maker = JobMaker()
+    items = [item.message for item in maker.step_items() if isinstance(item, Signed)]
+    commit = next(message for message in items if isinstance(message, GradCommit))
+    owner = maker.members[0].wallet.account
+
+    seen = peer_step(commit, owner)
+
+    squared = sum(part.norm_squared for part in commit.parts)
+    assert seen.norm == pytest.approx((squared / 10**12) ** 0.5 * UNIT, abs=1)
+    assert (seen.samples, seen.owner) == (commit.num_samples, owner)
