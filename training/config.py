@@ -2,17 +2,20 @@
 
 Invariant: a value of these classes is consistent, so nothing below checks it again. They decide
 the math alone; deployment and protocol settings live elsewhere (DESIGN section 2).
-Units: widths in elements, sequence_length in tokens (a byte is a token), seeds in [0, 2**53).
+Units: widths in elements, sequence_length in tokens (a byte, where there is no tokenizer), seeds in
+[0, 2**53).
 
 The signed JobSpec holds the same values as scaled integers; `train_config` reads it, `model_spec`
 and `optimizer_spec` write it, and one after the other is the identity on specs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from contracts.terms.errors import Refused
-from contracts.terms.ids import MAX_STAGES, MAX_UNITS
+from contracts.terms.ids import MAX_STAGES, MAX_UNITS, ZERO_DIGEST, Digest
 from contracts.terms.messages import BatchSpec, DataSpec, ModelSpec, OptimizerSpec
 
 Schedule = Literal["constant", "cosine"]
@@ -196,26 +199,27 @@ def whole_model(config: ModelConfig) -> StageSlice:
     return StageSlice(0, config.num_layers, has_embedding=True, has_head=True)
 
 
-def even_slices(config: ModelConfig, num_stages: int) -> tuple[StageSlice, ...]:
-    """Cut the decoder into `num_stages` runs of layers, as equal as can be, earlier ones longer.
+def slices_of(config: ModelConfig, layer_ends: Sequence[int]) -> tuple[StageSlice, ...]:
+    """The stages of a decoder that is cut after these numbers of layers.
 
     Raises:
-        Refused: more stages than layers, or a tied head that two stages would have to share.
+        Refused: no cut of this decoder, or a tied head that two stages would have to share.
     """
+    starts = (0, *layer_ends)
     _need(
-        1 <= num_stages <= min(config.num_layers, MAX_STAGES),
-        f"{config.num_layers} layers cannot be cut into {num_stages} stages",
+        1 <= len(layer_ends) <= MAX_STAGES
+        and layer_ends[-1] == config.num_layers
+        and all(start < end for start, end in pairwise(starts)),
+        f"layer_ends {list(layer_ends)} do not cut {config.num_layers} layers into 1 to "
+        f"{MAX_STAGES} stages: each end is above the one before, the last is {config.num_layers}",
     )
     _need(
-        num_stages == 1 or not config.tied_head,
+        len(layer_ends) == 1 or not config.tied_head,
         "a tied head needs the embedding in its own stage: use one stage or an untied head",
     )
-    base, longer = divmod(config.num_layers, num_stages)
-    ends = [base * (i + 1) + min(i + 1, longer) for i in range(num_stages)]
-    starts = [0, *ends[:-1]]
     return tuple(
         StageSlice(start, end, has_embedding=start == 0, has_head=end == config.num_layers)
-        for start, end in zip(starts, ends, strict=True)
+        for start, end in pairwise(starts)
     )
 
 
@@ -266,8 +270,8 @@ def _optimizer_config(spec: OptimizerSpec, num_steps: int) -> OptimizerConfig:
     )
 
 
-def model_spec(config: ModelConfig) -> ModelSpec:
-    """What the poster signs for `config`."""
+def model_spec(config: ModelConfig, *, weights: Digest = ZERO_DIGEST) -> ModelSpec:
+    """What the poster signs for `config`; `weights` names the blob that training starts from."""
     return ModelSpec(
         vocab_size=config.vocab_size,
         width=config.width,
@@ -280,6 +284,7 @@ def model_spec(config: ModelConfig) -> ModelSpec:
         norm_epsilon=round(config.norm_eps * NORM_EPSILON_SCALE),
         tied_head=config.tied_head,
         init_seed=config.init_seed,
+        weights=weights,
     )
 
 

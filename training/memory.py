@@ -1,10 +1,17 @@
 """How much memory a stage needs, in bytes. Pure; a planning figure, rounded up, never a price.
 
-Everything is fp32: weights, two moments, the gradient and the averaged gradient are 4 bytes a
-parameter each. Activations are what autograd keeps for a backward, per token and layer, counted
-tensor by tensor from `models/decoder.py`; flash attention keeps its output and one number a head
-and token instead of the T x T scores. Scratch is the largest transient: logits and their gradient
-on the last stage, the optimiser's blocks elsewhere.
+A peer is fullest between the passes of a step and its update. It has then
+- the state: weights, two moments and the gradient, 4 bytes a parameter each, all fp32;
+- what the passes took, of which the heap gives back little: the forward graphs that waited for
+  their backward, what a pass needs for a moment, and gaps (one byte in `GAPS`, seen with glibc);
+- copies of the gradient: the averaged chunks as bytes, as vectors and joined; before that the mean
+  that was sent. Three come on top of what the passes left, four where that was little.
+
+Activations are what autograd keeps for a backward, per token and layer, counted tensor by tensor
+from `models/decoder.py`; flash attention keeps its output and one number a head and token instead
+of the T x T scores. What torch loads when it first computes is `LIBRARIES`; the process itself
+(Python, torch, our modules: some 300 MB, shared by forks) is not counted.
+`tests/numerics/test_memory.py` holds all that against the peak of real processes.
 """
 
 from dataclasses import dataclass
@@ -13,7 +20,12 @@ from training.config import ModelConfig, StageSlice
 from training.flops import layer_matrix_parameters
 
 FP32 = 4
-OPTIMIZER_SCRATCH = 2**22
+LIBRARIES = 3 * 2**24
+GAPS = 4  # one byte of gap for so many bytes of graphs
+MAX_GRAPHS = 8
+"""Forward graphs that a stage keeps for their backward; the last stage does both at once."""
+COPIES = 4  # of the gradient at once
+COPIES_ON_TOP = 3  # of what the passes left
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +35,19 @@ class StageMemory:
     weights: int
     moments: int
     gradient: int
-    average: int
     activations_per_unit: int
     scratch: int
 
+    @property
+    def state(self) -> int:
+        """What is there all the time."""
+        return LIBRARIES + self.weights + self.moments + self.gradient
+
     def total(self, kept_units: int = 1) -> int:
         """Bytes with the graphs of `kept_units` units waiting for their backward."""
-        fixed = self.weights + self.moments + self.gradient + self.average + self.scratch
-        return fixed + kept_units * self.activations_per_unit
+        graphs = kept_units * self.activations_per_unit + self.scratch
+        passes = graphs + graphs // GAPS
+        return self.state + max(passes + COPIES_ON_TOP * self.gradient, COPIES * self.gradient)
 
 
 def num_parameters(config: ModelConfig, stage: StageSlice) -> int:
@@ -52,17 +69,22 @@ def stage_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> 
         weights=parameters,
         moments=2 * parameters,
         gradient=parameters,
-        average=parameters,
         activations_per_unit=FP32 * tokens * _kept_per_token(config, stage) + logits,
-        scratch=OPTIMIZER_SCRATCH + 2 * logits,
+        scratch=FP32 * tokens * 4 * (config.ffn_width + config.width) + 2 * logits,
     )
+
+
+def peer_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> int:
+    """Bytes that a peer of `stage` must have: with all graphs that it may keep at once."""
+    return stage_memory(config, stage, rows_per_unit).total(1 if stage.has_head else MAX_GRAPHS)
 
 
 def _kept_per_token(config: ModelConfig, stage: StageSlice) -> int:
     # Per layer: both norms keep input, normed value (4 D) and a scale each, attention keeps q, k, v
     # before and after rotation (2 (D + 2 K)), its output (D) and a log-sum per head, the MLP keeps
-    # gate, up, the activated gate and the product (4 F). Ends: tokens or x, labels, the last norm.
+    # gate, up, the activated gate and the product (4 F). Ends: tokens or x, and y, or else labels
+    # and the last norm.
     attention = 2 * (config.width + 2 * config.kv_width) + config.width + config.num_heads
     per_layer = 4 * config.width + 2 + attention + 4 * config.ffn_width
-    ends = config.width + (2 * config.width + 6 if stage.has_head else 3)
+    ends = config.width + (2 * config.width + 6 if stage.has_head else config.width + 3)
     return stage.num_layers * per_layer + ends

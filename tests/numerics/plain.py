@@ -31,6 +31,7 @@ from training.config import (
 from training.data.loading import FolderBlobs, UnitRows
 from training.data.manifest import decode_manifest
 from training.models.initial import initial_weights
+from training.models.starting import starting_weights
 
 Weights = dict[str, Tensor]
 OnStep = Callable[[int, float], None]
@@ -81,7 +82,9 @@ def _adamw(config: OptimizerConfig, weights: Weights) -> torch.optim.AdamW:
 def _batch(config: TrainConfig, rows: UnitRows, step: StepNumber) -> Tensor:
     units = range(config.data.units_per_step)
     joined = b"".join(row for unit in units for row in rows.load(step, UnitId(unit)))
-    flat = torch.tensor(list(joined), dtype=torch.int64)
+    width = rows.token_bytes
+    tokens = [joined[at : at + width] for at in range(0, len(joined), width)]
+    flat = torch.tensor([int.from_bytes(token, "little") for token in tokens], dtype=torch.int64)
     return flat.view(-1, config.model.sequence_length + 1)
 
 
@@ -193,7 +196,8 @@ def main(arguments: list[str] | None = None) -> None:
     def report(step: int, loss: float) -> None:
         print(f"plain step {step}: loss {loss:.6f}", file=sys.stderr, flush=True)
 
-    losses = plain_losses(config, rows, on_step=report)
+    weights = starting_weights(spec.model, config.model, whole_model(config.model), blobs)
+    losses = plain_losses(config, rows, weights=weights, on_step=report)
     options.out.write_text(json.dumps({"losses": losses}) + "\n")
 
 

@@ -11,7 +11,7 @@ from contracts.terms.errors import Malformed, NotFound, Unavailable, UnknownVers
 from contracts.terms.ids import ZERO_DIGEST
 from tests.numerics.loop import new_stage, rows_of, synthetic_corpus, train
 from tests.support.mutation import mutant
-from training.config import even_slices, whole_model
+from training.config import slices_of, whole_model
 from training.recipes import micro
 from training.stages import stage as stage_module
 from training.stages.checkpoint import (
@@ -175,7 +175,7 @@ def test_load_checkpoint__missing_other_program_or_other_stage__typed_refusal(
     foreign, path = tmp_path / "foreign.safetensors", checkpoint_path(tmp_path, 1)
     save_file({"a": torch.ones(2)}, foreign)
     save_checkpoint(
-        Stage(CONFIG.model, even_slices(CONFIG.model, 2)[0], CONFIG.optimizer), tmp_path, 1
+        Stage(CONFIG.model, slices_of(CONFIG.model, (1, 2))[0], CONFIG.optimizer), tmp_path, 1
     )
 
     for file, error in (

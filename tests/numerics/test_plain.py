@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.ids import ZERO_ADDRESS, UnitId
+from contracts.terms.ids import ZERO_ADDRESS, ZERO_DIGEST, UnitId
 from contracts.terms.messages import BatchSpec, DataSpec, JobSpec, RulesSpec
 from contracts.terms.moments import UnixSeconds
 from tests.numerics.loop import Tamper, new_stage, rows_of, synthetic_corpus, train
@@ -130,22 +130,29 @@ def job_of(config: TrainConfig) -> JobSpec:
         unit_flops=(unit_flops(config.model, whole, config.data.rows_per_unit),),
         model=model_spec(config.model),
         optimizer=optimizer_spec(config.optimizer),
-        data=DataSpec(manifest=CORPUS.manifest.digest(), seed=config.data.seed),
+        data=DataSpec(
+            manifest=CORPUS.manifest.digest(), seed=config.data.seed, tokenizer=ZERO_DIGEST
+        ),
         batch=BatchSpec(
             steps=config.num_steps,
             units_per_step=config.data.units_per_step,
             rows_per_unit=config.data.rows_per_unit,
             stages=1,
+            layer_ends=(config.model.num_layers,),
             peers_per_stage=1,
+            spares=0,
             chunks=3,
             checkpoint_every=10,
             validate_every=20,
         ),
         rules=RulesSpec(
             checking="off",
+            boundary_codec="none",
+            gradient_codec="none",
             vesting_window=5,
             commit_timeout=1000,
             exchange_timeout=1000,
+            redo_after=1000,
             lease_grace=1000,
         ),
     )

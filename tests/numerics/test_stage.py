@@ -16,7 +16,7 @@ from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Refuse
 from contracts.terms.ids import StepNumber, UnitId
 from tests.numerics.loop import all_units, new_stage, rows_of, synthetic_corpus, train
 from tests.numerics.plain import logits
-from training.config import ModelConfig, StageSlice, even_slices, whole_model
+from training.config import ModelConfig, StageSlice, slices_of, whole_model
 from training.memory import num_parameters, stage_memory
 from training.models.decoder import StageModel
 from training.models.initial import initial_weights
@@ -63,7 +63,7 @@ def test_stage__its_output__equals_the_plain_model() -> None:
 def test_stage__cut_in_two__computes_loss_and_gradient_of_the_whole() -> None:
     whole = new_stage(CONFIG)
     first, last = (
-        Stage(CONFIG.model, part, CONFIG.optimizer) for part in even_slices(CONFIG.model, 2)
+        Stage(CONFIG.model, part, CONFIG.optimizer) for part in slices_of(CONFIG.model, (1, 2))
     )
 
     for unit in all_units(CONFIG):
@@ -86,7 +86,7 @@ def test_initial_weights__cut_or_whole__same_values_under_the_same_names() -> No
     model = tiny_llama(seed=4).model
 
     whole = initial_weights(model, whole_model(model))
-    parts = [initial_weights(model, part) for part in even_slices(model, 3)]
+    parts = [initial_weights(model, part) for part in slices_of(model, (1, 2, 3))]
 
     joined = {name: value for part in parts for name, value in part.items()}
     assert list(joined) == list(whole)
@@ -139,7 +139,7 @@ def test_stage__a_whole_step__never_imports_dynamo() -> None:
     assert ended.returncode == 0  # dynamo costs a process one CPU second
 
 
-@pytest.mark.parametrize("part", [*even_slices(tiny_llama().model, 3)])
+@pytest.mark.parametrize("part", [*slices_of(tiny_llama().model, (1, 2, 3))])
 @pytest.mark.parametrize("num_kv_heads", [2, 4])
 def test_stage_memory__activations__cover_what_a_forward_keeps(
     part: StageSlice, num_kv_heads: int
@@ -154,7 +154,7 @@ def test_stage_memory__activations__cover_what_a_forward_keeps(
 
     rows_RT = torch.zeros(4, 129, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        stage.forward(
+        y = stage.forward(
             UNIT,
             UnitInputs(
                 rows_RT=rows_RT if part.has_embedding or part.has_head else None,
@@ -162,6 +162,8 @@ def test_stage_memory__activations__cover_what_a_forward_keeps(
             ),
         )
 
+    if not part.has_head:  # the graph keeps its output, though autograd needs no more of it
+        note(y)
     measured = sum(size for address, size in kept.items() if address not in own)
     tables = 2 * 128 * 64 * 4  # of rotary positions, which belong to the model
     predicted = stage_memory(model, part, 4).activations_per_unit
@@ -250,9 +252,52 @@ def test_subtract__middle_stage__uses_the_dy_it_was_given() -> None:
         assert dx_RTD is not None and dx_RTD.shape == x_RTD.shape
         if unit == UNIT:
             alone = stage.mean_gradient()
-    stage.subtract(OTHER)
+    stage.subtract(OTHER, dy_RTD, UnitInputs(x_RTD=x_RTD * (1 + OTHER)))
 
+    assert stage.units == (UNIT,)
     assert torch.allclose(stage.mean_gradient(), alone, rtol=1e-4, atol=1e-5)
+
+
+def test_subtract__activations_are_not_kept__must_come_again() -> None:
+    model = replace(CONFIG.model, num_layers=3)
+    stage = Stage(model, StageSlice(1, 2, False, False), CONFIG.optimizer)
+    x_RTD = torch.randn(2, 32, 32, generator=torch.Generator().manual_seed(1))
+    stage.forward(UNIT, UnitInputs(x_RTD=x_RTD))
+    stage.backward(UNIT, x_RTD)
+
+    with pytest.raises(Refused, match="no inputs here"):
+        stage.subtract(UNIT, x_RTD)
+    with pytest.raises(Refused, match="dy"):
+        stage.subtract(UNIT, None, UnitInputs(x_RTD=x_RTD))
+
+    assert stage.units == (UNIT,)
+
+
+def test_backward__dx_is_not_finite__leaves_an_empty_gradient() -> None:
+    model = replace(CONFIG.model, num_layers=3)
+    stage = Stage(model, StageSlice(1, 2, False, False), CONFIG.optimizer)
+    x_RTD = torch.randn(2, 32, 32, generator=torch.Generator().manual_seed(1))
+    stage.backward(UNIT, x_RTD, UnitInputs(x_RTD=x_RTD))
+
+    with pytest.raises(NotFinite):
+        stage.backward(OTHER, torch.full_like(x_RTD, 3e38), UnitInputs(x_RTD=x_RTD))
+
+    assert stage.units == ()
+    stage.backward(UNIT, x_RTD, UnitInputs(x_RTD=x_RTD))
+    assert bool(torch.isfinite(stage.mean_gradient()).all())
+
+
+@pytest.mark.parametrize("part", slices_of(tiny_llama().model, (1, 2, 3)))
+def test_measure__any_stage__changes_nothing(part: StageSlice) -> None:
+    stage = Stage(tiny_llama().model, part, CONFIG.optimizer)
+    before = stage.roots()
+
+    stage.measure(7, 1)
+
+    assert stage.roots() == before
+    assert stage.units == ()
+    with pytest.raises(Refused, match="no unit is in the gradient"):
+        stage.mean_gradient()
 
 
 @pytest.mark.parametrize(
@@ -274,21 +319,21 @@ def test_forward__inputs_that_do_not_fit__refused(bad: UnitInputs, problem: str)
 
 @pytest.mark.parametrize("shape", [(2, 32), (2, 31, 32), (2, 32, 31)])
 def test_forward__activations_of_another_shape__refused(shape: tuple[int, ...]) -> None:
-    last = Stage(CONFIG.model, even_slices(CONFIG.model, 2)[1], CONFIG.optimizer)
+    last = Stage(CONFIG.model, slices_of(CONFIG.model, (1, 2))[1], CONFIG.optimizer)
 
     with pytest.raises(Refused, match="x has shape"):
         last.forward(UNIT, UnitInputs(rows_RT=inputs().rows_RT, x_RTD=torch.zeros(shape)))
 
 
 def test_forward__fewer_activations_than_rows__refused() -> None:
-    last = Stage(CONFIG.model, even_slices(CONFIG.model, 2)[1], CONFIG.optimizer)
+    last = Stage(CONFIG.model, slices_of(CONFIG.model, (1, 2))[1], CONFIG.optimizer)
 
     with pytest.raises(Refused, match="2 rows came with 1"):
         last.forward(UNIT, UnitInputs(rows_RT=inputs().rows_RT, x_RTD=torch.zeros(1, 32, 32)))
 
 
 def test_forward__activations_not_finite__misbehaved() -> None:
-    last = Stage(CONFIG.model, even_slices(CONFIG.model, 2)[1], CONFIG.optimizer)
+    last = Stage(CONFIG.model, slices_of(CONFIG.model, (1, 2))[1], CONFIG.optimizer)
     x_RTD = torch.zeros(2, 32, 32)
     x_RTD[0, 0, 0] = float("nan")
 
@@ -298,7 +343,7 @@ def test_forward__activations_not_finite__misbehaved() -> None:
 
 def test_backward__dy_missing_superfluous_or_of_another_shape__refused() -> None:
     first, last = (
-        Stage(CONFIG.model, part, CONFIG.optimizer) for part in even_slices(CONFIG.model, 2)
+        Stage(CONFIG.model, part, CONFIG.optimizer) for part in slices_of(CONFIG.model, (1, 2))
     )
     y_RTD = first.forward(UNIT, inputs())
     last.forward(UNIT, UnitInputs(rows_RT=inputs().rows_RT, x_RTD=y_RTD))
@@ -399,7 +444,7 @@ def test_set_threads__twice__is_what_was_asked() -> None:
 
 
 def test_evaluation__no_rows_or_part_of_a_model__refused() -> None:
-    first = Stage(CONFIG.model, even_slices(CONFIG.model, 2)[0], CONFIG.optimizer)
+    first = Stage(CONFIG.model, slices_of(CONFIG.model, (1, 2))[0], CONFIG.optimizer)
 
     for stage, rows in ((new_stage(CONFIG), ()), (first, ROWS.validation_rows(1))):
         with pytest.raises(Refused):

@@ -21,8 +21,16 @@ from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import Digest
 from training.config import TrainConfig
 from training.data.loading import BlobSource, CheckedBlobs
-from training.data.manifest import MAX_SHARD_BYTES, MAX_SHARDS, Manifest, Shard
+from training.data.manifest import (
+    MAX_SHARD_BYTES,
+    MAX_SHARDS,
+    TOKEN_BYTES,
+    Manifest,
+    Shard,
+    TokenKind,
+)
 from training.data.order import index_rows
+from training.data.tokens import token_values
 
 BUILTIN = "builtin"
 BUILTIN_BYTES = 4_000_000
@@ -111,15 +119,17 @@ def corpus_bytes(data: str | Sequence[str]) -> bytes:
 def shard_corpus(
     corpus: bytes,
     *,
+    tokens: TokenKind = "bytes",
     shard_bytes: int | None = None,
     validation_fraction: float = VALIDATION_FRACTION,
 ) -> ShardedCorpus:
     """Cut a corpus into shards of equal length and set an even sample of them aside.
 
     Args:
-        corpus: The text, see `corpus_bytes`.
-        shard_bytes: Length of a shard, the last one is shorter; by default a 64th of the corpus
-            between 1 and 32 KiB.
+        corpus: The text, see `corpus_bytes`; or its tokens, see `TokenFile.encode`.
+        tokens: What a token is.
+        shard_bytes: Length of a shard, whole tokens, the last one is shorter; by default a 64th of
+            the corpus between 1 and 32 KiB.
         validation_fraction: Part of the shards that is only validated on, above 0, at most 1/2.
 
     Raises:
@@ -127,9 +137,12 @@ def shard_corpus(
     """
     if shard_bytes is None:
         wanted = max(MIN_DEFAULT_SHARD, len(corpus) // DEFAULT_SHARDS)
+        wanted -= wanted % TOKEN_BYTES[tokens]
         shard_bytes = min(MAX_DEFAULT_SHARD, wanted)
-    if not MIN_SHARD_BYTES <= shard_bytes <= MAX_SHARD_BYTES:
-        raise Refused(f"shard_bytes must be {MIN_SHARD_BYTES} to {MAX_SHARD_BYTES}")
+    if not MIN_SHARD_BYTES <= shard_bytes <= MAX_SHARD_BYTES or shard_bytes % TOKEN_BYTES[tokens]:
+        raise Refused(
+            f"shard_bytes must be {MIN_SHARD_BYTES} to {MAX_SHARD_BYTES}, and whole tokens"
+        )
     if not 0 < validation_fraction <= 0.5:
         raise Refused("validation_fraction must be above 0 and at most one half")
     pieces = [corpus[at : at + shard_bytes] for at in range(0, len(corpus), shard_bytes)]
@@ -141,16 +154,18 @@ def shard_corpus(
             f"and a job needs {MIN_SHARDS} to {MAX_SHARDS}: "
             + ("use more text" if len(blobs) < MIN_SHARDS else "use longer shards")
         )
-    manifest = _split(blobs, validation_fraction)
+    manifest = _split(blobs, tokens, validation_fraction)
     return ShardedCorpus(manifest, blobs | {manifest.digest(): manifest.encoded()})
 
 
-def _split(blobs: dict[Digest, bytes], validation_fraction: float) -> Manifest:
+def _split(blobs: dict[Digest, bytes], tokens: TokenKind, validation_fraction: float) -> Manifest:
     every = round(1 / validation_fraction)
     shards = [Shard(digest=digest, num_bytes=len(piece)) for digest, piece in blobs.items()]
     every = min(every, len(shards))
     chosen = {i for i in range(len(shards)) if i % every == every // 2}
     return Manifest(
+        kind="manifest.v1" if tokens == "bytes" else "manifest.v2",
+        tokens=tokens,
         train=tuple(shard for i, shard in enumerate(shards) if i not in chosen),
         validation=tuple(shard for i, shard in enumerate(shards) if i in chosen),
     )
@@ -162,22 +177,23 @@ def need_enough_rows(manifest: Manifest, config: TrainConfig) -> None:
     Raises:
         Refused: with how much text would do.
     """
-    sequence_length = config.model.sequence_length
-    index_rows(manifest.validation, sequence_length)
-    num_rows = index_rows(manifest.train, sequence_length).num_rows
+    length, width = config.model.sequence_length, manifest.token_bytes
+    index_rows(manifest.validation, length, token_bytes=width)
+    num_rows = index_rows(manifest.train, length, token_bytes=width).num_rows
     if num_rows < config.data.rows_per_step:
+        what = "bytes" if manifest.tokens == "bytes" else "tokens"
         raise Refused(
-            f"data: {num_rows} training rows of {sequence_length} bytes, and one step takes "
+            f"data: {num_rows} training rows of {length} {what}, and one step takes "
             f"{config.data.rows_per_step}: use at least "
-            f"{config.data.rows_per_step * (sequence_length + 1)} bytes of training text"
+            f"{config.data.rows_per_step * (length + 1)} {what} of training text"
         )
 
 
 def unigram_perplexity(manifest: Manifest, source: BlobSource) -> float:
-    """Perplexity per byte of the best model without context on the validation shards.
+    """Perplexity per token of the best model without context on the validation shards.
 
-    The exponential of the entropy of their own byte frequencies, in (1, 256]: what a model that
-    learned nothing but how often each byte occurs could reach at best.
+    The exponential of the entropy of their own token frequencies, in (1, vocabulary]: what a model
+    that learned nothing but how often each token occurs could reach at best.
 
     Raises:
         WrongBytes, NotFound, ServiceUnreachable: as `CheckedBlobs.fetch`.
@@ -185,7 +201,7 @@ def unigram_perplexity(manifest: Manifest, source: BlobSource) -> float:
     blobs = CheckedBlobs(source)
     counts: Counter[int] = Counter()
     for shard in manifest.validation:
-        counts.update(blobs.fetch(shard.digest))
+        counts.update(token_values(blobs.fetch(shard.digest), manifest.tokens))
     total = sum(counts.values())
     entropy = -math.fsum(n / total * math.log(n / total) for n in counts.values())
     return math.exp(entropy)

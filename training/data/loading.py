@@ -97,7 +97,7 @@ class CheckedBlobs:
 
 
 class UnitRows:
-    """Rows of units, and of validation, of one job."""
+    """Rows of units, and of validation, of one job; a token has `token_bytes` bytes."""
 
     def __init__(
         self,
@@ -111,8 +111,11 @@ class UnitRows:
         self._blobs = CheckedBlobs(source, cache_bytes=cache_bytes)
         self._data = data
         self._manifest_id = manifest.digest()
-        self._train = index_rows(manifest.train, sequence_length)
-        self._validation = index_rows(manifest.validation, sequence_length)
+        self.token_bytes = manifest.token_bytes
+        self._train, self._validation = (
+            index_rows(shards, sequence_length, token_bytes=manifest.token_bytes)
+            for shards in (manifest.train, manifest.validation)
+        )
 
     def positions(self, step: StepNumber, unit: UnitId) -> tuple[RowPosition, ...]:
         """Where the unit's rows lie: see `order.rows_of_unit`."""
@@ -124,7 +127,7 @@ class UnitRows:
         return frozenset(row.shard for unit in units for row in self.positions(step, unit))
 
     def load(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...]:
-        """The unit's rows, each sequence_length + 1 bytes; errors as `CheckedBlobs.fetch`."""
+        """The unit's rows, each sequence_length + 1 tokens; errors as `CheckedBlobs.fetch`."""
         return tuple(self._read(position) for position in self.positions(step, unit))
 
     def validation_rows(self, max_rows: int | None = None) -> tuple[bytes, ...]:
@@ -140,9 +143,11 @@ class UnitRows:
         return shard[position.offset : position.offset + position.length]
 
 
-def rows_digest(rows: Sequence[bytes]) -> Digest:
+def rows_digest(rows: Sequence[bytes], *, token_bytes: int = 1) -> Digest:
     """Digest of a unit's rows, inputs and labels: the `x` of the first stage's leaf.
 
-    A tensor digest of (rows, sequence_length + 1) uint8, so that links are checked without torch.
+    A tensor digest of (rows, sequence_length + 1) unsigned numbers as wide as a token, so that
+    links are checked without torch.
     """
-    return tensor_digest("uint8", (len(rows), len(rows[0])), b"".join(rows))
+    shape = (len(rows), len(rows[0]) // token_bytes)
+    return tensor_digest(f"uint{8 * token_bytes}", shape, b"".join(rows))

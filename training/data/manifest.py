@@ -1,10 +1,12 @@
 """What a job is trained and judged on: a list of content-hashed shards, named by its own digest.
 
 Invariant: a manifest that was read is canonical and bounded, and no shard stands in it twice, so
-train and validation are disjoint by hash. A shard is a blob of bytes; a byte is a token.
+train and validation are disjoint by hash. In version 1 a shard is a blob of bytes, and a byte is a
+token; in version 2 it is a run of tokens that the poster made once, little-endian, all equally
+wide, and the job's `data.tokenizer` names the file that made them.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from annotated_types import Ge, Le, Len
 from pydantic import model_validator
@@ -18,7 +20,9 @@ from contracts.terms.messages import Record
 MAX_SHARDS = 32_768
 MAX_SHARD_BYTES = 64 * 2**20
 MAX_MANIFEST_BYTES = 4 * 2**20
-KIND: Literal["manifest.v1"] = "manifest.v1"
+
+TokenKind = Literal["bytes", "uint16", "uint32"]
+TOKEN_BYTES: dict[TokenKind, int] = {"bytes": 1, "uint16": 2, "uint32": 4}
 
 
 class Shard(Record):
@@ -31,10 +35,18 @@ class Shard(Record):
 class Manifest(Record):
     """The corpus: shards to train on and shards to validate on, each in a fixed order."""
 
-    kind: Literal["manifest.v1"] = KIND
-    tokens: Literal["bytes"] = "bytes"
+    kind: Literal["manifest.v1", "manifest.v2"] = "manifest.v1"
+    tokens: TokenKind = "bytes"
     train: Annotated[tuple[Shard, ...], Len(1, MAX_SHARDS)]
     validation: Annotated[tuple[Shard, ...], Len(1, MAX_SHARDS)]
+
+    @model_validator(mode="after")
+    def _whole_tokens(self) -> Self:
+        if (self.kind == "manifest.v1") != (self.tokens == "bytes"):
+            raise ValueError("bytes are tokens in version 1, and in no other")
+        if any(shard.num_bytes % self.token_bytes for shard in self.shards()):
+            raise ValueError("a shard ends within a token")
+        return self
 
     @model_validator(mode="after")
     def _no_shard_twice(self) -> Self:
@@ -42,6 +54,11 @@ class Manifest(Record):
         if len(set(digests)) != len(digests):
             raise ValueError("a shard stands in the manifest twice")
         return self
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token."""
+        return TOKEN_BYTES[self.tokens]
 
     def encoded(self) -> bytes:
         """Canonical bytes: the blob that the job's `data.manifest` names."""
@@ -56,6 +73,9 @@ class Manifest(Record):
         return (*self.train, *self.validation)
 
 
+KINDS = get_args(Manifest.model_fields["kind"].annotation)
+
+
 def decode_manifest(data: bytes) -> Manifest:
     """The manifest that a blob spells.
 
@@ -67,7 +87,7 @@ def decode_manifest(data: bytes) -> Manifest:
     value = decode(data, max_bytes=MAX_MANIFEST_BYTES)
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise Malformed("no manifest: its kind is missing")
-    if value["kind"] != KIND:
+    if value["kind"] not in KINDS:
         raise UnknownVersion(f"unknown kind {value['kind']!r:.80}", kind=value["kind"])
     manifest = Manifest.from_value(value)
     if manifest.encoded() != data:

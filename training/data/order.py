@@ -2,9 +2,9 @@
 
 Invariants: every row of the training shards is used once before any is used again; the rows of a
 step that was sealed without an update are not used again in that pass; no state is kept, so any
-peer, auditor or coordinator derives the same rows. A row is sequence_length + 1 bytes of one
-shard: the inputs, and the labels one byte later; rows of a shard follow each other with one byte
-of overlap, and its last bytes that fill no row are unused.
+peer, auditor or coordinator derives the same rows. A row is sequence_length + 1 tokens of one
+shard: the inputs, and the labels one token later; rows of a shard follow each other with one token
+of overlap, and its last tokens that fill no row are unused.
 
 The order of pass e is a permutation keyed by (manifest, seed, e): a four-round Feistel network
 over the next even power of two, walked until it lands on a row (Black and Rogaway 2002, "Ciphers
@@ -40,6 +40,7 @@ class RowIndex:
 
     shards: tuple[Shard, ...]
     sequence_length: int
+    token_bytes: int
     ends: tuple[int, ...]  # rows up to and with each shard
 
     @property
@@ -51,24 +52,25 @@ class RowIndex:
         """Where row number `row` lies, 0 <= row < num_rows."""
         shard = bisect_right(self.ends, row)
         first = self.ends[shard - 1] if shard else 0
-        offset = (row - first) * self.sequence_length
-        return RowPosition(self.shards[shard].digest, offset, self.sequence_length + 1)
+        offset = (row - first) * self.sequence_length * self.token_bytes
+        length = (self.sequence_length + 1) * self.token_bytes
+        return RowPosition(self.shards[shard].digest, offset, length)
 
 
-def index_rows(shards: Sequence[Shard], sequence_length: int) -> RowIndex:
-    """Number the rows of `shards`.
+def index_rows(shards: Sequence[Shard], sequence_length: int, *, token_bytes: int = 1) -> RowIndex:
+    """Number the rows of `shards`, whose tokens have `token_bytes` bytes.
 
     Raises:
         Refused: no shard is long enough for one row.
     """
-    counts = [max(0, shard.num_bytes - 1) // sequence_length for shard in shards]
+    lengths = [shard.num_bytes // token_bytes for shard in shards]
+    counts = [max(0, length - 1) // sequence_length for length in lengths]
     if not sum(counts):
-        longest = max((shard.num_bytes for shard in shards), default=0)
         raise Refused(
-            f"no shard holds a row of {sequence_length + 1} bytes (the longest has {longest}): "
-            "use a larger corpus or a shorter sequence_length"
+            f"no shard holds a row of {sequence_length + 1} tokens (the longest has "
+            f"{max(lengths, default=0)}): use a larger corpus or a shorter sequence_length"
         )
-    return RowIndex(tuple(shards), sequence_length, tuple(accumulate(counts)))
+    return RowIndex(tuple(shards), sequence_length, token_bytes, tuple(accumulate(counts)))
 
 
 def permuted(position: int, num_rows: int, key: bytes) -> int:
@@ -117,6 +119,6 @@ def rows_of_unit(
     Raises:
         Refused: the training shards hold no row of this length.
     """
-    index = index_rows(manifest.train, sequence_length)
+    index = index_rows(manifest.train, sequence_length, token_bytes=manifest.token_bytes)
     numbers = row_numbers(manifest.digest(), data, index.num_rows, step, unit)
     return tuple(index.position(number) for number in numbers)

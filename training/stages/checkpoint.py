@@ -3,7 +3,8 @@
 Invariants: a file under its final name is whole (written aside, fsynced, renamed, folder fsynced),
 so a kill at any moment leaves the one before; a state that was read has the root that its file
 names, and the root that the caller got from a seal, or it is refused; loading and going on gives
-the bytes of a run that was never interrupted.
+the bytes of a run that was never interrupted; equal states after one step give equal files, so a
+newcomer takes pieces of one from several members.
 """
 
 import json
@@ -19,7 +20,7 @@ from contracts.terms.errors import Malformed, NotFound, Unavailable, UnknownVers
 from contracts.terms.ids import Digest
 from training.stages.stage import Stage
 
-VERSION = "tallystick.checkpoint.v1"
+VERSION = "tallystick.checkpoint.v2"
 _SUFFIX = ".safetensors"
 _ASIDE = ".tmp"
 
@@ -94,6 +95,28 @@ def load_checkpoint(
     return info
 
 
+def adopt_checkpoint(
+    stage: Stage, folder: Path, step: int, file: Path, *, sealed_root: Digest | None = None
+) -> CheckpointInfo:
+    """Load a checkpoint that came from others, and keep it in `folder` under its own name.
+
+    Raises:
+        Malformed, UnknownVersion, WrongBytes: see `load_checkpoint`; also if it is of another step.
+        Unavailable: the disk is full or cannot be written.
+    """
+    info = load_checkpoint(stage, file, sealed_root=sealed_root)
+    path = checkpoint_path(folder, step)
+    if info.step != step:
+        raise Malformed(f"a checkpoint of step {info.step}, wanted {step}", path=str(file))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.replace(file, path)
+        _sync(folder)
+    except OSError as error:
+        raise Unavailable(f"cannot keep checkpoint {path}: {error}", path=str(path)) from error
+    return CheckpointInfo(step, info.counter, info.state_root, path)
+
+
 def load_newest(
     stage: Stage, folder: Path, *, sealed_root: Digest | None = None
 ) -> tuple[CheckpointInfo | None, list[Path]]:
@@ -131,15 +154,16 @@ def _load_checked(
 
 
 def _metadata(info: CheckpointInfo) -> dict[str, str]:
+    # One entry: safetensors writes several in an order that differs between processes.
     about = {"step": info.step, "counter": info.counter, "state_root": info.state_root.hex()}
-    return {"version": VERSION, "about": json.dumps(about, sort_keys=True)}
+    return {VERSION: json.dumps(about, sort_keys=True)}
 
 
 def _info(metadata: dict[str, str] | None, path: Path) -> CheckpointInfo:
-    if not metadata or metadata.get("version") != VERSION:
+    if not metadata or VERSION not in metadata:
         raise UnknownVersion(f"{path} is not a checkpoint of this version", path=str(path))
     try:
-        about = json.loads(metadata["about"])
+        about = json.loads(metadata[VERSION])
         root = Digest(bytes.fromhex(about["state_root"]))
         return CheckpointInfo(int(about["step"]), int(about["counter"]), root, path)
     except (KeyError, ValueError, TypeError) as error:

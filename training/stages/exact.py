@@ -16,6 +16,8 @@ from contracts.terms.errors import Malformed, NotFinite, Refused
 from contracts.terms.messages import NORM_SQUARED_SCALE
 
 _BYTES_PER_ELEMENT = 4
+_BLOCK = 2**15  # elements at a time: what fits a core's cache is done two to four times faster
+_LEVELS_AT_ONCE = 4
 
 
 def need_finite(tensor: Tensor, what: str) -> None:
@@ -24,7 +26,8 @@ def need_finite(tensor: Tensor, what: str) -> None:
     Raises:
         NotFinite: naming `what`.
     """
-    if not bool(torch.isfinite(tensor).all()):
+    # Extremes instead of a mask: one pass without memory of its own; nan is an extreme to aminmax.
+    if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor.detach()))):
         raise NotFinite(f"{what} is not finite")
 
 
@@ -37,12 +40,31 @@ def norm_squared(vector: Tensor) -> int:
         NotFinite: the vector holds inf or nan.
     """
     need_finite(vector, "a gradient chunk")
-    partial = vector.detach().flatten().double().square()
-    while partial.numel() > 1:
-        half = (partial.numel() + 1) // 2
-        partial[: partial.numel() - half] += partial[half:]
-        partial = partial[:half]
+    flat = vector.detach().flatten()
+    sizes = [flat.numel()]
+    while sizes[-1] > 1:
+        sizes.append((sizes[-1] + 1) // 2)
+    level = min(_LEVELS_AT_ONCE, len(sizes) - 1)
+    partial = torch.empty(sizes[level], dtype=torch.float64, device=flat.device)
+    for start in range(0, len(partial), _BLOCK):
+        stop = min(start + _BLOCK, len(partial))
+        partial[start:stop] = _partial_sums(flat, sizes[: level + 1], start, stop)
+    for size in sizes[level + 1 :]:
+        partial[: len(partial) - size] += partial[size:]
+        partial = partial[:size]
     return round(Fraction(float(partial.sum())) * NORM_SQUARED_SCALE)
+
+
+def _partial_sums(flat: Tensor, sizes: Sequence[int], start: int, stop: int) -> Tensor:
+    """Elements [start, stop) of the tree's last level; `sizes` are its levels' from the leaves."""
+    *below, size = sizes
+    if not below:
+        return flat[start:stop].double().square()
+    sums = _partial_sums(flat, below, start, stop)
+    end = min(stop + size, below[-1])
+    if start + size < end:
+        sums[: end - start - size] += _partial_sums(flat, below, start + size, end)
+    return sums
 
 
 def weighted_mean(parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
@@ -57,8 +79,9 @@ def weighted_mean(parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
         raise Refused("a mean needs as many positive weights as parts, and at least one")
     total = sum(weights)
     mean = torch.zeros_like(parts[0])
-    for part, weight in zip(parts, weights, strict=True):
-        mean += part * (weight / total)
+    for start in range(0, len(mean), _BLOCK):
+        for part, weight in zip(parts, weights, strict=True):
+            mean[start : start + _BLOCK] += part[start : start + _BLOCK] * (weight / total)
     return mean
 
 

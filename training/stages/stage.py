@@ -5,11 +5,13 @@ Invariants
   the unit's mean token loss); so a peer that repeats its units in order repeats its bytes (on the
   same device with the same number of threads), and `mean_gradient` is the mean over rows.
 - A unit counts once: a second backward needs `subtract` first, which runs it again with -dy.
+- A unit whose gradient turns out not finite leaves an empty gradient, never a spoilt one.
 - The state (weights, moments, counter) changes in `apply` and `load` alone, and after `apply` it
   is a function, byte for byte, of the state before, the average and the sealed norm.
 
 A unit's forward graph is kept for its backward while fewer than `max_graphs` wait ("sticky"); a
-dropped one is computed again from its inputs, which are kept until the step ends.
+dropped one is computed again from its inputs. Rows are kept until the step ends; activations and
+dy, which are large, no longer than the graph: whoever wants them again has them on disk.
 Not thread-safe. Shapes: R rows, T tokens of a row, D width, P parameters of the stage.
 """
 
@@ -22,9 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from contracts.terms.errors import InvariantBroken, Malformed, Refused
+from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Refused
 from contracts.terms.ids import UnitId
 from training.config import ModelConfig, OptimizerConfig, StageSlice
+from training.memory import MAX_GRAPHS
 from training.models.decoder import StageModel
 from training.models.initial import initial_parameter
 from training.stages.chunks import chunk_bounds
@@ -34,7 +37,6 @@ from training.stages.optimizer import Moments, apply_adamw
 from training.stages.schedule import update_scalars
 from training.stages.state import StateRoots, tensors_root
 
-MAX_GRAPHS = 8
 EXP_AVG = "exp_avg."
 EXP_AVG_SQ = "exp_avg_sq."
 
@@ -43,7 +45,7 @@ EXP_AVG_SQ = "exp_avg_sq."
 class UnitInputs:
     """What a stage needs of one unit.
 
-    rows_RT: Bytes of the rows (R, T + 1) int64, on the first and the last stage.
+    rows_RT: Tokens of the rows (R, T + 1) int64, on the first and the last stage.
     x_RTD: Output of the stage before, on every stage but the first.
     """
 
@@ -53,19 +55,17 @@ class UnitInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
+    inputs: UnitInputs
     x: Tensor | None  # leaf that collects dx, none on the first stage
     y: Tensor  # output, or on the last stage rows x mean loss
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    dy: Tensor | None
-    num_rows: int
+_TOKENS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
 
 
-def rows_tensor(rows: Sequence[bytes]) -> Tensor:
-    """Rows of equally many bytes as tokens, (R, T + 1) int64."""
-    flat = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8)
+def rows_tensor(rows: Sequence[bytes], *, token_bytes: int = 1) -> Tensor:
+    """Rows of equally many little-endian tokens, (R, T + 1) int64."""
+    flat = torch.frombuffer(bytearray(b"".join(rows)), dtype=_TOKENS[token_bytes])
     return flat.view(len(rows), -1).long()
 
 
@@ -80,8 +80,9 @@ class Stage:
         *,
         device: str = "cpu",
         max_graphs: int = MAX_GRAPHS,
+        weights: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Start at the initial weights, zero moments and no update."""
+        """Start at `weights`, by default the initial ones; zero moments and no update."""
         self.config, self.slice, self.optimizer = config, stage, optimizer
         self.device = torch.device(device)
         self.counter = 0
@@ -92,13 +93,16 @@ class Stage:
         self._gradient = self._zeros()
         self._moments = Moments(self._zeros(), self._zeros())
         for place in self.layout.places:
-            initial = initial_parameter(config, place.name, place.shape)
-            self._weights[place.start : place.end] = initial.flatten()
+            if weights is None:
+                first = initial_parameter(config, place.name, place.shape)
+            else:
+                first = weights[place.name]
+            self._weights[place.start : place.end] = first.flatten()
         bind(self._model, self.layout, self._weights, self._gradient)
         self._max_graphs = max_graphs
         self._graphs: OrderedDict[UnitId, _Graph] = OrderedDict()
-        self._inputs: dict[UnitId, UnitInputs] = {}
-        self._done: dict[UnitId, _Done] = {}
+        self._rows: dict[UnitId, UnitInputs] = {}  # of units that have no x
+        self._done: dict[UnitId, int] = {}  # rows
 
     def _zeros(self) -> Tensor:
         return torch.zeros(self.layout.num_elements, device=self.device)
@@ -113,7 +117,7 @@ class Stage:
     def begin_step(self) -> None:
         """Forget all units and set the gradient to zero; safe to repeat."""
         self._graphs.clear()
-        self._inputs.clear()
+        self._rows.clear()
         self._done.clear()
         self._gradient.zero_()
 
@@ -128,8 +132,9 @@ class Stage:
             NotFinite: the output, or what it was made of, holds inf or nan.
         """
         graph = self._run(inputs)
-        self._inputs[unit] = inputs
         self._graphs.pop(unit, None)
+        if inputs.x_RTD is None:
+            self._rows[unit] = inputs
         if len(self._graphs) >= self._max_graphs:
             self._graphs.popitem(last=False)
         self._graphs[unit] = graph
@@ -144,7 +149,7 @@ class Stage:
         Args:
             unit: A unit whose forward ran here, unless `inputs` are given.
             dy: Gradient of the output (R, T, D); none on the last stage, which starts itself.
-            inputs: For a unit whose forward ran at another peer.
+            inputs: For a unit whose forward ran at another peer, or is not kept any more.
 
         Returns:
             dx, the gradient of the stage's input (R, T, D); none on the first stage.
@@ -156,32 +161,51 @@ class Stage:
         if unit in self._done:
             raise Refused(f"unit {unit} is already in the gradient", unit=unit)
         if inputs is not None:
-            self._inputs[unit] = inputs
-            self._graphs.pop(unit, None)
+            self.forward(unit, inputs)
+        num_rows = _num_rows(self.inputs_of(unit))
         dx = self._accumulate(unit, dy, sign=1.0)
-        self._done[unit] = _Done(dy, _num_rows(self._inputs[unit]))
+        self._done[unit] = num_rows
         return dx
 
-    def subtract(self, unit: UnitId) -> None:
+    def subtract(
+        self, unit: UnitId, dy: Tensor | None = None, inputs: UnitInputs | None = None
+    ) -> None:
         """Take a counted unit out of the gradient again (PROTOCOL section 3.1).
 
+        Args:
+            unit: A counted one.
+            dy: As in its backward.
+            inputs: As in its forward; may be left out on a stage that has no x.
+
         Raises:
-            Refused: the unit was not counted.
+            Refused: the unit was not counted, or dy or inputs are missing or do not fit.
         """
-        done = self._done.pop(unit, None)
-        if done is None:
+        if unit not in self._done:
             raise Refused(f"unit {unit} is not in the gradient", unit=unit)
-        self._accumulate(unit, done.dy, sign=-1.0)
+        if inputs is not None:
+            self.forward(unit, inputs)
+        self._accumulate(unit, dy, sign=-1.0)
+        self._done.pop(unit, None)
+
+    def keeps(self, unit: UnitId) -> bool:
+        """Whether the graph of a unit is here for its backward."""
+        return unit in self._graphs
+
+    def forget(self, unit: UnitId) -> None:
+        """Drop the graph of a unit, if it is here."""
+        self._graphs.pop(unit, None)
 
     def inputs_of(self, unit: UnitId) -> UnitInputs:
-        """What a unit of this step was computed from.
+        """What a unit of this step was computed from, while that is kept.
 
         Raises:
-            Refused: the unit is unknown in this step.
+            Refused: it is not.
         """
-        if unit not in self._inputs:
+        if unit in self._graphs:
+            return self._graphs[unit].inputs
+        if unit not in self._rows:
             raise Refused(f"unit {unit} has no inputs here", unit=unit)
-        return self._inputs[unit]
+        return self._rows[unit]
 
     def _run(self, inputs: UnitInputs) -> _Graph:
         x, labels_RT = _split(self.config, self.slice, inputs)
@@ -192,23 +216,29 @@ class Stage:
             labels_RT = labels_RT.to(self.device)
             y = functional.cross_entropy(y.flatten(0, 1), labels_RT.flatten()) * len(labels_RT)
         need_finite(y, "the output of a unit")
-        return _Graph(leaf, y)
+        return _Graph(inputs, leaf, y)
 
     def _accumulate(self, unit: UnitId, dy: Tensor | None, *, sign: float) -> Tensor | None:
-        graph = self._graphs.pop(unit, None) or self._run(self.inputs_of(unit))
+        graph = self._graphs.get(unit) or self._run(self.inputs_of(unit))
         if (dy is None) != self.slice.has_head:
             raise Refused("dy comes with every backward but the last stage's")
         if dy is not None and dy.shape != graph.y.shape:
             raise Refused(f"dy has shape {tuple(dy.shape)}, wanted {tuple(graph.y.shape)}")
-        if dy is None:
-            (graph.y * sign).backward()
-        else:
+        if dy is not None:
             need_finite(dy, "the output gradient of a unit")
-            graph.y.backward(dy.to(self.device) * sign)
+        self._graphs.pop(unit, None)  # a graph serves one backward
+        graph.y.backward(_seed(graph.y, dy) * sign)
         dx = None if graph.x is None else graph.x.grad
         if dx is not None:
-            need_finite(dx, "the input gradient of a unit")
+            self._need_finite_or_forget(dx)
         return dx
+
+    def _need_finite_or_forget(self, dx: Tensor) -> None:
+        try:
+            need_finite(dx, "the input gradient of a unit")
+        except NotFinite:
+            self.begin_step()  # its part of the gradient cannot be taken out again
+            raise
 
     # --- the step ---
 
@@ -220,7 +250,7 @@ class Stage:
     @property
     def num_samples(self) -> int:
         """Rows in the gradient: the weight of `mean_gradient`."""
-        return sum(done.num_rows for done in self._done.values())
+        return sum(self._done.values())
 
     def mean_gradient(self) -> Tensor:
         """Gradient of the mean loss over this step's rows so far, fp32 (P,), a copy.
@@ -321,6 +351,35 @@ class Stage:
 
     # --- evaluation ---
 
+    def measure(self, seed: int, num_rows: int) -> None:
+        """Forward and backward of `num_rows` seeded rows; changes nothing.
+
+        One unit's arithmetic, whatever the data: what a peer's rate is measured with.
+        """
+        config, ends = self.config, self.slice
+        generator = torch.Generator().manual_seed(seed)
+        shape = (num_rows, config.sequence_length)
+        rows_RT = torch.randint(config.vocab_size, (shape[0], shape[1] + 1), generator=generator)
+        x_RTD = torch.randn(*shape, config.width, generator=generator)
+        has_rows = ends.has_embedding or ends.has_head
+        graph = self._run(
+            UnitInputs(rows_RT if has_rows else None, None if ends.has_embedding else x_RTD)
+        )
+        wanted = [*self._model.parameters(), *([] if graph.x is None else [graph.x])]
+        dy = None if ends.has_head else torch.randn(graph.y.shape, generator=generator)
+        torch.autograd.grad(graph.y, wanted, _seed(graph.y, dy))
+
+    def outputs(self, inputs: UnitInputs) -> Tensor:
+        """Activations (R, T, D) of any stage but the last, without a graph.
+
+        Raises:
+            Refused, NotFinite: see `forward`.
+        """
+        if self.slice.has_head:
+            raise InvariantBroken("the last stage has losses instead of activations")
+        with torch.no_grad():
+            return self._run(inputs).y
+
     def losses(self, x: Tensor, labels_RT: Tensor) -> Tensor:
         """Loss of each token, (R, T), in nats, without a graph; on the last stage.
 
@@ -336,6 +395,11 @@ class Stage:
                 logits_RTV.flatten(0, 1), labels_RT.to(self.device).flatten(), reduction="none"
             )
         return flat.view(labels_RT.shape)
+
+
+def _seed(y: Tensor, dy: Tensor | None) -> Tensor:
+    # What the backward pass starts from: the loss itself on the last stage.
+    return torch.ones_like(y) if dy is None else dy.to(y.device)
 
 
 def _num_rows(inputs: UnitInputs) -> int:

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import Refused
-from contracts.terms.ids import ZERO_DIGEST
+from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import BatchSpec, DataSpec
 from training.config import (
+    StageSlice,
     TrainConfig,
-    even_slices,
     model_spec,
     optimizer_spec,
+    slices_of,
     train_config,
     whole_model,
 )
@@ -25,7 +26,9 @@ def batch_of(config: TrainConfig) -> BatchSpec:
         units_per_step=config.data.units_per_step,
         rows_per_unit=config.data.rows_per_unit,
         stages=1,
+        layer_ends=(config.model.num_layers,),
         peers_per_stage=1,
+        spares=0,
         chunks=1,
         checkpoint_every=10,
         validate_every=60,
@@ -34,7 +37,7 @@ def batch_of(config: TrainConfig) -> BatchSpec:
 
 @pytest.mark.parametrize("config", [tiny_llama(seed=7), micro(seed=3)], ids=["tiny", "micro"])
 def test_train_config__recipe_signed_and_read_back__same_numbers(config: TrainConfig) -> None:
-    data = DataSpec(manifest=ZERO_DIGEST, seed=config.data.seed)
+    data = DataSpec(manifest=ZERO_DIGEST, seed=config.data.seed, tokenizer=ZERO_DIGEST)
 
     read = train_config(
         model_spec(config.model), optimizer_spec(config.optimizer), data, batch_of(config)
@@ -114,36 +117,32 @@ def test_tiny_llama__its_batch__is_within_the_demo() -> None:
     assert config.tokens_per_step == 4096
 
 
-def test_even_slices__five_layers_in_two__earlier_is_longer() -> None:
+def test_slices_of__five_layers_cut_after_three__ends_are_where_they_belong() -> None:
     model = replace(micro().model, num_layers=5)
 
-    first, last = even_slices(model, 2)
+    first, last = slices_of(model, (3, 5))
 
-    assert (first.first_layer, first.end_layer, first.has_embedding, first.has_head) == (
-        0,
-        3,
-        True,
-        False,
-    )
-    assert (last.first_layer, last.end_layer, last.has_embedding, last.has_head) == (
-        3,
-        5,
-        False,
-        True,
-    )
+    assert first == StageSlice(0, 3, has_embedding=True, has_head=False)
+    assert last == StageSlice(3, 5, has_embedding=False, has_head=True)
 
 
-def test_even_slices__one_stage__is_the_whole_model() -> None:
+def test_slices_of__one_stage__is_the_whole_model() -> None:
     model = replace(micro().model, tied_head=True)
 
-    assert even_slices(model, 1) == (whole_model(model),)
+    assert slices_of(model, (2,)) == (whole_model(model),)
 
 
-def test_even_slices__more_stages_than_layers__refused() -> None:
-    with pytest.raises(Refused, match="cannot be cut"):
-        even_slices(micro().model, 3)
+@pytest.mark.parametrize("ends", [(), (1,), (3,), (0, 2), (2, 2), (2, 1), (1, 2, 3), (-1, 2)])
+def test_slices_of__ends_that_cut_no_two_layers__refused(ends: tuple[int, ...]) -> None:
+    with pytest.raises(Refused, match="do not cut 2 layers"):
+        slices_of(micro().model, ends)
 
 
-def test_even_slices__tied_head_over_two_stages__refused() -> None:
+def test_slices_of__tied_head_over_two_stages__refused() -> None:
     with pytest.raises(Refused, match="tied head"):
-        even_slices(replace(micro().model, tied_head=True), 2)
+        slices_of(replace(micro().model, tied_head=True), (1, 2))
+
+
+def test_model_spec__weights_named__are_in_what_is_signed() -> None:
+    assert model_spec(micro().model, weights=Digest(b"w" * 32)).weights == b"w" * 32
+    assert model_spec(micro().model).weights == ZERO_DIGEST

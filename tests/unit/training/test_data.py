@@ -133,7 +133,7 @@ def test_decode_manifest__its_own_bytes__is_the_manifest() -> None:
         (b"", Malformed),
         (b"\xc1", Malformed),
         (encode([1]), Malformed),
-        (encode({"kind": "manifest.v2"}), UnknownVersion),
+        (encode({"kind": "manifest.v3"}), UnknownVersion),
         (encode({"kind": "manifest.v1"}), Malformed),
         (
             encode({"kind": "manifest.v1", "tokens": "bytes", "train": [], "validation": []}),
@@ -175,7 +175,7 @@ def test_index_rows__two_shards__rows_never_cross_them() -> None:
 
 
 def test_index_rows__shards_shorter_than_a_row__refused() -> None:
-    with pytest.raises(Refused, match="no shard holds a row of 65 bytes"):
+    with pytest.raises(Refused, match="no shard holds a row of 65 tokens"):
         index_rows([shard(text(64))], sequence_length=64)
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from training.config import even_slices, whole_model
+from training.config import slices_of, whole_model
 from training.flops import forward_flops_per_token, layer_matrix_parameters, unit_flops
-from training.memory import num_parameters, stage_memory
+from training.memory import MAX_GRAPHS, num_parameters, peer_memory, stage_memory
 from training.recipes import micro, tiny_llama
 
 
@@ -40,7 +40,7 @@ def test_unit_flops__demo_unit__is_this_number() -> None:
 def test_unit_flops__cut_into_stages__adds_up_to_the_whole() -> None:
     model = tiny_llama().model
 
-    parts = [unit_flops(model, stage, 4) for stage in even_slices(model, 3)]
+    parts = [unit_flops(model, stage, 4) for stage in slices_of(model, (1, 2, 3))]
 
     assert sum(parts) == unit_flops(model, whole_model(model), 4)
     assert parts[0] == parts[1] < parts[2]  # the head works, the embedding looks up
@@ -64,19 +64,35 @@ def test_num_parameters__tied_head__counts_the_matrix_once() -> None:
     assert saved == model.vocab_size * model.width
 
 
-def test_stage_memory__more_units_kept__grows_by_their_activations() -> None:
+def test_stage_memory__more_units_kept__grows_by_their_activations_and_gaps() -> None:
     config = tiny_llama()
     memory = stage_memory(config.model, whole_model(config.model), config.data.rows_per_unit)
 
     assert memory.weights == 4 * 1_902_336
     assert memory.moments == 2 * memory.weights
-    assert memory.total(3) - memory.total(1) == 2 * memory.activations_per_unit
+    assert memory.total(5) - memory.total(1) == 5 * memory.activations_per_unit
+
+
+def test_stage_memory__tiny_units__is_what_the_copies_of_the_gradient_take() -> None:
+    model = replace(tiny_llama().model, sequence_length=1)
+    memory = stage_memory(model, whole_model(model), 1)
+
+    assert memory.total() == memory.state + 4 * memory.gradient
+
+
+def test_peer_memory__stage_that_waits_for_its_backward__has_room_for_all_graphs() -> None:
+    model = tiny_llama().model
+    first, middle, last = slices_of(model, (1, 2, 3))
+
+    assert peer_memory(model, first, 4) == stage_memory(model, first, 4).total(MAX_GRAPHS)
+    assert peer_memory(model, middle, 4) == stage_memory(model, middle, 4).total(MAX_GRAPHS)
+    assert peer_memory(model, last, 4) == stage_memory(model, last, 4).total(1)
 
 
 def test_stage_memory__cut_into_stages__state_adds_up() -> None:
     model = tiny_llama().model
 
-    parts = [stage_memory(model, stage, 4) for stage in even_slices(model, 3)]
+    parts = [stage_memory(model, stage, 4) for stage in slices_of(model, (1, 2, 3))]
 
     assert sum(part.weights for part in parts) == 4 * num_parameters(model, whole_model(model))
     assert all(part.total() < stage_memory(model, whole_model(model), 4).total() for part in parts)

@@ -4,12 +4,21 @@ import io
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from contracts.terms.errors import WrongConfiguration
-from training.telling import Failing, Failpoint, JsonLines, parse_failpoints, tell_nobody
+from training.telling import (
+    Failing,
+    Failpoint,
+    JsonLines,
+    Span,
+    parse_failpoints,
+    tell_nobody,
+    telling_about,
+)
 
 
 def test_json_lines__event_with_bytes__one_line_of_json_in_hex() -> None:
@@ -18,8 +27,32 @@ def test_json_lines__event_with_bytes__one_line_of_json_in_hex() -> None:
     JsonLines(stream, process="worker")("seal_stored", step=3, seal=b"\x01\xff")
 
     line = json.loads(stream.getvalue())
-    assert line.pop("at") > 0
+    assert (line.pop("at") > 0, line.pop("mono") > 0, line.pop("pid")) == (True, True, os.getpid())
     assert line == {"process": "worker", "event": "seal_stored", "step": 3, "seal": "01ff"}
+
+
+def test_telling_about__fields_of_the_event__win() -> None:
+    told: list[dict[str, object]] = []
+
+    tell = telling_about(lambda event, **fields: told.append({"event": event} | fields), job=b"j")
+    tell("peer_lost", peer=b"p")
+    tell("unit_done", job=b"k")
+
+    assert told == [
+        {"event": "peer_lost", "job": b"j", "peer": b"p"},
+        {"event": "unit_done", "job": b"k"},
+    ]
+
+
+def test_span__waits_then_works__both_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([1_000, 501_000, 2_501_000, 2_601_000])
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(moments))
+
+    span = Span()
+    span.begin()
+
+    assert span.lap() == {"took_us": 2000, "waited_us": 500}
+    assert span.lap() == {"took_us": 100, "waited_us": 0}
 
 
 def test_parse_failpoints__two_of_them__both_are_read() -> None:

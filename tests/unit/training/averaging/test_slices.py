@@ -1,11 +1,14 @@
 """Bytes of gradients: digests, order of sums; the fake compute that swarm tests use."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Malformed, WrongBytes
 from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.messages import GradientCodecName
 from tests.unit.training.swarm.factories import STAGE, A, B, Swarm, grad_commit, terms
 from training.averaging.slices import in_peer_order, need_digest, slice_digest
 from training.swarm.state import Closed
@@ -41,19 +44,30 @@ def test_slice_digest__half_an_element__is_refused() -> None:
         slice_digest(b"123456")
 
 
-def test_counting_compute__units_in_another_order__another_gradient_is_not_hidden() -> None:
-    once, twice = CountingCompute(2), CountingCompute(2)
-    for unit in (0, 1):
-        once.add_unit(StepNumber(1), UnitId(unit))
-    for unit in (0, 1, 1):
-        twice.add_unit(StepNumber(1), UnitId(unit))
+def test_slice_digest__same_bytes_under_other_codecs__are_other_numbers() -> None:
+    data = bytes(range(8))
 
-    assert once.gradient() != twice.gradient()
+    digests = {slice_digest(data, name) for name in get_args(GradientCodecName)}
+
+    assert len(digests) == 3
+    assert slice_digest(data, "bfloat16") == tensor_digest("bfloat16", (4,), data)
+    with pytest.raises(WrongBytes):
+        need_digest(data, slice_digest(data, "float16"), "bfloat16")
+
+
+def test_counting_compute__a_unit_more__another_gradient_is_not_hidden() -> None:
+    two, three = CountingCompute(2), CountingCompute(2)
+    for unit in (0, 1):
+        two.forward(StepNumber(1), UnitId(unit), None)
+    for unit in (0, 1, 2):
+        three.forward(StepNumber(1), UnitId(unit), None)
+
+    assert two.gradient() != three.gradient()
 
 
 def test_counting_compute__restored__goes_on_as_if_nothing_was(tmp_path: Path) -> None:
     first = CountingCompute(2)
-    first.add_unit(StepNumber(1), UnitId(0))
+    first.forward(StepNumber(1), UnitId(0), None)
     first.apply([piece.data for piece in first.gradient()], 1)
     first.save(tmp_path, StepNumber(1))
 

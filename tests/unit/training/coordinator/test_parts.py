@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 
 from contracts.governance.record import JobRecord, open_job
 from contracts.terms.errors import Conflict, Malformed, Refused, ServiceUnreachable
+from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
     AveragedChunk,
     AverageMember,
     AverageSet,
     GradCommit,
+    GradientCodecName,
     PartDigest,
     UnitLeaf,
 )
@@ -23,20 +26,19 @@ from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import Papers, make_papers
 from training.changes import Changes
 from training.coordinator.acceptance import check_chunk, check_commit
-from training.coordinator.answers import oldest_chunks
-from training.coordinator.book import Book, Signer
+from training.coordinator.book import REPORT, Book, Signer
 from training.coordinator.feeding import Feeding
 from training.coordinator.ports import (
     MemoryFeed,
     StepReport,
     decode_report,
 )
-from training.journal import Journal
+from training.journal import Journal, Row
 from training.tasks import first_error
 from training.telling import tell_nobody
 
 STAGE = StageIndex(0)
-REPORT = StepReport(StepNumber(1), 123, 456, UnixMillis(789))
+SEEN = StepReport(StepNumber(1), 123, 456, UnixMillis(789))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def commit(record: JobRecord, **changed: Any) -> GradCommit:
         "step_close": ZERO_DIGEST,
         "previous_seal": record.previous,
         "state_root": ZERO_DIGEST,
-        "units_root": ZERO_DIGEST,
+        "units_root": unit_leaves_root([leaf(0), leaf(1)]),
         "num_units": 2,
         "num_samples": 8,
         "parts": tuple(part(chunk) for chunk in range(2)),
@@ -116,7 +118,14 @@ def test_check_commit__no_seal_could_hold_it__is_refused(
     record: JobRecord, changed: dict[str, Any], leaves: list[UnitLeaf]
 ) -> None:
     with pytest.raises(Malformed):
-        check_commit(record, commit(record, **changed), leaves)
+        check_commit(
+            record, commit(record, **{"units_root": unit_leaves_root(leaves)} | changed), leaves
+        )
+
+
+def test_check_commit__other_leaves_than_it_binds__is_refused(record: JobRecord) -> None:
+    with pytest.raises(Malformed, match="binds other leaves"):
+        check_commit(record, commit(record), [leaf(0), leaf(2)])
 
 
 def averaged(average: AverageSet, norm_squared: int) -> AveragedChunk:
@@ -141,18 +150,37 @@ def test_check_chunk__mean_longer_than_its_parts__is_refused(record: JobRecord) 
         members=tuple(AverageMember(grad_commit=c.digest(), weight=8) for c in (long, short)),
     )
 
-    check_chunk(averaged(average, 10**12 // 4), average, [long, short])
+    check_chunk(averaged(average, 10**12 // 4), average, [long, short], "none")
     with pytest.raises(Malformed, match="longer"):
-        check_chunk(averaged(average, 10**12 // 4 + 10**7), average, [long, short])
+        check_chunk(averaged(average, 10**12 // 4 + 10**7), average, [long, short], "none")
     with pytest.raises(Malformed, match="no parts"):
-        check_chunk(averaged(average, 0), average, [])
+        check_chunk(averaged(average, 0), average, [], "none")
     other = average.model_copy(update={"step": 2})
     with pytest.raises(Malformed, match="another"):
-        check_chunk(averaged(other, 0), average, [long, short])
+        check_chunk(averaged(other, 0), average, [long, short], "none")
+
+
+@pytest.mark.parametrize(("codec", "bits"), [("none", 20), ("float16", 11), ("bfloat16", 8)])
+def test_check_chunk__mean_longer_by_what_its_codec_rounds__passes_and_not_by_more(
+    record: JobRecord, codec: GradientCodecName, bits: int
+) -> None:
+    parts = (part(0, 10**24), part(1, 10**24))  # so long that the least allowance is nothing
+    long = commit(record, parts=parts)
+    average = AverageSet(
+        job=record.job,
+        step=StepNumber(1),
+        step_close=ZERO_DIGEST,
+        members=(AverageMember(grad_commit=long.digest(), weight=8),),
+    )
+    rounded, longer = (10**24 * (2**more + 1) ** 2 // 4**more for more in (bits, bits - 2))
+
+    check_chunk(averaged(average, rounded), average, [long], codec)
+    with pytest.raises(Malformed, match="longer"):
+        check_chunk(averaged(average, longer), average, [long], codec)
 
 
 def test_report__stored_and_read__is_equal() -> None:
-    assert decode_report(REPORT.encoded()) == REPORT
+    assert decode_report(SEEN.encoded()) == SEEN
     with pytest.raises(Malformed):
         decode_report(b"\x80")
 
@@ -182,7 +210,7 @@ async def test_feeding__market_down_then_refusing__posts_in_order_after_growing_
     feed = Failing(ServiceUnreachable("a"), ServiceUnreachable("b"), Refused("c"))
     with Journal(tmp_path / "j") as journal:
         book = open_book(papers, journal)
-        book.add_report(REPORT)
+        journal.append([Row(REPORT, SEEN.encoded())])
         feeding = Feeding(book, feed, tell=tell_nobody, pause=pause)
 
         await feeding.post_once()
@@ -190,7 +218,26 @@ async def test_feeding__market_down_then_refusing__posts_in_order_after_growing_
         assert pauses == [0.1, 0.2, 10.0]
         assert feeding.is_done
         assert feed.items == [row.data for row in journal.rows() if row.kind == "kept"]
-        assert feed.reports == [REPORT]
+        assert feed.reports == [SEEN]
+
+
+def test_book__validation__is_kept_once_with_the_report_of_its_step(
+    papers: Papers, tmp_path: Path
+) -> None:
+    with Journal(tmp_path / "j") as journal:
+        open_book(papers, journal)
+        journal.append([Row(REPORT, SEEN.encoded())])
+        book = open_book(papers, journal)
+
+        book.note_validation(StepNumber(2), 5)
+        book.note_validation(StepNumber(1), 6)
+        book.note_validation(StepNumber(1), 7)
+
+        rows = [row.data for row in journal.rows() if row.kind == REPORT]
+        assert [decode_report(row).validation_millionths for row in rows] == [None, 6]
+        assert open_book(papers, journal).report_of(StepNumber(1)) == replace(
+            SEEN, validation_millionths=6
+        )
 
 
 def test_book__folder_of_another_job_or_key__is_a_conflict(papers: Papers, tmp_path: Path) -> None:
@@ -202,15 +249,6 @@ def test_book__folder_of_another_job_or_key__is_a_conflict(papers: Papers, tmp_p
         signer = Signer(papers.coordinator, make_session("another"), DOMAIN)
         with pytest.raises(Conflict):
             Book(journal, papers.spec, papers.opening, signer, tell_nobody)
-
-
-@pytest.mark.parametrize(
-    ("sealed", "oldest"), [(0, 0), (9, 0), (10, 10), (19, 10), (20, 10), (30, 20), (39, 20)]
-)
-def test_oldest_chunks__two_checkpoints_are_kept__is_the_older_one(
-    sealed: int, oldest: int
-) -> None:
-    assert oldest_chunks(sealed, 10) == oldest
 
 
 async def test_changes__marked__whoever_waits_goes_on() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from contracts.terms.digest import digest
 from contracts.terms.ids import (
     ZERO_DIGEST,
+    Address,
     ChunkIndex,
     Digest,
     JobId,
@@ -26,7 +27,7 @@ from training.swarm.events import (
     SealStored,
     UnitsDone,
 )
-from training.swarm.state import Averaging, Closed, Committed, SwarmState, Terms
+from training.swarm.state import Averaging, Closed, Committed, Copy, Place, SwarmState, Terms
 from training.swarm.step import advance, assigned_units
 
 STAGE = StageIndex(0)
@@ -41,9 +42,64 @@ def peer(name: str) -> PeerId:
 A, B, C = peer("a"), peer("b"), peer("c")
 
 
-def terms(peers: int = 3, units: int = 6, steps: int = 3, chunks: int = 3) -> Terms:
-    """Terms of a job with one stage: commit within 1 s, exchange within 2 s, grace 10 s."""
-    return Terms(JOB, steps, units, 1, chunks, peers, 1000, 2000, 10_000)
+def terms(
+    peers: int = 3, units: int = 6, steps: int = 3, chunks: int = 3, stages: int = 1
+) -> Terms:
+    """Commit within 1 s, exchange within 2 s, redo after 0.5 s, grace 10 s; a checkpoint in 2."""
+    return Terms(JOB, steps, units, stages, chunks, peers, 1000, 2000, 500, 10_000, 2)
+
+
+def owner_of(who: PeerId) -> Address:
+    """The wallet of a peer, another one for each."""
+    return Address(who[:1] * 20)
+
+
+def joining(
+    who: PeerId,
+    stage: int = 0,
+    *,
+    applied: int = 0,
+    owner: Address | None = None,
+    rate: int = 100,
+    bandwidth: int = 1000,
+    at: int = 0,
+) -> PeerJoined:
+    """A peer comes; all are equally fast unless it is said otherwise."""
+    return PeerJoined(
+        who,
+        StageIndex(stage),
+        "",
+        StepNumber(applied),
+        ZERO_DIGEST,
+        owner or owner_of(who),
+        rate,
+        bandwidth,
+        UnixMillis(at),
+    )
+
+
+def tensor(*names: object) -> Digest:
+    """A digest that stands for the tensor with these names."""
+    return digest("tensor", repr(names).encode())
+
+
+def copy(
+    doer: PeerId, stage: int, unit: int, *, attempt: int = 0, stages: int = 1, version: object = 0
+) -> tuple[Place, Copy]:
+    """A copy that fits those of the same `version` in the stages beside it."""
+
+    def between(kind: str, after: int) -> Digest:
+        return tensor(kind, after, unit, version) if 0 < after < stages else ZERO_DIGEST
+
+    place = (StageIndex(stage), UnitId(unit))
+    return place, Copy(
+        doer,
+        attempt,
+        between("y", stage) if stage else tensor("rows", unit),
+        between("y", stage + 1),
+        between("dx", stage + 1),
+        between("dx", stage),
+    )
 
 
 class Swarm:
@@ -66,15 +122,21 @@ class Swarm:
         """The moment of the next event."""
         return UnixMillis(self.now)
 
-    def join(self, *peers: PeerId) -> None:
-        """Each peer joins stage 0."""
+    def join(self, *peers: PeerId, stage: int = 0) -> None:
+        """Each peer joins a stage."""
         for each in peers:
-            self.tell(PeerJoined(each, STAGE, "", StepNumber(0), ZERO_DIGEST, self.at))
+            self.tell(joining(each, stage, at=self.now))
 
-    def work(self, doer: PeerId, *units: int) -> None:
-        """`doer` computes units of stage 0."""
-        places = tuple((STAGE, UnitId(unit)) for unit in units)
-        self.tell(UnitsDone(self.state.step, doer, places, self.at))
+    def work(
+        self, doer: PeerId, *units: int, stage: int = 0, attempt: int = 0, version: object = 0
+    ) -> tuple[Effect, ...]:
+        """`doer` computes units of a stage."""
+        stages = self.terms.num_stages
+        copies = tuple(
+            copy(doer, stage, unit, attempt=attempt, stages=stages, version=version)
+            for unit in units
+        )
+        return self.tell(UnitsDone(self.state.step, copies, self.at))
 
     def commit(self, *peers: PeerId, of: StepClose | None = None) -> None:
         """Each peer commits to what the StepClose gives it and it has not committed to."""
@@ -87,10 +149,12 @@ class Swarm:
     ) -> tuple[GradCommit, tuple[UnitId, ...]]:
         """The GradCommit of `doer` under `close`, with its units."""
         assert isinstance(self.state.phase, Closed)
-        own = self.state.phase.draft.committed(STAGE, doer)
-        units = tuple(unit for unit in assigned_units(close, STAGE, doer) if unit not in own)
-        rounds = sum(commit.peer == doer for commit, _ in self.state.phase.draft.commits)
-        return grad_commit(doer, close, units, round=rounds, state_root=state_root), units
+        draft, stage = self.state.phase.draft, self.state.members[doer].stage
+        own = draft.committed(stage, doer)
+        units = tuple(unit for unit in assigned_units(close, stage, doer) if unit not in own)
+        rounds = sum(commit.peer == doer for commit, _ in draft.commits)
+        commit = grad_commit(doer, close, units, round=rounds, state_root=state_root, stage=stage)
+        return commit, units
 
     def hold(self, *peers: PeerId) -> None:
         """Each peer holds every part."""
@@ -108,9 +172,11 @@ class Swarm:
         """The peers take turns in averaging all chunks."""
         assert isinstance(self.state.phase, Averaging)
         average = self.state.phase.average
-        for chunk in range(self.terms.num_chunks):
-            message = averaged_chunk(peers[chunk % len(peers)], average, chunk)
-            self.tell(ChunkAveraged(message, self.at))
+        for stage in self.terms.stages:
+            own = [each for each in peers if self.state.members[each].stage == stage]
+            for chunk in range(self.terms.num_chunks):
+                message = averaged_chunk(own[chunk % len(own)], average, chunk, stage=stage)
+                self.tell(ChunkAveraged(message, self.at))
 
     def seal(self, *, last: bool = False) -> None:
         """The seal is stored, and everybody here applies it."""
@@ -136,13 +202,15 @@ def grad_commit(
     *,
     round: int = 0,
     state_root: Digest = ZERO_DIGEST,
+    stage: StageIndex = STAGE,
+    norm_squared: int = 0,
 ) -> GradCommit:
     """A GradCommit without any content that a machine looks at."""
     return GradCommit(
         job=close.job,
         step=close.step,
         round=round,
-        stage=STAGE,
+        stage=stage,
         peer=doer,
         step_close=close.digest(),
         previous_seal=ZERO_DIGEST,
@@ -150,17 +218,19 @@ def grad_commit(
         units_root=ZERO_DIGEST,
         num_units=max(1, len(units)),
         num_samples=max(1, 2 * len(units)),
-        parts=(PartDigest(chunk=ChunkIndex(0), digest=ZERO_DIGEST, norm_squared=0),),
+        parts=(PartDigest(chunk=ChunkIndex(0), digest=ZERO_DIGEST, norm_squared=norm_squared),),
         reports=(),
     )
 
 
-def averaged_chunk(summing: PeerId, average: AverageSet, chunk: int) -> AveragedChunk:
-    """An AveragedChunk of stage 0."""
+def averaged_chunk(
+    summing: PeerId, average: AverageSet, chunk: int, *, stage: StageIndex = STAGE
+) -> AveragedChunk:
+    """An AveragedChunk without any content that a machine looks at."""
     return AveragedChunk(
         job=average.job,
         step=average.step,
-        stage=STAGE,
+        stage=stage,
         peer=summing,
         average_set=average.digest(),
         chunk=ChunkIndex(chunk),

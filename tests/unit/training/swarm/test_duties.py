@@ -18,10 +18,8 @@ from training.swarm.events import (
     ChunkAveraged,
     GradCommitted,
     PartsHeld,
-    PeerJoined,
     PeerLost,
     SealStored,
-    UnitsDone,
 )
 from training.swarm.state import Averaging, Closed, Committed, Finished, Terms
 from training.swarm.step import assigned_units
@@ -80,16 +78,15 @@ def test_duty_of__member_that_joined_during_the_step__owes_no_commit() -> None:
 
 
 def two_stages() -> Swarm:
-    swarm = Swarm(Terms(JOB, 2, 3, 2, 2, 1, 1000, 1000, 10_000))
+    swarm = Swarm(Terms(JOB, 2, 3, 2, 2, 1, 1000, 1000, 10_000, 10_000))
     for peer, stage in STAGE_OF.items():
-        swarm.tell(PeerJoined(peer, stage, "", StepNumber(0), ZERO_DIGEST, swarm.at))
+        swarm.join(peer, stage=stage)
     return swarm
 
 
 def work_in(swarm: Swarm, stage: StageIndex, *units: int) -> None:
     peer = next(peer for peer, own in STAGE_OF.items() if own == stage)
-    places = tuple((stage, UnitId(unit)) for unit in units)
-    swarm.tell(UnitsDone(swarm.state.step, peer, places, swarm.at))
+    swarm.work(peer, *units, stage=stage)
 
 
 def commit_in(swarm: Swarm) -> list[GradCommit]:

@@ -1,32 +1,47 @@
 """Who is a member, and how events are kept."""
 
+from dataclasses import replace
+
 import pytest
 
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, UnknownVersion
-from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
-from tests.unit.training.swarm.factories import JOB, STAGE, A, B, C, Swarm, terms
+from contracts.terms.ids import StageIndex, StepNumber
+from tests.unit.training.swarm.factories import (
+    JOB,
+    STAGE,
+    A,
+    B,
+    C,
+    Swarm,
+    joining,
+    owner_of,
+    peer,
+    terms,
+)
 from training.swarm.duties import all_applied, next_deadline
-from training.swarm.events import PeerJoined, PeerLost, PeerReturned, Resumed, Ticked
+from training.swarm.events import PeerLost, PeerReturned, Resumed, Ticked
 from training.swarm.journaled import decode_event, encode_event, replay
-from training.swarm.membership import stage_for_newcomer
-from training.swarm.state import SwarmState, Terms
+from training.swarm.membership import stage_for_newcomer, state_step_for
+from training.swarm.state import Finished, SwarmState, Terms
+
+D = peer("d")
 
 
 def test_stage_for_newcomer__two_stages__fills_the_emptier_one() -> None:
-    two = Terms(JOB, 3, 4, 2, 1, 1, 1000, 1000, 1000)
+    two = Terms(JOB, 3, 4, 2, 1, 1, 1000, 1000, 1000, 1000)
     swarm = Swarm(two)
     stages = []
-    for peer in (A, B, C):
+    for each in (A, B, C):
         stages.append(stage_for_newcomer(swarm.state))
-        swarm.tell(PeerJoined(peer, stages[-1], "", StepNumber(0), ZERO_DIGEST, swarm.at))
+        swarm.join(each, stage=stages[-1])
 
     assert stages == [0, 1, 0]
 
 
 def test_joined__stage_that_does_not_exist__changes_nothing() -> None:
     swarm = Swarm(terms(peers=1))
-    swarm.tell(PeerJoined(A, StageIndex(1), "", StepNumber(0), ZERO_DIGEST, swarm.at))
+    swarm.join(A, stage=1)
 
     assert swarm.state.members == {}
 
@@ -106,3 +121,66 @@ def test_decode_event__something_else__is_refused(data: bytes, error: type[Excep
     with pytest.raises(error):
         decode_event(data)
     assert STAGE == 0
+
+
+def test_stage_for_newcomer__before_the_start__fills_up_whatever_the_rates() -> None:
+    swarm = Swarm(terms(peers=2, stages=2))
+    swarm.tell(joining(A, 0, rate=1000, at=swarm.now))
+    for slow in (B, C):
+        swarm.tell(joining(slow, 1, rate=1, at=swarm.now))
+
+    assert stage_for_newcomer(swarm.state) == 0
+
+
+def test_stage_for_newcomer__after_the_start__lowest_sum_of_rates() -> None:
+    swarm = Swarm(terms(peers=1, stages=2))
+    swarm.tell(joining(A, 0, rate=1000, at=swarm.now))
+    for slow in (B, C):
+        swarm.tell(joining(slow, 1, rate=100, at=swarm.now))
+    assert swarm.state.started
+
+    assert stage_for_newcomer(swarm.state) == 1
+    swarm.tell(PeerLost(A, swarm.at))
+    assert stage_for_newcomer(swarm.state) == 0
+
+
+def test_stage_for_newcomer__peers_on_their_way__count_as_average_ones() -> None:
+    swarm = Swarm(terms(peers=1, stages=2))
+    swarm.join(A)
+
+    assert stage_for_newcomer(swarm.state) == 1
+    assert stage_for_newcomer(swarm.state, coming=[StageIndex(1)]) == 0
+
+
+def test_stage_for_newcomer__equal_rates__fewest_owners() -> None:
+    swarm = Swarm(terms(peers=2, stages=2))
+    for who, stage in ((A, 0), (B, 0), (C, 1), (D, 1)):
+        owner = owner_of(A) if stage == 0 else owner_of(who)
+        swarm.tell(joining(who, stage, owner=owner, at=swarm.now))
+
+    assert stage_for_newcomer(swarm.state) == 0
+
+
+@pytest.mark.parametrize(
+    ("sealed", "applied", "expected"),
+    [
+        (0, (0, 0), 0),
+        (1, (1, 1), 0),
+        (2, (2, 1), 0),  # one has not written its checkpoint yet, both keep all chunks
+        (2, (2, 2), 2),
+        (3, (3, 2), 2),
+        (4, (4, 3), 2),  # the other writes the one of step 4 when it applies it
+        (4, (4, 4), 4),
+        (5, (5, 0), 4),  # a newcomer that is far behind is not counted on
+    ],
+)
+def test_state_step_for__members_at_these_steps__newest_checkpoint_that_all_keep(
+    sealed: int, applied: tuple[int, int], expected: int
+) -> None:
+    swarm = Swarm(terms(peers=2))
+    for who, step in zip((A, B), applied, strict=True):
+        swarm.tell(joining(who, applied=step, at=swarm.now))
+    swarm.state = replace(swarm.state, step=StepNumber(sealed + 1))
+
+    assert state_step_for(swarm.state, STAGE) == expected
+    assert state_step_for(replace(swarm.state, phase=Finished()), STAGE) <= sealed + 1

@@ -3,7 +3,7 @@
 from contracts.terms.digest import digest
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import AverageSet, Notice
-from tests.unit.training.swarm.factories import STAGE, A, B, C, Swarm, terms
+from tests.unit.training.swarm.factories import STAGE, A, B, C, Swarm, copy, terms
 from training.swarm.duties import (
     ApplySeal,
     Commit,
@@ -93,7 +93,7 @@ def test_advance__unit_of_a_stranger_or_out_of_range__changes_nothing() -> None:
 
     swarm.work(C, 0)
     swarm.work(A, 6)
-    swarm.tell(UnitsDone(StepNumber(2), A, ((STAGE, UnitId(0)),), swarm.at))
+    swarm.tell(UnitsDone(StepNumber(2), (copy(A, 0, 0),), swarm.at))
 
     assert swarm.state == before
 
@@ -134,7 +134,7 @@ def test_advance__all_commits_in__parts_are_wanted_by_summing_peers_and_deputies
     }  # fmt: skip
 
 
-def test_advance__commit_that_names_other_units_or_another_state__is_ignored() -> None:
+def test_advance__commit_that_names_other_units__is_ignored() -> None:
     swarm = closed()
     assert isinstance(swarm.state.phase, Closed)
     close = swarm.state.phase.close
@@ -143,10 +143,25 @@ def test_advance__commit_that_names_other_units_or_another_state__is_ignored() -
 
     commit, units = swarm.commitment(B, close)
     swarm.tell(GradCommitted(commit, (*units, UnitId(0)), swarm.at))
-    other = Digest(digest("test", b"another state"))
-    swarm.tell(GradCommitted(*swarm.commitment(B, close, state_root=other), swarm.at))
 
     assert swarm.state == before
+
+
+def test_advance__one_computed_in_another_state_and_said_so_first__is_left_out() -> None:
+    swarm = Swarm(terms(peers=3, units=3))
+    swarm.join(A, B, C)
+    for unit, doer in enumerate((A, B, C)):
+        swarm.work(doer, unit)
+    assert isinstance(swarm.state.phase, Closed)
+    close = swarm.state.phase.close
+    other = Digest(digest("test", b"another state"))
+    swarm.tell(GradCommitted(*swarm.commitment(C, close, state_root=other), swarm.at))
+    swarm.commit(A)
+
+    effects = swarm.tell(GradCommitted(*swarm.commitment(B, close), swarm.at))
+
+    assert effects == (Redo(((STAGE, UnitId(2)),)),)
+    assert {copy.peer for copy in swarm.state.phase.draft.done.values()} == {A, B}
 
 
 def test_advance__commit_too_late__others_redo_its_units_in_a_further_round() -> None:
@@ -163,6 +178,39 @@ def test_advance__commit_too_late__others_redo_its_units_in_a_further_round() ->
     assert isinstance(swarm.state.phase, Committed)
     rounds = [(c.peer, c.round, units) for c, units in swarm.state.phase.draft.commits]
     assert rounds == [(A, 0, (0, 1, 2)), (A, 1, (3, 4, 5))]
+
+
+def test_advance__lost_before_its_commit__others_redo_its_units_long_before_the_deadline() -> None:
+    swarm = Swarm(terms(peers=2, units=4))
+    swarm.join(A, B)
+    swarm.work(A, 0, 1)
+    swarm.work(B, 2, 3)
+    swarm.commit(A)
+    swarm.tell(PeerLost(B, swarm.at))
+    swarm.now += swarm.terms.redo_after - 1
+    swarm.tell(Ticked(swarm.at))
+    assert isinstance(swarm.state.phase, Closed)
+
+    swarm.now += 1
+    assert next_deadline(swarm.state) == swarm.now
+    effects = swarm.tell(Ticked(swarm.at))
+
+    assert effects == (Redo(((STAGE, UnitId(2)), (STAGE, UnitId(3)))),)
+    assert [unit for _, unit in missing_places(swarm.state)] == [2, 3]
+
+
+def test_advance__lost_before_its_commit_and_nobody_else_there__is_waited_for() -> None:
+    swarm = Swarm(terms(peers=1, units=2, stages=2))
+    swarm.join(A)
+    swarm.join(B, stage=1)
+    swarm.work(A, 0, 1)
+    swarm.work(B, 0, 1, stage=1)
+    swarm.tell(PeerLost(B, swarm.at))
+
+    swarm.now += swarm.terms.redo_after
+    swarm.tell(Ticked(swarm.at))
+
+    assert isinstance(swarm.state.phase, Closed)
 
 
 def test_advance__only_peer_commits_too_late__step_ends_without_update() -> None:

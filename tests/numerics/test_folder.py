@@ -1,0 +1,354 @@
+"""Does `transformers` open what we write, and do we go on with what it wrote?"""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, WrongBytes
+from contracts.terms.ids import Digest
+from tests.numerics.loop import rows_of, synthetic_corpus
+from tests.numerics.plain import plain_losses
+from training.config import ModelConfig, model_spec, slices_of, whole_model
+from training.data.loading import MemoryBlobs
+from training.models.decoder import StageModel
+from training.models.folder import read_config, read_folder, write_folder
+from training.models.initial import initial_weights
+from training.models.parameters import parameter_shapes
+from training.models.starting import starting_weights
+from training.models.weights import Weights, decode_weights, encode_weights
+from training.recipes import micro
+from training.stages.stage import Stage
+
+CONFIG = micro()
+ALLOWED = 1e-4  # of any logit
+SHAPES = [
+    CONFIG.model,
+    replace(CONFIG.model, tied_head=True, num_kv_heads=4, rope_theta=500_000, norm_eps=1e-6),
+    replace(CONFIG.model, num_heads=2, num_kv_heads=1, vocab_size=300, num_layers=3),
+]
+IDS = ["grouped", "tied", "one key head"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def drawn(config: ModelConfig) -> Weights:
+    """Weights of every parameter, norms included, that are no initial ones."""
+    generator = np.random.default_rng(5)
+    shapes = parameter_shapes(config, whole_model(config))
+    return {
+        name: (generator.standard_normal(shape) * 0.3 + (len(shape) == 1)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def our_logits(config: ModelConfig, weights: Weights, tokens_RT: Tensor) -> Tensor:
+    stage = Stage(config, whole_model(config), CONFIG.optimizer)
+    tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
+    stage.load(tensors | stage.moments(), 0)
+    with torch.no_grad():
+        logits_RTV: Tensor = stage._model(tokens_RT)
+    return logits_RTV
+
+
+def tokens(config: ModelConfig) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    shape = (3, config.sequence_length)
+    return torch.randint(config.vocab_size, shape, generator=generator)
+
+
+def saved(folder: Path, dtype: torch.dtype = torch.float32, **changed: Any) -> Any:
+    """A small model that `transformers` made."""
+    values: dict[str, Any] = {
+        "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32,
+        "initializer_range": 0.3,
+    }  # fmt: skip
+    torch.manual_seed(7)
+    model: Any = LlamaForCausalLM(LlamaConfig(**(values | changed)))
+    model.to(dtype).save_pretrained(folder, max_shard_size=changed.get("shard", "1GB"))
+    return model
+
+
+def altered(folder: Path, **changed: Any) -> Path:
+    config = json.loads((folder / "config.json").read_text()) | changed
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+# -------------------------------------------------------------------------------- there and back
+
+
+@pytest.mark.parametrize("config", SHAPES, ids=IDS)
+def test_write_folder__opened_by_transformers__gives_our_logits(
+    tmp_path: Path, config: ModelConfig
+) -> None:
+    weights = drawn(config)
+    write_folder(tmp_path / "out", config, weights)
+
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+
+    assert type(model) is LlamaForCausalLM
+    with torch.no_grad():
+        theirs = model(tokens(config)).logits
+    assert float((our_logits(config, weights, tokens(config)) - theirs).abs().max()) < ALLOWED
+    assert read_folder(tmp_path / "out").config == config
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_read_folder__made_by_transformers__gives_its_logits(
+    tmp_path: Path, tied: bool, dtype: torch.dtype
+) -> None:
+    saved(tmp_path, dtype, tie_word_embeddings=tied, rope_theta=5000.0)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+
+    found = read_folder(tmp_path)
+
+    assert (found.config.rope_theta, found.config.tied_head) == (5000, tied)
+    with torch.no_grad():
+        theirs = model(tokens(found.config)).logits
+    ours = our_logits(found.config, found.weights, tokens(found.config))
+    assert float((ours - theirs).abs().max()) < ALLOWED
+
+
+def test_read_folder__weights_in_several_files__are_all_read(tmp_path: Path) -> None:
+    saved(tmp_path / "one")
+    saved(tmp_path / "many", shard="20KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
+
+    one, many = read_folder(tmp_path / "one"), read_folder(tmp_path / "many")
+
+    assert encode_weights(one.weights) == encode_weights(many.weights)
+
+
+def test_read_folder__version_4_fields__are_understood(tmp_path: Path) -> None:
+    saved(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["rope_parameters"]
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"rope_theta": 2e4, "rope_scaling": None, "torch_dtype": "float32"})
+    )
+
+    assert read_config(tmp_path).rope_theta == 20_000
+
+
+def test_write_folder__bytes_as_tokens__tokenizer_gives_the_bytes(tmp_path: Path) -> None:
+    write_folder(tmp_path / "out", CONFIG.model, drawn(CONFIG.model))
+    text = "def f(x):\n\treturn 'caf\u00e9' * 2  # \U0001f600\r\n"
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+
+    assert tokenizer(text)["input_ids"] == list(text.encode())
+    assert tokenizer.decode(list(text.encode())) == text
+
+
+def test_training__from_a_folder_of_transformers__starts_at_its_loss_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    model = saved(tmp_path)
+    found = read_folder(tmp_path)
+    config = replace(micro(num_steps=4), model=found.config)
+    rows = rows_of(config, synthetic_corpus())
+    weights = {name: torch.from_numpy(value.copy()) for name, value in found.weights.items()}
+
+    losses = plain_losses(config, rows, weights=weights)
+
+    units = [rows.load(1, unit) for unit in range(config.data.units_per_step)]  # type: ignore[arg-type]
+    batch = torch.tensor([list(row) for unit in units for row in unit])
+    with torch.no_grad():
+        logits = model(batch[:, :-1]).logits
+    first = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+    assert losses[0] == pytest.approx(float(first), rel=1e-5)
+    assert losses[-1] < losses[0]
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"model_type": "mistral"}, "model_type is 'mistral'"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "architectures"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"attention_bias": True}, "attention_bias is True: there are no biases"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"attention_dropout": 0.1}, "attention_dropout is 0.1"),
+        ({"head_dim": 16}, "head_dim is 16"),
+        ({"quantization_config": {"bits": 4}}, "quantized"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled .'llama3'."),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaled .'linear'."),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "scaled .'yarn'."),
+        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "part of each"),
+        ({"rope_parameters": {"rope_theta": 1234.5}}, "rope_theta is 1234.5"),
+    ],
+)
+def test_read_config__what_we_do_not_compute__refused_by_name(
+    tmp_path: Path, changed: dict[str, Any], problem: str
+) -> None:
+    saved(tmp_path)
+
+    with pytest.raises(Refused, match=problem):
+        read_config(altered(tmp_path, **changed))
+
+
+def test_read_config__two_problems__says_both(tmp_path: Path) -> None:
+    saved(tmp_path)
+
+    with pytest.raises(Refused, match=r"hidden_act.*; attention_bias"):
+        read_config(altered(tmp_path, hidden_act="relu", attention_bias=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("hidden_size", None), ("vocab_size", "256"), ("num_hidden_layers", 2.0), ("width", 1)],
+)
+def test_read_config__size_missing_or_no_number__malformed(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    saved(tmp_path)
+    changed = {name: value} if name != "width" else {"intermediate_size": True}
+
+    with pytest.raises(Malformed, match="a whole number is needed"):
+        read_config(altered(tmp_path, **changed))
+
+
+def without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def with_another_shape(folder: Path) -> None:
+    altered(folder, intermediate_size=64)
+
+
+def with_more_layers(folder: Path) -> None:
+    altered(folder, num_hidden_layers=4)
+
+
+def cut_short(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def with_an_index_that_leaves(folder: Path) -> None:
+    without_weights(folder)
+    names = parameter_shapes(read_config(folder), whole_model(read_config(folder)))
+    index = {"weight_map": dict.fromkeys(names, "../model.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def with_no_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "words"),
+    [
+        (without_weights, NotFound, "pickled weights are never read"),
+        (with_another_shape, Malformed, "has shape"),
+        (with_more_layers, Malformed, r"has no tensor model\.layers\.3"),
+        (cut_short, Malformed, "no safetensors file"),
+        (with_an_index_that_leaves, Malformed, "names no file of the folder"),
+        (with_no_json, Malformed, "no JSON"),
+        (shutil.rmtree, NotFound, "there is no folder"),
+    ],
+)
+def test_read_folder__files_that_do_not_fit__typed_refusal(
+    tmp_path: Path, spoil: Callable[[Path], None], error: type[Exception], words: str
+) -> None:
+    saved(tmp_path / "model")
+    spoil(tmp_path / "model")
+
+    with pytest.raises(error, match=words):
+        read_folder(tmp_path / "model")
+
+
+def test_write_folder__there_is_one_or_tensors_are_missing__nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    weights = drawn(CONFIG.model)
+    write_folder(tmp_path / "out", CONFIG.model, weights)
+
+    with pytest.raises(Conflict, match="there already"):
+        write_folder(tmp_path / "out", CONFIG.model, weights)
+    with pytest.raises(Malformed, match="not those of the whole model"):
+        write_folder(tmp_path / "new", CONFIG.model, dict(list(weights.items())[1:]))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+# ------------------------------------------------------------------------- blobs and their slices
+
+
+def test_parameter_shapes__module__has_these_names_shapes_and_order() -> None:
+    for config in SHAPES:
+        stages = [whole_model(config)]
+        stages += [] if config.tied_head else slices_of(config, (1, config.num_layers))
+        for stage in stages:
+            built = StageModel(config, stage).named_parameters()
+            assert [(name, tuple(p.shape)) for name, p in built] == list(
+                parameter_shapes(config, stage).items()
+            )
+
+
+def test_starting_weights__a_blob__each_stage_gets_its_slice() -> None:
+    weights = drawn(CONFIG.model)
+    blob = encode_weights(weights)
+    spec, blobs = model_spec(CONFIG.model, weights=blob_digest(blob)), {blob_digest(blob): blob}
+
+    parts = [
+        starting_weights(spec, CONFIG.model, stage, MemoryBlobs(blobs))
+        for stage in slices_of(CONFIG.model, (1, 2))
+    ]
+
+    joined = {name: value for part in parts for name, value in part.items()}
+    assert list(joined) == list(weights)
+    assert all(np.array_equal(joined[name].numpy(), weights[name]) for name in weights)
+
+
+def test_starting_weights__none_named__are_drawn_from_the_seed() -> None:
+    whole = whole_model(CONFIG.model)
+
+    started = starting_weights(model_spec(CONFIG.model), CONFIG.model, whole, MemoryBlobs({}))
+
+    expected = initial_weights(CONFIG.model, whole)
+    assert all(torch.equal(started[name], expected[name]) for name in expected)
+
+
+def test_starting_weights__other_bytes_are_served__refused() -> None:
+    blob = encode_weights(drawn(CONFIG.model))
+    forged = {Digest(b"f" * 32): blob}
+    spec = model_spec(CONFIG.model, weights=Digest(b"f" * 32))
+
+    with pytest.raises(WrongBytes):
+        starting_weights(spec, CONFIG.model, whole_model(CONFIG.model), MemoryBlobs(forged))
+
+
+def test_decode_weights__not_finite__refused_by_name() -> None:
+    weights = drawn(CONFIG.model)
+    weights["model.norm.weight"][3] = np.nan
+
+    with pytest.raises(NotFinite, match=r"tensor model\.norm\.weight"):
+        decode_weights(
+            encode_weights(weights),
+            parameter_shapes(CONFIG.model, whole_model(CONFIG.model)),
+            what="a blob",
+        )
+
+
+def test_encode_weights__same_tensors_in_another_order__same_bytes() -> None:
+    weights = drawn(CONFIG.model)
+
+    assert encode_weights(weights) == encode_weights(dict(reversed(weights.items())))

@@ -1,0 +1,272 @@
+"""Is a model that is cut into stages, whose tensors travel as bytes, the model in one piece?
+
+Losses and gradients of two and three stages against one, byte for byte where the arithmetic is the
+same; a replay from bytes repeats every byte under every codec; an interrupted run is one that was
+not.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.terms.errors import Malformed, NotFound, Refused, WrongBytes
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import CodecName, DataSpec, JobSpec
+from tests.numerics.loop import sealed_norm, synthetic_corpus
+from tests.support.history import make_spec, make_wallet
+from training.config import TrainConfig, model_spec, optimizer_spec
+from training.data.loading import MemoryBlobs
+from training.recipes import micro
+from training.stages.validation import num_groups
+from training.worker.ports import Passed
+from training.worker.stage_compute import StageCompute
+
+CORPUS = synthetic_corpus()
+FIRST, UNITS = StepNumber(1), tuple(UnitId(unit) for unit in range(4))
+CUTS = [(1, 3), (2, 3), (1, 2, 3)]
+CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def three_layers() -> TrainConfig:
+    config = micro()
+    return replace(config, model=replace(config.model, num_layers=3))
+
+
+def spec_of(*layer_ends: int, codec: CodecName = "none", tied_head: bool = False) -> JobSpec:
+    config = three_layers()
+    model = replace(config.model, tied_head=tied_head)
+    return make_spec(
+        make_wallet("poster"),
+        make_wallet("coordinator"),
+        model=model_spec(model),
+        optimizer=optimizer_spec(config.optimizer),
+        data=DataSpec(manifest=CORPUS.manifest.digest(), seed=0, tokenizer=ZERO_DIGEST),
+        unit_flops=(1,) * len(layer_ends),
+        stages=len(layer_ends),
+        layer_ends=layer_ends,
+        boundary_codec=codec,
+        rows_per_unit=2,
+        units_per_step=len(UNITS),
+        chunks=3,
+    )
+
+
+def stages_of(spec: JobSpec) -> list[StageCompute]:
+    blobs = MemoryBlobs(CORPUS.blobs)
+    return [
+        StageCompute(spec, blobs, stage=StageIndex(stage)) for stage in range(spec.batch.stages)
+    ]
+
+
+@dataclass
+class Trip:
+    """What went into each stage for a unit, and what came out."""
+
+    x: list[bytes | None]
+    dy: list[bytes | None]
+    passed: list[Passed]  # of the backward pass
+
+    @property
+    def loss(self) -> int:
+        """Of the last stage."""
+        loss = self.passed[-1].loss
+        assert loss is not None
+        return loss
+
+
+def trip(stages: list[StageCompute], step: StepNumber, unit: UnitId) -> Trip:
+    """A unit up and down through all stages, as bytes."""
+    x: list[bytes | None] = [None]
+    for stage in stages[:-1]:
+        y = stage.forward(step, unit, x[-1]).y
+        assert y is not None
+        x.append(y.data)
+    passed, dy = [stages[-1].forward(step, unit, x[-1])], list[bytes | None]([None])
+    for stage in stages[-2::-1]:
+        dx = passed[0].dx
+        assert dx is not None
+        dy.insert(0, dx.data)
+        passed.insert(0, stage.backward(step, unit, None, dx.data))
+    return Trip(x, dy, passed)
+
+
+def whole_gradient(stages: Iterable[StageCompute]) -> Tensor:
+    pieces = [piece.data for stage in stages for piece in stage.gradient()]
+    return torch.cat([torch.frombuffer(bytearray(data), dtype=torch.float32) for data in pieces])
+
+
+def step_of(stages: list[StageCompute], step: StepNumber) -> None:
+    """All units of a step, then the update of every stage by the norm of all."""
+    for unit in UNITS:
+        trip(stages, step, unit)
+    pieces = [stage.gradient() for stage in stages]
+    norm = sealed_norm(piece.norm_squared for own in pieces for piece in own)
+    for stage, own in zip(stages, pieces, strict=True):
+        stage.apply([piece.data for piece in own], norm)
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_pipeline__cut_into_stages__losses_and_gradients_of_the_whole(cut: tuple[int, ...]) -> None:
+    (whole,), stages = stages_of(spec_of(3)), stages_of(spec_of(*cut))
+
+    for unit in UNITS:
+        loss = whole.forward(FIRST, unit, None).loss
+        assert trip(stages, FIRST, unit).loss == loss  # in 1e-6 nats
+
+    split, expected = whole_gradient(stages), whole_gradient([whole])
+    assert split.numel() == expected.numel()
+    assert float((split - expected).norm() / expected.norm()) <= 1e-6
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_pipeline__three_steps__weights_of_the_whole(cut: tuple[int, ...]) -> None:
+    (whole,), stages = stages_of(spec_of(3)), stages_of(spec_of(*cut))
+
+    for step in range(1, 4):
+        step_of([whole], StepNumber(step))
+        step_of(stages, StepNumber(step))
+
+    split = {name: value for stage in stages for name, value in stage.weights().items()}
+    for name, value in whole.weights().items():
+        assert torch.allclose(split[name], value, rtol=1e-5, atol=2e-6), name
+
+
+def test_pipeline__tied_head_in_several_stages__refused() -> None:
+    with pytest.raises(Refused, match="tied"):
+        stages_of(spec_of(1, 3, tied_head=True))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_pipeline__replayed_from_bytes__repeats_every_byte(codec: CodecName) -> None:
+    spec = spec_of(1, 2, 3, codec=codec)
+    stages, others = stages_of(spec), stages_of(spec)
+    trips = [trip(stages, FIRST, unit) for unit in UNITS]
+
+    for number, other in enumerate(others):
+        for unit, made in zip(UNITS, trips, strict=True):
+            again = other.backward(FIRST, unit, made.x[number], made.dy[number])
+            kept = made.passed[number]
+            assert (again.x, again.dx, again.loss) == (kept.x, kept.dx, kept.loss)
+            if again.y is not None:  # what the sticky pass sent before
+                assert again.y.data == made.x[number + 1]
+        assert other.gradient() == stages[number].gradient()
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_pipeline__codec_between_the_stages__near_the_exact_loss(codec: CodecName) -> None:
+    exact, coded = stages_of(spec_of(1, 2, 3)), stages_of(spec_of(1, 2, 3, codec=codec))
+
+    for unit in UNITS:
+        differs = abs(trip(coded, FIRST, unit).loss - trip(exact, FIRST, unit).loss)
+        assert differs <= 20_000  # 0.02 nats of about 5.6
+
+    wanted, found = whole_gradient(exact), whole_gradient(coded)
+    assert 0 < float((found - wanted).norm() / wanted.norm()) <= 0.1
+
+
+def test_pipeline__unit_subtracted__gradient_of_the_others() -> None:
+    spec = spec_of(1, 2, 3)
+    stages, others = stages_of(spec), stages_of(spec)
+    made = [trip(stages, FIRST, unit) for unit in UNITS][1]
+    for unit in (UNITS[0], *UNITS[2:]):
+        trip(others, FIRST, unit)
+
+    for number, stage in enumerate(stages):
+        stage.subtract(FIRST, UNITS[1], made.x[number], made.dy[number])
+        assert stage.units == (UNITS[0], *UNITS[2:])
+
+    left, wanted = whole_gradient(stages), whole_gradient(others)
+    assert float((left - wanted).norm() / wanted.norm()) <= 1e-5
+
+
+@pytest.mark.parametrize("bad", [b"", bytes(4), bytes(2 * 32 * 32 * 4 - 4)])
+def test_pipeline__x_of_another_size__malformed_and_nothing_counted(bad: bytes) -> None:
+    last = stages_of(spec_of(1, 3))[1]
+
+    with pytest.raises(Malformed):
+        last.forward(FIRST, UNITS[0], bad)
+
+    assert last.units == ()
+
+
+def test_pipeline__counted_unit_is_asked_for_again__refused() -> None:
+    stages = stages_of(spec_of(1, 3))
+    made = trip(stages, FIRST, UNITS[0])
+
+    for stage, x in zip(stages, made.x, strict=True):
+        with pytest.raises(Refused, match="counted already"):
+            stage.forward(FIRST, UNITS[0], x)
+
+
+def test_pipeline__validation_groups__mean_is_that_of_the_whole_model() -> None:
+    (whole,), stages = stages_of(spec_of(3)), stages_of(spec_of(1, 2, 3))
+    groups = [UnitId(group) for group in range(0, num_groups(2), 16)]
+
+    for group in groups:
+        x: bytes | None = None
+        for stage in stages[:-1]:
+            y = stage.evaluate(group, x).y
+            assert y is not None
+            x = y.data
+        assert stages[-1].evaluate(group, x).loss == whole.evaluate(group, None).loss
+
+    assert whole.units == () and all(stage.units == () for stage in stages)
+    with pytest.raises(Refused, match="no group"):
+        whole.evaluate(UnitId(num_groups(2)), None)
+
+
+def test_pipeline__resumed_after_two_steps__bytes_of_the_uninterrupted_run(tmp_path: Path) -> None:
+    spec = spec_of(1, 2, 3)
+    stages = stages_of(spec)
+    for step in range(1, 5):
+        step_of(stages, StepNumber(step))
+        if step == 2:
+            for number, stage in enumerate(stages):
+                stage.save(tmp_path / str(number), StepNumber(step))
+
+    resumed = stages_of(spec)
+    for number, stage in enumerate(resumed):
+        assert stage.restore(tmp_path / str(number)) == 2
+    for step in (3, 4):
+        step_of(resumed, StepNumber(step))
+
+    assert [stage.roots() for stage in resumed] == [stage.roots() for stage in stages]
+
+
+def test_adopt__checkpoint_of_another_member__its_state_under_our_folder(tmp_path: Path) -> None:
+    spec = spec_of(1, 3)
+    (_, there), (first, here) = stages_of(spec), stages_of(spec)
+    there.measure(1)
+    there.save(tmp_path / "there", StepNumber(2))
+    file, root = there.checkpoint(tmp_path / "there", StepNumber(2)), there.roots().state
+
+    for compute, wanted, error in ((here, ZERO_DIGEST, WrongBytes), (first, root, Malformed)):
+        copy = tmp_path / "copy"
+        copy.write_bytes(file.read_bytes())
+        with pytest.raises(error):
+            compute.adopt(tmp_path / "here", StepNumber(2), copy, wanted)
+    here.adopt(tmp_path / "here", StepNumber(2), copy, root)
+
+    assert here.checkpoint(tmp_path / "here", StepNumber(2)).read_bytes() == file.read_bytes()
+    with pytest.raises(NotFound):
+        here.checkpoint(tmp_path / "here", StepNumber(4))
+
+
+def test_save__two_members_with_one_state__equal_files(tmp_path: Path) -> None:
+    spec = spec_of(1, 3)
+    files = []
+    for name in ("ann", "bob"):
+        compute = stages_of(spec)[1]
+        compute.save(tmp_path / name, StepNumber(2))
+        files.append(compute.checkpoint(tmp_path / name, StepNumber(2)).read_bytes())
+
+    assert files[0] == files[1]

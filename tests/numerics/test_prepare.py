@@ -1,0 +1,151 @@
+"""Does a job file with a folder of `transformers` and a tokenizer become blobs that peers train?"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import Refused, TooLarge
+from contracts.terms.ids import ZERO_DIGEST, Address, StageIndex
+from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixSeconds
+from tallystick.sdk import prepare as prepare_module
+from tallystick.sdk.job_file import JobFile, build_spec, parse_job_file
+from tallystick.sdk.prepare import Prepared, prepare
+from tests.numerics.plain import plain_losses
+from training.config import slices_of, train_config, whole_model
+from training.data.loading import MemoryBlobs, UnitRows
+from training.data.manifest import decode_manifest
+from training.models.folder import write_folder
+from training.models.initial import initial_weights
+from training.models.starting import starting_weights
+from training.recipes import micro
+from training.worker.stage_compute import StageCompute
+
+MODEL = micro().model
+TEXT = "".join(
+    f"the stage holds unit {i} until its seal pays for work {i * i}\n" for i in range(900)
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def words() -> bytes:
+    """A byte-level tokenizer of 300 ids, trained on the text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator([TEXT], trainer)
+    return tokenizer.to_str().encode()
+
+
+def job(folder: Path, **changed: Any) -> JobFile:
+    (folder / "text.txt").write_text(TEXT)
+    fields = {
+        "name": "a job", "recipe": "micro", "budget": 10, "price_ceiling": 2000, "deadline": "1h",
+        "data": str(folder / "text.txt"), "steps": 6,
+    }  # fmt: skip
+    return parse_job_file(fields | changed)
+
+
+def signed(made: JobFile, prepared: Prepared) -> JobSpec:
+    return build_spec(
+        made, prepared.config, poster=Address(bytes(20)), coordinator=Address(bytes(20)), nonce=1,
+        manifest=prepared.corpus.manifest.digest(), now=UnixSeconds(1000),
+        tokenizer=prepared.tokenizer, weights=prepared.weights,
+    )  # fmt: skip
+
+
+def losses_of(spec: JobSpec, prepared: Prepared) -> list[float]:
+    """What a peer that has the spec and the blobs, and nothing else, trains."""
+    blobs = MemoryBlobs(prepared.corpus.blobs)
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
+    manifest = decode_manifest(blobs.fetch(spec.data.manifest))
+    rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
+    weights = starting_weights(spec.model, config.model, whole_model(config.model), blobs)
+    return plain_losses(config, rows, weights=weights)
+
+
+def test_prepare__plain_job__bytes_and_a_seed(tmp_path: Path) -> None:
+    prepared = prepare(job(tmp_path))
+
+    assert prepared.tokenizer == prepared.weights == ZERO_DIGEST
+    assert prepared.corpus.manifest.kind == "manifest.v1"
+    assert prepared.config.model == MODEL
+
+
+def test_prepare__tokenizer__decides_vocabulary_and_shards_and_the_model_learns(
+    tmp_path: Path, words: bytes
+) -> None:
+    (tmp_path / "words.json").write_bytes(words)
+    made = job(tmp_path, tokenizer=str(tmp_path / "words.json"))
+
+    prepared = prepare(made)
+
+    assert prepared.config.model == replace(MODEL, vocab_size=300)
+    assert (prepared.corpus.manifest.tokens, prepared.tokenizer) == ("uint16", blob_digest(words))
+    assert prepared.corpus.blobs[prepared.tokenizer] == words
+    losses = losses_of(signed(made, prepared), prepared)
+    assert losses[-1] < losses[0]
+
+
+def test_prepare__folder_with_a_tokenizer__both_are_used_and_stages_get_their_weights(
+    tmp_path: Path, words: bytes
+) -> None:
+    model = replace(MODEL, vocab_size=304, init_seed=9)
+    started = {n: v.numpy() for n, v in initial_weights(model, whole_model(model)).items()}
+    write_folder(tmp_path / "model", model, started, words)
+    made = job(tmp_path, model={"folder": str(tmp_path / "model"), "sequence_length": 16}, stages=2)
+
+    prepared = prepare(made)
+    spec = signed(made, prepared)
+
+    assert prepared.config.model == replace(model, sequence_length=16, init_seed=0)
+    assert prepared.tokenizer == blob_digest(words)
+    blobs = MemoryBlobs(prepared.corpus.blobs)
+    stages = slices_of(prepared.config.model, spec.batch.layer_ends)
+    parts = [starting_weights(spec.model, prepared.config.model, each, blobs) for each in stages]
+    joined = {name: value for part in parts for name, value in part.items()}
+    assert all(np.array_equal(joined[name].numpy(), started[name]) for name in started)
+    last = StageCompute(spec, blobs, stage=StageIndex(1)).weights()
+    assert all(np.array_equal(value.numpy(), started[name]) for name, value in last.items())
+    losses = losses_of(spec, prepared)
+    assert losses[-1] < losses[0]
+
+
+def test_prepare__tokenizer_with_more_ids_than_the_model__refused(
+    tmp_path: Path, words: bytes
+) -> None:
+    write_folder(
+        tmp_path / "model",
+        MODEL,
+        {n: v.numpy() for n, v in initial_weights(MODEL, whole_model(MODEL)).items()},
+        words,
+    )
+
+    with pytest.raises(Refused, match="gives 300 different tokens, the model has vocab_size 256"):
+        prepare(job(tmp_path, model=str(tmp_path / "model")))
+
+
+def test_prepare__weights_larger_than_a_blob__refused_with_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = {n: v.numpy() for n, v in initial_weights(MODEL, whole_model(MODEL)).items()}
+    write_folder(tmp_path / "model", MODEL, weights)
+    monkeypatch.setattr(prepare_module, "MAX_BLOB_BYTES", 1000)
+
+    with pytest.raises(TooLarge, match="a blob at most 1000"):
+        prepare(job(tmp_path, model=str(tmp_path / "model")))

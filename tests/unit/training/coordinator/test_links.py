@@ -1,0 +1,190 @@
+"""Links between stages: who is left out when a leaf is not the copy that counts."""
+
+from typing import Any
+
+import pytest
+
+from contracts.terms.errors import BadSignature, Malformed
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    ChunkIndex,
+    Digest,
+    JobId,
+    StageIndex,
+    StepNumber,
+    UnitId,
+)
+from contracts.terms.messages import GradCommit, PartDigest, TensorHeader, UnitLeaf
+from tests.support.history import make_digest, make_session
+from training.coordinator.links import (
+    Difference,
+    OwnFault,
+    Verdict,
+    check_header,
+    first_difference,
+    judge,
+)
+from training.swarm.state import Copy, Place
+
+STEP = StepNumber(4)
+UNIT = UnitId(2)
+NAMES = ("ann", "bob", "cem")  # of stages 0, 1, 2
+
+
+def copies() -> dict[Place, Copy]:
+    """One unit in three stages."""
+    y = [make_digest("y", 0), make_digest("y", 1), ZERO_DIGEST]
+    dx = [ZERO_DIGEST, make_digest("dx", 1), make_digest("dx", 2)]
+    return {
+        (StageIndex(stage), UNIT): Copy(
+            make_session(name).peer,
+            attempt=10 + stage,
+            x=y[stage - 1] if stage else make_digest("rows"),
+            y=y[stage],
+            dy=dx[stage + 1] if stage < 2 else ZERO_DIGEST,
+            dx=dx[stage],
+        )
+        for stage, name in enumerate(NAMES)
+    }
+
+
+def leaf(stage: int, **changed: Digest) -> UnitLeaf:
+    copy = copies()[StageIndex(stage), UNIT]
+    values: dict[str, Any] = {"x": copy.x, "y": copy.y, "dy": copy.dy, "dx": copy.dx} | changed
+    return UnitLeaf(unit=UNIT, loss=7 if stage == 2 else None, **values)
+
+
+def commit(stage: int) -> GradCommit:
+    return GradCommit(
+        job=JobId(bytes(32)),
+        step=STEP,
+        round=0,
+        stage=StageIndex(stage),
+        peer=make_session(NAMES[stage]).peer,
+        step_close=ZERO_DIGEST,
+        previous_seal=ZERO_DIGEST,
+        state_root=ZERO_DIGEST,
+        units_root=ZERO_DIGEST,
+        num_units=1,
+        num_samples=4,
+        parts=(PartDigest(chunk=ChunkIndex(0), digest=ZERO_DIGEST, norm_squared=0),),
+        reports=(),
+    )
+
+
+def difference(stage: int, **changed: Digest) -> Difference | OwnFault | None:
+    return first_difference(copies(), commit(stage), [leaf(stage, **changed)])
+
+
+def header(found: Difference, **changed: Any) -> TensorHeader:
+    values: dict[str, Any] = {
+        "job": JobId(bytes(32)),
+        "step": STEP,
+        "stage": found.stage,
+        "unit": UNIT,
+        "attempt": found.attempt,
+        "tensor": found.tensor,
+        "dtype": "float32",
+        "shape": (1, 1, 1),
+        "codec": "none",
+        "tensor_digest": found.shown,
+    }
+    return TensorHeader(**(values | changed))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_first_difference__leaves_are_the_counted_copies__is_none(stage: int) -> None:
+    assert difference(stage) is None
+
+
+OTHER = make_digest("another")
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "sender", "receiver", "tensor", "shown"),
+    [
+        (1, "x", "ann", "bob", "y", OTHER),
+        (1, "dy", "cem", "bob", "dx", OTHER),
+        (1, "y", "bob", "cem", "y", make_digest("y", 1)),
+        (1, "dx", "bob", "ann", "dx", make_digest("dx", 1)),
+        (0, "y", "ann", "bob", "y", make_digest("y", 0)),
+        (2, "dx", "cem", "bob", "dx", make_digest("dx", 2)),
+    ],
+)
+def test_first_difference__one_tensor_differs__names_both_ends_of_its_link(
+    stage: int, name: str, sender: str, receiver: str, tensor: str, shown: Digest
+) -> None:
+    found = difference(stage, **{name: OTHER})
+
+    assert isinstance(found, Difference)
+    assert (found.sender, found.receiver) == (
+        make_session(sender).peer,
+        make_session(receiver).peer,
+    )
+    assert (found.tensor, found.shown) == (tensor, shown)
+
+
+def test_first_difference__other_rows_on_the_first_stage__is_its_own_fault() -> None:
+    assert isinstance(difference(0, x=OTHER), OwnFault)
+
+
+def test_first_difference__input_and_output_differ__the_input_is_asked_about() -> None:
+    found = difference(1, x=OTHER, y=OTHER, dx=OTHER)
+
+    assert isinstance(found, Difference)
+    assert found.receiver == make_session("bob").peer
+
+
+def test_first_difference__unit_of_somebody_else__is_not_judged_here() -> None:
+    done = copies()
+    place = (StageIndex(1), UNIT)
+    done[place] = Copy(make_session("dan").peer, x=OTHER)
+
+    assert first_difference(done, commit(1), [leaf(1)]) is None
+
+
+def judged(at: int, name: str, /, **changed: Any) -> Verdict:
+    found = difference(at, **{name: OTHER})
+    assert isinstance(found, Difference)
+    return judge(found, STEP, header(found, **changed))
+
+
+def test_judge__sender_signed_another_tensor_for_its_copy__is_left_out() -> None:
+    assert judged(1, "x") is Verdict.SENDER
+    assert judged(1, "y") is Verdict.SENDER
+
+
+def test_judge__received_under_another_attempt__accuses_nobody() -> None:
+    assert judged(1, "x", attempt=99) is Verdict.NOBODY
+
+
+def test_judge__own_output_under_another_attempt__is_its_senders_doing() -> None:
+    assert judged(1, "y", attempt=99) is Verdict.SENDER
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"step": 5}, {"stage": 2}, {"unit": 1}, {"tensor": "dx"}, {"tensor_digest": ZERO_DIGEST}],
+)
+def test_judge__header_of_something_else__leaves_the_receiver_out(changed: dict[str, Any]) -> None:
+    assert judged(1, "x", **changed) is Verdict.RECEIVER
+
+
+def test_judge__no_header__leaves_the_receiver_out() -> None:
+    found = difference(1, x=OTHER)
+    assert isinstance(found, Difference)
+
+    assert judge(found, STEP, None) is Verdict.RECEIVER
+
+
+def test_check_header__signed_by_another__is_refused() -> None:
+    found = difference(1, x=OTHER)
+    assert isinstance(found, Difference)
+    ann, bob = make_session("ann"), make_session("bob")
+    data = ann.sign(header(found)).encoded()
+
+    assert check_header(data, ann.key) == header(found)
+    with pytest.raises(BadSignature):
+        check_header(data, bob.key)
+    with pytest.raises(Malformed):
+        check_header(b"\x80", ann.key)

@@ -1,0 +1,193 @@
+"""What trainers are told: their share, who may be given it, news, and validation."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import Message
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from tests.support.history import DOMAIN
+from tests.support.swarm_job import Papers, make_papers
+from training.coordinator.book import Book, Signer
+from training.coordinator.routing import SILENT_AFTER, WorkFor
+from training.journal import Journal
+from training.swarm.events import PeerJoined, PeerLost, UnitsDone
+from training.swarm.state import Copy
+from training.telling import tell_nobody
+from training.transport import calls
+from training.transport.port import Session
+
+NAMES = ("ann", "bob", "cem")
+UNITS = 6
+FIRST = StageIndex(0)
+
+
+@pytest.fixture(scope="module")
+def papers() -> Papers:
+    return make_papers(*NAMES, trainers=2, units_per_step=UNITS, steps=4)
+
+
+class World:
+    """A book with three members, and a clock that a test moves."""
+
+    def __init__(self, papers: Papers, journal: Journal) -> None:
+        signer = Signer(papers.coordinator, papers.session, DOMAIN)
+        self.papers, self.now = papers, UnixMillis(1_000_000)
+        self.book = Book(journal, papers.spec, papers.opening, signer, tell_nobody)
+        for name in NAMES:
+            self.join(name)
+        self.sessions: dict[SessionKey, Session] = {}
+        self.work = WorkFor(self.book, lambda: self.sessions, clock=lambda: self.now)
+
+    def join(self, name: str) -> None:
+        """A member more."""
+        lease = self.papers.leases[name]
+        joined = PeerJoined(
+            peer=self.peer(name),
+            stage=FIRST,
+            address="memory:1",
+            applied=StepNumber(0),
+            lease=lease.message.digest(),
+            owner=lease.message.account,
+            rate=1000,
+            bandwidth=1000,
+            at=self.now,
+        )
+        self.book.record(joined, Signed[Message](lease.message, lease.signature))
+
+    def peer(self, name: str) -> PeerId:
+        """Its id."""
+        return self.papers.members[name].session.peer
+
+    def trainer(self, number: int) -> SessionKey:
+        """Its key."""
+        return self.papers.opening.trainers[number]
+
+    def done(self, unit: int, name: str) -> None:
+        """A unit counts as the work of this member."""
+        copy = ((FIRST, UnitId(unit)), Copy(self.peer(name), attempt=1))
+        self.book.record(UnitsDone(StepNumber(1), (copy,), self.now))
+
+    async def ask(
+        self,
+        number: int,
+        *,
+        after: calls.StepWork | None = None,
+        busy: tuple[int, ...] = (),
+    ) -> calls.StepWork:
+        """What a trainer is told that goes by the answer `after` and has `busy` on its way."""
+        trainer = self.trainer(number)
+        self.sessions[trainer] = cast(Session, object())  # that there is one is all that counts
+        known = tuple(sorted(each.session_key for each in after.workers)) if after else ()
+        request = calls.NextStep(
+            job=self.papers.job,
+            seen=after.version if after else 0,
+            step=after.step if after else 0,
+            known=known,
+            busy=tuple(UnitId(unit) for unit in busy),
+            validating=0,
+        )
+        return await self.work.next(trainer, request)
+
+
+@pytest.fixture
+def world(papers: Papers, tmp_path: Path) -> Iterator[World]:
+    with Journal(tmp_path / "journal") as journal:
+        yield World(papers, journal)
+
+
+def units_of(work: calls.StepWork) -> list[int]:
+    return sorted({int(place.unit) for place in work.places})
+
+
+async def test_work_for__two_trainers__share_the_units_by_number(world: World) -> None:
+    await world.ask(1)
+
+    first, second = await world.ask(0), await world.ask(1)
+
+    assert (units_of(first), units_of(second)) == ([0, 2, 4], [1, 3, 5])
+    for work in (first, second):
+        assert sum(worker.quota for worker in work.workers) >= len(units_of(work))
+
+
+async def test_work_for__one_trainer_silent__the_other_has_all(world: World) -> None:
+    await world.ask(1)
+    world.now = UnixMillis(world.now + SILENT_AFTER)
+
+    assert units_of(await world.ask(0)) == list(range(UNITS))
+
+
+async def test_work_for__trainer_without_session__has_no_share(world: World) -> None:
+    await world.ask(1)
+    world.sessions.clear()
+
+    assert units_of(await world.ask(0)) == list(range(UNITS))
+
+
+async def test_work_for__units_out_with_another__are_not_given_twice(world: World) -> None:
+    alone = await world.ask(1)
+    news = asyncio.ensure_future(world.ask(1, after=alone, busy=(0, 1, 2)))
+    await asyncio.sleep(0)
+
+    fresh = await world.ask(0)
+
+    assert units_of(fresh) == [4]
+    news.cancel()
+
+
+async def test_work_for__attempts__rise_from_answer_to_answer(world: World) -> None:
+    froms = [(await world.ask(0)).attempts_from for _ in range(3)]
+
+    assert froms == sorted(set(froms))
+    assert froms[0] >= world.now
+
+
+async def test_work_for__nothing_new__waits_until_there_is(world: World) -> None:
+    work = await world.ask(0)
+    news = asyncio.ensure_future(world.ask(0, after=work, busy=tuple(range(UNITS))))
+    await asyncio.sleep(0)
+    world.done(0, "ann")
+    await asyncio.sleep(0)
+    assert not news.done()
+
+    world.book.record(PeerLost(world.peer("bob"), world.now))
+
+    assert [each.session_key for each in (await news).workers] != [
+        each.session_key for each in work.workers
+    ]
+
+
+async def test_work_for__unit_that_is_not_out__is_news(world: World) -> None:
+    work = await world.ask(0)
+    world.done(5, "ann")
+
+    assert units_of(await world.ask(0, after=work, busy=(0, 1, 2, 3))) == [0, 1, 2, 3, 4]
+
+
+async def test_work_for__unit_counted__is_in_its_peers_quota(world: World) -> None:
+    world.done(0, "ann")
+
+    work = await world.ask(0)
+
+    counted = {each.session_key: each.counted for each in work.workers}
+    assert counted[world.papers.members["ann"].session.key] == 1
+    assert sum(counted.values()) == 1
+
+
+async def test_work_for__equal_peers__have_equal_quotas(world: World) -> None:
+    quotas = [each.quota for each in (await world.ask(0)).workers]
+
+    assert len(quotas) == 3
+    assert max(quotas) <= 3  # 1.2 x a third of 6 units, rounded up
+    assert sum(quotas) >= UNITS
+
+
+async def test_work_for__job_not_over__is_never_finished(world: World) -> None:
+    world.work.end()
+
+    assert not (await world.ask(0)).finished

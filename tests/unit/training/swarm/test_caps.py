@@ -1,0 +1,103 @@
+"""How many units a peer may be given."""
+
+from fractions import Fraction
+
+from contracts.terms.ids import Address, PeerId, StepNumber
+from tests.unit.training.swarm.factories import A, B, C, Swarm, joining, peer, terms
+from training.swarm.caps import (
+    Measured,
+    caps_in_stage,
+    quotas_for_trainer,
+    quotas_in_stage,
+    quotas_of,
+    share_of,
+)
+from training.swarm.events import PeerLeaving, PeerLost
+
+
+def measured(name: PeerId, rate: int, owner: str = "") -> Measured:
+    return Measured(name, Address((owner or name.decode()[0]).encode() * 20), rate)
+
+
+def test_caps__two_equal_peers__a_fifth_above_their_half() -> None:
+    caps = caps_in_stage([measured(A, 100), measured(B, 100)])
+
+    assert caps == {A: Fraction(3, 5), B: Fraction(3, 5)}
+
+
+def test_caps__one_twenty_times_faster_by_measurement__still_bound_to_its_rate() -> None:
+    caps = caps_in_stage([measured(A, 2000), measured(B, 100)])
+
+    assert caps[A] == Fraction(6, 5) * Fraction(20, 21)
+
+
+def test_caps__five_owners_and_one_with_most_of_the_rates__gets_a_quarter() -> None:
+    workers = [measured(peer(name), 900 if name == "a" else 100) for name in "abcde"]
+
+    caps = caps_in_stage(workers)
+
+    assert caps[A] == Fraction(1, 4)
+    assert sum(caps.values()) == 1  # the others are lifted, all by the same factor
+    assert caps[B] == Fraction(3, 16)
+
+
+def test_caps__owner_with_two_peers_among_five_owners__shares_its_quarter() -> None:
+    workers = [measured(peer(name), 100, "x" if name in "ab" else name) for name in "abcdef"]
+
+    caps = caps_in_stage(workers)
+
+    assert caps[A] == caps[B] == Fraction(1, 8)
+
+
+def test_quotas__caps_that_are_no_whole_units__sum_to_the_units_at_least() -> None:
+    quotas = quotas_in_stage([measured(A, 100), measured(B, 100), measured(C, 100)], 4)
+
+    assert sorted(quotas.values()) == [1, 1, 2]
+
+
+def test_quotas__rounding__moves_around_from_step_to_step() -> None:
+    workers = [measured(A, 100), measured(B, 100), measured(C, 100)]
+
+    largest = {
+        max(quotas, key=lambda name: quotas[name])
+        for quotas in (quotas_in_stage(workers, 4, turn=turn) for turn in range(3))
+    }
+
+    assert largest == {A, B, C}
+
+
+def test_quotas__nobody_there__are_empty() -> None:
+    assert quotas_in_stage([], 4) == {}
+
+
+def test_quotas_of__peers_lost_or_leaving__others_may_do_everything() -> None:
+    swarm = Swarm(terms(peers=3, units=6))
+    swarm.join(A, B)
+    swarm.tell(joining(C, rate=50, at=swarm.now))
+    assert quotas_of(swarm.state) == {A: 3, B: 3, C: 1}
+
+    swarm.tell(PeerLost(B, swarm.at))
+    swarm.tell(PeerLeaving(C, swarm.at))
+
+    assert quotas_of(swarm.state) == {A: 7}
+
+
+def test_share_of__three_trainers__parts_sum_to_the_quotas_and_suffice() -> None:
+    quotas = {A: 4, B: 3, C: 1}
+
+    shares = [share_of(quotas, trainer, 3) for trainer in range(3)]
+
+    assert {name: sum(share[name] for share in shares) for name in quotas} == quotas
+    assert [sum(share.values()) for share in shares] == [3, 3, 2]
+
+
+def test_quotas_for_trainer__units_done_already__are_counted_in_their_trainers_part() -> None:
+    swarm = Swarm(terms(peers=1, units=6))
+    swarm.join(A)
+    swarm.work(A, 0, 1, 2)
+
+    parts = [quotas_for_trainer(swarm.state, trainer, 2) for trainer in range(2)]
+
+    assert [part[A][1] for part in parts] == [2, 1]
+    assert sum(part[A][0] for part in parts) == quotas_of(swarm.state)[A]
+    assert swarm.state.step == StepNumber(1)

@@ -1,0 +1,270 @@
+"""From a StepClose to the seal: commits, parts, weights, those who go."""
+
+from dataclasses import replace
+
+from contracts.governance.gates import Gates, PeerStep, remember
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StepNumber, UnitId
+from contracts.terms.messages import GradCommit
+from tests.unit.training.swarm.factories import (
+    STAGE,
+    A,
+    B,
+    C,
+    Swarm,
+    grad_commit,
+    joining,
+    owner_of,
+    peer,
+    terms,
+)
+from training.swarm.closing import assigned_units
+from training.swarm.duties import SumChunks, duty_of, missing_places, workers_of
+from training.swarm.events import (
+    EndedWithoutUpdate,
+    GradCommitted,
+    PartsDenied,
+    PartsHeld,
+    PeerLeaving,
+    PeerLost,
+    Redo,
+    SendNotice,
+    Ticked,
+    UnitsLacked,
+)
+from training.swarm.state import Averaging, Closed, Committed, Part, Working
+
+SHARES = {A: (0, 1), B: (2, 3), C: (4, 5)}
+
+
+def closed() -> Swarm:
+    swarm = Swarm(terms(peers=3))
+    swarm.join(A, B, C)
+    for doer, units in SHARES.items():
+        swarm.work(doer, *units)
+    return swarm
+
+
+def committed() -> Swarm:
+    swarm = closed()
+    swarm.commit(A, B, C)
+    return swarm
+
+
+def parts_of(swarm: Swarm, owner: PeerId) -> tuple[Part, ...]:
+    assert isinstance(swarm.state.phase, Committed)
+    commits = [c for c, _ in swarm.state.phase.draft.commits if c.peer == owner]
+    return tuple(
+        (c.digest(), ChunkIndex(chunk)) for c in commits for chunk in range(swarm.terms.num_chunks)
+    )
+
+
+def test_take_commit__part_of_what_the_close_gives__is_ignored() -> None:
+    swarm = closed()
+    assert isinstance(swarm.state.phase, Closed)
+    before, close = swarm.state, swarm.state.phase.close
+    commit = grad_commit(A, close, (UnitId(0),))
+
+    swarm.tell(GradCommitted(commit, (UnitId(0),), swarm.at))
+
+    assert swarm.state == before
+
+
+def test_take_commit__while_others_units_are_done_again__counts() -> None:
+    swarm = closed()
+    assert isinstance(swarm.state.phase, Closed)
+    close = swarm.state.phase.close
+    units = assigned_units(close, STAGE, A)
+    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(2)),), swarm.at))
+
+    swarm.tell(GradCommitted(grad_commit(A, close, units), units, swarm.at))
+
+    assert isinstance(swarm.state.phase, Working)
+    assert swarm.state.phase.draft.committed(STAGE, A) == {0, 1}
+
+
+def test_parts_denied__after_the_relay__summing_peer_is_replaced_and_the_sender_stays() -> None:
+    swarm = committed()
+
+    swarm.tell(PartsDenied(StepNumber(1), B, swarm.at))
+    swarm.hold(A, C)
+
+    assert isinstance(swarm.state.phase, Averaging)
+    assert len(swarm.state.phase.average.members) == 3
+    duties = [duty_of(swarm.state, each) for each in (A, B, C)]
+    summed = [
+        sorted(chunk for _, chunk in duty.chunks) if isinstance(duty, SumChunks) else []
+        for duty in duties
+    ]
+    assert summed[1] == []
+    assert sorted(summed[0] + summed[2]) == [0, 1, 2]
+
+
+def test_parts_denied__comes_again__deadline_moves_once() -> None:
+    swarm = committed()
+    swarm.now += 1500
+    swarm.tell(PartsDenied(StepNumber(1), B, swarm.at))
+    before = swarm.state
+    assert isinstance(before.phase, Committed)
+    assert before.phase.ends == swarm.now + 2000
+
+    swarm.now += 100
+    assert swarm.tell(PartsDenied(StepNumber(1), B, swarm.at)) == ()
+    assert swarm.state.phase == before.phase
+
+
+def late_exchange(swarm: Swarm) -> tuple[object, ...]:
+    assert isinstance(swarm.state.phase, Committed)
+    swarm.now = swarm.state.phase.ends
+    return swarm.tell(Ticked(swarm.at))
+
+
+def test_exchange_is_late__summing_peer_says_nothing__is_replaced_and_nobody_is_struck() -> None:
+    swarm = committed()
+    swarm.hold(A, C)
+
+    late_exchange(swarm)
+
+    assert isinstance(swarm.state.phase, Averaging)
+    assert swarm.state.phase.draft.denied == {B}
+    assert swarm.state.phase.draft.struck == frozenset()
+
+
+def test_exchange_is_late__owner_serves_nobody__is_struck() -> None:
+    swarm = committed()
+    for who in (A, C):
+        parts = tuple(part for owner in (A, C) for part in parts_of(swarm, owner))
+        swarm.tell(PartsHeld(StepNumber(1), who, parts, swarm.at))
+
+    effects = late_exchange(swarm)
+
+    assert effects == (Redo(((STAGE, UnitId(2)), (STAGE, UnitId(3)))),)
+
+
+def test_exchange_is_late__part_was_served_to_another__who_lacks_it_is_replaced() -> None:
+    swarm = committed()
+    everything = tuple(part for owner in (A, B, C) for part in parts_of(swarm, owner))
+    relayed = peer("k")  # the coordinator itself has fetched them
+    swarm.tell(PartsHeld(StepNumber(1), relayed, everything, swarm.at))
+    swarm.tell(PartsHeld(StepNumber(1), B, parts_of(swarm, B), swarm.at))
+    swarm.hold(A, C)
+
+    late_exchange(swarm)
+
+    assert isinstance(swarm.state.phase, Averaging)
+    assert swarm.state.phase.draft.denied == {B}
+
+
+def test_exchange_is_late__nobody_ever_answers__step_ends_without_update() -> None:
+    swarm = committed()
+
+    assert late_exchange(swarm) == ()
+    effects = late_exchange(swarm)
+
+    assert EndedWithoutUpdate(StepNumber(1)) in effects
+
+
+def gradients(swarm: Swarm, squared: dict[PeerId, int]) -> None:
+    assert isinstance(swarm.state.phase, Closed)
+    close = swarm.state.phase.close
+    for who, norm_squared in squared.items():
+        units = assigned_units(close, STAGE, who)
+        commit: GradCommit = grad_commit(who, close, units, norm_squared=norm_squared)
+        swarm.tell(GradCommitted(commit, units, swarm.at))
+
+
+def weights_in(step: int) -> dict[PeerId, int]:
+    """Weights in a step whose third gradient is ten times as long as all before and beside it."""
+    swarm = Swarm(terms(peers=3, steps=30))
+    for who in SHARES:
+        swarm.tell(joining(who, applied=step - 1, at=swarm.now))
+    gates = Gates()
+    for _ in range(step - 1):
+        gates = remember(gates, [usual(who) for who in SHARES])
+    swarm.state = replace(swarm.state, step=StepNumber(step), gates=gates)
+    for doer, units in SHARES.items():
+        swarm.work(doer, *units)
+    gradients(swarm, {A: 10**12, B: 10**12, C: 100 * 10**12})
+    swarm.hold(A, B, C)
+    assert isinstance(swarm.state.phase, Averaging)
+    names = {c.digest(): c.peer for c, _ in swarm.state.phase.draft.commits}
+    return {names[m.grad_commit]: m.weight for m in swarm.state.phase.average.members}
+
+
+def usual(who: PeerId) -> PeerStep:
+    return PeerStep(ZERO_DIGEST, STAGE, owner_of(who), samples=4, norm=10**9)
+
+
+def test_average__one_gradient_ten_times_too_long__weighs_less_after_25_steps() -> None:
+    assert weights_in(25) == {A: 4, B: 4, C: 4}
+    assert weights_in(26) == {A: 4, B: 4, C: 1}  # 4 samples x 3 / 10, rounded down
+
+
+def test_end_with_update__norms_of_the_step__are_remembered() -> None:
+    swarm = committed()
+    swarm.hold(A, B, C)
+    assert swarm.state.gates == Gates()
+
+    swarm.average(A, B, C)
+
+    (step,) = swarm.state.gates.steps
+    assert step == {STAGE: {owner_of(who): (0,) for who in (A, B, C)}}
+
+
+def notices(swarm: Swarm) -> list[tuple[str, PeerId, int]]:
+    found = [e.message for e in swarm.effects if isinstance(e, SendNotice)]
+    return [(each.what, each.peer, each.step) for each in found if each.what == "leave"]
+
+
+def test_leaving__peer_with_work_in_this_step__stays_until_its_seal_is_applied() -> None:
+    swarm = Swarm(terms(peers=3))
+    swarm.join(A, B, C)
+    swarm.work(B, 2, 3)
+
+    swarm.tell(PeerLeaving(B, swarm.at))
+    assert [member.peer for member in workers_of(swarm.state, STAGE)] == [A, C]
+    assert notices(swarm) == []
+    swarm.work(A, 0, 1, 4, 5)
+    swarm.commit(A, B)
+    swarm.hold(A, B)
+    swarm.average(A, B)
+    assert notices(swarm) == []
+    swarm.seal()
+
+    assert notices(swarm) == [("leave", B, 2)]
+    assert B not in swarm.state.members
+
+
+def test_leaving__peer_without_work__goes_at_once_and_only_once() -> None:
+    swarm = Swarm(terms(peers=3))
+    swarm.join(A, B, C)
+
+    swarm.tell(PeerLeaving(B, swarm.at))
+    swarm.tell(PeerLeaving(B, swarm.at))
+
+    assert notices(swarm) == [("leave", B, 1)]
+
+
+def test_leaving__before_the_first_step__the_job_waits_for_another_peer() -> None:
+    swarm = Swarm(terms(peers=2))
+    swarm.join(A)
+    swarm.tell(PeerLeaving(A, swarm.at))
+    swarm.join(B)
+
+    assert missing_places(swarm.state) == ()
+    swarm.tell(joining(C, at=swarm.now))
+    assert len(missing_places(swarm.state)) == 6
+
+
+def test_without_overdue__member_had_committed__its_work_still_counts() -> None:
+    swarm = closed()
+    swarm.commit(A)
+    swarm.tell(UnitsLacked(StepNumber(1), B, ((STAGE, UnitId(2)),), swarm.at))
+    swarm.tell(PeerLost(A, swarm.at))
+    swarm.now += 10_000
+
+    effects = swarm.tell(Ticked(swarm.at))
+
+    assert notices(swarm) == [("leave", A, 1)]
+    assert not any(isinstance(effect, Redo) for effect in effects)
+    assert isinstance(swarm.state.phase, Working)
+    assert swarm.state.phase.draft.done[STAGE, UnitId(0)].peer == A

@@ -1,0 +1,231 @@
+"""Whom a trainer calls, and what a failed call means."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+from typing_extensions import Buffer
+
+from contracts.terms.errors import (
+    DeadlineExceeded,
+    NotFound,
+    Overloaded,
+    PeerUnreachable,
+    TallystickError,
+)
+from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, UnitId
+from tests.support.history import make_digest, make_session
+from training.telling import tell_nobody
+from training.trainer.calling import LIFT_AFTER, Calling, TensorLost
+from training.trainer.sessions import Sessions
+from training.trainer.ways import AskBackward, AskForward, Passed, Stretch
+from training.transport.calls import Computed, Forward, Held, PlaceView, StepWork, WorkerView
+from training.transport.port import Deadline, Reply, Session
+
+JOB = JobId(bytes(32))
+UNIT, STAGE = UnitId(0), StageIndex(1)
+X, Y, DY, DX = (make_digest(name) for name in ("x", "y", "dy", "dx"))
+ANN, BOB = make_session("ann"), make_session("bob")
+HOLDERS = (make_session("holder").peer,)
+MIDDLE = Stretch(UNIT, StageIndex(0), StageIndex(2))
+FORWARD = AskForward(STAGE, Held(digest=X, holders=HOLDERS))
+GOOD = Computed(x=X, y=Y, dy=ZERO_DIGEST, dx=ZERO_DIGEST, loss=None)
+BACK = Computed(x=X, y=Y, dy=DY, dx=DX, loss=None)
+
+
+class Peer:
+    """A session that answers as it is told, then well."""
+
+    def __init__(self, *first: TallystickError | Computed) -> None:
+        self._first = list(first)
+        self.attempts: list[int] = []
+
+    async def call(
+        self, method: str, header: bytes, tensors: Sequence[Buffer] = (), *, deadline: Deadline
+    ) -> Reply:
+        """See `port.Session.call`."""
+        forward = method == "stage.forward"
+        if forward:
+            self.attempts.append(Forward.decoded(header, max_bytes=4096).attempt)
+        answer = self._first.pop(0) if self._first else GOOD if forward else BACK
+        if isinstance(answer, TallystickError):
+            raise answer
+        return Reply(answer.encoded(), ())
+
+
+class FakeSessions:
+    """Sessions to peers that are there from the start."""
+
+    def __init__(self, **peers: Peer) -> None:
+        self._peers = {make_session(name).key: peer for name, peer in peers.items()}
+
+    async def to(self, key: SessionKey, address: str) -> Session:
+        """See `Sessions.to`."""
+        return cast(Session, self._peers[key])
+
+    def is_open(self, key: SessionKey) -> bool:
+        """See `Sessions.is_open`."""
+        return key in self._peers
+
+
+class World:
+    """A `Calling` with a stage of peers, and the pauses that it made."""
+
+    def __init__(self, *, quota: int = 4, **peers: Peer) -> None:
+        self.pauses: list[float] = []
+        self.peers = peers
+        sessions = cast(Sessions, FakeSessions(**peers))
+        self.calling = Calling(JOB, sessions, seed=1, tell=tell_nobody, pause=self._pause)
+        self.announce(*peers, quota=quota)
+
+    async def _pause(self, span: float) -> None:
+        self.pauses.append(span)
+
+    def announce(
+        self, *names: str, quota: int = 4, full: Sequence[str] = (), version: int = 1000
+    ) -> None:
+        """A StepWork with these workers, of whom some have had their quota."""
+        workers = tuple(
+            WorkerView(
+                session_key=make_session(name).key,
+                stage=STAGE,
+                address="memory:1",
+                rate=10**6,
+                quota=quota,
+                counted=quota if name in full else 0,
+            )
+            for name in names
+        )
+        self.calling.announce(
+            StepWork(
+                version=1,
+                step=1,
+                attempts_from=version,
+                places=(PlaceView(stage=STAGE, unit=UNIT),),
+                copies=(),
+                workers=workers,
+                validate_after=0,
+                validation_groups=1,
+                finished=False,
+            )
+        )
+
+    async def forward(self) -> PeerId:
+        """Who answered."""
+        return (await self.calling.go(MIDDLE, FORWARD)).peer
+
+    @property
+    def num_calls(self) -> dict[str, int]:
+        """Forward calls that each peer got."""
+        return {name: len(peer.attempts) for name, peer in self.peers.items()}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Overloaded("full"),
+        DeadlineExceeded("late"),
+        PeerUnreachable("gone"),
+        NotFound("nobody has it", digest=X.hex()),
+    ],
+)
+async def test_calling__one_peer_fails__the_other_answers_at_once(error: TallystickError) -> None:
+    world = World(ann=Peer(error), bob=Peer())
+
+    for _ in range(2):
+        await world.forward()
+
+    assert world.num_calls["ann"] >= 1, "its turn has to come"
+    assert world.num_calls["bob"] >= 1
+    assert world.pauses == []
+
+
+async def test_calling__answer_that_does_not_fit__its_peer_is_not_asked_again() -> None:
+    bad = GOOD.model_copy(update={"x": Y})
+    world = World(ann=Peer(*[bad] * 9), bob=Peer())
+
+    peers = [await world.forward() for _ in range(6)]
+
+    assert peers == [BOB.peer] * 6
+    assert world.num_calls["ann"] <= 1
+
+
+async def test_calling__banned_peer_announced_again__is_asked_again() -> None:
+    world = World(ann=Peer(PeerUnreachable("gone")))
+    assert await world.forward() == ANN.peer  # after a pause: nobody else is there
+    assert world.pauses == [0.1]
+
+    other = World(ann=Peer(PeerUnreachable("gone")), bob=Peer())
+    await other.forward()
+    await other.forward()
+    other.announce("ann", "bob", version=2000)
+
+    assert {await other.forward() for _ in range(4)} == {ANN.peer, BOB.peer}
+
+
+async def test_calling__two_peers_cannot_get_a_tensor__it_is_lost() -> None:
+    missing = NotFound("nobody has it", digest=X.hex())
+    world = World(ann=Peer(missing), bob=Peer(missing))
+
+    with pytest.raises(TensorLost) as caught:
+        await world.forward()
+
+    assert caught.value.digest == X
+    assert world.num_calls == {"ann": 1, "bob": 1}
+
+
+async def test_calling__tries__have_rising_attempts() -> None:
+    world = World(ann=Peer(DeadlineExceeded("a"), Overloaded("b")))
+
+    await world.forward()
+
+    assert world.peers["ann"].attempts == [1000, 1001, 1002]
+
+
+async def test_calling__nobody_within_its_quota__caps_are_lifted_after_a_while() -> None:
+    world = World(ann=Peer(), quota=0)
+
+    assert await world.forward() == ANN.peer
+
+    assert sum(world.pauses) >= LIFT_AFTER
+    assert world.pauses == sorted(world.pauses)
+
+
+async def test_calling__the_only_peer_within_its_quota_always_fails__others_may_have_more() -> None:
+    world = World(ann=Peer(*[PeerUnreachable("gone")] * 500), bob=Peer())
+    world.announce("ann", "bob", full=["bob"], version=2000)
+
+    assert await world.forward() == BOB.peer
+
+    assert sum(world.pauses) >= LIFT_AFTER
+
+
+def backward(sticky: Passed | None) -> AskBackward:
+    dy = Held(digest=DY, holders=HOLDERS)
+    return AskBackward(STAGE, FORWARD.x, dy, Y, ZERO_DIGEST, sticky)
+
+
+async def test_calling__backward__goes_to_the_keeper_under_its_attempt() -> None:
+    world = World(ann=Peer(), bob=Peer())
+    keeper = Passed(BOB.peer, 77, GOOD)
+
+    passed = await world.calling.go(MIDDLE, backward(keeper))
+
+    assert (passed.peer, passed.attempt) == (BOB.peer, 77)
+
+
+async def test_calling__keeper_wants_to_leave__still_ends_its_unit() -> None:
+    world = World(ann=Peer(), bob=Peer())
+    world.announce("ann", version=2000)
+
+    passed = await world.calling.go(MIDDLE, backward(Passed(BOB.peer, 77, GOOD)))
+
+    assert passed.peer == BOB.peer
+
+
+async def test_calling__keeper_is_gone__another_one_computes_again() -> None:
+    world = World(ann=Peer(), bob=Peer(PeerUnreachable("gone")))
+
+    passed = await world.calling.go(MIDDLE, backward(Passed(BOB.peer, 77, GOOD)))
+
+    assert (passed.peer, passed.attempt) == (ANN.peer, 1000)

@@ -1,0 +1,107 @@
+"""A file from several holders: all ranges, whoever serves them, whatever some of them do."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import PeerUnreachable, Unavailable, WrongBytes
+from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from training.telling import tell_nobody
+from training.transport.calls import StateView
+from training.worker.download import Download, holders_of
+from training.worker.peers import Peers
+
+FILE = bytes(range(256)) * 4
+ANN, BOB, CEM = (PeerId(name.encode() * 16) for name in ("an", "bo", "ce"))
+STAGE, STEP = StageIndex(0), StepNumber(4)
+
+
+class Holders:
+    """Members with a file each, some of whom fail after a number of ranges."""
+
+    def __init__(self, files: dict[PeerId, bytes], patience: dict[PeerId, int]) -> None:
+        self.files, self.patience = files, patience
+        self.served: Counter[PeerId] = Counter()
+
+    def mates(self, _stage: StageIndex) -> list[PeerId]:
+        """See `Peers.mates`."""
+        return sorted(self.files)
+
+    async def get_state(self, peer: PeerId, _stage: StageIndex, _step: StepNumber) -> StateView:
+        """See `Peers.get_state`."""
+        return StateView(digest=blob_digest(self.files[peer]), num_bytes=len(self.files[peer]))
+
+    async def get_state_range(
+        self, peer: PeerId, _stage: StageIndex, _step: StepNumber, start: int, end: int
+    ) -> bytes:
+        """See `Peers.get_state_range`."""
+        await asyncio.sleep(0)  # the other holders have their turn
+        if self.served[peer] >= self.patience.get(peer, 10**9):
+            raise PeerUnreachable("gone")
+        self.served[peer] += 1
+        return self.files[peer][start:end]
+
+
+def download(holders: Holders, folder: Path, file: bytes = FILE) -> Download:
+    view = StateView(digest=blob_digest(file), num_bytes=len(file))
+    peers = cast(Peers, holders)
+    return Download(peers, STAGE, STEP, view, folder, tell_nobody, range_bytes=100)
+
+
+def holders(*names: PeerId, **patience: int) -> Holders:
+    known = {"ann": ANN, "bob": BOB, "cem": CEM}
+    return Holders(
+        {name: FILE for name in names}, {known[name]: number for name, number in patience.items()}
+    )
+
+
+async def test_download__a_holder_goes_away__the_others_serve_the_rest(tmp_path: Path) -> None:
+    all_three = holders(ANN, BOB, CEM, ann=2, bob=0)
+
+    path = await download(all_three, tmp_path / "d").file([ANN, BOB, CEM])
+
+    assert path.read_bytes() == FILE
+    assert (all_three.served[ANN], all_three.served[BOB]) == (2, 0)
+
+
+async def test_download__everybody_goes_away_and_returns__only_the_rest_is_fetched(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(Unavailable, match="8 ranges"):
+        await download(holders(ANN, ann=3), tmp_path / "d").file([ANN])
+    again = holders(BOB)
+
+    path = await download(again, tmp_path / "d").file([BOB])
+
+    assert path.read_bytes() == FILE
+    assert again.served[BOB] == 8
+
+
+async def test_download__a_holder_serves_other_bytes__refused_and_dropped(tmp_path: Path) -> None:
+    liar = Holders({ANN: FILE, BOB: FILE[::-1]}, {})
+
+    with pytest.raises(WrongBytes):
+        await download(liar, tmp_path / "d").file([ANN, BOB])
+
+    assert not (tmp_path / "d").exists()
+    assert (await download(liar, tmp_path / "d").file([ANN])).read_bytes() == FILE
+
+
+async def test_holders_of__two_files__that_of_most_members_first() -> None:
+    members = Holders({ANN: b"other", BOB: FILE, CEM: FILE}, {})
+
+    found = await holders_of(cast(Peers, members), STAGE, STEP)
+
+    assert [(view.num_bytes, peers) for view, peers in found] == [
+        (len(FILE), [BOB, CEM]),
+        (5, [ANN]),
+    ]
+
+
+async def test_holders_of__no_member_else__unavailable() -> None:
+    with pytest.raises(Unavailable):
+        await holders_of(cast(Peers, Holders({}, {})), STAGE, STEP)

@@ -1,0 +1,54 @@
+"""How many bytes a tensor takes under each codec, and which dtype its digest names. Torch-free.
+
+Whoever handles bytes alone (coordinator, trainer, seals) reads sizes and digests from here; the
+arithmetic is in `codecs.py`. Units: bytes, elements.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from contracts.terms.errors import Malformed
+from contracts.terms.messages import CodecName, DTypeName
+
+BLOCK = 4096  # elements that share a scale
+_SCALE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class WireFormat:
+    """Layout of a codec's bytes: with blocks, all scales (fp32) stand before all elements."""
+
+    name: CodecName
+    dtype_name: DTypeName
+    element_bytes: int
+    block: int | None = None
+
+    def num_bytes(self, num_elements: int) -> int:
+        """Length on the wire."""
+        num_scales = -(-num_elements // self.block) if self.block else 0
+        return num_scales * _SCALE_BYTES + num_elements * self.element_bytes
+
+    def num_elements(self, num_bytes: int) -> int:
+        """How many elements these bytes hold.
+
+        Raises:
+            Malformed: no number of elements takes so many.
+        """
+        if self.block:
+            whole_block = _SCALE_BYTES + self.block * self.element_bytes
+            blocks, rest = divmod(num_bytes, whole_block)
+            found = blocks * self.block + max(rest - _SCALE_BYTES, 0) // self.element_bytes
+        else:
+            found = num_bytes // self.element_bytes
+        if self.num_bytes(found) != num_bytes:
+            raise Malformed(f"{num_bytes} bytes are no whole number of {self.name} elements")
+        return found
+
+
+FORMATS: Mapping[CodecName, WireFormat] = {
+    "none": WireFormat("none", "float32", 4),
+    "float16": WireFormat("float16", "float16", 2),
+    "bfloat16": WireFormat("bfloat16", "bfloat16", 2),
+    "blockwise8": WireFormat("blockwise8", "uint8", 1, block=BLOCK),
+}
+"""Every codec that a JobSpec can name."""

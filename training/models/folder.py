@@ -1,0 +1,316 @@
+"""A model as a folder of `transformers`: read one to train it further, write one that it opens.
+
+Invariant: what is read computes here what it computes there, or it is refused with every reason
+at once. Names and layouts are the same on both sides (the rotary halves too), so tensors are
+copied, never permuted. The folder is data: no code of it is run, and pickles are refused.
+
+`transformers` itself is not needed; its LlamaConfig decides the fields (versions 4 and 5, which
+differ in where `rope_theta` stands and in what the dtype is called).
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, TooLarge
+from training.config import BYTE_VOCABULARY, ModelConfig, whole_model
+from training.models.parameters import parameter_shapes
+from training.models.weights import Weights, decode_weights, encode_weights
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+TOKENIZER = "tokenizer.json"
+MAX_JSON_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model that was read."""
+
+    config: ModelConfig
+    weights: Weights
+    tokenizer: Path | None
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The model that a folder's config.json describes.
+
+    Raises:
+        NotFound: no folder, or none of `transformers`.
+        Refused: it computes what we cannot; says all that is in the way.
+        Malformed: no JSON, or a size is missing.
+    """
+    if not folder.is_dir():
+        raise NotFound(f"model: there is no folder {folder}")
+    raw = _json(folder / CONFIG)
+    problems = _problems(raw)
+    if problems:
+        raise Refused(f"model: {folder} cannot be trained here: {'; '.join(problems)}")
+    try:
+        return ModelConfig(
+            vocab_size=_whole(raw, "vocab_size"),
+            width=_whole(raw, "hidden_size"),
+            num_layers=_whole(raw, "num_hidden_layers"),
+            num_heads=_whole(raw, "num_attention_heads"),
+            num_kv_heads=_whole(raw, "num_key_value_heads", _whole(raw, "num_attention_heads")),
+            ffn_width=_whole(raw, "intermediate_size"),
+            sequence_length=_whole(raw, "max_position_embeddings", 2048),
+            rope_theta=int(_rope(raw).get("rope_theta", 10_000)),
+            norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+            tied_head=bool(raw.get("tie_word_embeddings", False)),
+        )
+    except (TypeError, ValueError) as error:
+        raise Malformed(f"model: {folder / CONFIG}: {error}") from error
+
+
+def read_folder(folder: Path) -> ModelFolder:
+    """Config, weights and tokenizer file of a folder.
+
+    Raises: see `read_config`; besides
+        Malformed, NotFinite: the weights do not fit the config, see `decode_weights`.
+    """
+    config = read_config(folder)
+    wanted = parameter_shapes(config, whole_model(config))
+    weights: Weights = {}
+    for path, names in _files(folder, list(wanted)).items():
+        shapes = {name: wanted[name] for name in names}
+        weights |= decode_weights(_read(path), shapes, what=str(path))
+    tokenizer = folder / TOKENIZER
+    return ModelFolder(config, weights, tokenizer if tokenizer.is_file() else None)
+
+
+def write_folder(
+    folder: Path, config: ModelConfig, weights: Weights, tokenizer: bytes | None = None
+) -> None:
+    """Write a folder that `transformers.AutoModelForCausalLM.from_pretrained` opens.
+
+    It appears under its name when it is whole. Without a tokenizer file the one of bytes is
+    written, whose ids are the bytes, where the vocabulary is theirs.
+
+    Raises:
+        Conflict: there is something at `folder` already. Malformed: tensors are missing.
+        Refused: it cannot be written.
+    """
+    whole = parameter_shapes(config, whole_model(config))
+    if set(weights) != set(whole) or any(weights[name].shape != whole[name] for name in whole):
+        raise Malformed("these weights are not those of the whole model")
+    if tokenizer is None and config.vocab_size == BYTE_VOCABULARY:
+        tokenizer = _encoded(byte_tokenizer())
+    files = {
+        WEIGHTS: encode_weights(weights),
+        CONFIG: _encoded(transformers_config(config)),
+    }
+    if tokenizer is not None:
+        files |= {
+            TOKENIZER: tokenizer,
+            "tokenizer_config.json": _encoded(_tokenizer_config(config)),
+        }
+    _write_whole(folder, files)
+
+
+def transformers_config(config: ModelConfig) -> dict[str, Any]:
+    """The config.json of LlamaForCausalLM for `config`."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.width,
+        "intermediate_size": config.ffn_width,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_width,
+        "max_position_embeddings": config.sequence_length,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": float(config.rope_theta),
+        "rope_parameters": {"rope_theta": float(config.rope_theta), "rope_type": "default"},
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+        "tie_word_embeddings": config.tied_head,
+        "dtype": "float32",
+        "torch_dtype": "float32",
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "use_cache": True,
+    }
+
+
+def byte_tokenizer() -> dict[str, Any]:
+    """A `tokenizers` file whose ids are the bytes of the text."""
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": step | {"use_regex": False},
+        "post_processor": None,
+        "decoder": step | {"use_regex": False},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {letter: byte for byte, letter in enumerate(_byte_letters())},
+            "merges": [],
+        },
+    }
+
+
+def _byte_letters() -> list[str]:
+    # The printable stand-ins that byte-level tokenizers write for bytes (Radford et al. 2019):
+    # visible Latin-1 stands for itself, the others are letters from 256 on.
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in visible]
+    return [chr(byte if byte in visible else 256 + others.index(byte)) for byte in range(256)]
+
+
+def _tokenizer_config(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.sequence_length,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+# ----------------------------------------------------------------------------- what we refuse
+
+
+def _problems(raw: Mapping[str, Any]) -> list[str]:
+    """Everything in a config.json that our decoder does not compute."""
+    wanted = {"model_type": "llama", "hidden_act": "silu"}
+    problems = [
+        f"{name} is {raw.get(name)!r}, only {value!r} is known"
+        for name, value in wanted.items()
+        if raw.get(name, value if name == "hidden_act" else None) != value
+    ]
+    architectures = raw.get("architectures") or ["LlamaForCausalLM"]
+    if architectures != ["LlamaForCausalLM"]:
+        problems.append(f"architectures is {architectures}, only LlamaForCausalLM is known")
+    problems += [
+        f"{name} is {raw[name]!r}: there are no biases"
+        for name in ("attention_bias", "mlp_bias")
+        if raw.get(name)
+    ]
+    if raw.get("attention_dropout"):
+        problems.append(f"attention_dropout is {raw['attention_dropout']}, it has to be 0")
+    if raw.get("quantization_config"):
+        problems.append("its weights are quantized")
+    return problems + _rope_problems(raw) + _head_problems(raw)
+
+
+def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    parameters = raw.get("rope_parameters") or {}
+    own = {"rope_theta": raw["rope_theta"]} if "rope_theta" in raw else {}
+    return own | dict(parameters) if isinstance(parameters, Mapping) else own
+
+
+def _rope_problems(raw: Mapping[str, Any]) -> list[str]:
+    rope, scaling = _rope(raw), raw.get("rope_scaling") or {}
+    kind = rope.get("rope_type", "default")
+    if isinstance(scaling, Mapping):
+        kind = scaling.get("rope_type", scaling.get("type", kind))
+    problems = []
+    if kind != "default":
+        problems.append(f"its rotary positions are scaled ({kind!r}): only 'default' is known")
+    if rope.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1)) not in (None, 1):
+        problems.append("only a part of each head is rotated")
+    theta = rope.get("rope_theta", 10_000)
+    if not isinstance(theta, int | float) or theta != int(theta):
+        problems.append(f"rope_theta is {theta!r}, a whole number is needed")
+    return problems
+
+
+def _head_problems(raw: Mapping[str, Any]) -> list[str]:
+    width, heads, head = (
+        raw.get(name) for name in ("hidden_size", "num_attention_heads", "head_dim")
+    )
+    if head is None or not isinstance(width, int) or not isinstance(heads, int) or not heads:
+        return []
+    if head * heads != width:
+        return [f"head_dim is {head}, only hidden_size / num_attention_heads is known"]
+    return []
+
+
+def _whole(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    value = raw.get(name)
+    value = default if value is None else value
+    if type(value) is not int:
+        raise ValueError(f"{name} is {value!r}, a whole number is needed")
+    return value
+
+
+# ----------------------------------------------------------------------------------- files
+
+
+def _files(folder: Path, names: list[str]) -> dict[Path, list[str]]:
+    """Which file holds which of these tensors."""
+    if (folder / WEIGHTS).is_file():
+        return {folder / WEIGHTS: names}
+    if not (folder / INDEX).is_file():
+        raise NotFound(
+            f"model: {folder} has neither {WEIGHTS} nor {INDEX}; pickled weights are never read: "
+            "save the model again with save_pretrained"
+        )
+    places = _json(folder / INDEX).get("weight_map")
+    if not isinstance(places, Mapping):
+        raise Malformed(f"model: {folder / INDEX} has no weight_map")
+    files: dict[Path, list[str]] = {}
+    for name in names:
+        file = places.get(name)
+        if not isinstance(file, str) or Path(file).name != file:
+            raise Malformed(f"model: {folder / INDEX} names no file of the folder for {name}")
+        files.setdefault(folder / file, []).append(name)
+    return files
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise NotFound(f"model: there is no {path}: name a folder of transformers")
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise TooLarge(f"model: {path} is too large", limit=MAX_JSON_BYTES)
+    try:
+        value = json.loads(_read(path))
+    except ValueError as error:
+        raise Malformed(f"model: {path} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise Malformed(f"model: {path} is no JSON object")
+    return value
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Refused(f"model: cannot read {path}: {error.strerror}") from error
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _write_whole(folder: Path, files: Mapping[str, bytes]) -> None:
+    if folder.exists():
+        raise Conflict(f"{folder} is there already: name a new folder")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
+            whole = Path(aside) / "whole"
+            whole.mkdir()
+            for name, data in files.items():
+                (whole / name).write_bytes(data)
+            os.rename(whole, folder)
+    except OSError as error:
+        raise Refused(f"cannot write {folder}: {error.strerror}") from error

@@ -1,0 +1,76 @@
+"""Where a decoder is cut into stages: the least work for the busiest stage, within a memory. Pure.
+
+A job is as fast as its slowest stage, so the plan minimises the largest `unit_flops` of a stage.
+Layers are alike: a stage's flops and bytes are each a constant (its ends: the embedding looks up,
+the head multiplies) plus a constant for every layer. Then dealing the layers one by one, each to
+the stage that has the fewest flops with it among those whose memory still holds it, is optimal:
+it is resource allocation with convex separable cost, which greedy steps solve exactly (Federgruen
+and Groenevelt 1986). `tests/property/test_planner.py` compares it with all cuts there are.
+"""
+
+from itertools import accumulate
+
+from contracts.terms.errors import Refused
+from contracts.terms.ids import MAX_STAGES
+from training.config import ModelConfig, StageSlice
+from training.flops import unit_flops
+from training.memory import peer_memory
+
+
+def plan_layers(
+    config: ModelConfig, num_stages: int, rows_per_unit: int, *, memory_bytes: int | None = None
+) -> tuple[int, ...]:
+    """`layer_ends` of a cut into `num_stages` stages; ties go to the earlier stage.
+
+    Args:
+        config: The whole model.
+        num_stages: At least one layer goes into each.
+        rows_per_unit: Rows that a peer computes at once.
+        memory_bytes: What a peer has, None for any.
+
+    Raises:
+        Refused: more stages than layers, or a stage that no cut makes fit into the memory.
+    """
+    if not 1 <= num_stages <= min(config.num_layers, MAX_STAGES):
+        raise Refused(f"{config.num_layers} layers cannot be cut into {num_stages} stages")
+    shapes = [_shape(config, number, num_stages) for number in range(num_stages)]
+    layers = [1] * num_stages
+
+    def flops_with(stage: int, num_layers: int) -> int:
+        return unit_flops(config, _of(shapes[stage], num_layers), rows_per_unit)
+
+    def fits(stage: int, num_layers: int) -> bool:
+        need = peer_memory(config, _of(shapes[stage], num_layers), rows_per_unit)
+        return memory_bytes is None or need <= memory_bytes
+
+    open_stages = [stage for stage in range(num_stages) if fits(stage, 1)]
+    if len(open_stages) < num_stages:
+        raise _too_large(config, num_stages, rows_per_unit, memory_bytes)
+    for _ in range(config.num_layers - num_stages):
+        open_stages = [stage for stage in open_stages if fits(stage, layers[stage] + 1)]
+        if not open_stages:
+            raise _too_large(config, num_stages, rows_per_unit, memory_bytes)
+        best = min(open_stages, key=lambda stage: flops_with(stage, layers[stage] + 1))
+        layers[best] += 1
+    return tuple(accumulate(layers))
+
+
+def _shape(config: ModelConfig, stage: int, num_stages: int) -> StageSlice:
+    # Which ends the stage has; its layers come later.
+    return StageSlice(0, 0, has_embedding=stage == 0, has_head=stage == num_stages - 1)
+
+
+def _of(shape: StageSlice, num_layers: int) -> StageSlice:
+    return StageSlice(0, num_layers, shape.has_embedding, shape.has_head)
+
+
+def _too_large(
+    config: ModelConfig, num_stages: int, rows_per_unit: int, memory_bytes: int | None
+) -> Refused:
+    return Refused(
+        f"no cut of {config.num_layers} layers into {num_stages} stages fits into {memory_bytes} "
+        f"bytes a peer with units of {rows_per_unit} rows: use more stages, smaller units or "
+        "peers with more memory",
+        stages=num_stages,
+        memory_bytes=memory_bytes,
+    )
