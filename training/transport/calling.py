@@ -24,7 +24,6 @@ from contracts.terms.ids import SessionKey
 from training.transport.failures import MAX_FAILURE_BYTES, reported_error
 from training.transport.flow import Outbox, Outgoing, Window
 from training.transport.framing import (
-    MAX_DEADLINE_MS,
     Assembler,
     ReplyFrame,
     byte_view,
@@ -32,7 +31,7 @@ from training.transport.framing import (
     cancel_frame,
 )
 from training.transport.port import Deadline, Limits, Reply, seconds
-from training.transport.wire import AnyMethod, Hello, Methods
+from training.transport.wire import MAX_DEADLINE_MS, AnyMethod, Hello, Methods
 
 
 @dataclass(eq=False)

@@ -22,12 +22,12 @@ from contracts.terms.ids import (
     StageField,
     UnitField,
 )
-from contracts.terms.messages import Count, Record, Signed64, Text
+from contracts.terms.messages import Count, Positive, Record, Signed64, Text
 from training.transport.port import MIB
-from training.transport.wire import KIB, MAX_TENSORS, PING, Method, Methods, WireMessage
+from training.transport.wire import KIB, MAX_TENSORS, PING, RELAY, Method, Methods, WireMessage
 
 MAX_HEADER = 2 * MIB
-MAX_CHUNK_BYTES = 255 * MIB
+MAX_CHUNK_BYTES = 240 * MIB
 MAX_ITEMS_BYTES = 64 * MIB
 StepOrZero = Annotated[Count, Le(10_000_000)]
 
@@ -47,9 +47,43 @@ class MemberView(Record):
     address: Text  # empty: through the coordinator
 
 
+class WorkerView(Record):
+    """A member that may be given units now, and how many of them by the trainer that asks."""
+
+    session_key: SessionKeyField
+    stage: StageField
+    address: Text  # empty: through the coordinator
+    rate: Positive  # units per 1e6 seconds, as the coordinator measured when the peer joined
+    quota: Count  # units of this step (PROTOCOL section 7, caps), those counted already included
+    counted: Count  # how many of them are counted already
+
+
+class CopyView(Record):
+    """One peer's copy of a unit in a stage; a digest is zero where there is no such tensor."""
+
+    stage: StageField
+    unit: UnitField
+    peer: PeerIdField
+    attempt: Count
+    x: DigestField
+    y: DigestField
+    dy: DigestField
+    dx: DigestField
+
+
+class Held(Record):
+    """A boundary tensor, and the peers that keep it, in the order in which they are to be asked."""
+
+    digest: DigestField
+    holders: Annotated[tuple[PeerIdField, ...], Len(1, 8)]
+
+
 Keys = Annotated[tuple[SessionKeyField, ...], Len(0, MAX_PEERS)]
 Members = Annotated[tuple[MemberView, ...], Len(0, MAX_PEERS)]
+Workers = Annotated[tuple[WorkerView, ...], Len(0, MAX_PEERS)]
 Places = Annotated[tuple[PlaceView, ...], Len(0, MAX_UNITS)]
+Copies = Annotated[tuple[CopyView, ...], Len(0, MAX_UNITS)]
+Units = Annotated[tuple[UnitField, ...], Len(0, MAX_UNITS)]
 
 
 class Done(WireMessage):
@@ -64,78 +98,185 @@ class Done(WireMessage):
 class Join(WireMessage):
     """A peer is here; tensor 0 is its signed LeaseAccept."""
 
-    kind: Literal["join.v1"] = "join.v1"
+    kind: Literal["join.v2"] = "join.v2"
     job: JobIdField
     address: Text
+    bandwidth: Positive  # bytes per second, its own estimate: for its part in the sums
     applied: StepOrZero  # the last step whose seal it has applied
-    held: Places  # units of the step after, computed or committed
+    held: Places  # units of the step after, counted or committed
 
 
 class Joined(WireMessage):
-    """A peer's place; seals that it has not applied come as calls."""
+    """A peer's place; seals that it has not stored come as calls.
 
-    kind: Literal["joined.v1"] = "joined.v1"
+    A peer whose state is older than `state_step` loads a checkpoint of that step from the members
+    of its stage as soon as the seals up to it are stored.
+    """
+
+    kind: Literal["joined.v2"] = "joined.v2"
     stage: StageField
     step: StepOrZero
+    state_step: StepOrZero
     members: Members
 
 
-class NextStep(WireMessage):
-    """A trainer asks for work; the answer comes when there is some, or after a while without."""
+class GetMembers(WireMessage):
+    """A peer asks who the members are now: somebody whom it does not know has what it needs."""
 
-    kind: Literal["next_step.v1"] = "next_step.v1"
+    kind: Literal["get_members.v1"] = "get_members.v1"
     job: JobIdField
-    seen: Count  # the version of the answer before; 0 at first
-    known: Keys  # workers that the trainer uses already: it waits for others
+
+
+class MembersView(WireMessage):
+    """All members."""
+
+    kind: Literal["members_view.v1"] = "members_view.v1"
+    members: Members
+
+
+class Leave(WireMessage):
+    """A peer wants to go: it gets no more units, and stays until this step is sealed.
+
+    It asks again until the answer is `Conflict`, because it is no member (any more).
+    """
+
+    kind: Literal["leave.v1"] = "leave.v1"
+    job: JobIdField
+
+
+class NextStep(WireMessage):
+    """A trainer asks for work; the answer comes when there is news, or after a while without.
+
+    News is what differs from the rest of the request, which says what the trainer goes by now.
+    """
+
+    kind: Literal["next_step.v2"] = "next_step.v2"
+    job: JobIdField
+    seen: Count  # the version of the answer before; 0: answer at once
+    step: StepOrZero
+    known: Keys  # workers
+    busy: Units  # of that step: on their way, or done and not reported yet
+    validating: StepOrZero  # the newest `validate_after` that it has taken on
 
 
 class StepWork(WireMessage):
-    """Units that nobody has done yet, in ascending order, and who may be given them."""
+    """What one trainer has to do: places that nobody has done yet, and who may be given them.
 
-    kind: Literal["step_work.v1"] = "step_work.v1"
+    Of a unit that is done in some stages, `copies` says by whom and with which tensors: the rest
+    of it is computed from those (PROTOCOL section 3.4, redo).
+    """
+
+    kind: Literal["step_work.v2"] = "step_work.v2"
     version: Count
     step: StepOrZero
+    attempts_from: Count  # attempts of this answer are numbered from here, above all before
     places: Places
-    workers: Members
+    copies: Copies
+    workers: Workers
+    validate_after: StepOrZero  # run the validation rows in the state after this step; 0: do not
+    validation_groups: Count
     finished: bool
 
 
-class UnitReport(Record):
-    """A unit that a peer has computed."""
-
-    stage: StageField
-    unit: UnitField
-    peer: PeerIdField
-
-
 class UnitsReport(WireMessage):
-    """A trainer reports what came back."""
+    """A trainer reports copies that are complete, and units whose kept tensors nobody has."""
 
-    kind: Literal["units_report.v1"] = "units_report.v1"
+    kind: Literal["units_report.v2"] = "units_report.v2"
     job: JobIdField
     step: StepOrZero
-    done: Annotated[tuple[UnitReport, ...], Len(1, MAX_UNITS)]
+    done: Copies
+    lost: Units
+
+
+class UnitsTaken(WireMessage):
+    """The report is stored; of these units in it something is still, or again, to be done."""
+
+    kind: Literal["units_taken.v1"] = "units_taken.v1"
+    missing: Units
+
+
+class Validated(WireMessage):
+    """A trainer reports the loss on the validation rows in the state after a step."""
+
+    kind: Literal["validated.v1"] = "validated.v1"
+    job: JobIdField
+    step: StepOrZero
+    loss: Signed64  # 1e-6 nats per token, mean over all rows
 
 
 # --------------------------------------------------------------------------- asked of a peer
 
 
-class Compute(WireMessage):
-    """A trainer asks for forward and backward of one unit through the whole of a stage."""
+class Forward(WireMessage):
+    """A trainer asks for a unit's forward pass through a stage; on the last one also its backward.
 
-    kind: Literal["compute.v1"] = "compute.v1"
+    `evaluate`: `unit` numbers a group of validation rows (`training.stages.validation`), `step` is
+    the one whose seal the state holds, and nothing is added to the gradient. `NotFound` with the
+    tensor's `digest` in its data: no holder that is a member has x, or dy, any more.
+    """
+
+    kind: Literal["forward.v1"] = "forward.v1"
     job: JobIdField
     step: StepOrZero
     stage: StageField
     unit: UnitField
-    attempt: Annotated[int, Ge(0), Le(2**31)]
+    attempt: Count
+    x: Held | None  # none on the first stage
+    evaluate: bool
+
+
+class Backward(WireMessage):
+    """A trainer asks for a unit's backward pass, after a forward that may have run elsewhere.
+
+    `y` and `dx`, where they are not zero, are the tensors that the neighbours really used: a copy
+    that replaces a lost one carries their digests (PROTOCOL section 3.4).
+    """
+
+    kind: Literal["backward.v1"] = "backward.v1"
+    job: JobIdField
+    step: StepOrZero
+    stage: StageField
+    unit: UnitField
+    attempt: Count
+    x: Held | None  # none on the first stage
+    dy: Held | None  # none on the last stage
+    y: DigestField
+    dx: DigestField
 
 
 class Computed(WireMessage):
-    """The unit is in the peer's gradient; its loss on the last stage, 1e-6 nats per token."""
+    """What a unit came to in a stage; a digest is zero where there is no such tensor (yet)."""
 
-    kind: Literal["computed.v1"] = "computed.v1"
-    loss: Signed64 | None
+    kind: Literal["computed.v2"] = "computed.v2"
+    x: DigestField
+    y: DigestField
+    dy: DigestField
+    dx: DigestField
+    loss: Signed64 | None  # 1e-6 nats per token; on the last stage
+
+
+class GetTensor(WireMessage):
+    """A peer asks for a boundary tensor that the other sent or received in this job.
+
+    The answer's tensors: the sender's signed TensorHeader, then the wire bytes.
+    """
+
+    kind: Literal["get_tensor.v1"] = "get_tensor.v1"
+    job: JobIdField
+    step: StepOrZero
+    digest: DigestField
+
+
+class Measure(WireMessage):
+    """The coordinator times one seeded reference unit, forward and backward, in a stage.
+
+    A newcomer builds the stage on the first call: the second one shows its rate.
+    """
+
+    kind: Literal["measure.v1"] = "measure.v1"
+    job: JobIdField
+    stage: StageField
+    seed: Count
 
 
 class CloseStep(WireMessage):
@@ -177,6 +318,18 @@ class PartsHeld(WireMessage):
     parts: PartNames
 
 
+class TakeParts(WireMessage):
+    """The coordinator relays parts that a summing peer says it lacks.
+
+    The tensors: the signed GradCommits that the parts belong to, then the parts in order.
+    """
+
+    kind: Literal["take_parts.v1"] = "take_parts.v1"
+    members: Members
+    num_commits: Annotated[int, Ge(1), Le(MAX_PEERS)]
+    parts: PartNames
+
+
 class SumChunks(WireMessage):
     """The coordinator asks for means; the tensors are the signed AverageSet and its GradCommits."""
 
@@ -200,12 +353,14 @@ class TakeSeal(WireMessage):
 
 
 class SealTaken(WireMessage):
-    """The seal is stored and applied; the state that it led to, and a validation if one was due."""
+    """The seal is stored and applied; the state that it led to.
 
-    kind: Literal["seal_taken.v1"] = "seal_taken.v1"
+    Zero while a newcomer only stores seals, because its state is still to be loaded.
+    """
+
+    kind: Literal["seal_taken.v2"] = "seal_taken.v2"
     step: StepOrZero
     state_root: DigestField
-    validation_loss: Signed64 | None  # 1e-6 nats per token
 
 
 class GetPart(WireMessage):
@@ -224,14 +379,57 @@ class GetChunk(WireMessage):
     chunk: ChunkField
 
 
+class GetState(WireMessage):
+    """A newcomer asks which checkpoint of a step a member has."""
+
+    kind: Literal["get_state.v1"] = "get_state.v1"
+    job: JobIdField
+    stage: StageField
+    step: StepOrZero
+
+
+class StateView(WireMessage):
+    """A checkpoint file: blob digest and size in bytes. Members of a stage hold equal ones."""
+
+    kind: Literal["state_view.v1"] = "state_view.v1"
+    digest: DigestField
+    num_bytes: Positive
+
+
+class GetStateRange(WireMessage):
+    """A newcomer asks for bytes [start, end) of a checkpoint file; the answer's tensor."""
+
+    kind: Literal["get_state_range.v1"] = "get_state_range.v1"
+    job: JobIdField
+    stage: StageField
+    step: StepOrZero
+    start: Count
+    end: Count
+
+
 JOIN = Method(
     "job.join", Join, Joined, MAX_HEADER, MAX_MESSAGE_BYTES, 1, max_reply_header_bytes=MAX_HEADER
 )
+GET_MEMBERS = Method("job.members", GetMembers, MembersView, KIB, max_reply_header_bytes=MAX_HEADER)
 NEXT_STEP = Method(
     "job.next_step", NextStep, StepWork, MAX_HEADER, max_reply_header_bytes=MAX_HEADER
 )
-UNITS_DONE = Method("job.units_done", UnitsReport, Done, 2 * MAX_HEADER)
-COMPUTE = Method("stage.compute", Compute, Computed, KIB)
+UNITS_DONE = Method(
+    "job.units_done", UnitsReport, UnitsTaken, 2 * MAX_HEADER, max_reply_header_bytes=MAX_HEADER
+)
+VALIDATED = Method("job.validated", Validated, Done, KIB)
+LEAVE = Method("job.leave", Leave, Done, KIB)
+FORWARD = Method("stage.forward", Forward, Computed, 2 * KIB)
+BACKWARD = Method("stage.backward", Backward, Computed, 2 * KIB)
+MEASURE = Method("stage.measure", Measure, Done, KIB)
+GET_TENSOR = Method(
+    "peer.get_tensor",
+    GetTensor,
+    Done,
+    KIB,
+    max_reply_tensor_bytes=MAX_CHUNK_BYTES,
+    max_reply_tensors=2,
+)
 CLOSE_STEP = Method(
     "step.close",
     CloseStep,
@@ -249,6 +447,15 @@ FETCH_PARTS = Method(
     PartsHeld,
     2 * MAX_HEADER,
     MAX_ITEMS_BYTES,
+    MAX_TENSORS,
+    max_reply_header_bytes=2 * MAX_HEADER,
+)
+TAKE_PARTS = Method(
+    "step.take_parts",
+    TakeParts,
+    PartsHeld,
+    2 * MAX_HEADER,
+    MAX_CHUNK_BYTES,
     MAX_TENSORS,
     max_reply_header_bytes=2 * MAX_HEADER,
 )
@@ -280,19 +487,44 @@ GET_CHUNK = Method(
     max_reply_tensors=1,
 )
 
+GET_STATE = Method("peer.get_state", GetState, StateView, KIB)
+GET_STATE_RANGE = Method(
+    "peer.get_state_range",
+    GetStateRange,
+    Done,
+    KIB,
+    max_reply_tensor_bytes=MAX_CHUNK_BYTES,
+    max_reply_tensors=1,
+)
+
+RELAYED = Methods(
+    (GET_TENSOR, GET_PART, GET_CHUNK, GET_STATE, GET_STATE_RANGE, FORWARD, BACKWARD, PING)
+)
+"""What the coordinator passes on to a peer that cannot be dialled."""
+
 METHODS = Methods(
     (
         PING,
+        RELAY,
         JOIN,
+        GET_MEMBERS,
         NEXT_STEP,
         UNITS_DONE,
-        COMPUTE,
+        VALIDATED,
+        LEAVE,
+        FORWARD,
+        BACKWARD,
+        MEASURE,
+        GET_TENSOR,
         CLOSE_STEP,
         FETCH_PARTS,
+        TAKE_PARTS,
         SUM_CHUNKS,
         TAKE_SEAL,
         GET_PART,
         GET_CHUNK,
+        GET_STATE,
+        GET_STATE_RANGE,
     )
 )
 """Everything that the processes of a job speak."""

@@ -37,6 +37,7 @@ from training.transport.port import (
     Limits,
     Session,
     SessionCallback,
+    Traffic,
     ignore_session,
     seconds,
 )
@@ -63,11 +64,32 @@ class _NotServing:
         raise Unavailable("this peer does not serve yet")
 
 
+class _Counted:
+    """Satisfies `session.FramePipe` around another one, and counts what passes."""
+
+    def __init__(self, pipe: FramePipe, traffic: Traffic) -> None:
+        self._pipe, self._traffic = pipe, traffic
+
+    async def read(self) -> bytes | None:
+        frame = await self._pipe.read()
+        self._traffic.bytes_in += len(frame or b"")
+        return frame
+
+    async def write(self, frame: bytes) -> None:
+        await self._pipe.write(frame)
+        self._traffic.bytes_out += len(frame)
+
+    def close(self) -> None:
+        self._pipe.close()
+
+
 class Endpoint:
     """One key's sessions, dialled and accepted."""
 
     def __init__(self, key: SessionKey, methods: Methods, *, limits: Limits, clock: Clock) -> None:
         self.key, self.limits = key, limits
+        self.traffic = Traffic()
+        """Of all sessions together."""
         self._methods, self._clock = methods, clock
         self._handler: Handler = _NotServing()
         self._serving = False
@@ -121,6 +143,7 @@ class Endpoint:
             pipe: The stream of frames.
             prove: Says who the other side is, or raises what it is refused with.
         """
+        pipe = _Counted(pipe, self.traffic)
         try:
             async with asyncio.timeout(self.limits.handshake.total_seconds()):
                 data = await pipe.read()  # before any refusal, so that it does not overtake
@@ -154,7 +177,7 @@ class Endpoint:
             async with asyncio.timeout(seconds(deadline)):
                 for hint in hints:
                     try:
-                        return await self._connect(open_pipe(hint), node)
+                        return await self._connect(_Counted(open_pipe(hint), self.traffic), node)
                     except PeerUnreachable as error:
                         failed.append(f"{hint}: {error.message}")
         except TimeoutError:

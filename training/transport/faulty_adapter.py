@@ -1,9 +1,10 @@
 """Any transport with faults by script: which call, to whom, the how-manieth, what goes wrong.
 
-The script names calls that this side makes; each fault hits exactly one occurrence, counted from
-1 per (kind, peer). `kind` is the method's name unless `kind_of` reads another from the header, such
-as the kind of the message inside. Nothing is random: the same calls meet the same faults. What hit
-is recorded in `struck`, so that a test can assert that its fault landed.
+The script is data. It names calls that this side makes; each fault hits exactly one occurrence,
+counted from 1 per (kind, peer), the request or (`OnReply`) its answer. `kind` is the method's name
+(`DIAL` for a dial) unless `kind_of` reads another from the header, such as the kind of the message
+inside. Nothing is random: the same calls meet the same faults. What hit is in `struck`, what has
+not yet in `missed`; a test ends with `need_all_struck`: a fault that never lands proves nothing.
 """
 
 import asyncio
@@ -18,7 +19,13 @@ from typing import TypeAlias
 
 from typing_extensions import Buffer
 
-from contracts.terms.errors import DeadlineExceeded, PeerUnreachable, TallystickError
+from contracts.terms.errors import (
+    DeadlineExceeded,
+    Malformed,
+    PeerUnreachable,
+    TallystickError,
+    WrongConfiguration,
+)
 from contracts.terms.ids import SessionKey
 from training.transport.framing import byte_view
 from training.transport.port import (
@@ -32,32 +39,53 @@ from training.transport.port import (
     seconds,
 )
 
+DIAL = "dial"
+"""The kind of a dial: it can be dropped or delayed, or begin or end a partition."""
+
 
 class Fault(Enum):
-    """What can go wrong with one call."""
+    """What can go wrong with one message."""
 
     DROP = auto()
-    """The call never arrives; its caller waits until the deadline."""
-    DROP_REPLY = auto()
-    """The call is handled, its answer never arrives."""
+    """It never arrives; the caller waits until the deadline."""
     DUPLICATE = auto()
-    """The call arrives twice, one after the other; the second answer is returned."""
+    """A request arrives twice, one after the other; the second answer is returned."""
     TRUNCATE = auto()
     """The second half of the last tensor, or of the header where there is none, is missing."""
     CORRUPT = auto()
     """One bit in the middle of the last tensor, or of the header, is flipped."""
     PARTITION = auto()
-    """From this call on nothing passes between us and this peer, until `heal`."""
+    """From this message on nothing passes between us and this peer, either way, until healed."""
+    HEAL = auto()
+    """A request that ends the partition, and passes."""
 
 
 @dataclass(frozen=True)
 class Delay:
-    """The call leaves later by this much."""
+    """The message leaves later by this much."""
 
     by: timedelta
 
 
-AnyFault: TypeAlias = Fault | Delay
+@dataclass(frozen=True)
+class Partition:
+    """As `Fault.PARTITION`, healed after this much."""
+
+    lasts: timedelta
+
+
+@dataclass(frozen=True)
+class OnReply:
+    """The request is handled, and `fault` hits the answer, be it an error."""
+
+    fault: Fault | Delay | Partition
+
+    def __post_init__(self) -> None:
+        if self.fault in (Fault.DUPLICATE, Fault.HEAL):
+            raise WrongConfiguration(f"{self.fault} is for requests: a call has one answer")
+
+
+AnyFault: TypeAlias = Fault | Delay | Partition | OnReply
 When: TypeAlias = tuple[str, SessionKey, int]  # kind, peer, occurrence from 1
 
 
@@ -75,14 +103,44 @@ class FaultyTransport:
         *,
         kind_of: Callable[[str, bytes], str] = _method_name,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        patience: float | None = None,
     ) -> None:
+        """Inject `script` into the calls of `inner`.
+
+        Args:
+            inner: The real one, or its twin in memory.
+            script: What hits which call.
+            kind_of: Reads the kind of a call from its method and header.
+            sleep: Waits for a delay.
+            patience: Seconds after which the deadline of a dropped message is taken to have passed;
+                None: its real one.
+        """
         self._inner, self._script = inner, dict(script)
-        self._kind_of, self._sleep = kind_of, sleep
+        self._kind_of, self._sleep, self._patience = kind_of, sleep, patience
         self._seen: Counter[tuple[str, SessionKey]] = Counter()
         self._cut_off: set[SessionKey] = set()
         self._wrapped: dict[Session, _FaultySession] = {}
         self.struck: list[tuple[When, AnyFault]] = []
         """What hit, in order."""
+
+    @property
+    def missed(self) -> dict[When, AnyFault]:
+        """What of the script has not hit, or not yet."""
+        hit = {when for when, _ in self.struck}
+        return {when: fault for when, fault in self._script.items() if when not in hit}
+
+    def need_all_struck(self) -> None:
+        """End a test: a fault that never landed proves nothing.
+
+        Raises:
+            AssertionError: some did not; says which, and how many such calls there were.
+        """
+        lines = [
+            f"{fault} at the {number}. {kind!r} to {peer.hex()[:16]}, of {self._seen[kind, peer]}"
+            for (kind, peer, number), fault in self.missed.items()
+        ]
+        if lines:
+            raise AssertionError("faults that never hit: " + "; ".join(lines))
 
     @property
     def key(self) -> SessionKey:
@@ -112,9 +170,16 @@ class FaultyTransport:
         )
 
     async def dial(self, node: SessionKey, hints: Sequence[str], *, deadline: Deadline) -> Session:
-        """See `port.Transport.dial`."""
-        self.check_passage(node)
-        return self._wrap(await self._inner.dial(node, hints, deadline=deadline))
+        """See `port.Transport.dial`; what hits it is scripted as `DIAL`."""
+        when, fault = self.next_fault(node, DIAL, b"")
+        try:
+            async with asyncio.timeout(seconds(deadline)):
+                await self.strike_passage(when, fault)
+                self.check_passage(node)
+                return self._wrap(await self._inner.dial(node, hints, deadline=deadline))
+        except TimeoutError:
+            message = f"peer {node.hex()[:16]} does not answer"
+            raise DeadlineExceeded(message, node=node.hex(), hints=list(hints)) from None
 
     def set_members(self, keys: Iterable[SessionKey]) -> None:
         """See `port.Transport.set_members`."""
@@ -141,19 +206,40 @@ class FaultyTransport:
         if peer in self._cut_off:
             raise PeerUnreachable(f"peer {peer.hex()[:16]}: partitioned", node=peer.hex())
 
-    def fault_for(self, peer: SessionKey, method: str, header: bytes) -> AnyFault | None:
-        """Count this call, and say what hits it."""
+    def next_fault(
+        self, peer: SessionKey, method: str, header: bytes
+    ) -> tuple[When, AnyFault | None]:
+        """Count this call, and say what is to hit it."""
         kind = self._kind_of(method, header)
         self._seen[kind, peer] += 1
         when = (kind, peer, self._seen[kind, peer])
-        fault = self._script.get(when)
-        if fault is not None:
-            self.struck.append((when, fault))
-        return fault
+        return when, self._script.get(when)
 
-    async def sleep(self, duration: timedelta) -> None:
-        """Wait on this transport's clock."""
-        await self._sleep(duration.total_seconds())
+    def note_struck(self, when: When) -> None:
+        """The fault of `when` has had its effect."""
+        self.struck.append((when, self._script[when]))
+
+    async def strike_passage(self, when: When, fault: AnyFault | None) -> None:
+        """What stops, holds up or frees a message, whatever is in it; TimeoutError: it is lost."""
+        _, peer, _ = when
+        match fault:
+            case Delay(by):
+                self.note_struck(when)
+                await self._sleep(by.total_seconds())
+            case Fault.DROP:
+                self.note_struck(when)
+                async with asyncio.timeout(self._patience):
+                    await asyncio.get_running_loop().create_future()
+            case Fault.PARTITION:
+                self.note_struck(when)
+                self.partition(peer)
+            case Partition(lasts):
+                self.note_struck(when)
+                self.partition(peer)
+                asyncio.get_running_loop().call_later(lasts.total_seconds(), self.heal, peer)
+            case Fault.HEAL if peer in self._cut_off:
+                self.note_struck(when)
+                self.heal(peer)
 
     def _wrap(self, session: Session) -> "_FaultySession":
         if session not in self._wrapped:
@@ -203,43 +289,70 @@ class _FaultySession:
         self, method: str, header: bytes, tensors: Sequence[Buffer] = (), *, deadline: Deadline
     ) -> Reply:
         """See `port.Session.call`; the script decides what becomes of it."""
-        fault = self._faults.fault_for(self.node, method, header)
-        if fault is Fault.PARTITION:
-            self._faults.partition(self.node)
-        self._faults.check_passage(self.node)
         try:
             async with asyncio.timeout(seconds(deadline)):
-                if isinstance(fault, Delay):
-                    await self._faults.sleep(fault.by)
-                if fault is Fault.DROP:
-                    await _forever()
-                if fault in (Fault.TRUNCATE, Fault.CORRUPT):
-                    change = _truncated if fault is Fault.TRUNCATE else _corrupted
-                    header, tensors = _changed(header, tensors, change)
-                if fault is Fault.DUPLICATE:
-                    with suppress(TallystickError):
-                        await self._inner.call(method, header, tensors, deadline=deadline)
-                reply = await self._inner.call(method, header, tensors, deadline=deadline)
-                if fault is Fault.DROP_REPLY:
-                    await _forever()
+                return await self._call(method, header, tensors, deadline)
         except TimeoutError:
             node = self.node.hex()
             raise DeadlineExceeded(f"{method}: no answer from {node[:16]}", node=node) from None
+
+    async def _call(
+        self, method: str, header: bytes, tensors: Sequence[Buffer], deadline: Deadline
+    ) -> Reply:
+        when, fault = self._faults.next_fault(self.node, method, header)
+        await self._faults.strike_passage(when, fault)
         self._faults.check_passage(self.node)
-        return reply
+        header, tensors = self._changed(when, fault, header, tensors)
+        if fault is Fault.DUPLICATE:
+            self._faults.note_struck(when)
+            with suppress(TallystickError):
+                await self._inner.call(method, header, tensors, deadline=deadline)
+        answer = await self._answer(method, header, tensors, deadline)
+        if isinstance(fault, OnReply):
+            await self._faults.strike_passage(when, fault.fault)
+            answer = self._changed_answer(when, fault.fault, answer)
+        self._faults.check_passage(self.node)
+        if isinstance(answer, TallystickError):
+            raise answer
+        return answer
 
+    async def _answer(
+        self, method: str, header: bytes, tensors: Sequence[Buffer], deadline: Deadline
+    ) -> Reply | TallystickError:
+        """What the peer says, an error included; what this side finds is raised."""
+        try:
+            return await self._inner.call(method, header, tensors, deadline=deadline)
+        except TallystickError as error:
+            if "peer" not in error.data:  # nobody reported it
+                raise
+            return error
 
-async def _forever() -> None:
-    await asyncio.get_running_loop().create_future()
+    def _changed_answer(
+        self, when: When, fault: AnyFault, answer: Reply | TallystickError
+    ) -> Reply | TallystickError:
+        if isinstance(answer, Reply):
+            header, tensors = self._changed(when, fault, answer.header, answer.tensors)
+            return Reply(header, tuple(memoryview(tensor) for tensor in tensors))
+        if fault in (Fault.TRUNCATE, Fault.CORRUPT):
+            self._faults.note_struck(when)
+            return Malformed("an error that cannot be read", peer=self.node.hex())
+        return answer
 
-
-def _changed(
-    header: bytes, tensors: Sequence[Buffer], change: Callable[[bytes], bytes]
-) -> tuple[bytes, Sequence[Buffer]]:
-    if not tensors:
-        return change(header), tensors
-    *others, last = tensors
-    return header, [*others, change(bytes(byte_view(last)))]
+    def _changed(
+        self, when: When, fault: AnyFault | None, header: bytes, tensors: Sequence[Buffer]
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        """The message after TRUNCATE or CORRUPT; one without a byte stays as it is."""
+        if fault not in (Fault.TRUNCATE, Fault.CORRUPT):
+            return header, tensors
+        change = _truncated if fault is Fault.TRUNCATE else _corrupted
+        *others, last = (header, *tensors)
+        data = bytes(byte_view(last))
+        if not data:
+            return header, tensors
+        self._faults.note_struck(when)
+        if not tensors:
+            return change(header), ()
+        return header, [*others[1:], change(data)]
 
 
 def _truncated(data: bytes) -> bytes:
@@ -248,6 +361,4 @@ def _truncated(data: bytes) -> bytes:
 
 def _corrupted(data: bytes) -> bytes:
     middle = len(data) // 2
-    return (
-        data[:middle] + bytes(byte ^ 1 for byte in data[middle : middle + 1]) + data[middle + 1 :]
-    )
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]

@@ -25,11 +25,10 @@ from typing import TypeAlias
 from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed
-from training.transport.wire import MAX_TENSORS
+from training.transport.wire import MAX_DEADLINE_MS, MAX_TENSORS
 
 MAX_FRAME_BYTES = 2**20 + 2**16  # a MiB of tensor, and what says so
 MAX_ID = 2**64 - 1
-MAX_DEADLINE_MS = 24 * 3600 * 1000
 
 _FIXED = struct.Struct("!BBHIQ")
 _HEADER_LENGTH = struct.Struct("!I")

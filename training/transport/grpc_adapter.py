@@ -36,6 +36,7 @@ from training.transport.port import (
     Limits,
     Session,
     SessionCallback,
+    Traffic,
     ignore_session,
 )
 from training.transport.tls import (
@@ -235,6 +236,11 @@ class GrpcTransport:
     def sessions(self) -> Mapping[SessionKey, Session]:
         """See `port.Transport.sessions`."""
         return self._endpoint.sessions
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has passed so far."""
+        return self._endpoint.traffic
 
     async def serve(
         self,

@@ -19,6 +19,7 @@ from training.transport.port import (
     Limits,
     Session,
     SessionCallback,
+    Traffic,
     ignore_session,
 )
 from training.transport.wire import Methods
@@ -142,6 +143,11 @@ class MemoryTransport:
     def sessions(self) -> Mapping[SessionKey, Session]:
         """See `port.Transport.sessions`."""
         return self._endpoint.sessions
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has passed so far."""
+        return self._endpoint.traffic
 
     async def serve(
         self,

@@ -55,6 +55,14 @@ class Limits:
     """Time that an accepted connection has to say who it is."""
 
 
+@dataclass
+class Traffic:
+    """Bytes of frames that a transport has read and written since it was made."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
 @dataclass(frozen=True)
 class Reply:
     """What a call returns; every tensor is a writable view that the caller now owns."""

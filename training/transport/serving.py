@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import Buffer
+
 from contracts.terms.errors import (
     DeadlineExceeded,
     InvariantBroken,
@@ -50,6 +52,12 @@ class _Call:
     task: asyncio.Task[None] | None = None
     reply: Outgoing | None = None
     reply_size: int = 0
+    lent: Sequence[Buffer] = ()
+    """What the handler returned, kept for as long as it is read."""
+
+    def let_go(self) -> None:
+        """Free the reply now, not when a collector finds that it and the call name each other."""
+        self.reply, self.lent = None, ()
 
 
 class TheirCalls:
@@ -129,6 +137,7 @@ class TheirCalls:
         self._room.close(make_error)
         for call in self._open.values():
             call.expiry.cancel()
+            call.let_go()
         self._open.clear()
         for task in self._tasks:
             task.cancel()
@@ -192,6 +201,7 @@ class TheirCalls:
         spec = call.method
         header, tensors = call.request.take()
         header, reply = await self._handler.handle(self._node, spec.name, header, tensors)
+        call.lent = reply
         parts = [byte_view(header), *map(byte_view, reply)]
         lengths = [len(part) for part in parts]
         try:
@@ -225,6 +235,7 @@ class TheirCalls:
         self._held -= call.request.size
         if call.reply is not None:
             self._room.release(call.reply_size)
+        call.let_go()
 
     def _send_failure(self, number: int, error: TallystickError) -> None:
         for frame in reply_frames(number, [memoryview(failure_bytes(error))], failed=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Len
 from typing_extensions import Buffer
 
 from contracts.terms.encoding import decode, encode
@@ -27,11 +27,12 @@ from contracts.terms.errors import (
 from contracts.terms.ids import SessionKeyField
 from contracts.terms.messages import Record
 from contracts.terms.moments import UnixMillis, UnixMillisField
-from training.transport.port import Deadline, Session
+from training.transport.port import MIB, Deadline, Session
 
 KIB = 2**10
 MAX_METHOD_NAME = 100  # bytes, ASCII
 MAX_TENSORS = 4096  # of one call or reply
+MAX_DEADLINE_MS = 24 * 3600 * 1000
 MAX_CLOCK_SKEW = timedelta(minutes=2)
 
 Bound = Annotated[int, Ge(1), Le(2**40)]
@@ -194,6 +195,41 @@ class Pong(WireMessage):
 
 
 PING: Method[Ping, Pong] = Method("peer.ping", Ping, Pong, 256, max_reply_header_bytes=256)
+
+# ------------------------------------------------------------------ said through somebody else
+
+MAX_PASSED_BYTES = 16 * KIB
+MAX_ANSWER_BYTES = 255 * MIB + 512 * KIB
+MAX_ANSWER_TENSORS = 8
+
+
+class Passed(WireMessage):
+    """Pass this call on to `to`; tensor 0 is its header, its tensors follow."""
+
+    kind: Literal["passed.v1"] = "passed.v1"
+    to: SessionKeyField
+    method: Annotated[str, Len(1, MAX_METHOD_NAME)]
+    milliseconds: Annotated[int, Ge(1), Le(MAX_DEADLINE_MS)]  # that the caller waits
+    max_bytes: Bound  # of the answer; a larger one is refused
+
+
+class PassedBack(WireMessage):
+    """What `to` said: header and tensors, or, if it refused, its error as the only tensor."""
+
+    kind: Literal["passed_back.v1"] = "passed_back.v1"
+    failed: bool
+
+
+RELAY = Method(
+    "peer.relay",
+    Passed,
+    PassedBack,
+    KIB,
+    MAX_PASSED_BYTES,
+    MAX_ANSWER_TENSORS,
+    max_reply_tensor_bytes=MAX_ANSWER_BYTES,
+    max_reply_tensors=MAX_ANSWER_TENSORS,
+)
 
 
 def check_clock(theirs: UnixMillis, ours: UnixMillis) -> None:

@@ -20,6 +20,8 @@ from tests.integration.transport.harness import (
     pair,
     until,
 )
+from training.transport.grpc_adapter import GrpcTransport
+from training.transport.memory_adapter import MemoryTransport
 from training.transport.port import Limits, Session
 
 
@@ -228,3 +230,16 @@ async def test_serve__twice__wrong_configuration(net: Net) -> None:
 
     with pytest.raises(WrongConfiguration):
         await one.serve(Peer())
+
+
+async def test_traffic__tensor_there_and_back__is_counted_on_both_sides(net: Net) -> None:
+    one, two, address = await pair(net)
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    await session.call("echo", b"head", [bytes(10_000)], deadline=DEADLINE)
+
+    assert isinstance(one, MemoryTransport | GrpcTransport)
+    assert isinstance(two, MemoryTransport | GrpcTransport)
+    here, there = one.traffic, two.traffic
+    await until(lambda: (here.bytes_in, here.bytes_out) == (there.bytes_out, there.bytes_in))
+    assert 10_000 < here.bytes_in < 10_200
