@@ -1,20 +1,28 @@
 """What is owed to whom in a state: the next call to each member, the units to route. Pure.
 
+Parts go to the summing peer of their chunk, and a summing peer's own also to its deputy: no part
+has one holder, as each owner keeps what it sends. A peer that denied a part that the coordinator
+checked and relayed to it sums nothing more in this step; the part's sender stays.
+
 A shell never remembers what it still has to send: it asks here, calls, tells the machine what came
 back, and asks again. So a restart, a lost call or a returned peer needs no code of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
-from contracts.terms.ids import PeerId, StageIndex, StepNumber
-from contracts.terms.messages import AverageSet, StepClose
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import AverageSet, GradCommit, StepClose
 from contracts.terms.moments import UnixMillis
+from training.swarm.dealing import Summing, summing_orders
 from training.swarm.state import (
     Averaging,
     Chunk,
     Closed,
     Committed,
+    Copy,
     Draft,
     Finished,
     Member,
@@ -73,9 +81,10 @@ def duty_of(state: SwarmState, peer: PeerId) -> Duty | None:
             if parts := tuple(part for part in wanted if (peer, part) not in held):
                 return FetchParts(parts)
         case Averaging(average=average, chunks=chunks):
-            summed = (c for c in state.terms.chunks if c[0] == member.stage and c not in chunks)
-            if own := tuple(c for c in summed if _keepers(state, c)[0].peer == peer):
-                return SumChunks(average, own)
+            keepers = _keepers_in(state, member.stage)
+            own = (c for c in state.terms.chunks if c[0] == member.stage and c not in chunks)
+            if summed := tuple(chunk for chunk in own if keepers[chunk[1]][:1] == (peer,)):
+                return SumChunks(average, summed)
     return None
 
 
@@ -83,15 +92,34 @@ def missing_places(state: SwarmState) -> tuple[Place, ...]:
     """Units that nobody has done yet, ascending; none while no work goes out."""
     if not isinstance(state.phase, Working) or state.paused or not state.started:
         return ()
-    return tuple(place for place in state.terms.places if place not in state.phase.draft.done)
+    draft = state.phase.draft
+    return tuple(
+        place
+        for place in state.terms.places
+        if place not in draft.done and place[1] not in draft.struck_units
+    )
+
+
+def copies_known(state: SwarmState) -> tuple[tuple[Place, Copy], ...]:
+    """Copies of the units that are done in some stages only, ascending: the rest fits to them."""
+    missing = {unit for _, unit in missing_places(state)}
+    done = state.phase.draft.done if isinstance(state.phase, Working) else {}
+    return tuple(
+        (place, done[place])
+        for place in state.terms.places
+        if place[1] in missing and place in done
+    )
 
 
 def workers_of(state: SwarmState, stage: StageIndex) -> tuple[Member, ...]:
-    """Members that may be given units now: here, up to date, and not struck in this step."""
+    """Members that may be given units now: here to stay, up to date, not struck in this step."""
     struck = state.phase.draft.struck if isinstance(state.phase, Working) else frozenset()
     ready = _newest_seal(state)
-    members = at_work(state, stage)
-    return tuple(m for m in members if m.applied == ready and m.peer not in struck)
+    return tuple(
+        member
+        for member in at_work(state, stage)
+        if member.applied == ready and not member.leaving and member.peer not in struck
+    )
 
 
 def parts_wanted(state: SwarmState) -> frozenset[tuple[PeerId, Part]] | None:
@@ -102,19 +130,25 @@ def parts_wanted(state: SwarmState) -> frozenset[tuple[PeerId, Part]] | None:
     """
     assert isinstance(state.phase, Committed)
     wanted: set[tuple[PeerId, Part]] = set()
-    for stage, chunk in state.terms.chunks:
-        keepers = _keepers(state, (stage, chunk))
-        if not keepers:
-            return None
-        summing, *deputies = keepers
-        for commit, _ in state.phase.draft.commits:
-            if commit.stage != stage:
-                continue
-            part = (commit.digest(), chunk)
-            wanted.add((summing.peer, part))
-            if commit.peer == summing.peer:
-                wanted.update((deputy.peer, part) for deputy in deputies[:1])
+    for stage in state.terms.stages:
+        own = [commit for commit, _ in state.phase.draft.commits if commit.stage == stage]
+        names = [(commit.peer, _name_of(commit)) for commit in own]
+        for number, keepers in enumerate(_keepers_in(state, stage)):
+            if not keepers:
+                return None
+            chunk = ChunkIndex(number)
+            summing, *deputies = keepers
+            for peer, name in names:
+                wanted.add((summing, (name, chunk)))
+                if peer == summing:
+                    wanted.update((deputy, (name, chunk)) for deputy in deputies[:1])
     return frozenset(wanted)
+
+
+@lru_cache(maxsize=4096)
+def _name_of(commit: GradCommit) -> Digest:
+    """Its digest: asked for again with every event, and thirty times dearer than its hash."""
+    return commit.digest()
 
 
 def all_applied(state: SwarmState) -> StepNumber:
@@ -126,12 +160,29 @@ def next_deadline(state: SwarmState) -> UnixMillis | None:
     """When a `Ticked` can change something next; None while nothing waits for time."""
     if isinstance(state.phase, Finished):
         return None
-    away = (m.lost_at for m in state.members.values() if m.lost_at is not None)
+    away = [m.lost_at for m in state.members.values() if m.lost_at is not None]
     moments = [UnixMillis(since + state.terms.lease_grace) for since in away]
+    moments += [at for at in work_given_away_at(state).values() if at > state.at]
     ends = getattr(state.phase, "ends", None)
     if ends is not None and state.standing_since is None:
         moments.append(ends)
     return min(moments, default=None)
+
+
+def work_given_away_at(state: SwarmState) -> Mapping[PeerId, UnixMillis]:
+    """When what a lost member did in a closed step goes to others: it had `redo_after` to return.
+
+    Counted from the StepClose at the earliest, before which nothing waits for it.
+    """
+    match state.phase:
+        case Closed(draft) | Committed(draft):
+            closed_at = draft.closes[-1].closed_at
+            return {
+                member.peer: UnixMillis(max(member.lost_at, closed_at) + state.terms.redo_after)
+                for member in state.members.values()
+                if member.lost_at is not None
+            }
+    return {}
 
 
 def _newest_seal(state: SwarmState) -> StepNumber:
@@ -145,11 +196,39 @@ def _owes_commit(phase: Closed, member: Member) -> bool:
     return False
 
 
-def _keepers(state: SwarmState, chunk: Chunk) -> tuple[Member, ...]:
-    """Members who may sum a chunk, the summing peer first, its deputy next."""
-    stage, number = chunk
-    members = [m for m in at_work(state, stage) if m.applied == _newest_seal(state)]
-    draft = getattr(state.phase, "draft", Draft())
-    members = [m for m in members if m.peer not in draft.struck] or members
-    turn = number % len(members) if members else 0
-    return (*members[turn:], *members[:turn])
+def _keepers_in(state: SwarmState, stage: StageIndex) -> tuple[tuple[PeerId, ...], ...]:
+    """For each chunk of a stage who may sum it, the summing peer first, its deputy next.
+
+    Chunks are dealt to those who have committed: they stay the same for the rest of the step, and
+    whoever cannot sum is passed over.
+    """
+    able = {member.peer for member in _able_to_sum(state, stage)}
+    committed = {commit.peer for commit, _ in _draft(state).commits if commit.stage == stage}
+    members = _of_stage(state, stage)
+    base = [m for m in members if m.peer in committed] or [m for m in members if m.peer in able]
+    others = [m.peer for m in members if m.peer in able and m not in base]
+    dealt = tuple(Summing(m.peer, m.owner, m.bandwidth) for m in base)
+    if not dealt:
+        return ((),) * state.terms.num_chunks
+    orders = summing_orders(dealt, state.terms.num_chunks)
+    return tuple(tuple(peer for peer in (*order, *others) if peer in able) for order in orders)
+
+
+def _able_to_sum(state: SwarmState, stage: StageIndex) -> list[Member]:
+    """Members that are up to date, without those that denied or were struck if others are left."""
+    draft = _draft(state)
+    ready = [m for m in at_work(state, stage) if m.applied == _newest_seal(state)]
+    sound = [m for m in ready if m.peer not in draft.struck]
+    return [m for m in sound if m.peer not in draft.denied] or sound or ready
+
+
+def _of_stage(state: SwarmState, stage: StageIndex) -> list[Member]:
+    own = (member for member in state.members.values() if member.stage == stage)
+    return sorted(own, key=lambda member: member.peer)
+
+
+def _draft(state: SwarmState) -> Draft:
+    match state.phase:
+        case Working(draft) | Closed(draft) | Committed(draft) | Averaging(draft):
+            return draft
+    return Draft()

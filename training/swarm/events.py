@@ -7,10 +7,10 @@ Effects that carry a message want it signed, stored and sent; the others ask for
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice, StepClose
 from contracts.terms.moments import UnixMillis
-from training.swarm.state import Part, Place
+from training.swarm.state import Copy, Part, Place, SwarmState
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,9 @@ class PeerJoined:
     address: str
     applied: StepNumber
     lease: Digest  # of its LeaseAccept
+    owner: Address
+    rate: int  # units per 1e6 seconds
+    bandwidth: int  # bytes per second
     at: UnixMillis
 
 
@@ -44,12 +47,28 @@ class PeerLost:
 
 
 @dataclass(frozen=True)
+class PeerLeaving:
+    """A member wants to go, in order."""
+
+    peer: PeerId
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
 class UnitsDone:
-    """A trainer reports units that a peer has computed."""
+    """A trainer reports copies that are in the gradients of their peers."""
 
     step: StepNumber
-    peer: PeerId
-    places: tuple[Place, ...]
+    copies: tuple[tuple[Place, Copy], ...]
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class UnitsLost:
+    """Nobody who is reached has the tensors that the rest of these units is to be computed from."""
+
+    step: StepNumber
+    units: tuple[UnitId, ...]
     at: UnixMillis
 
 
@@ -69,6 +88,24 @@ class GradCommitted:
 
     commit: GradCommit
     units: tuple[UnitId, ...]
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class LinkBroken:
+    """What this member committed to is not what its neighbours hold: it is left out of the step."""
+
+    step: StepNumber
+    peer: PeerId
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class PartsDenied:
+    """A summing peer says that it lacks parts that the coordinator checked and relayed to it."""
+
+    step: StepNumber
+    peer: PeerId
     at: UnixMillis
 
 
@@ -133,10 +170,14 @@ Event: TypeAlias = (
     PeerJoined
     | PeerReturned
     | PeerLost
+    | PeerLeaving
     | UnitsDone
+    | UnitsLost
     | UnitsLacked
     | GradCommitted
+    | LinkBroken
     | PartsHeld
+    | PartsDenied
     | ChunkAveraged
     | SealStored
     | SealApplied
@@ -197,3 +238,6 @@ class PauseJob:
 Effect: TypeAlias = (
     SendNotice | SendStepClose | SendAverageSet | BuildSeal | Redo | EndedWithoutUpdate | PauseJob
 )
+
+Change: TypeAlias = tuple[SwarmState, tuple[Effect, ...]]
+"""What an event, or what follows from it, makes of a state."""

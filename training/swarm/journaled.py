@@ -14,7 +14,7 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.messages import Message, message_from_value
 from training.swarm.events import Event
-from training.swarm.state import SwarmState, Terms
+from training.swarm.state import Copy, SwarmState, Terms
 from training.swarm.step import advance
 
 MAX_EVENT_BYTES = 16 * 2**20
@@ -61,7 +61,14 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def _plain(value: Any) -> Any:
-    return value.value() if isinstance(value, Message) else value
+    match value:
+        case Message():
+            return value.value()
+        case Copy():
+            return {field.name: getattr(value, field.name) for field in fields(value)}
+        case tuple():
+            return tuple(_plain(each) for each in value)
+    return value
 
 
 def _restored(value: Any) -> Any:

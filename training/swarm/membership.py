@@ -5,14 +5,16 @@ gaps; a member that is back within `lease_grace` is the same member, without a N
 move by exactly the time for which some stage had nobody, or the coordinator was down.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex
+from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from training.swarm.events import (
-    Effect,
+    Change,
     PeerJoined,
+    PeerLeaving,
     PeerLost,
     PeerReturned,
     Resumed,
@@ -29,15 +31,45 @@ from training.swarm.state import (
 )
 
 
-def stage_for_newcomer(state: SwarmState) -> StageIndex:
-    """The stage with the fewest members, the first of them."""
-    counts = dict.fromkeys(state.terms.stages, 0)
-    for member in state.members.values():
-        counts[member.stage] += 1
-    return min(counts, key=lambda stage: (counts[stage], stage))
+def stage_for_newcomer(state: SwarmState, coming: Iterable[StageIndex] = ()) -> StageIndex:
+    """The neediest stage: lowest sum of rates, then fewest owners, fewest members, the first.
+
+    Before the first step every stage is filled up to `peers_per_stage`, whatever its rates; from
+    then on a member that is away does not count. `coming` are the stages of peers that are being
+    measured: each counts as one member of average speed.
+    """
+    pending = [*coming]
+    present = [m for m in state.members.values() if m.is_here or not state.started]
+    usual = sum(m.rate for m in present) // len(present) if present else 1
+
+    def need(stage: StageIndex) -> tuple[bool, int, int, int, StageIndex]:
+        own = [m for m in present if m.stage == stage and not m.leaving]
+        num_members = len(own) + pending.count(stage)
+        is_full = not state.started and num_members >= state.terms.peers_per_stage
+        rates = sum(m.rate for m in own) + usual * pending.count(stage)
+        num_owners = len({m.owner for m in own}) + pending.count(stage)
+        return is_full, rates, num_owners, num_members, stage
+
+    return min(state.terms.stages, key=need)
 
 
-def joined(state: SwarmState, event: PeerJoined) -> tuple[SwarmState, tuple[Effect, ...]]:
+def state_step_for(state: SwarmState, stage: StageIndex) -> StepNumber:
+    """The newest step whose checkpoint all members of a stage certainly keep; 0: initial state.
+
+    Every member writes one at each multiple of `checkpoint_every` and keeps the two newest, with
+    the averaged chunks since the older one. Members that lag further behind than that are
+    newcomers themselves, or will need a state, and are not counted on.
+    """
+    every = state.terms.checkpoint_every
+    sealed = state.step if isinstance(state.phase, Finished) else state.step - 1
+    newest = sealed // every * every
+    older = max(0, newest - every)
+    members = [m for m in state.members.values() if m.stage == stage and m.applied >= older]
+    kept_by_all = bool(members) and all(member.applied >= newest for member in members)
+    return StepNumber(newest if kept_by_all else older)
+
+
+def joined(state: SwarmState, event: PeerJoined) -> Change:
     """A new member, with its Notice; nothing for one that is a member or a job that has ended."""
     known = event.peer in state.members or event.stage not in state.terms.stages
     if known or isinstance(state.phase, Finished):
@@ -52,10 +84,19 @@ def joined(state: SwarmState, event: PeerJoined) -> tuple[SwarmState, tuple[Effe
         address=event.address,
         evidence=event.lease,
     )
-    member = Member(event.peer, event.stage, event.address, event.applied)
+    member = Member(
+        event.peer,
+        event.stage,
+        event.address,
+        event.applied,
+        event.owner,
+        event.rate,
+        event.bandwidth,
+    )
     state = replace(
         state,
         members={**state.members, event.peer: member},
+        owners={**state.owners, event.peer: event.owner},
         next_notice=state.next_notice + 1,
         paused=False,
     )
@@ -65,7 +106,10 @@ def joined(state: SwarmState, event: PeerJoined) -> tuple[SwarmState, tuple[Effe
 def _started(state: SwarmState) -> SwarmState:
     """Work begins when every stage has all its peers, and does not wait for them again."""
     wanted = state.terms.peers_per_stage
-    full = all(len(at_work(state, stage)) >= wanted for stage in state.terms.stages)
+    counts = [
+        sum(not member.leaving for member in at_work(state, stage)) for stage in state.terms.stages
+    ]
+    full = all(count >= wanted for count in counts)
     return replace(state, started=state.started or full)
 
 
@@ -88,6 +132,28 @@ def lost(state: SwarmState, event: PeerLost) -> SwarmState:
     return replace(state, members={**state.members, event.peer: away})
 
 
+def leaving(state: SwarmState, event: PeerLeaving) -> SwarmState:
+    """A member that gets no more units; it goes as soon as nothing of its work is open."""
+    member = state.members.get(event.peer)
+    if member is None or isinstance(state.phase, Finished):
+        return state
+    member = replace(member, leaving=True)
+    return replace(state, members={**state.members, event.peer: member})
+
+
+def free_to_go(state: SwarmState) -> PeerId | None:
+    """A leaving member whose work is sealed, and whose stage has all that it sent and summed."""
+    match state.phase:
+        case Working(draft) if not draft.closes:
+            doers = {copy.peer for copy in draft.done.values()}
+            for member in sorted(state.members.values(), key=lambda each: each.peer):
+                stage = at_work(state, member.stage)
+                up_to_date = all(each.applied >= state.step - 1 for each in stage)
+                if member.leaving and member.peer not in doers and up_to_date:
+                    return member.peer
+    return None
+
+
 def resumed(state: SwarmState, event: Resumed) -> SwarmState:
     """Every session is gone, and no deadline ran since the last event."""
     away = {
@@ -107,7 +173,7 @@ def overdue(state: SwarmState, at: UnixMillis) -> tuple[PeerId, ...]:
     return tuple(sorted(member.peer for member in away))
 
 
-def left(state: SwarmState, peer: PeerId) -> tuple[SwarmState, tuple[Effect, ...]]:
+def left(state: SwarmState, peer: PeerId) -> Change:
     """A member less, with its Notice."""
     member = state.members[peer]
     notice = Notice(

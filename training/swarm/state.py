@@ -8,7 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from contracts.terms.ids import ChunkIndex, Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
+from contracts.governance.gates import Gates
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    Address,
+    ChunkIndex,
+    Digest,
+    JobId,
+    PeerId,
+    StageIndex,
+    StepNumber,
+    UnitId,
+)
 from contracts.terms.messages import AverageSet, GradCommit, JobSpec, StepClose
 from contracts.terms.moments import UnixMillis
 
@@ -20,6 +31,22 @@ Chunk: TypeAlias = tuple[StageIndex, ChunkIndex]
 
 Part: TypeAlias = tuple[Digest, ChunkIndex]
 """One chunk of the gradient that a GradCommit bound: what a summing peer fetches."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A unit in a stage as one peer computed it: whose, which attempt, and between which tensors.
+
+    A digest is zero where a stage has no such tensor, as in `UnitLeaf`.
+    """
+
+    peer: PeerId
+    attempt: int = 0
+    x: Digest = ZERO_DIGEST
+    y: Digest = ZERO_DIGEST
+    dy: Digest = ZERO_DIGEST
+    dx: Digest = ZERO_DIGEST
+
 
 FIRST_STEP = StepNumber(1)
 _LONG_AGO = UnixMillis(0)
@@ -38,7 +65,9 @@ class Terms:
     """Members that each stage waits for before the first step; later, one that lives is enough."""
     commit_timeout: int
     exchange_timeout: int
+    redo_after: int
     lease_grace: int
+    checkpoint_every: int = 1  # steps
 
     @property
     def stages(self) -> tuple[StageIndex, ...]:
@@ -69,7 +98,9 @@ def terms_of(spec: JobSpec) -> Terms:
         peers_per_stage=spec.batch.peers_per_stage,
         commit_timeout=spec.rules.commit_timeout,
         exchange_timeout=spec.rules.exchange_timeout,
+        redo_after=spec.rules.redo_after,
         lease_grace=spec.rules.lease_grace,
+        checkpoint_every=spec.batch.checkpoint_every,
     )
 
 
@@ -81,7 +112,11 @@ class Member:
     stage: StageIndex
     address: str  # where it can be dialled; empty: through the coordinator
     applied: StepNumber  # the last step whose seal it has applied; 0 before the first
+    owner: Address  # the account of its lease: several peers of one account count as one owner
+    rate: int  # units per 1e6 seconds, measured when it joined
+    bandwidth: int  # bytes per second, its own word
     lost_at: UnixMillis | None = None  # since when its session is gone; None while it is here
+    leaving: bool = False  # it gets no more units, and leaves when none of its work is open
 
     @property
     def is_here(self) -> bool:
@@ -93,15 +128,17 @@ class Member:
 class Draft:
     """A step until its AverageSet: whose work there is, and what was said about it."""
 
-    done: Mapping[Place, PeerId] = field(default_factory=dict)
+    done: Mapping[Place, Copy] = field(default_factory=dict)
     closes: tuple[StepClose, ...] = ()
     commits: tuple[tuple[GradCommit, tuple[UnitId, ...]], ...] = ()  # in, and still counting
     struck: frozenset[PeerId] = frozenset()  # too late in this step: their work is done again
     strikes: int = 0  # how often a deadline passed
+    denied: frozenset[PeerId] = frozenset()  # said that they lack a part that was relayed to them
+    struck_units: frozenset[UnitId] = frozenset()  # cannot be completed: they count in no stage
 
     def units_of(self, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
         """Units of a stage that count as done by `peer`, ascending."""
-        found = (unit for (s, unit), doer in self.done.items() if (s, doer) == (stage, peer))
+        found = (unit for (s, unit), copy in self.done.items() if (s, copy.peer) == (stage, peer))
         return tuple(sorted(found))
 
     def committed(self, stage: StageIndex, peer: PeerId) -> frozenset[UnitId]:
@@ -174,6 +211,8 @@ class SwarmState:
     step: StepNumber = FIRST_STEP  # the one that is worked on; the last one when finished
     phase: Phase = field(default_factory=Working)
     members: Mapping[PeerId, Member] = field(default_factory=dict)
+    owners: Mapping[PeerId, Address] = field(default_factory=dict)  # of all that ever joined
+    gates: Gates = field(default_factory=Gates)
     at: UnixMillis = _LONG_AGO  # of the last event
     started: bool = False  # every stage has once had all its peers
     standing_since: UnixMillis | None = None  # deadlines do not run while a stage has nobody

@@ -3,55 +3,78 @@
     Working --every unit done--> Closed --every GradCommit in--> Committed --every part held-->
     Averaging --every chunk averaged--> Sealing --seal stored--> Working of the next step, Finished
 
-A deadline that passes in Closed or Committed strikes whoever it waited for: those units are done
-again by others (back to Working, under the next revision of the StepClose), or, where nobody can,
-the step ends without an update. Once the AverageSet is out, only the averaged chunks are missing,
-and any member may bring them. Coordinator, tests and simulations run this one function.
+Which copies count is decided in `copies.py`, everything from the StepClose on in `closing.py`, who
+is a member in `membership.py`. A deadline that passes in Closed or Committed strikes whoever it
+waited for: those units are done again by others (back to Working, under the next revision of the
+StepClose), or, where nobody can, the step ends without an update. Once the AverageSet is out, only
+the averaged chunks are missing, and any member may bring them. Coordinator, tests and simulations
+run this one function.
 
 Invariants
 - An event that does not fit changes nothing; a repeated one neither. So replay of the journal is
   the state, and whoever repeats a message is safe.
-- In a StepClose every unit has one peer per stage, the same units in all stages; a revision moves
-  units and adds none; whoever has committed keeps its units unless it is struck.
+- In a StepClose every unit has one peer per stage, the same units in all stages, each made from its
+  neighbours' tensors; a revision moves or strikes units and adds none; whoever has committed keeps
+  its units unless it is struck.
 - A GradCommit is in the AverageSet with all its parts or not at all; a step has one AverageSet.
 - Deadlines run only while every stage has a member that the coordinator reaches.
 
 Source: PROTOCOL section 3. Units: Unix milliseconds.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import Assignment, AverageMember, AverageSet, StepClose
+from contracts.terms.ids import PeerId, StepNumber
 from contracts.terms.moments import UnixMillis
+from training.swarm.closing import (
+    assigned_units,
+    average,
+    begin_exchange,
+    close,
+    deny_parts,
+    differing,
+    end_with_update,
+    end_without_update,
+    exchange_is_late,
+    is_full,
+    is_last_step,
+    leave_out,
+    replaceable,
+    strike,
+    take_commit,
+    uncommitted,
+    unserved,
+)
+from training.swarm.copies import is_committed, lose_units, take_copies, undo
 from training.swarm.duties import parts_wanted
 from training.swarm.events import (
-    BuildSeal,
+    Change,
     ChunkAveraged,
     Effect,
-    EndedWithoutUpdate,
     Event,
     GradCommitted,
+    LinkBroken,
+    PartsDenied,
     PartsHeld,
     PauseJob,
     PeerJoined,
+    PeerLeaving,
     PeerLost,
     PeerReturned,
-    Redo,
     Resumed,
     SealApplied,
     SealStored,
-    SendAverageSet,
-    SendStepClose,
     StopAsked,
     Ticked,
     UnitsDone,
     UnitsLacked,
+    UnitsLost,
 )
 from training.swarm.membership import (
+    free_to_go,
     joined,
+    leaving,
     left,
     lost,
     overdue,
@@ -63,22 +86,17 @@ from training.swarm.state import (
     Averaging,
     Closed,
     Committed,
-    Draft,
     Finished,
-    Place,
     Sealing,
     SwarmState,
     Working,
-    at_work,
 )
 
-MAX_STRIKES = 2
-"""Deadlines that may pass in one step before it ends without an update."""
+__all__ = ["MAX_BARREN_STEPS", "MAX_REVISIONS", "advance", "assigned_units", "is_last_step"]
+
 MAX_REVISIONS = 16
 """StepCloses of one step; a peer that lacks units after the last one is struck."""
 MAX_BARREN_STEPS = 3
-
-Change = tuple[SwarmState, tuple[Effect, ...]]
 
 
 def advance(state: SwarmState, event: Event) -> Change:
@@ -104,6 +122,8 @@ def _note(state: SwarmState, event: Event) -> Change:
             return returned(state, event), ()
         case PeerLost():
             return lost(state, event), ()
+        case PeerLeaving():
+            return leaving(state, event), ()
         case Resumed():
             return resumed(state, event), ()
         case SealApplied(peer, step):
@@ -111,13 +131,19 @@ def _note(state: SwarmState, event: Event) -> Change:
         case StopAsked(at):
             return _stopping(state, at), ()
         case UnitsDone():
-            return _done(state, event), ()
+            return take_copies(state, event)
+        case UnitsLost():
+            return lose_units(state, event)
         case UnitsLacked():
             return _lacked(state, event)
         case GradCommitted():
-            return _committed(state, event), ()
+            return take_commit(state, event), ()
+        case LinkBroken():
+            return _left_out(state, event)
         case PartsHeld():
             return _held(state, event), ()
+        case PartsDenied():
+            return deny_parts(state, event), ()
         case ChunkAveraged():
             return _averaged(state, event), ()
         case SealStored(step, last):
@@ -146,46 +172,18 @@ def _applied(state: SwarmState, peer: PeerId, step: StepNumber) -> SwarmState:
 def _without_overdue(state: SwarmState, at: UnixMillis) -> Change:
     effects: tuple[Effect, ...] = ()
     for peer in overdue(state, at):
-        state, notice = left(state, peer)
-        state, redo = _undo(state, {place for place, doer in _done_of(state) if doer == peer})
-        effects += (*notice, *redo)
+        state, more = _without(state, peer)
+        effects += more
     return state, effects
 
 
-def _done_of(state: SwarmState) -> Iterable[tuple[Place, PeerId]]:
-    """Who did what, while that may still change."""
-    return state.phase.draft.done.items() if isinstance(state.phase, Working) else ()
-
-
-def _undo(state: SwarmState, places: set[Place]) -> Change:
-    match state.phase:
-        case Working(draft) as phase if places:
-            done = {place: peer for place, peer in draft.done.items() if place not in places}
-            phase = replace(phase, draft=replace(draft, done=done))
-            return replace(state, phase=phase), (Redo(tuple(sorted(places))),)
-    return state, ()
-
-
-def _done(state: SwarmState, event: UnitsDone) -> SwarmState:
-    match state.phase:
-        case Working(draft) as phase if event.step == state.step:
-            fresh = {place: event.peer for place in event.places if _counts(state, event, place)}
-            done = {**draft.done, **fresh}
-            return replace(state, phase=replace(phase, draft=replace(draft, done=done)))
-    return state
-
-
-def _counts(state: SwarmState, event: UnitsDone, place: Place) -> bool:
-    """A unit counts once, for a member of its stage that is not too late already."""
-    assert isinstance(state.phase, Working)
-    member, (stage, unit) = state.members.get(event.peer), place
-    return (
-        member is not None
-        and member.stage == stage
-        and 0 <= unit < state.terms.units_per_step
-        and place not in state.phase.draft.done
-        and event.peer not in state.phase.draft.struck
-    )
+def _without(state: SwarmState, peer: PeerId) -> Change:
+    """A member less. What it is bound to still counts, if others get its parts in time."""
+    state, notice = left(state, peer)
+    draft = state.phase.draft if isinstance(state.phase, Working) else None
+    own = [place for place, copy in draft.done.items() if copy.peer == peer] if draft else []
+    state, redo = undo(state, own)
+    return state, (*notice, *redo)
 
 
 def _lacked(state: SwarmState, event: UnitsLacked) -> Change:
@@ -193,42 +191,29 @@ def _lacked(state: SwarmState, event: UnitsLacked) -> Change:
     if event.step != state.step or not isinstance(phase, Working | Closed):
         return state, ()
     draft = phase.draft
-    places = {
-        (stage, unit)
-        for stage, unit in event.places
-        if draft.done.get((stage, unit)) == event.peer
-        and unit not in draft.committed(stage, event.peer)
-    }
+    places = [
+        place
+        for place in event.places
+        if place in draft.done
+        and draft.done[place].peer == event.peer
+        and not is_committed(draft, place)
+    ]
     if places and isinstance(phase, Closed):
         if len(draft.closes) >= MAX_REVISIONS:
-            return _strike(state, draft, {event.peer})
+            return strike(state, draft, {event.peer})
         state = replace(state, phase=Working(draft))
-    return _undo(state, places)
+    return undo(state, places)
 
 
-def _committed(state: SwarmState, event: GradCommitted) -> SwarmState:
+def _left_out(state: SwarmState, event: LinkBroken) -> Change:
     match state.phase:
-        case Closed(draft) as phase if event.commit.step == state.step:
-            if not _fits(draft, event):
-                return state
-            commits = (*draft.commits, (event.commit, event.units))
-            return replace(state, phase=replace(phase, draft=replace(draft, commits=commits)))
-    return state
-
-
-def _fits(draft: Draft, event: GradCommitted) -> bool:
-    """It names a StepClose of this step, its own uncommitted units, and the state of its stage."""
-    commit, units = event.commit, set(event.units)
-    assigned = set(draft.units_of(commit.stage, commit.peer))
-    same_stage = (other for other, _ in draft.commits if other.stage == commit.stage)
-    return (
-        commit.peer not in draft.struck
-        and bool(units)
-        and units <= assigned
-        and units.isdisjoint(draft.committed(commit.stage, commit.peer))
-        and any(close.digest() == commit.step_close for close in draft.closes)
-        and all(other.state_root == commit.state_root for other in same_stage)
-    )
+        case Working(draft) | Closed(draft) | Committed(draft) if (
+            event.step == state.step
+            and draft.closes
+            and any(copy.peer == event.peer for copy in draft.done.values())
+        ):
+            return leave_out(state, draft, {event.peer})
+    return state, ()
 
 
 def _held(state: SwarmState, event: PartsHeld) -> SwarmState:
@@ -266,29 +251,37 @@ def _progress(state: SwarmState) -> Change | None:
     """The next transition that is due, with its effects; None when nothing is."""
     match state.phase:
         case Working(draft) | Closed(draft) | Committed(draft) if _is_given_up(state):
-            return _end_without_update(state, draft)
+            return end_without_update(state, draft)
         case Working(draft, ends):
+            if (peer := free_to_go(state)) is not None:
+                state, effects = _without(state, peer)
+                return with_deadlines_in_order(state), effects
             if state.barren >= MAX_BARREN_STEPS:
                 return replace(state, paused=True, barren=0), (PauseJob(),)
-            if not state.paused and len(draft.done) == len(state.terms.places):
-                return _close(state, draft)
+            if not state.paused and is_full(state, draft):
+                return close(state, draft)
             if _passed(state, ends):
-                return _end_without_update(state, draft)
-        case Closed(draft, ends):
-            if not (missing := _uncommitted(draft)):
-                ends = UnixMillis(ends + state.terms.exchange_timeout)
-                return replace(state, phase=Committed(draft, frozenset(), ends)), ()
+                return end_without_update(state, draft)
+        case Closed(draft, ends) as phase:
+            if not (missing := uncommitted(draft)):
+                if odd := differing(state, draft):
+                    return leave_out(state, draft, odd)
+                return begin_exchange(state, phase)
+            if away := replaceable(state, draft, missing):
+                return leave_out(state, draft, away)
             if _passed(state, ends):
-                return _strike(state, draft, missing)
-        case Committed(draft, held, ends):
+                return strike(state, draft, missing)
+        case Committed(draft, held, ends) as phase:
             wanted = parts_wanted(state)
             if wanted is not None and wanted <= held:
-                return _average(state, draft)
+                return average(state, draft)
+            if away := replaceable(state, draft, unserved(state, phase)):
+                return leave_out(state, draft, away)
             if _passed(state, ends):
-                return _strike(state, draft, _unheard(state, draft, held))
-        case Averaging(chunks=chunks):
+                return exchange_is_late(state, phase)
+        case Averaging(draft, chunks=chunks):
             if len(chunks) == len(state.terms.chunks):
-                return _seal(state, has_update=True)
+                return end_with_update(state, draft)
     return None
 
 
@@ -299,103 +292,3 @@ def _is_given_up(state: SwarmState) -> bool:
 
 def _passed(state: SwarmState, ends: UnixMillis | None) -> bool:
     return ends is not None and state.standing_since is None and state.at >= ends
-
-
-def _close(state: SwarmState, draft: Draft) -> Change:
-    doers = sorted({(stage, peer) for (stage, _), peer in draft.done.items()})
-    commit_ends = UnixMillis(state.at + state.terms.commit_timeout)
-    close = StepClose(
-        job=state.terms.job,
-        step=state.step,
-        revision=len(draft.closes),
-        assignments=tuple(
-            Assignment(stage=stage, peer=peer, units=draft.units_of(stage, peer))
-            for stage, peer in doers
-        ),
-        closed_at=state.at,
-        commit_ends=commit_ends,
-        exchange_ends=UnixMillis(commit_ends + state.terms.exchange_timeout),
-    )
-    draft = replace(draft, closes=(*draft.closes, close))
-    return replace(state, phase=Closed(draft, commit_ends)), (SendStepClose(close),)
-
-
-def _uncommitted(draft: Draft) -> set[PeerId]:
-    return {
-        each.peer
-        for each in draft.closes[-1].assignments
-        if set(each.units) != draft.committed(each.stage, each.peer)
-    }
-
-
-def _unheard(
-    state: SwarmState, draft: Draft, held: frozenset[tuple[PeerId, tuple[Digest, int]]]
-) -> set[PeerId]:
-    """Owners of parts that somebody still wants; whoever is gone, if there are any."""
-    missing = {part[0] for _, part in (parts_wanted(state) or frozenset()) - held}
-    owners = {commit.peer for commit, _ in draft.commits if commit.digest() in missing}
-    return {peer for peer in owners if not _is_here(state, peer)} or owners
-
-
-def _is_here(state: SwarmState, peer: PeerId) -> bool:
-    return peer in state.members and state.members[peer].is_here
-
-
-def _strike(state: SwarmState, draft: Draft, late: set[PeerId]) -> Change:
-    """Let others do again what the late ones did, or end the step where nobody can."""
-    places = tuple(sorted(place for place, peer in draft.done.items() if peer in late))
-    draft = replace(
-        draft,
-        done={place: peer for place, peer in draft.done.items() if peer not in late},
-        commits=tuple(each for each in draft.commits if each[0].peer not in late),
-        struck=draft.struck | late,
-        strikes=draft.strikes + 1,
-    )
-    stages = {stage for stage, _ in places}
-    if draft.strikes > MAX_STRIKES or not all(_can_redo(state, draft, each) for each in stages):
-        return _end_without_update(state, draft)
-    ends = UnixMillis(state.at + state.terms.commit_timeout)
-    return replace(state, phase=Working(draft, ends)), (Redo(places),)
-
-
-def _can_redo(state: SwarmState, draft: Draft, stage: StageIndex) -> bool:
-    return any(member.peer not in draft.struck for member in at_work(state, stage))
-
-
-def _average(state: SwarmState, draft: Draft) -> Change:
-    members = sorted((commit.digest(), commit.num_samples) for commit, _ in draft.commits)
-    average = _average_set(state, draft, members)
-    return replace(state, phase=Averaging(draft, average)), (SendAverageSet(average),)
-
-
-def _average_set(state: SwarmState, draft: Draft, members: list[tuple[Digest, int]]) -> AverageSet:
-    return AverageSet(
-        job=state.terms.job,
-        step=state.step,
-        step_close=draft.closes[-1].digest(),
-        members=tuple(AverageMember(grad_commit=name, weight=weight) for name, weight in members),
-    )
-
-
-def _end_without_update(state: SwarmState, draft: Draft) -> Change:
-    nobody = (SendAverageSet(_average_set(state, draft, [])),) if draft.closes else ()
-    state, effects = _seal(state, has_update=False)
-    return state, (*nobody, EndedWithoutUpdate(state.step), *effects)
-
-
-def _seal(state: SwarmState, *, has_update: bool) -> Change:
-    effect = BuildSeal(state.step, last=is_last_step(state))
-    return replace(state, phase=Sealing(has_update)), (effect,)
-
-
-def is_last_step(state: SwarmState) -> bool:
-    """Whether the seal of this step ends the job."""
-    return state.stopping or state.step >= state.terms.num_steps
-
-
-def assigned_units(close: StepClose, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
-    """Units that a StepClose counts as the work of `peer` in `stage`, ascending."""
-    for each in close.assignments:
-        if (each.stage, each.peer) == (stage, peer):
-            return each.units
-    return ()

@@ -1,0 +1,149 @@
+"""How many units of a step one peer, or one owner, may be given at most (PROTOCOL section 7). Pure.
+
+A peer's share of a stage's units is at most 1.2 times its part of the stage's measured rates, an
+owner's at most a quarter where the stage has five owners or more: so whoever answers junk twenty
+times faster wins no more than that. While the caps sum below one, those of peers are lifted by one
+common factor; the quarters stay, as five of them always suffice. Exact: rationals, then whole units
+by largest remainder.
+
+Invariants: the quotas of a stage sum to at least its units; a quota is less than one unit above
+its cap, and so is the sum of an owner's; the parts of all trainers sum to the quotas, and each
+trainer's to at least its units.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+
+from contracts.terms.ids import Address, PeerId, StageIndex, UnitId
+from training.swarm.duties import workers_of
+from training.swarm.state import SwarmState, Working
+
+PEER_CAP = Fraction(6, 5)  # of its part of the stage's measured rates
+OWNER_CAP = Fraction(1, 4)  # of the stage's units
+MIN_OWNERS = 5  # with fewer in a stage, only the caps of peers hold
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A peer that may be given units: whose it is, and how fast it was when it joined."""
+
+    peer: PeerId
+    owner: Address
+    rate: int  # units per 1e6 seconds
+
+
+def quotas_of(state: SwarmState) -> Mapping[PeerId, int]:
+    """Units of this step that each worker may be given, those counted already included."""
+    quotas: dict[PeerId, int] = {}
+    for stage in state.terms.stages:
+        quotas |= _quotas_in(state, stage)
+    return quotas
+
+
+def quotas_for_trainer(
+    state: SwarmState, trainer: int, num_trainers: int
+) -> Mapping[PeerId, tuple[int, int]]:
+    """A trainer's part of each worker's quota, and how many units of that part are counted already.
+
+    Trainer i of n routes the units with `unit % n == i`.
+    """
+    parts: dict[PeerId, tuple[int, int]] = {}
+    for stage in state.terms.stages:
+        quotas = share_of(_quotas_in(state, stage), trainer, num_trainers)
+        for peer, quota in quotas.items():
+            own = _counted(state, stage, peer)
+            parts[peer] = quota, sum(unit % num_trainers == trainer for unit in own)
+    return parts
+
+
+def _quotas_in(state: SwarmState, stage: StageIndex) -> Mapping[PeerId, int]:
+    workers = [Measured(m.peer, m.owner, m.rate) for m in workers_of(state, stage)]
+    return quotas_in_stage(workers, state.terms.units_per_step, turn=state.step)
+
+
+def _counted(state: SwarmState, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
+    match state.phase:
+        case Working(draft):
+            return draft.units_of(stage, peer)
+    return ()
+
+
+def quotas_in_stage(
+    workers: Sequence[Measured], num_units: int, *, turn: int = 0
+) -> Mapping[PeerId, int]:
+    """Whole units for every worker of a stage; `turn` moves rounding around from step to step."""
+    caps = caps_in_stage(workers)
+    exact = {peer: cap * num_units for peer, cap in caps.items()}
+    quotas = {peer: floor(units) for peer, units in exact.items()}
+    wanted = max(num_units, floor(sum(exact.values()))) if workers else 0
+    owner_of = {worker.peer: worker.owner for worker in workers}
+    room: defaultdict[Address, Fraction] = defaultdict(Fraction)
+    for peer, owner in owner_of.items():
+        room[owner] += exact[peer]
+    left = {
+        owner: ceil(units) - sum(quotas[peer] for peer in owner_of if owner_of[peer] == owner)
+        for owner, units in room.items()
+    }
+    for peer in _by_remainder(exact, turn):
+        if sum(quotas.values()) >= wanted:
+            break
+        if left[owner_of[peer]]:
+            left[owner_of[peer]] -= 1
+            quotas[peer] += 1
+    return quotas
+
+
+def _by_remainder(exact: Mapping[PeerId, Fraction], turn: int) -> list[PeerId]:
+    peers = sorted(exact)
+    order = {peer: (place - turn) % len(peers) for place, peer in enumerate(peers)}
+    return sorted(peers, key=lambda peer: (floor(exact[peer]) - exact[peer], order[peer]))
+
+
+def caps_in_stage(workers: Iterable[Measured]) -> Mapping[PeerId, Fraction]:
+    """The largest share of a stage's units that each worker may have; they sum to one or more."""
+    workers = tuple(workers)
+    total = sum(worker.rate for worker in workers)
+    parts: defaultdict[Address, Fraction] = defaultdict(Fraction)
+    for worker in workers:
+        parts[worker.owner] += Fraction(worker.rate, total)
+    limit = OWNER_CAP if len(parts) >= MIN_OWNERS else None
+    factor = PEER_CAP if limit is None else _factor(sorted(parts.values(), reverse=True), limit)
+
+    def cap(worker: Measured) -> Fraction:
+        whole = factor * parts[worker.owner]
+        whole = whole if limit is None else min(whole, limit)
+        return whole * Fraction(worker.rate, total) / parts[worker.owner]
+
+    return {worker.peer: cap(worker) for worker in workers}
+
+
+def _factor(parts: Sequence[Fraction], limit: Fraction) -> Fraction:
+    """What a part is multiplied by: 1.2, or just so much more that the owners' caps sum to one."""
+    if sum(min(PEER_CAP * part, limit) for part in parts) >= 1:
+        return PEER_CAP
+    # The largest `full` owners are at the limit; the others share what is left.
+    for full in range(len(parts)):
+        factor = (1 - full * limit) / sum(parts[full:], Fraction())
+        if factor * parts[full] <= limit:
+            return factor
+    raise AssertionError("MIN_OWNERS times OWNER_CAP is more than one")
+
+
+def share_of(quotas: Mapping[PeerId, int], trainer: int, num_trainers: int) -> Mapping[PeerId, int]:
+    """A trainer's part of each quota of one stage.
+
+    The units of all quotas lie in a row, those of every peer evenly spread, and are dealt out in
+    turn: so trainer i gets at least as many as there are units with `unit % n == i`.
+    """
+    row = sorted(
+        (Fraction(2 * number + 1, 2 * quota), peer)
+        for peer, quota in quotas.items()
+        for number in range(quota)
+    )
+    parts = dict.fromkeys(quotas, 0)
+    for _, peer in row[trainer::num_trainers]:
+        parts[peer] += 1
+    return parts

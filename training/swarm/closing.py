@@ -1,0 +1,284 @@
+"""From a full batch to its seal: who is bound to what, who is too late, what is averaged. Pure.
+
+Whoever a deadline, or a broken link, catches is struck for the step: its work is done again by
+others under the next revision, where the stage has others and time is left; else the step ends
+without an update. A summing peer that says nothing, or denies what was relayed to it, is replaced;
+those whose parts it should have taken stay.
+
+Invariants: one AverageSet a step, with the weights of the norm gate; nobody is struck for what
+another one failed to take.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from contracts.governance.gates import PeerStep, gate, peer_step, remember
+from contracts.terms.ids import Digest, PeerId, StageIndex, UnitId
+from contracts.terms.messages import (
+    Assignment,
+    AverageMember,
+    AverageSet,
+    GradCommit,
+    StepClose,
+)
+from contracts.terms.moments import UnixMillis
+from training.swarm.duties import parts_wanted, work_given_away_at
+from training.swarm.events import (
+    BuildSeal,
+    Change,
+    EndedWithoutUpdate,
+    GradCommitted,
+    PartsDenied,
+    Redo,
+    SendAverageSet,
+    SendStepClose,
+)
+from training.swarm.state import (
+    Averaging,
+    Closed,
+    Committed,
+    Draft,
+    Sealing,
+    SwarmState,
+    Working,
+    at_work,
+)
+
+NEVER = UnixMillis(2**62)
+MAX_STRIKES = 2
+"""Deadlines that may pass in one step before it ends without an update."""
+
+
+def is_full(state: SwarmState, draft: Draft) -> bool:
+    """Whether every unit that is not struck is done in every stage."""
+    num_units = state.terms.units_per_step - len(draft.struck_units)
+    return len(draft.done) == num_units * state.terms.num_stages
+
+
+def close(state: SwarmState, draft: Draft) -> Change:
+    """The next revision of the StepClose; without an update if every unit is struck."""
+    if not draft.done:
+        return end_without_update(state, draft)
+    doers = sorted({(stage, copy.peer) for (stage, _), copy in draft.done.items()})
+    commit_ends = UnixMillis(state.at + state.terms.commit_timeout)
+    message = StepClose(
+        job=state.terms.job,
+        step=state.step,
+        revision=len(draft.closes),
+        assignments=tuple(
+            Assignment(stage=stage, peer=peer, units=draft.units_of(stage, peer))
+            for stage, peer in doers
+        ),
+        closed_at=state.at,
+        commit_ends=commit_ends,
+        exchange_ends=UnixMillis(commit_ends + state.terms.exchange_timeout),
+    )
+    draft = replace(draft, closes=(*draft.closes, message))
+    return replace(state, phase=Closed(draft, commit_ends)), (SendStepClose(message),)
+
+
+def assigned_units(close: StepClose, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
+    """Units that a StepClose counts as the work of `peer` in `stage`, ascending."""
+    for each in close.assignments:
+        if (each.stage, each.peer) == (stage, peer):
+            return each.units
+    return ()
+
+
+def take_commit(state: SwarmState, event: GradCommitted) -> SwarmState:
+    """A GradCommit that fits; one that comes while others' units are done again counts too."""
+    match state.phase:
+        case Working(draft) | Closed(draft) as phase if event.commit.step == state.step:
+            if _fits(draft, event):
+                commits = (*draft.commits, (event.commit, event.units))
+                return replace(state, phase=replace(phase, draft=replace(draft, commits=commits)))
+    return state
+
+
+def _fits(draft: Draft, event: GradCommitted) -> bool:
+    """It is what a StepClose of this step gave it, and still its own."""
+    commit, units = event.commit, set(event.units)
+    named = [each for each in draft.closes if each.digest() == commit.step_close]
+    if not named or not units or commit.peer in draft.struck:
+        return False
+    own = draft.committed(commit.stage, commit.peer)
+    rounds = [other.round for other, _ in draft.commits if other.peer == commit.peer]
+    return (
+        units == set(assigned_units(named[0], commit.stage, commit.peer)) - own
+        and units <= set(draft.units_of(commit.stage, commit.peer))
+        and all(commit.round > earlier for earlier in rounds)
+    )
+
+
+def differing(state: SwarmState, draft: Draft) -> set[PeerId]:
+    """Peers that computed in another state than most owners of their stage did.
+
+    Most owners, not peers, so that one wallet cannot outvote a stage; of two states with equally
+    many the one with more units, then the lower root.
+    """
+    odd: set[PeerId] = set()
+    for stage in state.terms.stages:
+        commits = [commit for commit, _ in draft.commits if commit.stage == stage]
+        roots = {commit.state_root for commit in commits}
+        if len(roots) > 1:
+            chosen = max(sorted(roots), key=lambda root: _support(state, commits, root))
+            odd |= {commit.peer for commit in commits if commit.state_root != chosen}
+    return odd
+
+
+def _support(state: SwarmState, commits: Iterable[GradCommit], root: Digest) -> tuple[int, int]:
+    own = [commit for commit in commits if commit.state_root == root]
+    owners = {state.owners[commit.peer] for commit in own}
+    return len(owners), sum(commit.num_units for commit in own)
+
+
+def uncommitted(draft: Draft) -> set[PeerId]:
+    """Peers that the newest StepClose gives units to which they are not bound yet."""
+    return {
+        each.peer
+        for each in draft.closes[-1].assignments
+        if set(each.units) != draft.committed(each.stage, each.peer)
+    }
+
+
+def strike(state: SwarmState, draft: Draft, late: Iterable[PeerId]) -> Change:
+    """A deadline passed for the late ones: their work goes to others, but not for ever."""
+    return leave_out(state, replace(draft, strikes=draft.strikes + 1), late)
+
+
+def leave_out(state: SwarmState, draft: Draft, peers: Iterable[PeerId]) -> Change:
+    """Let others do again what these did, or end the step where nobody can."""
+    out = {*peers}
+    places = tuple(sorted(place for place, copy in draft.done.items() if copy.peer in out))
+    draft = replace(
+        draft,
+        done={place: copy for place, copy in draft.done.items() if copy.peer not in out},
+        commits=tuple(each for each in draft.commits if each[0].peer not in out),
+        struck=draft.struck | out,
+    )
+    stages = {stage for stage, _ in places}
+    if draft.strikes > MAX_STRIKES or not all(_can_redo(state, draft, each) for each in stages):
+        return end_without_update(state, draft)
+    ends = UnixMillis(state.at + state.terms.commit_timeout)
+    return replace(state, phase=Working(draft, ends)), (Redo(places),)
+
+
+def _can_redo(state: SwarmState, draft: Draft, stage: StageIndex) -> bool:
+    return any(
+        member.peer not in draft.struck and not member.leaving for member in at_work(state, stage)
+    )
+
+
+def replaceable(state: SwarmState, draft: Draft, peers: Iterable[PeerId]) -> set[PeerId]:
+    """Those of `peers` that are lost for long enough, if others can do all that they did."""
+    due = work_given_away_at(state)
+    away = {peer for peer in peers if peer not in state.members or due.get(peer, NEVER) <= state.at}
+    stages = {stage for (stage, _), copy in draft.done.items() if copy.peer in away}
+    without = replace(draft, struck=draft.struck | away)
+    can = state.standing_since is None and all(_can_redo(state, without, s) for s in stages)
+    return away if can else set()
+
+
+def unserved(state: SwarmState, phase: Committed) -> set[PeerId]:
+    """Owners of parts that are wanted and that nobody else holds."""
+    owner_of = {commit.digest(): commit.peer for commit, _ in phase.draft.commits}
+    served = {part for peer, part in phase.held if owner_of.get(part[0]) != peer}
+    missing = (parts_wanted(state) or frozenset()) - phase.held
+    return {owner_of[part[0]] for _, part in missing if part not in served}
+
+
+def begin_exchange(state: SwarmState, phase: Closed) -> Change:
+    """Every GradCommit is in."""
+    ends = UnixMillis(phase.ends + state.terms.exchange_timeout)
+    return replace(state, phase=Committed(phase.draft, frozenset(), ends)), ()
+
+
+def exchange_is_late(state: SwarmState, phase: Committed) -> Change:
+    """The deadline of the exchange passed: strike owners, or replace summing peers.
+
+    What anybody but its owner holds was served: who still lacks it, or has not answered at all, is
+    replaced. What nobody else holds though its summing peer did answer was not served.
+    """
+    draft, missing = phase.draft, (parts_wanted(state) or frozenset()) - phase.held
+    owner_of = {commit.digest(): commit.peer for commit, _ in draft.commits}
+    heard = {peer for peer, _ in phase.held}
+    served = {part for peer, part in phase.held if owner_of.get(part[0]) != peer}
+    lacking = {(peer, part) for peer, part in missing if part not in served}
+    away = {owner_of[name] for _, (name, _) in lacking if not _is_here(state, owner_of[name])}
+    late = away or {owner_of[name] for peer, (name, _) in lacking if peer in heard}
+    deaf = {peer for peer, part in missing if part in served or peer not in heard} - draft.denied
+    if not late and deaf and draft.strikes < MAX_STRIKES:
+        draft = replace(draft, denied=draft.denied | deaf, strikes=draft.strikes + 1)
+        ends = UnixMillis(state.at + state.terms.exchange_timeout)
+        return replace(state, phase=replace(phase, draft=draft, ends=ends)), ()
+    return strike(state, draft, late or {owner_of[name] for _, (name, _) in missing})
+
+
+def _is_here(state: SwarmState, peer: PeerId) -> bool:
+    return peer in state.members and state.members[peer].is_here
+
+
+def deny_parts(state: SwarmState, event: PartsDenied) -> SwarmState:
+    """A summing peer is replaced; the next one has a whole time-out to fetch what it needs."""
+    match state.phase:
+        case Committed(draft) | Averaging(draft) as phase if (
+            event.step == state.step
+            and event.peer in state.members
+            and event.peer not in draft.denied
+        ):
+            phase = replace(phase, draft=replace(draft, denied=draft.denied | {event.peer}))
+            if isinstance(phase, Committed):
+                ends = UnixMillis(max(phase.ends, event.at + state.terms.exchange_timeout))
+                phase = replace(phase, ends=ends)
+            return replace(state, phase=phase)
+    return state
+
+
+def average(state: SwarmState, draft: Draft) -> Change:
+    """Every part is where it is wanted: what the sums are made of, and how much each weighs."""
+    weights = gate(state.gates, state.step, _peer_steps(state, draft)).weights
+    message = _average_set(
+        state,
+        draft,
+        tuple(
+            AverageMember(grad_commit=name, weight=weight)
+            for name, weight in sorted(weights.items())
+        ),
+    )
+    return replace(state, phase=Averaging(draft, message)), (SendAverageSet(message),)
+
+
+def _peer_steps(state: SwarmState, draft: Draft) -> list[PeerStep]:
+    return [peer_step(commit, state.owners[commit.peer]) for commit, _ in draft.commits]
+
+
+def _average_set(state: SwarmState, draft: Draft, members: tuple[AverageMember, ...]) -> AverageSet:
+    return AverageSet(
+        job=state.terms.job,
+        step=state.step,
+        step_close=draft.closes[-1].digest(),
+        members=members,
+    )
+
+
+def end_with_update(state: SwarmState, draft: Draft) -> Change:
+    """Every chunk is averaged."""
+    gates = remember(state.gates, _peer_steps(state, draft))
+    return _seal(replace(state, gates=gates), has_update=True)
+
+
+def end_without_update(state: SwarmState, draft: Draft) -> Change:
+    """Lost work cannot be done again in time; an AverageSet without members says so."""
+    nobody = (SendAverageSet(_average_set(state, draft, ())),) if draft.closes else ()
+    state, effects = _seal(state, has_update=False)
+    return state, (*nobody, EndedWithoutUpdate(state.step), *effects)
+
+
+def _seal(state: SwarmState, *, has_update: bool) -> Change:
+    effect = BuildSeal(state.step, last=is_last_step(state))
+    return replace(state, phase=Sealing(has_update)), (effect,)
+
+
+def is_last_step(state: SwarmState) -> bool:
+    """Whether the seal of this step ends the job."""
+    return state.stopping or state.step >= state.terms.num_steps
