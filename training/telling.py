@@ -2,7 +2,23 @@
 
 A test that kills a process has to know where it was. So every fact that matters for recovery is
 told right after it is on disk, and a failpoint can end or stop the process at exactly that line,
-once, without a sleep anywhere. Moments are Unix milliseconds; bytes are hexadecimal.
+once, without a sleep anywhere. The same lines feed the metrics and the timeline
+(`tallystick.watch`), so that there is one account of what happened. Bytes are hexadecimal.
+
+    at          Unix milliseconds, of this machine's clock
+    mono        microseconds of this machine's monotonic clock: spans between lines of one process
+    process     what kind of process: coordinator, trainer, peer, market
+    pid         which one; a restart has another
+    event       what has happened
+    job         whose, where the process works for one
+    peer        whom it is about: in a peer's own lines itself, else another peer
+    stage, step, unit, chunk, round, attempt, revision      which, where the event has one
+    took_us     microseconds that it took; it ended with this line
+    waited_us   microseconds that it waited before that, for its turn or for another process
+    queue       how many wait for their turn in this process now
+    units, loss, members, code, reason and others           as the event says
+
+Losses are 1e-6 nats per token. `bytes_in` and `bytes_out` are those of the process since it began.
 """
 
 import json
@@ -31,6 +47,33 @@ def tell_nobody(event: str, **fields: object) -> None:
     """The quiet twin."""
 
 
+def telling_about(tell: Tell, **about: object) -> Tell:
+    """Tells the same with these fields beside, such as the job; an event's own fields win."""
+
+    def tell_about(event: str, **fields: object) -> None:
+        tell(event, **(about | fields))
+
+    return tell_about
+
+
+class Span:
+    """Measures what events took; made when somebody begins to wait, which `begin` ends."""
+
+    def __init__(self) -> None:
+        self._asked = self._began = time.monotonic_ns()
+
+    def begin(self) -> None:
+        """The waiting is over, the work begins."""
+        self._began = time.monotonic_ns()
+
+    def lap(self) -> dict[str, int]:
+        """`took_us` and `waited_us` of what ends now; the next lap begins here."""
+        now = time.monotonic_ns()
+        took, waited = now - self._began, self._began - self._asked
+        self._asked = self._began = now
+        return {"took_us": took // 1000, "waited_us": waited // 1000}
+
+
 class JsonLines:
     """Writes each event as a line of JSON, at once."""
 
@@ -40,7 +83,13 @@ class JsonLines:
     def __call__(self, event: str, **fields: object) -> None:
         """See `Tell`."""
         about = {name: _plain(value) for name, value in fields.items()}
-        head = {"at": time.time_ns() // 10**6, "process": self._process, "event": event}
+        head = {
+            "at": time.time_ns() // 10**6,
+            "mono": time.monotonic_ns() // 10**3,
+            "process": self._process,
+            "pid": os.getpid(),
+            "event": event,
+        }
         # One write, so that lines of processes that share a file do not mix.
         self._stream.write(json.dumps(head | about) + "\n")
         self._stream.flush()

@@ -24,22 +24,32 @@ from contracts.terms.errors import (
     TallystickError,
     TooLarge,
     Unavailable,
+    UnknownVersion,
 )
 from contracts.terms.history import decode_kept, encode_kept
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, SessionKey, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    ChunkIndex,
+    PeerId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+    UnitId,
+)
 from contracts.terms.messages import Assignment, AverageSet, Seal, StepClose
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN, make_session
-from tests.support.swarm_job import MemorySwarm, make_papers
+from tests.support.swarm_job import TRAINER, MemorySwarm, make_papers
 from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.coordinator.book import Book, Signer
+from training.coordinator.measuring import Measuring
 from training.journal import Journal
 from training.telling import tell_nobody
 from training.transport import calls
 from training.transport.dispatch import Dispatcher
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
-from training.transport.wire import PING, AnyMethod, WireMessage
+from training.transport.wire import PING, RELAY, AnyMethod, Passed, WireMessage
 from training.worker.answers import Answers as WorkerAnswers
 from training.worker.book import WorkerBook
 from training.worker.counting import CountingCompute
@@ -67,14 +77,15 @@ class Served:
         papers = self.swarm.papers
         return {
             "coordinator": papers.session.key,
-            "trainer": papers.trainer.key,
+            "trainer": papers.trainers[TRAINER].key,
             "ann": papers.members["ann"].session.key,
             "stranger": STRANGER.key,
         }
 
     def snapshot(self) -> tuple[Any, ...]:
         """What a wrong call must not change."""
-        return (self.work.applied, self.work.held(), self.work.roots, len(self.work.book.commits))
+        at = self.work.station
+        return (at.applied, self.work.held(), at.roots, len(at.book.commits), at.compute.units)
 
 
 @pytest.fixture
@@ -82,23 +93,26 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     papers = make_papers("ann", steps=NUM_STEPS, units_per_step=2, chunks=2)
     swarm = MemorySwarm(papers, tmp_path)
     network = MemoryNetwork()
+    measuring = Measuring(papers.job)
     signer = Signer(papers.coordinator, papers.session, DOMAIN)
     with Journal(tmp_path / "c") as ours, Journal(tmp_path / "w") as theirs:
         book = Book(ours, papers.spec, papers.opening, signer, tell_nobody)
         answers = CoordinatorAnswers(
-            book, clock=lambda: UnixMillis(1000), welcome=lambda _peer: None
+            book, dict, measuring, clock=lambda: UnixMillis(1000), welcome=lambda _peer: None
         )
         opening = swarm.opening()
         own = papers.members["ann"].session
         transport = MemoryTransport(network, own.key, calls.METHODS)
-        peers = Peers(transport, opening.message, tell_nobody)
+        peers = Peers(transport, papers.spec.message, opening.message, tell_nobody)
         worker_book = WorkerBook(theirs, papers.spec, opening, DOMAIN)
-        work = Work(worker_book, CountingCompute(2), tmp_path, peers, own, tell_nobody)
-        await work.resume()
+        work = Work(
+            worker_book, lambda _stage: CountingCompute(2), tmp_path, peers, own, tell_nobody
+        )
+        await work.states.take_stage(STAGE, StepNumber(0))
         yield Served(
             swarm,
             answers.dispatcher(),
-            WorkerAnswers(work, peers, tell_nobody).dispatcher(),
+            WorkerAnswers(work).dispatcher(),
             work,
             worker_book.record,
         )
@@ -148,21 +162,51 @@ def requests(served: Served) -> dict[str, WireMessage]:
     """A well-formed request of each method."""
     job = served.record.job
     part = calls.PartName(grad_commit=ZERO_DIGEST, chunk=CHUNK)
-    unit: dict[str, Any] = {"stage": STAGE, "unit": UNIT}
+    unit: dict[str, Any] = {"stage": STAGE, "unit": UNIT, "attempt": 0}
+    none: dict[str, Any] = {
+        "x": ZERO_DIGEST,
+        "y": ZERO_DIGEST,
+        "dy": ZERO_DIGEST,
+        "dx": ZERO_DIGEST,
+    }
+    copy = calls.CopyView(peer=served.work.station.peer, **unit, **none)
     return {
-        calls.JOIN.name: calls.Join(job=job, address="x:1", applied=0, held=()),
-        calls.NEXT_STEP.name: calls.NextStep(job=job, seen=0, known=()),
-        calls.UNITS_DONE.name: calls.UnitsReport(
-            job=job, step=1, done=(calls.UnitReport(peer=served.work.peer, **unit),)
+        RELAY.name: Passed(
+            to=served.keys["ann"], method=PING.name, milliseconds=1000, max_bytes=1000
         ),
-        calls.COMPUTE.name: calls.Compute(job=job, step=1, attempt=0, **unit),
+        calls.JOIN.name: calls.Join(job=job, address="x:1", bandwidth=1, applied=0, held=()),
+        calls.GET_MEMBERS.name: calls.GetMembers(job=job),
+        calls.LEAVE.name: calls.Leave(job=job),
+        calls.NEXT_STEP.name: calls.NextStep(
+            job=job, seen=0, step=0, known=(), busy=(), validating=0
+        ),
+        calls.UNITS_DONE.name: calls.UnitsReport(job=job, step=1, done=(copy,), lost=()),
+        calls.VALIDATED.name: calls.Validated(job=job, step=1, loss=0),
+        calls.FORWARD.name: forward(served),
+        calls.BACKWARD.name: calls.Backward(
+            job=job, step=1, x=None, dy=None, y=ZERO_DIGEST, dx=ZERO_DIGEST, **unit
+        ),
+        calls.MEASURE.name: calls.Measure(job=job, stage=STAGE, seed=0),
+        calls.GET_TENSOR.name: calls.GetTensor(job=job, step=1, digest=ZERO_DIGEST),
         calls.CLOSE_STEP.name: calls.CloseStep(members=()),
         calls.FETCH_PARTS.name: calls.FetchParts(members=(), parts=(part,)),
+        calls.TAKE_PARTS.name: calls.TakeParts(members=(), num_commits=1, parts=(part,)),
         calls.SUM_CHUNKS.name: calls.SumChunks(members=(), chunks=(CHUNK,)),
         calls.TAKE_SEAL.name: calls.TakeSeal(members=(), all_applied=0),
         calls.GET_PART.name: calls.GetPart(part=part),
         calls.GET_CHUNK.name: calls.GetChunk(step=1, stage=STAGE, chunk=CHUNK),
+        calls.GET_STATE.name: calls.GetState(job=job, stage=STAGE, step=2),
+        calls.GET_STATE_RANGE.name: calls.GetStateRange(
+            job=job, stage=STAGE, step=2, start=0, end=1
+        ),
     }
+
+
+def forward(served: Served) -> calls.Forward:
+    """The first unit's forward pass."""
+    return calls.Forward(
+        job=served.record.job, step=1, stage=STAGE, unit=UNIT, attempt=0, x=None, evaluate=False
+    )
 
 
 async def test_methods__registry__every_method_of_a_job_is_tried_here(served: Served) -> None:
@@ -182,7 +226,13 @@ async def test_methods__stranger_asks_well_formed__is_refused(served: Served, me
     [
         (calls.NEXT_STEP, "ann"),
         (calls.UNITS_DONE, "ann"),
-        (calls.COMPUTE, "coordinator"),
+        (calls.VALIDATED, "ann"),
+        (calls.FORWARD, "ann"),
+        (calls.BACKWARD, "ann"),
+        (calls.MEASURE, "trainer"),
+        (calls.GET_MEMBERS, "trainer"),
+        (calls.LEAVE, "trainer"),
+        (calls.TAKE_PARTS, "ann"),
         (calls.CLOSE_STEP, "trainer"),
         (calls.FETCH_PARTS, "trainer"),
         (calls.SUM_CHUNKS, "ann"),
@@ -230,7 +280,7 @@ def step_close(served: Served, step: int = 1) -> StepClose:
         job=served.record.job,
         step=StepNumber(step),
         revision=0,
-        assignments=(Assignment(stage=STAGE, peer=served.work.peer, units=(UNIT,)),),
+        assignments=(Assignment(stage=STAGE, peer=served.work.station.peer, units=(UNIT,)),),
         closed_at=at,
         commit_ends=at,
         exchange_ends=at,
@@ -262,15 +312,51 @@ async def test_worker__average_set_signed_by_another_key__is_a_bad_signature(
         await handle_worker(served, calls.SUM_CHUNKS, [STRANGER.sign(average).encoded()])
 
 
-async def test_worker__unit_or_job_that_does_not_exist__is_a_conflict(served: Served) -> None:
-    good = calls.Compute(job=served.record.job, step=1, stage=STAGE, unit=UNIT, attempt=0)
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"unit": 2}, Conflict),
+        ({"stage": 1}, Conflict),
+        ({"job": ZERO_DIGEST}, Conflict),
+        ({"step": 2}, Unavailable),
+        ({"step": 0}, Conflict),
+        ({"evaluate": True, "step": 1}, Unavailable),
+        ({"evaluate": True, "step": 0, "unit": 60_000}, Conflict),
+        ({"x": calls.Held(digest=ZERO_DIGEST, holders=(PeerId(ZERO_DIGEST),))}, Malformed),
+    ],
+    ids=str,
+)
+async def test_worker__pass_of_what_does_not_exist__is_refused_and_changes_nothing(
+    served: Served, change: dict[str, Any], error: type[TallystickError]
+) -> None:
+    wrong, before = forward(served).model_copy(update=change), served.snapshot()
 
-    for change in ({"unit": 2}, {"stage": 1}, {"job": ZERO_DIGEST}):
-        wrong = good.model_copy(update=change)
-        with pytest.raises(Conflict):
+    with pytest.raises(error):
+        await served.worker.handle(served.keys["trainer"], calls.FORWARD.name, wrong.encoded(), ())
+
+    assert served.snapshot() == before
+
+
+async def test_worker__relayed_parts_without_their_grad_commit__are_refused(
+    served: Served,
+) -> None:
+    header = calls.TakeParts(members=(), num_commits=1, parts=()).encoded()
+
+    for tensors in ((), (b"",), (served.swarm.papers.spec.encoded(),)):
+        given = tuple(memoryview(tensor) for tensor in tensors)
+        with pytest.raises((Malformed, UnknownVersion)):
             await served.worker.handle(
-                served.keys["trainer"], calls.COMPUTE.name, wrong.encoded(), ()
+                served.keys["coordinator"], calls.TAKE_PARTS.name, header, given
             )
+
+
+async def test_worker__bytes_beyond_a_checkpoint__are_refused(served: Served) -> None:
+    wrong = calls.GetStateRange(job=served.record.job, stage=STAGE, step=2, start=5, end=5)
+
+    with pytest.raises(NotFound):  # no checkpoint yet
+        await served.worker.handle(
+            served.keys["ann"], calls.GET_STATE_RANGE.name, wrong.encoded(), ()
+        )
 
 
 async def test_coordinator__lease_that_is_not_in_the_roster__is_forbidden(served: Served) -> None:

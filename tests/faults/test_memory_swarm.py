@@ -5,7 +5,7 @@ fails. Everything that counts is equal to the run without kills: weights, losses
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,27 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from contracts.terms.ids import StepNumber, UnitId
-from contracts.terms.messages import RulesSpec, StepClose
-from contracts.terms.signatures import Signed
-from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm, make_papers
-from training.transport.calls import COMPUTE, GET_PART, NEXT_STEP, TAKE_SEAL
+from contracts.terms.history import Leaves, decode_kept, encode_kept, unit_leaves_root
+from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice, StepClose
+from contracts.terms.signatures import decode_signed, expect
+from tests.support.history import make_digest
+from tests.support.lying import Answer, LyingTransport
+from tests.support.plain_swarm import plain_run
+from tests.support.swarm_job import (
+    COORDINATOR,
+    TRAINER,
+    MemorySwarm,
+    make_papers,
+    patient_rules,
+)
+from training.transport import calls
 from training.transport.faulty_adapter import Fault, FaultyTransport
 from training.transport.port import Transport
-from training.worker.counting import CountingCompute
 
 STEPS, UNITS, CHUNKS = 4, 6, 2
 WINDOW = 2  # the step in which somebody dies
+NINE = ("ann", "bob", "cem", "dan", "eve", "fay", "gil", "hal", "ivy")
+SIX = NINE[:6]
 
 TOLD_BY_COORDINATOR = (
     "step_closed", "grad_commit_stored", "average_set_stored", "chunk_stored", "seal_stored",
@@ -34,6 +44,7 @@ TOLD_BY_WORKER = (
     "checkpoint_stored",
 )  # fmt: skip
 TOLD_BY_TRAINER = ("step_begun", "units_reported")
+QUICK = {"commit_timeout": 1500, "exchange_timeout": 1500, "lease_grace": 3000}
 
 
 def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
@@ -42,6 +53,7 @@ def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
         **{
             "steps": STEPS,
             "units_per_step": UNITS,
+            "rows_per_unit": 32,
             "chunks": CHUNKS,
             "checkpoint_every": 2,
             "validate_every": 2,
@@ -51,32 +63,28 @@ def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
     return MemorySwarm(papers, folder)
 
 
-def plain_run() -> tuple[bytes, dict[int, int]]:
-    """One compute, no swarm: weights root and losses after the same steps."""
-    compute, losses = CountingCompute(CHUNKS), {}
-    for step in range(1, STEPS + 1):
-        leaves = [compute.add_unit(StepNumber(step), UnitId(unit)) for unit in range(UNITS)]
-        own = [leaf.loss for leaf in leaves if leaf.loss is not None]
-        losses[step] = (2 * sum(own) + UNITS) // (2 * UNITS)
-        compute.apply([piece.data for piece in compute.gradient()], sealed_norm=1)
-    return compute.roots().weights, losses
-
-
 def assert_as_plain(swarm: MemorySwarm) -> None:
     """Every worker ended where one compute alone ends, and every seal is valid and paid."""
-    weights, losses = plain_run()
-    assert not swarm.refused or swarm.late
-    assert swarm.weights_roots() == {weights}
-    assert swarm.losses() == losses
+    spec = swarm.papers.spec.message
+    plain = plain_run(spec)
+    assert not swarm.refused
+    assert swarm.weights_roots() == [{root} for root in plain.weights]
+    assert swarm.losses() == plain.losses
+    assert swarm.validation() == plain.validation
     assert [seal.step for seal in swarm.seals()] == list(range(1, STEPS + 1))
-    last = swarm.seals()[-1]
-    flops = swarm.papers.spec.message.unit_flops[0] * UNITS * STEPS
+    assert_paid(swarm)
+    assert swarm.history().newest is not None  # refuses what is out of order, doubled, unsigned
+
+
+def assert_paid(swarm: MemorySwarm) -> None:
+    """All units of all steps are paid, once."""
+    spec, last = swarm.papers.spec.message, swarm.seals()[-1]
+    flops = sum(spec.unit_flops) * UNITS * STEPS
     prices = [member.price for member in swarm.papers.members.values()]
     assert last.last
     assert last.vested == last.earned
     lowest, highest = (flops * price // 10**15 for price in (min(prices), max(prices)))
     assert lowest - len(prices) <= last.earned <= highest
-    assert swarm.history().newest is not None
 
 
 async def test_swarm__one_peer_undisturbed__equals_the_plain_run(tmp_path: Path) -> None:
@@ -97,6 +105,34 @@ async def test_swarm__three_peers_undisturbed__equals_the_plain_run(tmp_path: Pa
     assert len({commit.peer for commit in swarm.commits()}) == 3
 
 
+@pytest.mark.parametrize("trainers", [1, 2])
+async def test_swarm__three_stages_of_three_peers__equals_the_plain_run(
+    tmp_path: Path, trainers: int
+) -> None:
+    swarm = swarm_of(tmp_path, *NINE, stages=3, trainers=trainers)
+
+    await swarm.run()
+
+    assert_as_plain(swarm)
+    assert [len(swarm.mates(stage)) for stage in range(3)] == [3, 3, 3]
+    reporting = {name for name, line in swarm.log if line["event"] == "units_reported"}
+    assert reporting == set(swarm.papers.trainers)
+
+
+async def test_swarm__equal_peers__none_has_more_than_its_quota(tmp_path: Path) -> None:
+    swarm = swarm_of(tmp_path, *SIX, stages=2, units_per_step=12)
+    swarm.trainer_pause = asyncio.sleep  # caps are lifted after seconds of waiting, not after naps
+
+    await swarm.run()
+
+    rates = {line["peer"]: line["rate"] for line in swarm.lines("peer_joined", of=COORDINATOR)}
+    stage = {swarm.session_of(name).peer: swarm.stage_of(name) for name in SIX}
+    for close in swarm.messages(StepClose):
+        for each in close.assignments:
+            total = sum(rate for peer, rate in rates.items() if stage[peer] == each.stage)
+            assert len(each.units) <= 12 * 1.2 * rates[each.peer] / total + 1
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
     """A run of one peer without kills."""
@@ -114,18 +150,23 @@ ONE_PEER = [
     *(("ann", event) for event in TOLD_BY_WORKER),
     *((TRAINER, event) for event in TOLD_BY_TRAINER),
 ]
-THREE_PEERS = [(COORDINATOR, event) for event in TOLD_BY_COORDINATOR]
-ALWAYS = {"grad_commit_stored", "average_set_stored", "chunk_stored", "seal_stored", "unit_done"}
+OF_THE_COORDINATOR = [(COORDINATOR, event) for event in TOLD_BY_COORDINATOR]
+OF_A_PEER = [("bob", event) for event in TOLD_BY_WORKER]
+ALWAYS = frozenset(
+    {"grad_commit_stored", "average_set_stored", "chunk_stored", "seal_stored", "unit_done"}
+)
 
 
-def kills(lines: list[tuple[str, str]], *victims: str) -> list[ParameterSet]:
+def kills(
+    lines: Sequence[tuple[str, str]], *victims: str, always: Set[str] = ALWAYS
+) -> list[ParameterSet]:
     """Every line with every victim; the less telling ones only in `make chaos`."""
     return [
         pytest.param(
             teller,
             event,
             victim,
-            marks=() if event in ALWAYS else pytest.mark.chaos,
+            marks=() if event in always else pytest.mark.chaos,
             id=f"{victim}-dies-when-{teller}-tells-{event}",
         )
         for teller, event in lines
@@ -155,7 +196,9 @@ async def test_swarm__one_peer_and_a_kill__every_byte_as_without(
 
 
 @pytest.mark.parametrize(
-    ("teller", "event", "victim"), kills(THREE_PEERS, COORDINATOR, TRAINER, "bob")
+    ("teller", "event", "victim"),
+    kills(OF_THE_COORDINATOR, "bob")
+    + kills(OF_THE_COORDINATOR, COORDINATOR, TRAINER, always={"grad_commit_stored"}),
 )
 async def test_swarm__three_peers_and_a_kill__equals_the_plain_run(
     tmp_path: Path, teller: str, event: str, victim: str
@@ -170,18 +213,39 @@ async def test_swarm__three_peers_and_a_kill__equals_the_plain_run(
     assert_as_plain(swarm)
 
 
-@pytest.mark.parametrize("event", ["grad_commit_stored", "average_set_stored", "chunk_stored"])
-async def test_swarm__peer_gone_for_good__others_redo_its_units_and_it_leaves(
-    tmp_path: Path, event: str
+@pytest.mark.parametrize(
+    ("teller", "event", "victim"),
+    kills([*OF_THE_COORDINATOR, *OF_A_PEER], "bob")
+    + kills(OF_THE_COORDINATOR, COORDINATOR, "trainer-1", always={"average_set_stored"}),
+)
+async def test_swarm__two_stages_and_a_kill__equals_the_plain_run(
+    tmp_path: Path, teller: str, event: str, victim: str
 ) -> None:
-    quick = RulesSpec(
-        checking="off",
-        vesting_window=2,
-        commit_timeout=400,
-        exchange_timeout=400,
-        lease_grace=1000,
-    )
-    swarm = swarm_of(tmp_path, "ann", "bob", "cem", rules=quick)
+    swarm = swarm_of(tmp_path, *SIX, stages=2, trainers=2)
+    swarm.deadly = {(teller, event, WINDOW): victim}
+
+    await swarm.run()
+
+    assert swarm.deadly == {}, "the kill has to land"
+    assert swarm.restarts == 1
+    assert_as_plain(swarm)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize(
+    "event",
+    [
+        "grad_commit_stored",
+        "average_set_stored",
+        pytest.param("seal_applied", marks=pytest.mark.chaos),
+        pytest.param("chunk_stored", marks=pytest.mark.chaos),
+    ],
+)
+async def test_swarm__peer_gone_for_good__others_redo_its_units_and_it_leaves(
+    tmp_path: Path, event: str, stages: int
+) -> None:
+    workers = SIX[: 3 * stages]
+    swarm = swarm_of(tmp_path, *workers, stages=stages, rules=patient_rules(**QUICK))
     swarm.deadly = {(COORDINATOR, event, WINDOW): "bob"}
     swarm.for_good = frozenset({"bob"})
 
@@ -191,17 +255,35 @@ async def test_swarm__peer_gone_for_good__others_redo_its_units_and_it_leaves(
     assert_as_plain(swarm)
 
 
-async def test_swarm__newcomer_after_the_checkpoints__is_told_why_it_cannot_join(
+async def test_swarm__second_trainer_gone_for_good__the_first_does_its_units(
     tmp_path: Path,
 ) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", peers_per_stage=1, checkpoint_every=1)
-    swarm.late = {"bob": ("ann", "checkpoint_stored", WINDOW)}
+    swarm = swarm_of(tmp_path, *SIX, stages=2, trainers=2)
+    swarm.deadly = {("trainer-1", "step_begun", WINDOW): "trainer-1"}
+    swarm.for_good = frozenset({"trainer-1"})
 
     await swarm.run()
 
-    assert "averaged chunks" in swarm.refused["bob"].message
-    del swarm.computes["bob"]
+    assert swarm.deadly == {}
     assert_as_plain(swarm)
+    steps = [line["step"] for line in swarm.lines("units_reported", of="trainer-1")]
+    assert max(steps) < WINDOW
+
+
+async def test_swarm__late_joiner__loads_the_state_of_the_neediest_stage_and_works(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(
+        tmp_path, *SIX, stages=3, peers_per_stage=1, checkpoint_every=1, validate_every=9
+    )
+    swarm.late = {name: ("ann", "seal_applied", WINDOW) for name in SIX[3:]}
+
+    await swarm.run()
+
+    assert_as_plain(swarm)
+    assert [len(swarm.mates(stage)) for stage in range(3)] == [2, 2, 2]
+    latecomers = {swarm.session_of(name).peer for name in SIX[3:]}
+    assert latecomers & {commit.peer for commit in swarm.commits()}
 
 
 async def test_swarm__newcomer_before_the_first_checkpoint__replays_and_takes_part(
@@ -213,6 +295,22 @@ async def test_swarm__newcomer_before_the_first_checkpoint__replays_and_takes_pa
     await swarm.run()
 
     assert [line["step"] for line in swarm.lines("seal_applied", of="bob")] == [1, 2, 3, 4]
+    assert_as_plain(swarm)
+
+
+async def test_swarm__leaver__its_work_counts_and_it_ends_by_itself(tmp_path: Path) -> None:
+    swarm = swarm_of(tmp_path, *SIX, stages=2)
+    swarm.leaving = {(COORDINATOR, "step_closed", WINDOW): "bob"}
+
+    await swarm.run()
+
+    assert swarm.leaving == {}
+    bob = swarm.session_of("bob").peer
+    (left,) = [each for each in swarm.messages(Notice) if each.what == "leave"]
+    assert left.peer == bob
+    assert {c.step for c in swarm.commits() if c.peer == bob} == {1, WINDOW}
+    assert swarm.lines("redo", of=COORDINATOR) == []
+    del swarm.computes["bob"]
     assert_as_plain(swarm)
 
 
@@ -232,18 +330,30 @@ async def test_swarm__everybody_killed_in_one_step__equals_the_plain_run(tmp_pat
     assert_as_plain(swarm)
 
 
+async def test_swarm__stage_without_peers__waits_beyond_all_deadlines_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    rules = patient_rules(lease_grace=1_000_000)
+    swarm = swarm_of(tmp_path, "ann", "bob", stages=2, rules=rules)
+    swarm.deadly = {(COORDINATOR, "step_closed", WINDOW): "bob"}
+    swarm.jumps = {(COORDINATOR, "peer_lost", WINDOW): 2 * rules.commit_timeout}
+
+    await swarm.run()
+
+    assert swarm.restarts == 1
+    assert swarm.jumps == {}
+    assert swarm.lines("ended_without_update", of=COORDINATOR) == []
+    assert_as_plain(swarm)
+
+
 @contextmanager
 def faults(swarm: MemorySwarm, script: dict[tuple[str, str, str, int], Fault]) -> Iterator[None]:
     """Faults by (who calls, method, who is called, occurrence); each has to hit."""
-    keys = {
-        COORDINATOR: swarm.papers.session.key,
-        TRAINER: swarm.papers.trainer.key,
-    } | {name: member.session.key for name, member in swarm.papers.members.items()}
     made: list[FaultyTransport] = []
 
     def wrap(name: str, transport: Transport) -> Transport:
         own = {
-            (method, keys[to], count): fault
+            (method, swarm.session_of(to).key, count): fault
             for (caller, method, to, count), fault in script.items()
             if caller == name
         }
@@ -256,12 +366,14 @@ def faults(swarm: MemorySwarm, script: dict[tuple[str, str, str, int], Fault]) -
 
 
 async def test_swarm__unit_answer_lost_or_doubled__unit_counts_once(tmp_path: Path) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob")
+    swarm = swarm_of(tmp_path, "ann", "bob", stages=2)
     script = {
-        (TRAINER, COMPUTE.name, "ann", 2): Fault.DUPLICATE,
-        (TRAINER, COMPUTE.name, "bob", 1): Fault.DUPLICATE,
-        (COORDINATOR, TAKE_SEAL.name, "bob", 2): Fault.DUPLICATE,
-        (TRAINER, NEXT_STEP.name, COORDINATOR, 2): Fault.DUPLICATE,
+        (TRAINER, calls.FORWARD.name, "ann", 2): Fault.DUPLICATE,
+        (TRAINER, calls.FORWARD.name, "bob", 1): Fault.DUPLICATE,
+        (TRAINER, calls.FORWARD.name, "bob", 4): Fault.CORRUPT,
+        (COORDINATOR, calls.TAKE_SEAL.name, "bob", 2): Fault.DUPLICATE,
+        (TRAINER, calls.NEXT_STEP.name, COORDINATOR, 2): Fault.DUPLICATE,
+        (TRAINER, calls.UNITS_DONE.name, COORDINATOR, 1): Fault.DUPLICATE,
     }
 
     with faults(swarm, script):
@@ -272,13 +384,114 @@ async def test_swarm__unit_answer_lost_or_doubled__unit_counts_once(tmp_path: Pa
 
 async def test_swarm__part_corrupted_on_its_way__is_fetched_again(tmp_path: Path) -> None:
     swarm = swarm_of(tmp_path, "ann", "bob")
-    script = {("ann", GET_PART.name, "bob", 1): Fault.CORRUPT}
+    script = {("ann", calls.GET_PART.name, "bob", 1): Fault.CORRUPT}
 
     with faults(swarm, script):
         await swarm.run()
 
     assert_as_plain(swarm)
-    assert swarm.lines("part_not_fetched", of="ann") != []
+
+
+async def test_swarm__owners_do_not_reach_each_other__parts_go_through_the_coordinator(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob")
+    script = {("ann", calls.GET_PART.name, "bob", 1): Fault.PARTITION}
+
+    with faults(swarm, script):
+        await swarm.run()
+
+    assert_as_plain(swarm)
+    assert swarm.lines("parts_denied", of=COORDINATOR) == []
+
+
+def lying(swarm: MemorySwarm, liar: str, lies: dict[str, Any]) -> None:
+    """Let one worker answer some methods with lies."""
+
+    def wrap(name: str, transport: Transport) -> Transport:
+        return LyingTransport(transport, lies) if name == liar else transport
+
+    swarm.wrap = wrap
+
+
+def holding_nothing_of(swarm: MemorySwarm, owner: str) -> dict[str, Any]:
+    """A summing peer's denial: it has no part of `owner`, whoever brings it."""
+
+    def deny(_header: bytes, answer: Answer) -> Answer:
+        held = calls.PartsHeld.decoded(answer[0], max_bytes=2**21)
+        names = {c.digest() for c in swarm.commits() if c.peer == peer}
+        kept = tuple(part for part in held.parts if part.grad_commit not in names)
+        return calls.PartsHeld(parts=kept).encoded(), answer[1]
+
+    peer = swarm.session_of(owner).peer
+    return {calls.FETCH_PARTS.name: deny, calls.TAKE_PARTS.name: deny}
+
+
+async def test_swarm__rival_denies_receipt__is_replaced_and_the_sender_stays(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem")
+    lying(swarm, "bob", holding_nothing_of(swarm, "ann"))
+
+    await swarm.run()
+
+    denials = swarm.lines("parts_denied", of=COORDINATOR)
+    assert {line["peer"] for line in denials} == {swarm.session_of("bob").peer}
+    assert swarm.lines("redo", of=COORDINATOR) == []
+    ann = {c.digest() for c in swarm.commits() if c.peer == swarm.session_of("ann").peer}
+    averaged = {m.grad_commit for each in swarm.messages(AverageSet) for m in each.members}
+    assert ann <= averaged
+    assert len(ann) == STEPS
+    assert_as_plain(swarm)
+
+
+async def test_swarm__summing_peer_sums_nothing__another_one_does(tmp_path: Path) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem")
+    lying(swarm, "bob", {calls.SUM_CHUNKS.name: lambda _header, answer: (answer[0], [])})
+
+    await swarm.run()
+
+    bob = swarm.session_of("bob").peer
+    assert {line["peer"] for line in swarm.lines("parts_denied", of=COORDINATOR)} == {bob}
+    assert bob not in {chunk.peer for chunk in swarm.messages(AveragedChunk)}
+    assert_as_plain(swarm)
+
+
+def bending_its_leaves(swarm: MemorySwarm, liar: str) -> dict[str, Any]:
+    """In one step it commits to another tensor than it has sent."""
+
+    def bend(_header: bytes, answer: Answer) -> Answer:
+        if len(answer[1]) != 2:
+            return answer
+        commit = expect(decode_signed(bytes(answer[1][0])), GradCommit).message
+        item = decode_kept(bytes(answer[1][1]))
+        assert isinstance(item, Leaves)
+        if commit.step != WINDOW:
+            return answer
+        sent = "y" if commit.stage == 0 else "dx"
+        first = item.leaves[0].model_copy(update={sent: make_digest("bent")})
+        leaves = (first, *item.leaves[1:])
+        commit = commit.model_copy(update={"units_root": unit_leaves_root(leaves)})
+        signed = swarm.session_of(liar).sign(commit)
+        kept = encode_kept(Leaves(commit.digest(), leaves))
+        return answer[0], [signed.encoded(), kept]
+
+    return {calls.CLOSE_STEP.name: bend}
+
+
+async def test_swarm__peer_commits_to_what_it_did_not_send__is_left_out_and_its_work_redone(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", "dan", stages=2)
+    lying(swarm, "bob", bending_its_leaves(swarm, "bob"))
+
+    await swarm.run()
+
+    bob = swarm.session_of("bob").peer
+    broken = [(line["step"], line["peer"]) for line in swarm.lines("link_broken", of=COORDINATOR)]
+    assert broken == [(WINDOW, bob)]
+    assert bob not in {commit.peer for commit in swarm.commits() if commit.step == WINDOW}
+    assert_as_plain(swarm)
 
 
 async def test_swarm__peer_killed_while_it_works__says_what_it_lacks(tmp_path: Path) -> None:
@@ -299,7 +512,7 @@ async def test_swarm__killed_after_the_checkpoint__chunks_lead_to_the_same_state
     await swarm.run()
     resumed = swarm.lines("resumed", of="ann")
 
-    assert [line["step"] for line in resumed] == [0, STEPS - 1]
+    assert [line["step"] for line in resumed] == [STEPS - 1]
     applied = {line["step"]: line["state_root"] for line in swarm.lines("seal_applied", of="ann")}
     assert resumed[-1]["state_root"] == applied[STEPS - 1]
 
@@ -313,10 +526,5 @@ async def test_swarm__what_the_market_hears__is_one_valid_history(tmp_path: Path
     history = swarm.history()  # refuses anything that is out of order, doubled or unsigned
     assert history.record is not None
     assert history.record.ended
-    closes = [
-        item.message
-        for item in swarm.items()
-        if isinstance(item, Signed) and isinstance(item.message, StepClose)
-    ]
-    assert [close.step for close in closes] == [1, 2, 3, 4]
+    assert [close.step for close in swarm.messages(StepClose)] == [1, 2, 3, 4]
     assert len(swarm.feed.reports) == STEPS + 2  # and two with a validation loss

@@ -1,22 +1,25 @@
-"""The same swarm in one event loop with the real stage: three peers, equal bytes, plain result."""
+"""The same swarm in one event loop with the real stage: equal bytes, plain result, also with kills.
 
+`tests/numerics/test_swarm.py` compares undisturbed swarms with a model of which no line is ours.
+"""
+
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from contracts.terms.ids import StepNumber, UnitId
-from contracts.terms.messages import DataSpec
-from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
-from training.config import model_spec, optimizer_spec, whole_model
+from tests.support.stage_swarm import stage_papers, stage_swarm
+from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm
+from training.config import TrainConfig
 from training.data.corpus import ShardedCorpus, builtin_files, read_corpus, shard_corpus
 from training.data.loading import MemoryBlobs
-from training.flops import unit_flops
 from training.recipes import micro
 from training.worker.ports import Compute
 from training.worker.stage_compute import StageCompute
 
-NUM_STEPS = 4
+NUM_STEPS, UNITS = 4, 6
 LOSS_TOLERANCE = 5  # 1e-6 nats: fp32 sums in another order
 WEIGHTS_TOLERANCE = 2e-5  # AdamW's first steps divide by small second moments
 
@@ -31,68 +34,104 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def stage_swarm(folder: Path, corpus: ShardedCorpus, *workers: str) -> MemorySwarm:
+def configured() -> TrainConfig:
     config = micro(num_steps=NUM_STEPS)
-    papers = make_papers(
-        *workers,
-        model=model_spec(config.model),
-        optimizer=optimizer_spec(config.optimizer),
-        data=DataSpec(manifest=corpus.manifest.digest(), seed=0),
-        unit_flops=(unit_flops(config.model, whole_model(config.model), 2),),
-        steps=NUM_STEPS,
-        units_per_step=6,
-        rows_per_unit=2,
-        chunks=4,
-        checkpoint_every=2,
-        validate_every=4,
+    return replace(config, data=replace(config.data, units_per_step=UNITS))
+
+
+def swarm_of(
+    folder: Path, corpus: ShardedCorpus, *workers: str, stages: int = 1, trainers: int = 1
+) -> MemorySwarm:
+    papers = stage_papers(
+        configured(), corpus.manifest.digest(), *workers, stages=stages, trainers=trainers
     )
-
-    def make_compute() -> Compute:
-        return StageCompute(papers.spec.message, MemoryBlobs(corpus.blobs))
-
-    return MemorySwarm(papers, folder, make_compute)
+    return stage_swarm(folder, papers, corpus)
 
 
 def plain(swarm: MemorySwarm, corpus: ShardedCorpus) -> tuple[StageCompute, dict[int, float]]:
     """One stage, all units, its own norm: no messages and no chunks of anybody else."""
-    compute, losses = StageCompute(swarm.papers.spec.message, MemoryBlobs(corpus.blobs)), {}
+    spec = swarm.papers.spec.message
+    whole = spec.model_copy(
+        update={
+            "batch": spec.batch.model_copy(
+                update={"stages": 1, "layer_ends": (spec.model.num_layers,)}
+            )
+        }
+    )
+    compute, losses = StageCompute(whole, MemoryBlobs(corpus.blobs)), {}
     for step in range(1, NUM_STEPS + 1):
-        leaves = [compute.add_unit(StepNumber(step), UnitId(unit)) for unit in range(6)]
-        losses[step] = sum(leaf.loss or 0 for leaf in leaves) / len(leaves)
+        units = [UnitId(unit) for unit in range(UNITS)]
+        passed = [compute.forward(StepNumber(step), unit, None) for unit in units]
+        losses[step] = sum(each.loss or 0 for each in passed) / len(passed)
         pieces = compute.gradient()
         norm = round(sum(piece.norm_squared for piece in pieces) ** 0.5 * 1e3)
         compute.apply([piece.data for piece in pieces], norm)
     return compute, losses
 
 
-def weights_of(compute: Compute) -> torch.Tensor:
+def weights_of(compute: Compute) -> dict[str, torch.Tensor]:
     assert isinstance(compute, StageCompute)
-    return torch.cat([tensor.flatten() for tensor in compute.weights().values()]).clone()
+    return {name: tensor.clone() for name, tensor in compute.weights().items()}
+
+
+def swarm_weights(swarm: MemorySwarm) -> dict[str, torch.Tensor]:
+    """All weights, by name, after checking that members of a stage have equal ones."""
+    assert all(len(roots) == 1 for roots in swarm.weights_roots())
+    found: dict[str, torch.Tensor] = {}
+    for compute in swarm.computes.values():
+        found |= weights_of(compute)
+    return found
+
+
+def assert_as_plain(swarm: MemorySwarm, corpus: ShardedCorpus) -> None:
+    expected, losses = plain(swarm, corpus)
+    assert swarm.losses() == pytest.approx(losses, abs=LOSS_TOLERANCE)
+    ours, plain_ones = swarm_weights(swarm), weights_of(expected)
+    assert ours.keys() == plain_ones.keys()
+    for name, tensor in ours.items():
+        assert float((tensor - plain_ones[name]).abs().max()) <= WEIGHTS_TOLERANCE
 
 
 async def test_swarm__three_peers_with_the_real_stage__equal_bytes_and_the_plain_result(
     tmp_path: Path, corpus: ShardedCorpus
 ) -> None:
-    swarm = stage_swarm(tmp_path, corpus, "ann", "bob", "cem")
+    swarm = swarm_of(tmp_path, corpus, "ann", "bob", "cem")
     swarm.deadly = {(COORDINATOR, "grad_commit_stored", 3): "bob"}
 
-    await swarm.run(timeout=60)
+    await swarm.run()
 
-    expected, losses = plain(swarm, corpus)
     assert swarm.restarts == 1
-    assert len(swarm.weights_roots()) == 1
-    assert swarm.losses() == pytest.approx(losses, abs=LOSS_TOLERANCE)
-    difference = weights_of(swarm.computes["ann"]) - weights_of(expected)
-    assert float(difference.abs().max()) <= WEIGHTS_TOLERANCE
+    assert_as_plain(swarm, corpus)
 
 
 async def test_swarm__one_peer_with_the_real_stage__is_the_plain_run_byte_for_byte(
     tmp_path: Path, corpus: ShardedCorpus
 ) -> None:
-    swarm = stage_swarm(tmp_path, corpus, "ann")
+    swarm = swarm_of(tmp_path, corpus, "ann")
 
-    await swarm.run(timeout=60)
+    await swarm.run()
 
     expected, losses = plain(swarm, corpus)
     assert swarm.losses() == pytest.approx(losses, abs=1)
-    assert swarm.weights_roots() == {expected.roots().weights}
+    assert swarm.weights_roots() == [{expected.roots().weights}]
+
+
+@pytest.mark.parametrize(
+    ("teller", "event", "victim"),
+    [
+        ("bob", "unit_done", "bob"),
+        (COORDINATOR, "grad_commit_stored", "bob"),
+        (COORDINATOR, "average_set_stored", COORDINATOR),
+        (TRAINER, "units_reported", TRAINER),
+    ],
+)
+async def test_swarm__two_stages_with_the_real_stage_and_a_kill__equals_the_plain_result(
+    tmp_path: Path, corpus: ShardedCorpus, teller: str, event: str, victim: str
+) -> None:
+    swarm = swarm_of(tmp_path, corpus, "ann", "bob", "cem", "dan", stages=2, trainers=2)
+    swarm.deadly = {(teller, event, 2): victim}
+
+    await swarm.run()
+
+    assert swarm.deadly == {}, "the kill has to land"
+    assert_as_plain(swarm, corpus)

@@ -1,7 +1,7 @@
 """A chunk of a gradient on its way: its wire bytes and what a message says of them. Torch-free.
 
-Wire form: fp32, little-endian. Invariant: the digest is over bytes, dtype and shape, so equal
-digests mean equal numbers. Units: squared norms in 1e-12.
+Wire form: that of the job's gradient codec. Invariant: the digest is over bytes, dtype and shape,
+so equal digests mean equal numbers. Units: squared norms in 1e-12.
 """
 
 from collections.abc import Iterable
@@ -10,41 +10,39 @@ from dataclasses import dataclass
 from typing_extensions import Buffer
 
 from contracts.terms.digest import tensor_digest
-from contracts.terms.errors import Malformed, WrongBytes
+from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest
-from contracts.terms.messages import GradCommit
-
-BYTES_PER_ELEMENT = 4
+from contracts.terms.messages import GradCommit, GradientCodecName
+from training.compression.formats import FORMATS
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One chunk: bytes, digest, squared norm (1e-12)."""
+    """One chunk: bytes, digest, squared norm of the numbers that they spell (1e-12)."""
 
     data: bytes
     digest: Digest
     norm_squared: int
 
 
-def slice_digest(data: Buffer) -> Digest:
-    """Digest of a chunk's wire bytes.
+def slice_digest(data: Buffer, codec: GradientCodecName = "none") -> Digest:
+    """Digest of a chunk's wire bytes under the job's gradient codec.
 
     Raises:
         Malformed: the bytes are no whole number of elements.
     """
-    elements, rest = divmod(memoryview(data).nbytes, BYTES_PER_ELEMENT)
-    if rest:
-        raise Malformed("a chunk is a whole number of fp32 elements")
-    return tensor_digest("float32", (elements,), data)
+    wire = FORMATS[codec]
+    num_elements = wire.num_elements(memoryview(data).nbytes)
+    return tensor_digest(wire.dtype_name, (num_elements,), data)
 
 
-def need_digest(data: Buffer, expected: Digest) -> None:
+def need_digest(data: Buffer, expected: Digest, codec: GradientCodecName = "none") -> None:
     """Refuse bytes that are not those that a message bound.
 
     Raises:
         WrongBytes: they differ. Malformed: see `slice_digest`.
     """
-    actual = slice_digest(data)
+    actual = slice_digest(data, codec)
     if actual != expected:
         raise WrongBytes(
             "a chunk has other bytes than were bound",

@@ -1,7 +1,8 @@
 """The weighted mean of parts, byte for byte the same wherever it is computed.
 
-fp32, one rounding an operation, parts in peer order (`slices.in_peer_order`), each multiplied with
-fp32(weight / total); see `training.stages.exact`. The mean of one part is that part.
+The numbers that the parts' bytes spell are added in fp32, one rounding an operation, in peer order
+(`slices.in_peer_order`), each multiplied with fp32(weight / total), and the mean is rounded by the
+codec (see `training.stages.exact`, `training.compression.codecs`). The mean of one part is it.
 """
 
 from collections.abc import Sequence
@@ -10,34 +11,44 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed
-from training.averaging.slices import BYTES_PER_ELEMENT, Slice, slice_digest
-from training.stages.exact import from_wire, norm_squared, to_wire, weighted_mean
+from contracts.terms.messages import GradientCodecName
+from training.averaging.slices import Slice, slice_digest
+from training.compression.codecs import codec as codec_named
+from training.compression.formats import FORMATS
+from training.stages.exact import norm_squared, weighted_mean
 
 
-def slice_of(chunk: Tensor) -> Slice:
-    """An fp32 vector as it is sent."""
-    data = bytes(to_wire(chunk))
-    return Slice(data, slice_digest(data), norm_squared(chunk))
+def slice_of(chunk: Tensor, codec: GradientCodecName = "none") -> Slice:
+    """An fp32 vector as it is sent; the norm is that of what receivers will read.
+
+    Raises:
+        NotFinite: inf or nan.
+    """
+    data = codec_named(codec).encode(chunk)
+    sent = chunk if codec == "none" else vector_of(data, codec)
+    return Slice(data, slice_digest(data, codec), norm_squared(sent))
 
 
-def vector_of(data: Buffer) -> Tensor:
+def vector_of(data: Buffer, codec: GradientCodecName = "none") -> Tensor:
     """The fp32 vector that wire bytes spell.
 
     Raises:
         Malformed: no whole number of elements. NotFinite: inf or nan.
     """
-    view = memoryview(data).cast("B")
-    return from_wire(view, len(view) // BYTES_PER_ELEMENT)
+    num_elements = FORMATS[codec].num_elements(memoryview(data).nbytes)
+    return codec_named(codec).decode(data, (num_elements,))
 
 
-def mean_slice(parts: Sequence[Buffer], weights: Sequence[int]) -> Slice:
+def mean_slice(
+    parts: Sequence[Buffer], weights: Sequence[int], codec: GradientCodecName = "none"
+) -> Slice:
     """Mean of `parts` (wire bytes, in peer order) by `weights` (samples).
 
     Raises:
         Malformed: parts of different lengths. Refused: none, or weights that do not fit.
         NotFinite: inf or nan.
     """
-    vectors = [vector_of(part) for part in parts]
+    vectors = [vector_of(part, codec) for part in parts]
     if len({len(vector) for vector in vectors}) > 1:
         raise Malformed("parts of one chunk differ in length")
-    return slice_of(weighted_mean(vectors, weights))
+    return slice_of(weighted_mean(vectors, weights), codec)

@@ -6,14 +6,19 @@ step unsealable is refused here, at its door, and costs its sender the step.
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from math import isqrt
 
 from contracts.governance.record import JobRecord
+from contracts.governance.steps import is_mean
 from contracts.terms.errors import Malformed
+from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST
-from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, UnitLeaf
-
-_ROUNDING = 10**7  # a mean may be longer than its parts allow by 1e-7 of it
+from contracts.terms.messages import (
+    AveragedChunk,
+    AverageSet,
+    GradCommit,
+    GradientCodecName,
+    UnitLeaf,
+)
 
 
 def check_commit(record: JobRecord, commit: GradCommit, leaves: Sequence[UnitLeaf]) -> None:
@@ -26,6 +31,7 @@ def check_commit(record: JobRecord, commit: GradCommit, leaves: Sequence[UnitLea
     is_first, is_last = commit.stage == 0, commit.stage == batch.stages - 1
     _need(commit.previous_seal == record.previous, "extends another seal")
     _need(commit.num_units == len(leaves), "num_units differs from its leaves")
+    _need(commit.units_root == unit_leaves_root(leaves), "binds other leaves")
     _need(commit.num_samples == len(leaves) * batch.rows_per_unit, "num_samples is wrong")
     _need([part.chunk for part in commit.parts] == list(range(batch.chunks)), "parts are wrong")
     _need(not commit.reports, "names reports while nobody is drawn")
@@ -36,7 +42,12 @@ def check_commit(record: JobRecord, commit: GradCommit, leaves: Sequence[UnitLea
         _need(not is_last or leaf.y == leaf.dy == ZERO_DIGEST, "the last stage has no y and dy")
 
 
-def check_chunk(chunk: AveragedChunk, average: AverageSet, commits: Iterable[GradCommit]) -> None:
+def check_chunk(
+    chunk: AveragedChunk,
+    average: AverageSet,
+    commits: Iterable[GradCommit],
+    codec: GradientCodecName,
+) -> None:
     """Refuse a mean that is longer than the weighted mean of its parts (PROTOCOL section 3.5).
 
     Raises:
@@ -49,11 +60,8 @@ def check_chunk(chunk: AveragedChunk, average: AverageSet, commits: Iterable[Gra
         for commit in commits
         if commit.digest() in weights and commit.stage == chunk.stage
     ]
-    total = sum(weight for weight, _ in parts)
-    _need(total > 0, "has no parts")
-    longest = sum(weight * (isqrt(square * 10**12) + 1) for weight, square in parts) // total
-    bound = longest + longest // _ROUNDING + 10**6
-    _need(isqrt(chunk.norm_squared * 10**12) <= bound, "is longer than its parts")
+    _need(bool(parts), "has no parts")
+    _need(is_mean(chunk.norm_squared, parts, codec), "is longer than its parts")
 
 
 def _need(holds: bool, problem: str) -> None:

@@ -1,53 +1,86 @@
-"""What the coordinator answers: peers that join, trainers that ask for work and report it."""
+"""What the coordinator answers: peers that come and go, trainers that ask for work and report."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from typing_extensions import Buffer
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, Forbidden
+from contracts.terms.errors import Conflict, Forbidden, PeerUnreachable
 from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import LeaseAccept, Message
 from contracts.terms.signatures import Signed, decode_signed
 from training.coordinator.book import Book
+from training.coordinator.measuring import Measuring
 from training.coordinator.ports import Clock
-from training.swarm.duties import missing_places, workers_of
-from training.swarm.events import PeerJoined, PeerReturned, UnitsDone, UnitsLacked
-from training.swarm.membership import stage_for_newcomer
-from training.swarm.state import Closed, Finished, Member, Place, Working
+from training.coordinator.routing import WorkFor
+from training.coordinator.views import member_views
+from training.swarm.duties import missing_places
+from training.swarm.events import (
+    PeerJoined,
+    PeerLeaving,
+    PeerReturned,
+    UnitsDone,
+    UnitsLacked,
+    UnitsLost,
+)
+from training.swarm.membership import stage_for_newcomer, state_step_for
+from training.swarm.state import Closed, Copy, Finished, Place, Working
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
-from training.transport.wire import AnyMethod
+from training.transport.port import Session
+from training.transport.relay import Relay
+from training.transport.wire import RELAY, AnyMethod
 
-LONG_POLL = 20.0  # seconds that a trainer waits for work before it hears that there is none
-
-_OF_TRAINERS = (calls.NEXT_STEP.name, calls.UNITS_DONE.name)
+_OF_TRAINERS = (calls.NEXT_STEP.name, calls.UNITS_DONE.name, calls.VALIDATED.name)
+_OF_PEERS = (calls.JOIN.name, calls.LEAVE.name, calls.GET_MEMBERS.name)
+_TRAINERS_ASK = (calls.FORWARD.name, calls.BACKWARD.name)
 
 
 class Answers:
     """The methods that a coordinator serves."""
 
-    def __init__(self, book: Book, *, clock: Clock, welcome: Callable[[PeerId], None]) -> None:
+    def __init__(
+        self,
+        book: Book,
+        sessions: Callable[[], Mapping[SessionKey, Session]],
+        measuring: Measuring,
+        *,
+        clock: Clock,
+        welcome: Callable[[PeerId], None],
+    ) -> None:
         """`welcome` is called for every peer that has joined or returned."""
-        self._book, self._clock, self._welcome = book, clock, welcome
+        self._book, self._sessions, self._measuring = book, sessions, measuring
+        self._clock, self._welcome = clock, welcome
         self.roster: dict[SessionKey, Signed[LeaseAccept]] = {}
-        self.dismissed: set[SessionKey] = set()  # trainers that know that the job has ended
+        self.work_for = WorkFor(book, sessions, clock=clock)
 
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
         dispatcher = Dispatcher(authorize=self._authorize)
         dispatcher.on(calls.JOIN, self.join)
+        dispatcher.on(calls.LEAVE, self.leave)
+        dispatcher.on(calls.GET_MEMBERS, self.get_members)
         dispatcher.on(calls.NEXT_STEP, self.next_step)
         dispatcher.on(calls.UNITS_DONE, self.units_done)
+        dispatcher.on(calls.VALIDATED, self.validated)
+        relay = Relay(self._sessions, calls.RELAYED, self._authorize_relay)
+        dispatcher.on(RELAY, relay.serve)
         return dispatcher
 
     def _authorize(self, caller: SessionKey, method: AnyMethod) -> None:
-        trainers = self._book.record_of_job.opening.trainers
-        if method.name in _OF_TRAINERS and caller not in trainers:
+        if method.name in _OF_TRAINERS and caller not in self._trainers():
             raise Forbidden(f"{method.name} is for this job's trainers")
-        if method.name == calls.JOIN.name:
+        if method.name in _OF_PEERS:
             self._lease_of(caller)
+
+    def _authorize_relay(self, caller: SessionKey, to: SessionKey, method: AnyMethod) -> None:
+        members = {self._book.key_of(peer) for peer in self._book.state.members}
+        callers = self._trainers() if method.name in _TRAINERS_ASK else members
+        if caller not in callers or to not in members:
+            raise Forbidden(f"{method.name} is not passed on between these two")
+
+    def _trainers(self) -> Sequence[SessionKey]:
+        return self._book.record_of_job.opening.trainers
 
     def _lease_of(self, caller: SessionKey) -> LeaseAccept:
         """The lease under which `caller` may join: a sealed one, else one of the roster."""
@@ -71,46 +104,59 @@ class Answers:
         Raises:
             Forbidden: its lease is not the one that the market has accepted.
             Conflict: the job is over, and it was not part of it.
+            Unavailable: it did not show in time how fast it is.
         """
         self._need_job(request.job)
         sent = [decode_signed(bytes(tensor)).message for tensor in tensors]
         if sent != [self._lease_of(caller)]:
             raise Forbidden("this is not the lease that the market has accepted")
         peer = peer_id(caller)
-        if peer in self._book.state.members:
-            self._return(peer, request)
+        if peer not in self._book.state.members:
+            await self._admit(caller, request)
         else:
-            self._admit(caller, request)
+            self._return(peer, request)
         member = self._book.state.members[peer]
         self._welcome(peer)
         joined = calls.Joined(
-            stage=member.stage, step=self._book.state.step, members=member_views(self._book)
+            stage=member.stage,
+            step=self._book.state.step,
+            state_step=state_step_for(self._book.state, member.stage),
+            members=member_views(self._book),
         )
         return joined, ()
 
-    def _admit(self, caller: SessionKey, request: calls.Join) -> None:
+    async def _admit(self, caller: SessionKey, request: calls.Join) -> None:
+        """Take in a newcomer as soon as it has shown how fast it is."""
+        peer, session = peer_id(caller), self._sessions().get(caller)
         if isinstance(self._book.state.phase, Finished):
             raise Conflict("the job has ended")
-        sealed, every = self._book.state.step - 1, self._book.record_of_job.spec.batch
-        needed = oldest_chunks(sealed, every.checkpoint_every)
-        if request.applied < needed:
-            raise Conflict(
-                f"a newcomer would need the averaged chunks since step {request.applied}, and "
-                f"members keep those since step {needed}"
-            )
+        if session is None:
+            raise PeerUnreachable("the session has ended", node=caller.hex())
+        stage = self._book.stage_before(peer)
+        if stage is None:
+            stage = stage_for_newcomer(self._book.state, self._measuring.stages())
+        rate = await self._measuring.rate_of(peer, session, stage)
+        if peer in self._book.state.members:  # by another call, meanwhile
+            return self._return(peer, request)
+        if isinstance(self._book.state.phase, Finished):
+            raise Conflict("the job has ended")
+        lease = self._lease_of(caller)
         joined = PeerJoined(
-            peer_id(caller),
-            stage_for_newcomer(self._book.state),
-            request.address,
-            StepNumber(request.applied),
-            self._lease_of(caller).digest(),
-            self._clock(),
+            peer=peer,
+            stage=stage,
+            address=request.address,
+            applied=StepNumber(request.applied),
+            lease=lease.digest(),
+            owner=lease.account,
+            rate=rate,
+            bandwidth=request.bandwidth,
+            at=self._clock(),
         )
-        if joined.peer in self._book.record_of_job.leases:
+        if peer in self._book.record_of_job.leases:
             self._book.record(joined)  # it had left, and is back under the same lease
         else:
-            lease = self.roster[caller]
-            self._book.record(joined, Signed[Message](lease.message, lease.signature))
+            signed = self.roster[caller]
+            self._book.record(joined, Signed[Message](signed.message, signed.signature))
 
     def _return(self, peer: PeerId, request: calls.Join) -> None:
         at = self._clock()
@@ -125,77 +171,67 @@ class Answers:
     def _done_by(self, peer: PeerId) -> tuple[Place, ...]:
         match self._book.state.phase:
             case Working(draft) | Closed(draft):
-                return tuple(sorted(place for place, doer in draft.done.items() if doer == peer))
+                own = (place for place, copy in draft.done.items() if copy.peer == peer)
+                return tuple(sorted(own))
         return ()
+
+    async def get_members(
+        self, _caller: SessionKey, request: calls.GetMembers, _tensors: Tensors
+    ) -> tuple[calls.MembersView, Sequence[Buffer]]:
+        """Who the members are now."""
+        self._need_job(request.job)
+        return calls.MembersView(members=member_views(self._book)), ()
+
+    async def leave(
+        self, caller: SessionKey, request: calls.Leave, _tensors: Tensors
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
+        """A peer wants to go; what it has done of this step is still committed and averaged.
+
+        Raises:
+            Conflict: it is no member (any more), and free to go.
+        """
+        self._need_job(request.job)
+        peer = peer_id(caller)
+        self._book.record(PeerLeaving(peer, self._clock()))
+        if peer not in self._book.state.members:
+            raise Conflict("no member of this job")
+        return calls.Done(), ()
 
     # -------------------------------------------------------------------------------- trainers
 
     async def next_step(
         self, caller: SessionKey, request: calls.NextStep, _tensors: Tensors
     ) -> tuple[calls.StepWork, Sequence[Buffer]]:
-        """Work, as soon as there is some that the trainer has not seen, or how things are."""
+        """Work, as soon as there is news for this trainer, or how things are after a while."""
         self._need_job(request.job)
-        try:
-            async with asyncio.timeout(LONG_POLL):
-                while not self._is_news(request):
-                    await self._book.changes.beyond(self._book.changes.version)
-        except TimeoutError:
-            pass  # the answer says how things are; the trainer decides what to try
-        work = self._work()
-        if work.finished:
-            self.dismissed.add(caller)
-            self._book.changes.mark()
-        return work, ()
-
-    def _is_news(self, request: calls.NextStep) -> bool:
-        if isinstance(self._book.state.phase, Finished):
-            return True
-        if self._book.changes.version <= request.seen:
-            return False
-        work = self._work()
-        fresh = {worker.session_key for worker in work.workers} - set(request.known)
-        return bool(work.places and fresh)
-
-    def _work(self) -> calls.StepWork:
-        state = self._book.state
-        places = missing_places(state)
-        stages = {stage for stage, _ in places}
-        workers = [member for stage in sorted(stages) for member in workers_of(state, stage)]
-        return calls.StepWork(
-            version=self._book.changes.version,
-            step=state.step,
-            places=tuple(calls.PlaceView(stage=stage, unit=unit) for stage, unit in places),
-            workers=tuple(member_view(self._book, member) for member in workers),
-            finished=isinstance(state.phase, Finished),
-        )
+        return await self.work_for.next(caller, request), ()
 
     async def units_done(
-        self, _caller: SessionKey, request: calls.UnitsReport, _tensors: Tensors
-    ) -> tuple[calls.Done, Sequence[Buffer]]:
-        """Units that came back; what does not fit the step changes nothing."""
+        self, caller: SessionKey, request: calls.UnitsReport, _tensors: Tensors
+    ) -> tuple[calls.UnitsTaken, Sequence[Buffer]]:
+        """Copies that are complete, and units that are lost; what does not fit changes nothing."""
         self._need_job(request.job)
-        by_peer: dict[PeerId, list[Place]] = {}
-        for each in request.done:
-            by_peer.setdefault(each.peer, []).append((each.stage, each.unit))
-        for peer, places in by_peer.items():
-            step = StepNumber(request.step)
-            self._book.record(UnitsDone(step, peer, tuple(places), self._clock()))
+        reported = {view.unit for view in request.done} | {*request.lost}
+        self.work_for.note_report(caller, reported)
+        step = StepNumber(request.step)
+        if request.done:
+            copies = tuple(_copy(view) for view in request.done)
+            self._book.record(UnitsDone(step, copies, self._clock()))
+        if request.lost:
+            self._book.record(UnitsLost(step, tuple(request.lost), self._clock()))
+        missing = {unit for _, unit in missing_places(self._book.state)}
+        again = sorted(reported & missing) if step == self._book.state.step else ()
+        return calls.UnitsTaken(missing=tuple(again)), ()
+
+    async def validated(
+        self, _caller: SessionKey, request: calls.Validated, _tensors: Tensors
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
+        """The loss on validation rows after a step."""
+        self._need_job(request.job)
+        self._book.note_validation(StepNumber(request.step), request.loss)
         return calls.Done(), ()
 
 
-def oldest_chunks(sealed: int, checkpoint_every: int) -> int:
-    """The step since when all members certainly keep chunks: of the oldest of two checkpoints."""
-    written = sealed // checkpoint_every
-    return checkpoint_every * max(min(1, written), written - 1)
-
-
-def member_view(book: Book, member: Member) -> calls.MemberView:
-    """What others need to know to reach and trust a member."""
-    key = book.key_of(member.peer)
-    return calls.MemberView(session_key=key, stage=member.stage, address=member.address)
-
-
-def member_views(book: Book, stage: StageIndex | None = None) -> tuple[calls.MemberView, ...]:
-    """All members, or those of one stage."""
-    members = sorted(book.state.members.values(), key=lambda member: member.peer)
-    return tuple(member_view(book, each) for each in members if stage in (None, each.stage))
+def _copy(view: calls.CopyView) -> tuple[Place, Copy]:
+    copy = Copy(view.peer, view.attempt, x=view.x, y=view.y, dy=view.dy, dx=view.dx)
+    return (StageIndex(view.stage), view.unit), copy

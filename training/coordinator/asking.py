@@ -5,18 +5,37 @@ that fails is simply still owed. So a member that returns, or a coordinator that
 where the journal is.
 """
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from contracts.terms.errors import Malformed, Misbehaved, Refused, Unavailable
+from contracts.terms.digest import peer_id
+from contracts.terms.errors import (
+    DeadlineExceeded,
+    Malformed,
+    Misbehaved,
+    PeerUnreachable,
+    Refused,
+    TallystickError,
+    Unavailable,
+)
 from contracts.terms.history import Leaves, decode_kept
 from contracts.terms.ids import Digest, PeerId, StepNumber
-from contracts.terms.messages import AveragedChunk, GradCommit, Message
+from contracts.terms.messages import AveragedChunk, GradCommit, Message, UnitLeaf
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
+from training.averaging.slices import need_digest
 from training.coordinator.acceptance import check_chunk, check_commit
-from training.coordinator.answers import member_views
 from training.coordinator.book import Book
-from training.coordinator.ports import Clock, StepReport
+from training.coordinator.links import (
+    Difference,
+    OwnFault,
+    Verdict,
+    check_header,
+    first_difference,
+    judge,
+)
+from training.coordinator.ports import Clock
+from training.coordinator.views import member_views
 from training.swarm.duties import (
     ApplySeal,
     Commit,
@@ -29,10 +48,13 @@ from training.swarm.duties import (
 from training.swarm.events import (
     ChunkAveraged,
     GradCommitted,
+    LinkBroken,
+    PartsDenied,
     PartsHeld,
     SealApplied,
     UnitsLacked,
 )
+from training.swarm.state import Closed, Member, Part, Working
 from training.telling import Tell
 from training.transport import calls
 from training.transport.port import Session, Transport
@@ -40,8 +62,10 @@ from training.transport.wire import ask
 
 Pause = Callable[[float], Awaitable[None]]
 
-RETRY = 0.2  # seconds between two tries of a call that failed
+RETRY, LONGEST_RETRY = 0.2, 1.0  # seconds between two tries of a call that failed
 LONGEST_CALL = 600.0
+MAX_FAILED_SUMS = 5  # tries of one peer before another one sums
+FETCH = 60.0  # seconds for one tensor or part
 SHORTEST_CALL = 1.0
 
 
@@ -53,32 +77,50 @@ class Asking:
     ) -> None:
         self._book, self._transport = book, transport
         self._clock, self._tell, self._pause = clock, tell, pause
+        self._failed_sums: Counter[tuple[StepNumber, PeerId]] = Counter()
 
     async def serve(self, peer: PeerId) -> None:
         """Do for `peer` whatever is owed to it, for ever; cancelled when the job is over."""
         key = self._book.key_of(peer)
+        failed: Duty | None = None
+        span = RETRY
         while True:
             seen = self._book.changes.version
             duty, session = duty_of(self._book.state, peer), self._transport.sessions.get(key)
             if duty is None or session is None:
                 await self._book.changes.beyond(seen)
             elif not await self._try(peer, session, duty):
-                await self._pause(RETRY)
+                span = min(2 * span, LONGEST_RETRY) if duty == failed else RETRY
+                failed = duty
+                await self._pause(span)
 
     async def _try(self, peer: PeerId, session: Session, duty: Duty) -> bool:
         """Whether the member has done its duty, as far as it could."""
         try:
             return await self._do(peer, session, duty)
         except (Unavailable, Refused, Misbehaved) as error:
-            self._tell(
-                "call_failed",
-                step=self._book.state.step,
-                peer=peer,
-                duty=type(duty).__name__,
-                code=error.code,
-                reason=error.message,
-            )
+            self._tell_failed(peer, type(duty).__name__, error)
+            if isinstance(duty, SumChunks):
+                self._note_failed_sum(peer, duty, error)
             return False
+
+    def _note_failed_sum(self, peer: PeerId, duty: SumChunks, error: TallystickError) -> None:
+        """A summing peer that cannot sum, or does not answer, is replaced: no deadline runs now."""
+        step = StepNumber(duty.average.step)
+        self._failed_sums[step, peer] += 1
+        is_hopeless = self._failed_sums[step, peer] >= MAX_FAILED_SUMS
+        if is_hopeless or isinstance(error, DeadlineExceeded):
+            self._book.record(PartsDenied(step, peer, self._clock()))
+
+    def _tell_failed(self, peer: PeerId, duty: str, error: TallystickError) -> None:
+        self._tell(
+            "call_failed",
+            step=self._book.state.step,
+            peer=peer,
+            duty=duty,
+            code=error.code,
+            reason=error.message,
+        )
 
     async def _do(self, peer: PeerId, session: Session, duty: Duty) -> bool:
         match duty:
@@ -109,17 +151,7 @@ class Asking:
         if answer.step != step:
             raise Malformed(f"a receipt for step {answer.step} instead of {step}")
         self._book.record(SealApplied(peer, step, self._clock()))
-        if answer.validation_loss is not None:
-            self._note_validation(step, answer.validation_loss)
         return True
-
-    def _note_validation(self, step: StepNumber, loss: int) -> None:
-        self._tell("validated", step=step, loss=loss)
-        report = self._book.report_of(step)
-        if report is not None and report.validation_millionths is None:
-            self._book.add_report(
-                StepReport(step, report.loss_millionths, report.tokens_per_second, report.at, loss)
-            )
 
     async def _ask_commit(self, peer: PeerId, session: Session) -> bool:
         step = self._book.state.step
@@ -136,38 +168,162 @@ class Asking:
         if len(tensors) % 2:
             raise Malformed("GradCommits come in pairs with their leaves")
         pairs = zip(tensors[::2], tensors[1::2], strict=True)
-        return any([self._take_commit(peer, bytes(a), bytes(b)) for a, b in pairs])
+        return any([await self._take_commit(peer, bytes(a), bytes(b)) for a, b in pairs])
 
-    def _take_commit(self, peer: PeerId, commit: bytes, leaves: bytes) -> bool:
+    async def _take_commit(self, peer: PeerId, commit: bytes, leaves: bytes) -> bool:
         signed, item = expect(decode_signed(commit), GradCommit), decode_kept(leaves)
         if not isinstance(item, Leaves) or signed.message.peer != peer:
             raise Malformed("a GradCommit of its sender, and its leaves, were asked for")
         name = signed.message.digest()
         if self._book.signed_commits([name]):
             return False  # known; the next one may be new
+        # Before anybody is judged by it: only what its peer has signed says anything.
+        verify_session(signed, self._book.key_of(peer))
         check_commit(self._book.record_of_job, signed.message, item.leaves)
+        if not await self._links_hold(signed.message, item.leaves):
+            return True  # what follows from that is somebody's duty
         units = tuple(leaf.unit for leaf in item.leaves)
         kept = Signed[Message](signed.message, signed.signature)
         return self._book.record(GradCommitted(signed.message, units, self._clock()), kept, item)
 
+    async def _links_hold(self, commit: GradCommit, leaves: Sequence[UnitLeaf]) -> bool:
+        """Whether leaves are the copies that count; records what follows if they are not."""
+        match self._book.state.phase:
+            case Working(draft) | Closed(draft):
+                found = first_difference(draft.done, commit, leaves)
+            case _:
+                return True  # too late anyway
+        if found is None:
+            return True
+        step, at = commit.step, self._clock
+        verdict = await self._judge(found, step) if isinstance(found, Difference) else None
+        stage, unit = found.place
+        self._tell("link_differs", step=step, stage=stage, unit=unit, peer=commit.peer)
+        match found, verdict:
+            case Difference(sender=sender), Verdict.SENDER:
+                self._book.record(LinkBroken(step, sender, at()))
+            case Difference(receiver=receiver), Verdict.RECEIVER:
+                self._book.record(LinkBroken(step, receiver, at()))
+            case OwnFault(), _:
+                self._book.record(LinkBroken(step, commit.peer, at()))
+        # Whoever is left out: this peer has another copy than the one that counts.
+        self._book.record(UnitsLacked(step, commit.peer, (found.place,), at()))
+        return False
+
+    async def _judge(self, difference: Difference, step: StepNumber) -> Verdict:
+        """Let the receiver show the header of what it says it was sent.
+
+        Raises:
+            Unavailable: it cannot be asked now, so nobody is judged.
+        """
+        session = self._session(difference.receiver)
+        request = calls.GetTensor(
+            job=self._book.record_of_job.job, step=step, digest=difference.shown
+        )
+        try:
+            _, tensors = await ask(session, calls.GET_TENSOR, request, deadline=FETCH)
+            header = check_header(bytes(tensors[0]), self._book.key_of(difference.sender))
+        except (Refused, Misbehaved, IndexError):
+            header = None
+        return judge(difference, step, header)
+
+    def _session(self, peer: PeerId) -> Session:
+        session = self._transport.sessions.get(self._book.key_of(peer))
+        if session is None:
+            raise PeerUnreachable("the peer has no session", peer=peer.hex())
+        return session
+
     async def _ask_parts(self, peer: PeerId, session: Session, duty: FetchParts) -> bool:
         step = self._book.state.step
-        names = {name for name, _ in duty.parts}
         answer, _ = await ask(
             session,
             calls.FETCH_PARTS,
-            calls.FetchParts(
-                members=member_views(self._book),
-                parts=tuple(
-                    calls.PartName(grad_commit=name, chunk=chunk) for name, chunk in duty.parts
-                ),
-            ),
-            [signed.encoded() for signed in self._book.signed_commits(names)],
+            calls.FetchParts(members=member_views(self._book), parts=_names(duty.parts)),
+            [signed.encoded() for signed in self._commits_of(duty.parts)],
             deadline=self._time_left(),
         )
-        held = {(part.grad_commit, part.chunk) for part in answer.parts}
-        parts = tuple(part for part in duty.parts if part in held)
-        return bool(parts) and self._book.record(PartsHeld(step, peer, parts, self._clock()))
+        held = self._note_held(step, peer, duty.parts, answer)
+        if lacking := [part for part in duty.parts if part not in held]:
+            held |= await self._relay(step, peer, session, lacking)
+        return bool(held)
+
+    def _commits_of(self, parts: Iterable[Part]) -> tuple[Signed[GradCommit], ...]:
+        return self._book.signed_commits(name for name, _ in parts)
+
+    def _note_held(
+        self, step: StepNumber, peer: PeerId, asked: Iterable[Part], answer: calls.PartsHeld
+    ) -> set[Part]:
+        named = {(part.grad_commit, part.chunk) for part in answer.parts}
+        held = tuple(part for part in asked if part in named)
+        if held:
+            self._book.record(PartsHeld(step, peer, held, self._clock()))
+        return {*held}
+
+    async def _relay(
+        self, step: StepNumber, peer: PeerId, session: Session, lacking: Iterable[Part]
+    ) -> set[Part]:
+        """Bring a peer what it says it lacks; one that lacks it still is replaced, not the sender.
+
+        A part that nobody gives us either stays missing, until the deadline finds its owner.
+        """
+        held: set[Part] = set()
+        for part in lacking:
+            data = await self._fetch_part(part)
+            if data is None:
+                continue
+            # Its owner has served it: whoever lacks it at the deadline is to blame for that alone.
+            self._book.record(PartsHeld(step, self._own_id(), (part,), self._clock()))
+            try:
+                fresh = await self._hand_part(step, peer, session, part, data)
+            except (Refused, Misbehaved) as error:
+                self._tell_failed(peer, "TakeParts", error)
+                fresh = set()
+            if not fresh:
+                self._book.record(PartsDenied(step, peer, self._clock()))
+                break
+            held |= fresh
+        return held
+
+    def _own_id(self) -> PeerId:
+        return peer_id(self._book.record_of_job.opening.session_key)
+
+    async def _hand_part(
+        self, step: StepNumber, peer: PeerId, session: Session, part: Part, data: bytes
+    ) -> set[Part]:
+        commits = [signed.encoded() for signed in self._commits_of([part])]
+        request = calls.TakeParts(
+            members=member_views(self._book), num_commits=len(commits), parts=_names([part])
+        )
+        answer, _ = await ask(
+            session, calls.TAKE_PARTS, request, [*commits, data], deadline=self._time_left()
+        )
+        return self._note_held(step, peer, [part], answer)
+
+    async def _fetch_part(self, part: Part) -> bytes | None:
+        """A part from its owner, else from any member of its stage; with the bytes it bound."""
+        commits = self._commits_of([part])
+        if not commits:
+            return None  # its step is over
+        commit = commits[0].message
+        name = calls.PartName(grad_commit=part[0], chunk=part[1])
+        codec = self._book.record_of_job.spec.rules.gradient_codec
+        for member in self._holders(commit):
+            try:
+                session = self._session(member.peer)
+                request = calls.GetPart(part=name)
+                _, tensors = await ask(session, calls.GET_PART, request, deadline=FETCH)
+                data = bytes(tensors[0]) if tensors else b""
+                need_digest(data, commit.parts[part[1]].digest, codec)
+            except (Unavailable, Refused, Misbehaved) as error:
+                self._tell_failed(member.peer, "GetPart", error)
+            else:
+                return data
+        return None
+
+    def _holders(self, commit: GradCommit) -> list[Member]:
+        members = self._book.state.members.values()
+        own = (member for member in members if member.stage == commit.stage)
+        return sorted(own, key=lambda member: (member.peer != commit.peer, member.peer))
 
     async def _ask_chunks(self, peer: PeerId, session: Session, duty: SumChunks) -> bool:
         names: list[Digest] = [member.grad_commit for member in duty.average.members]
@@ -180,8 +336,10 @@ class Asking:
                 chunks=tuple(chunk for _, chunk in duty.chunks),
             ),
             [self._book.signed_average().encoded(), *(each.encoded() for each in commits)],
-            deadline=self._time_left(),
+            deadline=self._book.state.terms.exchange_timeout / 1000,
         )
+        if not tensors:
+            raise Malformed("no mean came back")
         return any([self._take_chunk(peer, duty, bytes(tensor)) for tensor in tensors])
 
     def _take_chunk(self, peer: PeerId, duty: SumChunks, data: bytes) -> bool:
@@ -190,6 +348,11 @@ class Asking:
         if chunk.peer != peer or (chunk.stage, chunk.chunk) not in duty.chunks:
             raise Malformed("a mean that its sender was not asked for")
         commits = [each.message for each in self._book.pending(GradCommit)]
-        check_chunk(chunk, duty.average, commits)
+        codec = self._book.record_of_job.spec.rules.gradient_codec
+        check_chunk(chunk, duty.average, commits, codec)
         kept = Signed[Message](chunk, signed.signature)
         return self._book.record(ChunkAveraged(chunk, self._clock()), kept)
+
+
+def _names(parts: Iterable[Part]) -> tuple[calls.PartName, ...]:
+    return tuple(calls.PartName(grad_commit=name, chunk=chunk) for name, chunk in parts)

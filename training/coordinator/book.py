@@ -47,8 +47,12 @@ from training.swarm.events import (
     EndedWithoutUpdate,
     Event,
     GradCommitted,
+    LinkBroken,
+    PartsDenied,
+    PartsHeld,
     PauseJob,
     PeerJoined,
+    PeerLeaving,
     PeerLost,
     PeerReturned,
     Redo,
@@ -57,6 +61,8 @@ from training.swarm.events import (
     SendAverageSet,
     SendNotice,
     SendStepClose,
+    UnitsDone,
+    UnitsLost,
 )
 from training.swarm.journaled import decode_event, encode_event
 from training.swarm.state import Sealing, SwarmState, terms_of
@@ -104,6 +110,7 @@ class Book:
         self._ends: dict[StepNumber, int] = {}  # row of each step's seal; of the opening for 0
         self._began_at: UnixMillis | None = None  # when the first step could begin
         self._newest_report: StepReport | None = None
+        self._stages: dict[PeerId, StageIndex] = {}  # of everybody who ever joined
         if not len(journal):
             self._store([_kept(spec), _kept(_opening_of(spec.message, opening, signer))])
         self._read(spec)
@@ -125,9 +132,11 @@ class Book:
 
     def _fold(self, event: Event) -> None:
         self.state, _ = advance(self.state, event)
-        self._note_start(self.state, event)
+        self._note_join_and_start(self.state, event)
 
-    def _note_start(self, state: SwarmState, event: Event) -> None:
+    def _note_join_and_start(self, state: SwarmState, event: Event) -> None:
+        if isinstance(event, PeerJoined):
+            self._stages[event.peer] = event.stage
         if state.started and self._began_at is None:
             self._began_at = event.at
 
@@ -154,6 +163,10 @@ class Book:
     def key_of(self, peer: PeerId) -> SessionKey:
         """Session key of a peer with a lease."""
         return self.record_of_job.leases[peer].session_key
+
+    def stage_before(self, peer: PeerId) -> StageIndex | None:
+        """Stage of a peer that was here before and left: it has that state on its disk."""
+        return self._stages.get(peer)
 
     def pending(self, kind: type[M]) -> tuple[Signed[M], ...]:
         """Messages of one kind that no seal holds yet, in the order they were recorded."""
@@ -235,10 +248,14 @@ class Book:
             else None
         )
 
-    def add_report(self, report: StepReport) -> None:
-        """Keep a report that is not of a seal."""
-        self._store([Row(REPORT, report.encoded())])
-        self._newest_report = report
+    def note_validation(self, step: StepNumber, loss: int) -> None:
+        """Keep the loss on validation rows after `step` (1e-6), once; not if that is long ago."""
+        report = self.report_of(step)
+        if report is None or report.validation_millionths is not None:
+            return
+        self._newest_report = replace(report, validation_millionths=loss)
+        self._store([Row(REPORT, self._newest_report.encoded())])
+        self._tell("validated", step=step, loss=loss)
         self.changes.mark()
 
     def _take(
@@ -255,7 +272,7 @@ class Book:
         self._store([*rows, Row(REPORT, report.encoded())] if report else rows)
         self._tell_of(event, effects, items, report)
         self._newest_report = report or self._newest_report
-        self._note_start(state, event)
+        self._note_join_and_start(state, event)
         self.state, self.history = state, history
         self.changes.mark()
         return True
@@ -315,6 +332,7 @@ class Book:
                         loss=report.loss_millionths if report else None,
                         gradient_norm=seal.gradient_norm,
                         last=seal.last,
+                        all_members=len(self.state.members),
                     )
         for effect in effects:
             match effect:
@@ -328,8 +346,8 @@ class Book:
 
 def _tell_event(tell: Tell, step: StepNumber, event: Event) -> None:
     match event:
-        case PeerJoined(peer=peer, stage=stage):
-            tell("peer_joined", step=step, peer=peer, stage=stage)
+        case PeerJoined(peer=peer, stage=stage, rate=rate):
+            tell("peer_joined", step=step, peer=peer, stage=stage, rate=rate)
         case PeerReturned(peer=peer, applied=applied):
             tell("peer_returned", step=step, peer=peer, applied=applied)
         case PeerLost(peer=peer):
@@ -339,11 +357,25 @@ def _tell_event(tell: Tell, step: StepNumber, event: Event) -> None:
                 "grad_commit_stored",
                 step=step,
                 peer=commit.peer,
+                stage=commit.stage,
                 round=commit.round,
                 units=len(units),
             )
+        case PeerLeaving(peer=peer):
+            tell("peer_leaving", step=step, peer=peer)
+        case UnitsLost(units=units):
+            tell("units_lost", step=step, units=len(units))
+        case LinkBroken(peer=peer):
+            tell("link_broken", step=step, peer=peer)
+        case PartsDenied(peer=peer):
+            tell("parts_denied", step=step, peer=peer)
+        case UnitsDone(copies=copies):
+            tell("units_taken", step=step, units=len({unit for (_, unit), _ in copies}))
+        case PartsHeld(peer=peer, parts=parts):
+            tell("parts_held", step=step, peer=peer, parts=len(parts))
         case ChunkAveraged(chunk=chunk):
-            tell("chunk_stored", step=step, peer=chunk.peer, chunk=chunk.chunk)
+            about = {"peer": chunk.peer, "stage": chunk.stage, "chunk": chunk.chunk}
+            tell("chunk_stored", step=step, **about)
         case SealApplied(peer=peer, step=applied):
             tell("seal_applied", step=applied, peer=peer)
 

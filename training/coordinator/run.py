@@ -1,6 +1,7 @@
 """One job's coordinator from start to end: serve, ask, tick, feed, until the last seal is out."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from training.coordinator.answers import Answers
 from training.coordinator.asking import Asking, Pause
 from training.coordinator.book import Book, Opening, Signer
 from training.coordinator.feeding import Feeding
+from training.coordinator.measuring import Measuring, Nanoseconds
 from training.coordinator.ports import Clock, Feed, Roster
+from training.coordinator.routing import validation_due
 from training.journal import Journal
 from training.swarm.duties import next_deadline
 from training.swarm.events import PeerLost, Resumed, StopAsked, Ticked
@@ -48,6 +51,7 @@ async def run_coordinator(
     announce: Callable[[str], None],
     tell: Tell,
     clock: Clock = system_clock,
+    stopwatch: Nanoseconds = time.perf_counter_ns,
     pause: Pause = asyncio.sleep,
 ) -> None:
     """Coordinate a job until its last seal is applied and posted; start again where it was.
@@ -66,6 +70,7 @@ async def run_coordinator(
         announce: Called once with the address that is listened on.
         tell: The log.
         clock: Moments of events and deadlines.
+        stopwatch: Times the reference units of newcomers.
         pause: Waits between tries.
 
     Raises:
@@ -77,7 +82,16 @@ async def run_coordinator(
     with Journal(folder / "journal.sqlite") as journal:
         signer = Signer(wallet, session, domain)
         book = Book(journal, spec, opening, signer, tell)
-        running = _Running(book, transport, feed, roster, clock=clock, tell=tell, pause=pause)
+        running = _Running(
+            book,
+            transport,
+            feed,
+            roster,
+            Measuring(book.record_of_job.job, stopwatch),
+            clock=clock,
+            tell=tell,
+            pause=pause,
+        )
         address = await running.listen(listen)
         announce(address)
         await running.until_over()
@@ -92,6 +106,7 @@ class _Running:
         transport: Transport,
         feed: Feed,
         roster: Roster,
+        measuring: Measuring,
         *,
         clock: Clock,
         tell: Tell,
@@ -99,7 +114,13 @@ class _Running:
     ) -> None:
         self._book, self._transport, self._roster = book, transport, roster
         self._clock, self._tell, self._pause = clock, tell, pause
-        self._answers = Answers(book, clock=clock, welcome=self._welcome)
+        self._answers = Answers(
+            book,
+            lambda: transport.sessions,
+            measuring,
+            clock=clock,
+            welcome=self._welcome,
+        )
         self._asking = Asking(book, transport, clock=clock, tell=tell, pause=pause)
         self._feeding = Feeding(book, feed, tell=tell, pause=pause)
         self._served: set[PeerId] = set()
@@ -149,19 +170,27 @@ class _Running:
 
     async def _over(self) -> None:
         """The last seal is posted, and every member has applied it or had its time to."""
-        changes = self._book.changes
         while not isinstance(self._book.state.phase, Finished):
             if self._book.failure is not None:
                 raise self._book.failure
-            await changes.beyond(changes.version)
-        try:
-            async with asyncio.timeout(self._book.state.terms.lease_grace / 1000):
-                while not (self._all_applied() and self._trainers_know()):
-                    await changes.beyond(changes.version)
-        except TimeoutError:
+            await self._book.changes.beyond(self._book.changes.version)
+        if not await self._in_grace(lambda: not validation_due(self._book)):
+            self._tell("not_validated", step=self._book.state.step)
+        self._answers.work_for.end()
+        if not await self._in_grace(lambda: self._all_applied() and self._trainers_know()):
             self._tell("somebody_left_early", step=self._book.state.step)
         while not self._feeding.is_done:
-            await changes.beyond(changes.version)
+            await self._book.changes.beyond(self._book.changes.version)
+
+    async def _in_grace(self, holds: Callable[[], bool]) -> bool:
+        """Whether it holds at last; nobody is waited for longer than `lease_grace`."""
+        try:
+            async with asyncio.timeout(self._book.state.terms.lease_grace / 1000):
+                while not holds():
+                    await self._book.changes.beyond(self._book.changes.version)
+        except TimeoutError:
+            return False
+        return True
 
     def _all_applied(self) -> bool:
         state = self._book.state
@@ -169,7 +198,7 @@ class _Running:
 
     def _trainers_know(self) -> bool:
         here = self._transport.sessions.keys() & set(self._book.record_of_job.opening.trainers)
-        return here <= self._answers.dismissed
+        return here <= self._answers.work_for.dismissed
 
     # ------------------------------------------------------------------------------ membership
 

@@ -1,33 +1,39 @@
-"""One trainer from start to end: ask for work, send units out in order, report what came back.
+"""One trainer from start to end: ask for work, send units through the stages, report what is done.
 
-A trainer remembers nothing. Units that it had out when it died are missing for the next one, which
-sends them again; a peer that has such a unit in its gradient already answers the same again.
+A trainer remembers nothing. Units that it had out when it died are missing for the next one, or for
+the others, which send them again; a peer that has such a unit already answers the same again. It
+handles ids and digests alone: tensors go from peer to peer.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from zlib import crc32
 
-from contracts.terms.digest import peer_id
-from contracts.terms.errors import TallystickError, Unavailable
-from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.errors import Unavailable
+from contracts.terms.ids import JobId, SessionKey, StageIndex, StepNumber, UnitId
 from training.changes import Changes
-from training.swarm.routing import Route, route
-from training.swarm.state import Place
 from training.tasks import first_error
-from training.telling import Tell
+from training.telling import Span, Tell
+from training.trainer.calling import FIRST_PAUSE, LONGEST_PAUSE, Calling, Pause, TensorLost
+from training.trainer.sessions import Locate, Sessions
+from training.trainer.validation import validation_loss
+from training.trainer.ways import (
+    Stretch,
+    Way,
+    copies_of,
+    lost,
+    next_call,
+    set_out,
+    stretches_of,
+    went,
+)
 from training.transport import calls
 from training.transport.dispatch import Dispatcher
 from training.transport.port import Session, Transport
-from training.transport.wire import ask
+from training.transport.wire import Answer, Method, Request, ask
 
-Locate = Callable[[], Awaitable[str | None]]
-Pause = Callable[[float], Awaitable[None]]
-
-DIAL = 10.0  # seconds
 ASK = 60.0  # seconds, longer than the coordinator keeps a trainer waiting
-UNIT = 600.0  # seconds for one unit
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+LOST_AFTER = 4  # tries to get a tensor that only a counted copy can have
 
 
 async def run_trainer(
@@ -38,6 +44,7 @@ async def run_trainer(
     locate: Locate,
     tell: Tell,
     in_flight: int = 2,
+    max_units: int | None = None,
     pause: Pause = asyncio.sleep,
 ) -> None:
     """Route the units of `job` until it has ended.
@@ -48,7 +55,8 @@ async def run_trainer(
         transport: Under a session key that the JobOpening names; served here, closed by the caller.
         locate: Where the coordinator listens now.
         tell: The log.
-        in_flight: Units that one peer may have at a time, so that it need not wait for the next.
+        in_flight: Units on their way for each worker that there is, so that none need wait.
+        max_units: Units on their way in all, at most; 1 makes a deterministic order.
         pause: Waits between tries.
 
     Raises:
@@ -56,180 +64,279 @@ async def run_trainer(
     """
     transport.set_members([])
     await transport.serve(Dispatcher())
-    trainer = _Trainer(job, coordinator, transport, locate, tell, in_flight, pause)
-    while await trainer.one_round():
-        pass
+    sessions = Sessions(transport, coordinator, locate)
+    seed = crc32(transport.key)
+    trainer = _Trainer(
+        job,
+        sessions,
+        Calling(job, sessions, seed=seed, tell=tell, pause=pause),
+        Calling(job, sessions, seed=seed, tell=tell, pause=pause),
+        tell=tell,
+        in_flight=in_flight,
+        max_units=max_units,
+        pause=pause,
+    )
+    with first_error():
+        await trainer.until_over()
     tell("finished")
 
 
-@dataclass
-class _Round:
-    """Work that one answer of the coordinator gave."""
-
-    step: StepNumber
-    route: Route
-    done: list[calls.UnitReport] = field(default_factory=list)
-    workers: set[SessionKey] = field(default_factory=set)
-    hands: set[asyncio.Task[None]] = field(default_factory=set)
-    failures: int = 0
-    over: bool = False
-    changes: Changes = field(default_factory=Changes)
-
-
 class _Trainer:
-    """Sessions to the coordinator and to the peers, and the loop over them."""
+    """What is on its way, and the tasks that move it."""
 
     def __init__(
         self,
         job: JobId,
-        coordinator: SessionKey,
-        transport: Transport,
-        locate: Locate,
+        sessions: Sessions,
+        calling: Calling,
+        validating: Calling,
+        *,
         tell: Tell,
         in_flight: int,
+        max_units: int | None,
         pause: Pause,
     ) -> None:
-        self._job, self._coordinator, self._transport = job, coordinator, transport
-        self._locate, self._tell, self._pause = locate, tell, pause
-        self._in_flight = in_flight
-        self._seen: tuple[Session | None, int] = (None, 0)  # versions are of one session
-        self._span, self._step = FIRST_PAUSE, 0
+        self._job, self._sessions = job, sessions
+        self._calling, self._validating = calling, validating
+        self._tell, self._pause = tell, pause
+        self._in_flight, self._max_units = in_flight, max_units
+        self._tasks = asyncio.TaskGroup()
+        self._step, self._known = StepNumber(0), frozenset[SessionKey]()
+        self._heard: tuple[Session | None, int] = (None, 0)  # versions are of one session
+        self._waiting: dict[UnitId, tuple[Stretch, ...]] = {}
+        self._walking: dict[UnitId, asyncio.Task[None]] = {}
+        self._ended: dict[UnitId, tuple[calls.CopyView, ...] | None] = {}  # not reported yet
+        self._reporting: frozenset[UnitId] = frozenset()
+        self._rounds: dict[UnitId, int] = {}  # how often a unit of this step has set out
+        self._to_report = Changes()
+        self._look_again = asyncio.Event()
+        self._validated_after = 0
+        self._validation: asyncio.Task[None] | None = None
 
-    async def one_round(self) -> bool:
-        """Ask for work and do what can be done of it; False when the job has ended."""
-        try:
-            session = await self._to_coordinator()
-            work = await self._ask_work(session)
-            if work.finished:
-                return False
-            if await self._do(work, session):
-                self._span, self._seen = FIRST_PAUSE, (session, work.version)
-                return True
-        except Unavailable as error:
-            self._tell("waits", step=self._step, code=error.code, reason=error.message)
-        self._seen = (None, 0)  # look again, whether or not something has changed
-        await self._pause(self._span)
-        self._span = min(2 * self._span, LONGEST_PAUSE)
-        return True
-
-    async def _ask_work(self, session: Session) -> calls.StepWork:
-        seen_of, version = self._seen
-        seen = version if seen_of is session else 0
-        request = calls.NextStep(job=self._job, seen=seen, known=())
-        work, _ = await ask(session, calls.NEXT_STEP, request, deadline=ASK)
-        if work.places and work.step != self._step:
-            self._step = work.step
-            self._tell("step_begun", step=work.step, units=len(work.places))
-        return work
-
-    async def _to_coordinator(self) -> Session:
-        session = self._transport.sessions.get(self._coordinator)
-        if session is not None and not session.closed:
-            return session
-        address = await self._locate()
-        if address is None:
-            raise Unavailable("the coordinator's address is not known yet")
-        return await self._transport.dial(self._coordinator, [address], deadline=DIAL)
-
-    async def _do(self, work: calls.StepWork, session: Session) -> bool:
-        """Send out what is missing; False if some of it has to be tried again."""
-        round = _Round(StepNumber(work.step), route((p.stage, p.unit) for p in work.places))
-        with first_error():
-            await self._do_round(work, session, round)
-        return not round.failures
-
-    async def _do_round(self, work: calls.StepWork, session: Session, round: _Round) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._report(round))
-            watching = tasks.create_task(self._watch(work, session, round, tasks))
-            self._put_to_work(work.workers, round, tasks)
-            while round.hands:
-                await asyncio.wait(round.hands)
-            watching.cancel()
-            round.over = True
-            round.changes.mark()
-
-    def _put_to_work(
-        self, workers: Iterable[calls.MemberView], round: _Round, tasks: asyncio.TaskGroup
-    ) -> None:
-        for worker in workers:
-            if worker.session_key in round.workers:
-                continue
-            round.workers.add(worker.session_key)
-            for _ in range(self._in_flight):
-                hand = tasks.create_task(self._work_with(worker, round))
-                round.hands.add(hand)
-                hand.add_done_callback(round.hands.discard)
-
-    async def _watch(
-        self, work: calls.StepWork, session: Session, round: _Round, tasks: asyncio.TaskGroup
-    ) -> None:
-        """Let peers take part that become ready while the round goes on."""
-        while work.step == round.step and not work.finished:
-            known = tuple(sorted(round.workers))
-            request = calls.NextStep(job=self._job, seen=work.version, known=known)
+    async def until_over(self) -> None:
+        """Ask for work and do it, until the coordinator says that the job has ended."""
+        async with self._tasks:
+            reporting = self._tasks.create_task(self._report())
             try:
-                work, _ = await ask(session, calls.NEXT_STEP, request, deadline=ASK)
-            except Unavailable:
-                return  # the next round finds its coordinator again
-            if work.step == round.step and round.hands:
-                self._put_to_work(work.workers, round, tasks)
+                await self._ask_for_work()
+            finally:
+                self._abandon()
+                reporting.cancel()
 
-    async def _work_with(self, worker: calls.MemberView, round: _Round) -> None:
-        """Keep one unit at a time with `worker` until none waits or it fails."""
-        peer, stage = peer_id(worker.session_key), StageIndex(worker.stage)
-        while True:
-            round.route, place = round.route.next_for(peer, stage)
-            if place is None:
-                return
-            try:
-                await self._compute(worker, round.step, place)
-            except TallystickError as error:  # whoever is at fault: the unit goes out again
-                round.route = round.route.failed(peer, place)
-                round.failures += 1
-                self._tell_failure(round.step, peer, place, error)
-                return
-            round.route = round.route.came_back(peer, place)
-            round.done.append(calls.UnitReport(stage=place[0], unit=place[1], peer=peer))
-            round.changes.mark()
+    # ---------------------------------------------------------------------------------- asking
 
-    def _tell_failure(
-        self, step: StepNumber, peer: PeerId, place: Place, error: TallystickError
-    ) -> None:
-        about = {"peer": peer, "stage": place[0], "unit": place[1]}
-        self._tell("unit_failed", step=step, code=error.code, reason=error.message, **about)
-
-    async def _compute(self, worker: calls.MemberView, step: StepNumber, place: Place) -> None:
-        session = self._transport.sessions.get(worker.session_key)
-        if session is None or session.closed:
-            hints = [worker.address]
-            session = await self._transport.dial(worker.session_key, hints, deadline=DIAL)
-        stage, unit = place
-        request = calls.Compute(job=self._job, step=step, stage=stage, unit=unit, attempt=0)
-        await ask(session, calls.COMPUTE, request, deadline=UNIT)
-
-    async def _report(self, round: _Round) -> None:
-        """Report units as they come back, in as few calls as that allows."""
-        reported = 0
-        while not (round.over and reported == len(round.done)):
-            seen = round.changes.version
-            if fresh := tuple(round.done[reported:]):
-                await self._insist_on_report(round.step, fresh)
-                reported += len(fresh)
-            else:
-                await round.changes.beyond(seen)
-
-    async def _insist_on_report(self, step: StepNumber, done: tuple[calls.UnitReport, ...]) -> None:
-        request = calls.UnitsReport(job=self._job, step=step, done=done)
+    async def _ask_for_work(self) -> None:
         span = FIRST_PAUSE
         while True:
             try:
-                session = await self._to_coordinator()
-                await ask(session, calls.UNITS_DONE, request, deadline=ASK)
+                session, work = await self._next_work()
             except Unavailable as error:
-                self._tell("waits", step=step, code=error.code, reason=error.message)
+                self._tell("waits", step=self._step, code=error.code, reason=error.message)
+                self._heard = (None, 0)
+                await self._pause(span)
+                span = min(2 * span, LONGEST_PAUSE)
+                continue
+            span = FIRST_PAUSE
+            if work is None:
+                self._heard = (None, 0)  # a report says that there is something to be done
+            elif work.finished:
+                return
+            else:
+                self._take(work)
+                self._heard = (session, work.version)
+
+    async def _next_work(self) -> tuple[Session, calls.StepWork | None]:
+        """The coordinator's next news; None when it has to be asked again at once."""
+        session = await self._sessions.to_coordinator()
+        heard_of, version = self._heard
+        is_up_to_date = heard_of is session and not self._look_again.is_set()
+        self._look_again.clear()
+        request = calls.NextStep(
+            job=self._job,
+            seen=version if is_up_to_date else 0,
+            step=self._step,
+            known=tuple(sorted(self._known)),
+            busy=tuple(sorted(self._busy())),
+            validating=self._validated_after,
+        )
+        asking = asyncio.ensure_future(ask(session, calls.NEXT_STEP, request, deadline=ASK))
+        looking = asyncio.ensure_future(self._look_again.wait())
+        try:
+            await asyncio.wait({asking, looking}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                work, _ = asking.result()
+                return session, work
+            return session, None
+        finally:
+            asking.cancel()
+            looking.cancel()
+
+    def _busy(self) -> frozenset[UnitId]:
+        return self._reporting | self._waiting.keys() | self._walking.keys() | self._ended.keys()
+
+    def _take(self, work: calls.StepWork) -> None:
+        if work.step != self._step:
+            self._begin(work)
+        self._known = frozenset(worker.session_key for worker in work.workers)
+        self._calling.announce(work)
+        under_way = self._busy() - self._waiting.keys()
+        self._waiting = {
+            unit: stretches for unit, stretches in _stretches(work).items() if unit not in under_way
+        }
+        if work.validate_after > self._validated_after:
+            self._validated_after = work.validate_after
+            self._validation = self._tasks.create_task(self._validate(work))
+        if self._validation is not None:
+            self._validating.announce(_for_validation(work))
+        self._fill()
+
+    def _begin(self, work: calls.StepWork) -> None:
+        self._abandon()
+        self._step = StepNumber(work.step)
+        if work.places:
+            self._tell("step_begun", step=work.step, units=len({p.unit for p in work.places}))
+
+    def _abandon(self) -> None:
+        """What was on its way is of a step that is over."""
+        for task in (*self._walking.values(), self._validation):
+            if task is not None:
+                task.cancel()
+        self._waiting, self._walking, self._ended = {}, {}, {}
+        self._rounds, self._validation = {}, None
+
+    # ----------------------------------------------------------------------------------- units
+
+    def _fill(self) -> None:
+        """Send out units, the lowest first, as long as there is room."""
+        if self._validation is not None:
+            return  # the state of the step before is gone as soon as all units are done
+        room = max(1, self._in_flight * len(self._known))
+        if self._max_units is not None:
+            room = min(room, self._max_units)
+        for unit in sorted(self._waiting)[: max(0, room - len(self._walking))]:
+            stretches = self._waiting.pop(unit)
+            self._walking[unit] = self._tasks.create_task(self._walk(unit, stretches))
+
+    async def _walk(self, unit: UnitId, stretches: tuple[Stretch, ...]) -> None:
+        """Take a unit through the stages that miss it; then it waits to be reported."""
+        rounds = self._rounds.get(unit, 0)
+        self._rounds[unit] = rounds + 1
+        if rounds:  # what it came to before did not count
+            await self._pause(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(rounds, 16)))
+        copies: list[calls.CopyView] = []
+        ended: tuple[calls.CopyView, ...] | None = ()
+        span = Span()
+        for stretch in stretches:
+            made = await self._go(stretch)
+            if made is None:
+                ended = None
+                break
+            copies += made
+        self._walking.pop(unit)
+        event = "unit_walked" if ended is not None else "unit_gave_up"
+        self._tell(event, step=self._step, unit=unit, **span.lap())
+        self._ended[unit] = ended if ended is None else tuple(copies)
+        self._to_report.mark()
+        self._fill()
+
+    async def _go(self, stretch: Stretch) -> tuple[calls.CopyView, ...] | None:
+        """The copies of a stretch; None if only a counted copy has what they are made of."""
+        way, span, tries = set_out(stretch), FIRST_PAUSE, 0
+        while (call := next_call(way)) is not None:
+            try:
+                way = went(way, call, await self._calling.go(stretch, call))
+            except TensorLost as error:
+                self._tell_lost(stretch, call.stage, error)
+                again = self._made_again(way, error)
+                if again is None:
+                    tries += 1
+                    if tries == LOST_AFTER:
+                        return None
+                    await self._pause(span)  # whoever has it may be back in a moment
+                    span = min(2 * span, LONGEST_PAUSE)
+                else:
+                    way = again
+        return copies_of(way)
+
+    def _made_again(self, way: Way, error: TensorLost) -> Way | None:
+        again = lost(way, error.digest)
+        if again is not None:
+            self._calling.blame(way.stretch.unit, way.keepers.get(error.digest, ()))
+        return again
+
+    def _tell_lost(self, stretch: Stretch, stage: StageIndex, error: TensorLost) -> None:
+        about = {"step": self._step, "stage": stage, "unit": stretch.unit}
+        self._tell("tensor_lost", digest=error.digest, **about)
+
+    # -------------------------------------------------------------------------------- reports
+
+    async def _report(self) -> None:
+        """Report units as they come to their end, in as few calls as that allows."""
+        while True:
+            seen = self._to_report.version
+            if self._ended:
+                await self._report_ended()
+            else:
+                await self._to_report.beyond(seen)
+
+    async def _report_ended(self) -> None:
+        step, ended, self._ended = self._step, self._ended, {}
+        self._reporting = frozenset(ended)
+        copies = [copy for unit in sorted(ended) for copy in ended[unit] or ()]
+        gone = tuple(unit for unit in sorted(ended) if ended[unit] is None)
+        report = calls.UnitsReport(job=self._job, step=step, done=tuple(copies), lost=gone)
+        taken = await self._insist(calls.UNITS_DONE, report)
+        self._reporting = frozenset()
+        self._tell("units_reported", step=step, units=len(ended) - len(gone), lost=len(gone))
+        if taken.missing:
+            self._look_again.set()
+
+    async def _insist(self, method: Method[Request, Answer], request: Request) -> Answer:
+        span = FIRST_PAUSE
+        while True:
+            try:
+                session = await self._sessions.to_coordinator()
+                answer, _ = await ask(session, method, request, deadline=ASK)
+            except Unavailable as error:
+                self._tell("waits", step=self._step, code=error.code, reason=error.message)
                 await self._pause(span)
                 span = min(2 * span, LONGEST_PAUSE)
             else:
-                self._tell("units_reported", step=step, units=len(done))
-                return
+                return answer
+
+    # ----------------------------------------------------------------------------- validation
+
+    async def _validate(self, work: calls.StepWork) -> None:
+        after = StepNumber(work.validate_after)
+        groups = work.validation_groups
+        loss = await validation_loss(self._validating, after, groups, self._pause)
+        if loss is None:
+            self._tell("not_validated", step=after)
+        else:
+            self._tell("validated", step=after, loss=loss)
+            await self._insist(
+                calls.VALIDATED, calls.Validated(job=self._job, step=after, loss=loss)
+            )
+        self._validation = None
+        self._fill()
+
+
+def _stretches(work: calls.StepWork) -> Mapping[UnitId, tuple[Stretch, ...]]:
+    """What is missing, unit by unit."""
+    missing: dict[UnitId, set[StageIndex]] = {}
+    copies: dict[UnitId, dict[StageIndex, calls.CopyView]] = {}
+    for place in work.places:
+        missing.setdefault(place.unit, set()).add(place.stage)
+    for copy in work.copies:
+        copies.setdefault(copy.unit, {})[copy.stage] = copy
+    return {
+        unit: stretches_of(unit, frozenset(stages), copies.get(unit, {}))
+        for unit, stages in missing.items()
+    }
+
+
+def _for_validation(work: calls.StepWork) -> calls.StepWork:
+    """Validation groups count in nobody's quota."""
+    groups = work.validation_groups
+    workers = (w.model_copy(update={"quota": groups, "counted": 0}) for w in work.workers)
+    return work.model_copy(update={"workers": tuple(workers), "places": ()})

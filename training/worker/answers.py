@@ -1,4 +1,4 @@
-"""What a worker answers: trainers ask for units, the coordinator leads the step, members fetch."""
+"""What a worker answers: trainers ask for passes, the coordinator leads the step, members fetch."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -7,69 +7,135 @@ from typing_extensions import Buffer
 
 from contracts.terms.errors import Conflict, Forbidden, Malformed, Misbehaved
 from contracts.terms.history import decode_kept, encode_kept
-from contracts.terms.ids import Digest, SessionKey, StepNumber
-from contracts.terms.messages import AverageSet, GradCommit, Message, StepClose
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    ChunkIndex,
+    Digest,
+    JobId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
+from contracts.terms.messages import AverageSet, GradCommit, Message, StepClose, UnitLeaf
 from contracts.terms.signatures import Signed, decode_signed, expect
-from training.telling import Tell
+from training.stages.validation import num_groups
+from training.swarm.state import Part
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
 from training.transport.wire import AnyMethod
-from training.worker.peers import Peers
+from training.worker.ports import Passed
 from training.worker.work import Work
 
 M = TypeVar("M", bound=Message)
 
 _OF_THE_COORDINATOR = tuple(
     method.name
-    for method in (calls.CLOSE_STEP, calls.FETCH_PARTS, calls.SUM_CHUNKS, calls.TAKE_SEAL)
+    for method in (
+        calls.MEASURE,
+        calls.CLOSE_STEP,
+        calls.FETCH_PARTS,
+        calls.TAKE_PARTS,
+        calls.SUM_CHUNKS,
+        calls.TAKE_SEAL,
+    )
 )
+_OF_TRAINERS = (calls.FORWARD.name, calls.BACKWARD.name)
 
 
 class Answers:
     """The methods that a worker serves."""
 
-    def __init__(self, work: Work, peers: Peers, tell: Tell) -> None:
-        self._work, self._peers, self._tell = work, peers, tell
+    def __init__(self, work: Work) -> None:
+        self._work, self._at, self._peers = work, work.station, work.station.peers
 
     def dispatcher(self) -> Dispatcher:
         """A handler of all of them."""
         dispatcher = Dispatcher(authorize=self._authorize)
-        dispatcher.on(calls.COMPUTE, self.compute)
+        dispatcher.on(calls.FORWARD, self.forward)
+        dispatcher.on(calls.BACKWARD, self.backward)
+        dispatcher.on(calls.MEASURE, self.measure)
+        dispatcher.on(calls.GET_TENSOR, self.get_tensor)
         dispatcher.on(calls.CLOSE_STEP, self.close_step)
         dispatcher.on(calls.FETCH_PARTS, self.fetch_parts)
+        dispatcher.on(calls.TAKE_PARTS, self.take_parts)
         dispatcher.on(calls.SUM_CHUNKS, self.sum_chunks)
         dispatcher.on(calls.TAKE_SEAL, self.take_seal)
         dispatcher.on(calls.GET_PART, self.get_part)
         dispatcher.on(calls.GET_CHUNK, self.get_chunk)
+        dispatcher.on(calls.GET_STATE, self.get_state)
+        dispatcher.on(calls.GET_STATE_RANGE, self.get_state_range)
         return dispatcher
 
     def _authorize(self, caller: SessionKey, method: AnyMethod) -> None:
-        opening = self._work.book.record.opening
+        opening = self._at.book.record.opening
         if method.name in _OF_THE_COORDINATOR and caller != opening.session_key:
             raise Forbidden(f"{method.name} is for the coordinator")
-        if method.name == calls.COMPUTE.name and caller not in opening.trainers:
+        # The coordinator passes calls on for trainers that cannot dial us.
+        if method.name in _OF_TRAINERS and caller not in (*opening.trainers, opening.session_key):
             raise Forbidden(f"{method.name} is for this job's trainers")
 
-    async def compute(
-        self, _caller: SessionKey, request: calls.Compute, _tensors: Tensors
+    def _need_job(self, job: JobId, stage: int | None = None) -> None:
+        if job != self._at.book.record.job:
+            raise Conflict("another job")
+        if stage is not None and stage != self._at.stage:
+            raise Conflict(f"this is stage {self._at.stage}, not {stage}")
+
+    # ------------------------------------------------------------------------------------ units
+
+    async def forward(
+        self, _caller: SessionKey, request: calls.Forward, _tensors: Tensors
     ) -> tuple[calls.Computed, Sequence[Buffer]]:
-        """Forward and backward of one unit."""
-        if request.job != self._work.book.record.job or request.stage != self._work.stage:
-            raise Conflict("another job, or another stage")
-        batch = self._work.book.record.spec.batch
-        if request.unit >= batch.units_per_step:
-            raise Conflict(f"a step has {batch.units_per_step} units")
-        leaf = await self._work.unit(StepNumber(request.step), request.unit)
-        return calls.Computed(loss=leaf.loss), ()
+        """A unit's forward pass, or that of a group of validation rows."""
+        self._need_job(request.job, request.stage)
+        self._need_input(request.x)
+        if request.evaluate:
+            _need_below(request.unit, num_groups(self._at.batch.rows_per_unit), "groups")
+            return _passed(await self._work.units.evaluate(request)), ()
+        _need_below(request.unit, self._at.batch.units_per_step, "units")
+        return _computed(await self._work.units.forward(request)), ()
+
+    async def backward(
+        self, _caller: SessionKey, request: calls.Backward, _tensors: Tensors
+    ) -> tuple[calls.Computed, Sequence[Buffer]]:
+        """A unit's backward pass."""
+        self._need_job(request.job, request.stage)
+        self._need_input(request.x)
+        if (request.dy is None) != self._at.compute.is_last:
+            raise Malformed("dy comes with every backward pass but the last stage's")
+        _need_below(request.unit, self._at.batch.units_per_step, "units")
+        return _computed(await self._work.units.backward(request)), ()
+
+    def _need_input(self, x: calls.Held | None) -> None:
+        if (x is None) != self._at.compute.is_first:
+            raise Malformed("x comes with every pass but the first stage's")
+
+    async def measure(
+        self, _caller: SessionKey, request: calls.Measure, _tensors: Tensors
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
+        """How long a reference unit takes is for the coordinator's clock to say."""
+        self._need_job(request.job)
+        _need_below(request.stage, self._at.batch.stages, "stages")
+        await self._work.states.measure(request.stage, request.seed)
+        return calls.Done(), ()
+
+    async def get_tensor(
+        self, _caller: SessionKey, request: calls.GetTensor, _tensors: Tensors
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
+        """A boundary tensor that we sent or received, and its header."""
+        self._need_job(request.job, self._at.stage)
+        kept = self._at.tensors.get(StepNumber(request.step), request.digest)
+        return calls.Done(), [kept.header.encoded(), kept.data]
+
+    # ------------------------------------------------------------------------------------- step
 
     async def close_step(
         self, _caller: SessionKey, request: calls.CloseStep, tensors: Tensors
     ) -> tuple[calls.StepCommitted, Sequence[Buffer]]:
         """GradCommits, or what is lacking."""
         self._peers.set_members(request.members)
-        answer = await self._work.commit(_first(tensors, StepClose))
+        answer = await self._work.commits.commit(_first(tensors, StepClose))
         if isinstance(answer, tuple):
-            stage = self._work.stage
+            stage = self._at.stage
             lacks = tuple(calls.PlaceView(stage=stage, unit=unit) for unit in answer)
             return calls.StepCommitted(lacks=lacks), ()
         pairs = [(own.signed.encoded(), encode_kept(own.leaves)) for own in answer]
@@ -83,9 +149,23 @@ class Answers:
         commits = self._commits(tensors)
         wanted = [(part.grad_commit, part.chunk) for part in request.parts]
         known = [(name, chunk) for name, chunk in wanted if _has(commits, name, chunk)]
-        held = await self._work.hold(known, commits)
-        names = tuple(calls.PartName(grad_commit=name, chunk=chunk) for name, chunk in held)
-        return calls.PartsHeld(parts=names), ()
+        return _parts_held(await self._work.averages.hold(known, commits)), ()
+
+    async def take_parts(
+        self, _caller: SessionKey, request: calls.TakeParts, tensors: Tensors
+    ) -> tuple[calls.PartsHeld, Sequence[Buffer]]:
+        """Which of the relayed parts are what their GradCommits bound, and kept."""
+        self._peers.set_members(request.members)
+        if len(tensors) != request.num_commits + len(request.parts):
+            raise Malformed(
+                f"{len(tensors)} tensors for GradCommits and {len(request.parts)} parts"
+            )
+        commits = self._commits(tensors[: request.num_commits])
+        data = tensors[request.num_commits :]
+        names = ((part.grad_commit, part.chunk) for part in request.parts)
+        given = [(name, each) for name, each in zip(names, data, strict=True)]
+        known = [(name, each) for name, each in given if _has(commits, *name)]
+        return _parts_held(await self._work.averages.take(known, commits)), ()
 
     async def sum_chunks(
         self, _caller: SessionKey, request: calls.SumChunks, tensors: Tensors
@@ -94,9 +174,9 @@ class Answers:
         self._peers.set_members(request.members)
         average = _first(tensors, AverageSet)
         commits = self._commits(tensors[1:])
-        if any(chunk >= self._work.book.record.spec.batch.chunks for chunk in request.chunks):
-            raise Malformed("no such chunk")
-        signed = await self._work.average(average, commits, request.chunks)
+        for chunk in request.chunks:
+            _need_below(chunk, self._at.batch.chunks, "chunks")
+        signed = await self._work.averages.average(average, commits, request.chunks)
         return calls.ChunksSummed(), [each.encoded() for each in signed]
 
     def _commits(self, tensors: Tensors) -> dict[Digest, Signed[GradCommit]]:
@@ -112,25 +192,67 @@ class Answers:
         self._peers.set_members(request.members)
         items = [decode_kept(bytes(tensor)) for tensor in tensors]
         try:
-            step, loss = await self._work.take_seal(items, StepNumber(request.all_applied))
+            step, root = await self._work.states.take_seal(items, StepNumber(request.all_applied))
         except Misbehaved as error:
-            self._tell("seal_refused", step=self._work.step, reason=error.message)
+            self._at.tell("seal_refused", step=self._at.step, reason=error.message)
             raise
-        root = self._work.roots.state
-        return calls.SealTaken(step=step, state_root=root, validation_loss=loss), ()
+        return calls.SealTaken(step=step, state_root=root), ()
+
+    # ------------------------------------------------------------------------- what others fetch
 
     async def get_part(
         self, _caller: SessionKey, request: calls.GetPart, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """One part of a gradient."""
-        return calls.Done(), [self._work.part(request.part.grad_commit, request.part.chunk)]
+        part = self._work.averages.part(request.part.grad_commit, request.part.chunk)
+        return calls.Done(), [part]
 
     async def get_chunk(
         self, _caller: SessionKey, request: calls.GetChunk, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """One averaged chunk."""
-        data = self._work.chunk(StepNumber(request.step), request.stage, request.chunk)
+        step = StepNumber(request.step)
+        return calls.Done(), [self._work.averages.mean(step, request.stage, request.chunk)]
+
+    async def get_state(
+        self, _caller: SessionKey, request: calls.GetState, _tensors: Tensors
+    ) -> tuple[calls.StateView, Sequence[Buffer]]:
+        """Which checkpoint of a step we have."""
+        self._need_job(request.job)
+        return await self._work.states.view(request.stage, StepNumber(request.step)), ()
+
+    async def get_state_range(
+        self, _caller: SessionKey, request: calls.GetStateRange, _tensors: Tensors
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
+        """Some bytes of it."""
+        self._need_job(request.job)
+        stage, step = StageIndex(request.stage), StepNumber(request.step)
+        data = await self._work.states.range(stage, step, request.start, request.end)
         return calls.Done(), [data]
+
+
+def _need_below(number: int, bound: int, what: str) -> None:
+    if number >= bound:
+        raise Conflict(f"there are {bound} {what}, not one numbered {number}")
+
+
+def _computed(leaf: UnitLeaf) -> calls.Computed:
+    return calls.Computed(x=leaf.x, y=leaf.y, dy=leaf.dy, dx=leaf.dx, loss=leaf.loss)
+
+
+def _passed(passed: Passed) -> calls.Computed:
+    return calls.Computed(
+        x=passed.x,
+        y=passed.y.digest if passed.y else ZERO_DIGEST,
+        dy=ZERO_DIGEST,
+        dx=ZERO_DIGEST,
+        loss=passed.loss,
+    )
+
+
+def _parts_held(parts: Sequence[Part]) -> calls.PartsHeld:
+    names = tuple(calls.PartName(grad_commit=name, chunk=chunk) for name, chunk in parts)
+    return calls.PartsHeld(parts=names)
 
 
 def _first(tensors: Tensors, kind: type[M]) -> Signed[M]:
@@ -139,5 +261,5 @@ def _first(tensors: Tensors, kind: type[M]) -> Signed[M]:
     return expect(decode_signed(bytes(tensors[0])), kind)
 
 
-def _has(commits: Mapping[Digest, Signed[GradCommit]], name: Digest, chunk: int) -> bool:
+def _has(commits: Mapping[Digest, Signed[GradCommit]], name: Digest, chunk: ChunkIndex) -> bool:
     return name in commits and chunk < len(commits[name].message.parts)

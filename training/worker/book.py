@@ -1,11 +1,12 @@
 """Everything a worker is bound to, as the fold of its journal; nothing is sent before it is stored.
 
 Kept are: the job's history up to the last seal (the same items that the coordinator keeps), the
-worker's own GradCommits and AveragedChunks of the step in work, and the state root after each seal
-that it applied. After a crash the same messages are sent again; a second value is never made.
+stage that the coordinator gave us, our own GradCommits and AveragedChunks of the step in work, and
+the state root after each seal that we applied. After a crash the same messages are sent again; a
+second value is never made.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.governance.job import JobHistory, follow
@@ -16,6 +17,7 @@ from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
 from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
     AveragedChunk,
+    AverageSet,
     GradCommit,
     JobOpening,
     JobSpec,
@@ -27,6 +29,7 @@ from contracts.terms.typed_data import Domain
 from training.journal import Journal, Row
 
 KEPT, COMMIT, CHUNK, APPLIED = "kept", "own_commit", "own_chunk", "applied"
+STAGE, REBUILT = "stage", "rebuilt"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class SealedStep:
 
     seal: Seal
     chunks: tuple[AveragedChunk, ...]  # of all stages; none in a step without an update
+    states: Mapping[StageIndex, Digest]
+    """State roots that its update was computed on: of the GradCommits in its AverageSet."""
 
     def of_stage(self, stage: StageIndex) -> tuple[AveragedChunk, ...]:
         """The chunks of one stage, in order."""
@@ -77,6 +82,7 @@ class WorkerBook:
         self.chunks: dict[ChunkIndex, Signed[AveragedChunk]] = {}
         self.steps: dict[StepNumber, SealedStep] = {}
         self.roots: dict[StepNumber, Digest] = {}
+        self.stage: StageIndex | None = None
         if not len(journal):
             beginning: list[Kept] = [
                 Signed(spec.message, spec.signature),
@@ -103,6 +109,10 @@ class WorkerBook:
             case "applied":
                 step, root = _applied(row.data)
                 self.roots[step] = root
+            case "stage":
+                self.stage, self.roots = StageIndex(_number(row.data)), {}
+            case "rebuilt":
+                self._forget_after(_number(row.data))
 
     def _note(self, item: Kept) -> None:
         if isinstance(item, Signed) and isinstance(item.message, Seal):
@@ -112,8 +122,11 @@ class WorkerBook:
     def _note_seal(self, seal: Seal) -> None:
         messages = [signed.message for signed in self.history.pending.values()]
         chunks = tuple(each for each in messages if isinstance(each, AveragedChunk))
-        self.steps[seal.step] = SealedStep(seal, chunks)
+        self.steps[seal.step] = SealedStep(seal, chunks, _states(messages))
         self.commits, self.chunks = [], {}
+
+    def _forget_after(self, step: int) -> None:
+        self.roots = {known: root for known, root in self.roots.items() if known <= step}
 
     # -------------------------------------------------------------------------- what is known
 
@@ -131,6 +144,17 @@ class WorkerBook:
     def committed(self) -> frozenset[UnitId]:
         """Units of the step in work that we are bound to."""
         return frozenset(unit for commit in self.commits for unit in commit.units)
+
+    def state_root(self, stage: StageIndex, step: StepNumber) -> Digest | None:
+        """State root of a stage after `step`, as the members agreed; None while none is sealed.
+
+        It stands in the GradCommits of the next step with an update; steps without one change
+        nothing.
+        """
+        for later in range(step + 1, self.sealed + 1):
+            if self.steps[StepNumber(later)].chunks:
+                return self.steps[StepNumber(later)].states.get(stage)
+        return None
 
     def read_seal(self, items: Sequence[Kept]) -> Signed[Seal] | None:
         """Check a seal with everything under it; None if it is stored already.
@@ -177,6 +201,16 @@ class WorkerBook:
         for item in items:
             self._note(item)
 
+    def keep_stage(self, stage: StageIndex) -> None:
+        """Store which stage is ours; the state of another one is forgotten."""
+        self._journal.append([Row(STAGE, encode({"stage": stage}))])
+        self.stage, self.roots = stage, {}
+
+    def keep_rebuilt(self, step: StepNumber) -> None:
+        """Store that our states after `step` were wrong, and are built again."""
+        self._journal.append([Row(REBUILT, encode({"step": step}))])
+        self._forget_after(step)
+
     def keep_applied(self, step: StepNumber, root: Digest) -> None:
         """Store the state root that a seal led to.
 
@@ -216,6 +250,16 @@ def _applied(data: bytes) -> tuple[StepNumber, Digest]:
     raise Malformed("no applied step")
 
 
-def as_kept(signed: Signed[GradCommit]) -> Signed[Message]:
-    """A GradCommit as an item that is kept."""
-    return Signed(signed.message, signed.signature)
+def _number(data: bytes) -> int:
+    match decode(data):
+        case {"stage": int(number)} | {"step": int(number)}:
+            return number
+    raise Malformed("no stage, and no step")
+
+
+def _states(messages: Iterable[Message]) -> dict[StageIndex, Digest]:
+    messages = tuple(messages)
+    averages = (each for each in messages if isinstance(each, AverageSet))
+    names = {member.grad_commit for average in averages for member in average.members}
+    commits = (each for each in messages if isinstance(each, GradCommit))
+    return {each.stage: each.state_root for each in commits if each.digest() in names}

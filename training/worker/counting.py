@@ -1,8 +1,11 @@
 """The fake of `ports.Compute`: a model of a few numbers that learns in microseconds, without torch.
 
-Its gradient depends on the weights, the step and the unit, so a unit counted twice, left out or
-computed on an old state shows in the bytes; sums over units are exact (multiples of 1/64 in fp32
-as long as weights are), so they do not depend on who computed what.
+Its gradient depends on the weights, the step, the unit and what the neighbouring stages sent, so a
+unit counted twice, left out, computed on an old state or from another tensor shows in the bytes;
+sums over units are exact (multiples of 1/64 in fp32 as long as weights are), so they do not depend
+on who computed what, nor on what was added and subtracted in between.
+Boundary tensors are whole numbers in fp32: a tag of stage, unit and kind, so that no two tensors
+of a step are equal, and `WIDTH` small ones.
 """
 
 import json
@@ -15,47 +18,150 @@ from pathlib import Path
 
 from typing_extensions import Buffer
 
-from contracts.terms.digest import digest
-from contracts.terms.errors import Malformed
-from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
-from contracts.terms.messages import NORM_SQUARED_SCALE, UnitLeaf
+from contracts.terms.digest import digest, tensor_digest
+from contracts.terms.errors import Malformed, NotFound, Refused, Unavailable, WrongBytes
+from contracts.terms.ids import MAX_STAGES, Digest, StepNumber, UnitId
+from contracts.terms.messages import NORM_SQUARED_SCALE
 from training.averaging.slices import Slice, slice_digest
-from training.worker.ports import Roots
+from training.worker.ports import Passed, Roots, Sent
 
 NUM_WEIGHTS = 12
+WIDTH = 4
+_SHAPE = (1, 1, 1 + WIDTH)
+_RANGE = 64  # elements of boundary tensors are below
 _GRAIN = 64  # weights and gradients are whole multiples of 1 / _GRAIN after rounding
+
+_Tensor = tuple[float, ...]
+_NO_TENSOR: _Tensor = (0.0,) * WIDTH
 
 
 class CountingCompute:
     """Satisfies `ports.Compute` with `NUM_WEIGHTS` numbers in `num_chunks` chunks."""
 
-    def __init__(self, num_chunks: int) -> None:
+    def __init__(self, num_chunks: int, stage: int = 0, num_stages: int = 1) -> None:
         self._num_chunks = num_chunks
-        self.weights = [float(i) for i in range(NUM_WEIGHTS)]
+        self.stage, self._num_stages = stage, num_stages
+        self.weights = [float(i + stage) for i in range(NUM_WEIGHTS)]
         self.counter = 0
-        self._units: list[UnitId] = []
-        self._sum = [0.0] * NUM_WEIGHTS
+        self.begin_step()
+
+    @property
+    def is_first(self) -> bool:
+        """See `Compute.is_first`."""
+        return self.stage == 0
+
+    @property
+    def is_last(self) -> bool:
+        """See `Compute.is_last`."""
+        return self.stage == self._num_stages - 1
 
     def begin_step(self) -> None:
         """See `Compute.begin_step`."""
-        self._units, self._sum = [], [0.0] * NUM_WEIGHTS
+        self._units: list[UnitId] = []
+        self._sum = [0.0] * NUM_WEIGHTS
+        self._kept: dict[UnitId, tuple[_Tensor, Digest]] = {}
 
     @property
     def units(self) -> tuple[UnitId, ...]:
         """See `Compute.units`."""
         return tuple(self._units)
 
-    def add_unit(self, step: StepNumber, unit: UnitId) -> UnitLeaf:
-        """See `Compute.add_unit`."""
+    def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
+        """See `Compute.forward`."""
+        if unit in self._units:
+            raise Refused(f"unit {unit} is counted already")
+        if self.is_last:
+            return self.backward(step, unit, x, None)
+        taken, name = self._input(x), self._x_digest(f"{step} {unit}", x)
+        self._kept[unit] = taken, name
+        return Passed(name, y=self._output(unit, taken))
+
+    def keeps(self, unit: UnitId) -> bool:
+        """See `Compute.keeps`."""
+        return unit in self._kept
+
+    def forget(self, unit: UnitId) -> None:
+        """See `Compute.forget`."""
+        self._kept.pop(unit, None)
+
+    def backward(
+        self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
+    ) -> Passed:
+        """See `Compute.backward`."""
+        if unit in self._units:
+            raise Refused(f"unit {unit} is counted already")
+        given, is_kept = self._output_gradient(dy), unit in self._kept
+        if not is_kept:
+            self._kept[unit] = self._input(x), self._x_digest(f"{step} {unit}", x)
+        taken, name = self._kept.pop(unit)
+        self._add(self._gradient_of(step, unit, taken, given), 1)
         self._units.append(unit)
-        gradient = [
-            ((step * 7 + unit * 31 + i * 17) % 13 - 6) / 8 + round(weight) / _GRAIN
+        return Passed(
+            name,
+            y=None if self.is_last or is_kept else self._output(unit, taken),
+            dx=None if self.is_first else self._input_gradient(unit, taken, given),
+            loss=self._loss(10 + unit / 1000, taken) if self.is_last else None,
+        )
+
+    def subtract(self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> None:
+        """See `Compute.subtract`."""
+        if unit not in self._units:
+            raise Refused(f"unit {unit} is not counted")
+        taken, given = self._input(x), self._output_gradient(dy)
+        self._add(self._gradient_of(step, unit, taken, given), -1)
+        self._units.remove(unit)
+
+    def evaluate(self, group: UnitId, x: Buffer | None) -> Passed:
+        """See `Compute.evaluate`."""
+        taken, rows = self._input(x), self._x_digest(f"validation {group}", x)
+        if self.is_last:
+            return Passed(rows, loss=self._loss(20, taken))
+        return Passed(rows, y=self._output(group, taken))
+
+    def measure(self, seed: int) -> None:
+        """See `Compute.measure`."""
+        self._gradient_of(StepNumber(0), UnitId(seed), _NO_TENSOR, _NO_TENSOR)
+
+    def _input(self, x: Buffer | None) -> _Tensor:
+        if (x is None) != self.is_first:
+            raise Refused("x comes with every unit but the first stage's")
+        return _NO_TENSOR if x is None else _tensor(x)
+
+    def _output_gradient(self, dy: Buffer | None) -> _Tensor:
+        if (dy is None) != self.is_last:
+            raise Refused("dy comes with every unit but the last stage's")
+        return _NO_TENSOR if dy is None else _tensor(dy)
+
+    def _x_digest(self, rows: str, x: Buffer | None) -> Digest:
+        if x is None:
+            return digest("test rows", rows.encode())
+        return tensor_digest("float32", _SHAPE, x)
+
+    def _output(self, unit: UnitId, x: _Tensor) -> Sent:
+        values = [3 * value + w + unit + 1 for value, w in zip(x, self._whole(), strict=True)]
+        return _sent(1 + unit * MAX_STAGES + self.stage, values)
+
+    def _input_gradient(self, unit: UnitId, x: _Tensor, dy: _Tensor) -> Sent:
+        columns = zip(x, dy, self._whole(), strict=True)
+        values = [5 * given + value + w + 7 * unit for value, given, w in columns]
+        return _sent(-1 - unit * MAX_STAGES - self.stage, values)
+
+    def _whole(self) -> list[int]:
+        return [round(weight) for weight in self.weights[:WIDTH]]
+
+    def _loss(self, offset: float, x: _Tensor) -> int:
+        return round(1e6 * (offset + sum(self.weights) / 100 + sum(x) / 1e4))
+
+    def _gradient_of(self, step: int, unit: int, x: _Tensor, dy: _Tensor) -> list[float]:
+        weighed = (i * a + 7 * i * b for i, (a, b) in enumerate(zip(x, dy, strict=True), start=1))
+        beside = sum(weighed) % 61 / _GRAIN
+        return [
+            ((step * 7 + unit * 31 + i * 17) % 13 - 6) / 8 + round(weight) / _GRAIN + beside
             for i, weight in enumerate(self.weights)
         ]
-        self._sum = [a + b for a, b in zip(self._sum, gradient, strict=True)]
-        loss = round(1e6 * (10 + sum(self.weights) / 100 + unit / 1000))
-        rows = digest("test rows", f"{step} {unit}".encode())
-        return UnitLeaf(unit=unit, x=rows, y=ZERO_DIGEST, dy=ZERO_DIGEST, dx=ZERO_DIGEST, loss=loss)
+
+    def _add(self, gradient: Sequence[float], sign: int) -> None:
+        self._sum = [a + sign * b for a, b in zip(self._sum, gradient, strict=True)]
 
     def gradient(self) -> tuple[Slice, ...]:
         """See `Compute.gradient`."""
@@ -94,7 +200,7 @@ class CountingCompute:
         folder.mkdir(parents=True, exist_ok=True)
         aside = folder / f".{step}"
         aside.write_text(json.dumps({"weights": self.weights, "counter": self.counter}))
-        os.replace(aside, folder / f"{step:08d}.json")
+        os.replace(aside, _path(folder, step))
         for old in sorted(folder.glob("*.json"))[:-2]:
             old.unlink()
 
@@ -103,18 +209,55 @@ class CountingCompute:
         kept = sorted(folder.glob("*.json"))
         if not kept:
             return StepNumber(0)
-        state = json.loads(kept[-1].read_text())
-        self.weights, self.counter = state["weights"], state["counter"]
+        self._load(kept[-1])
         return StepNumber(int(kept[-1].stem))
+
+    def _load(self, file: Path) -> None:
+        state = json.loads(file.read_text())
+        self.weights, self.counter = state["weights"], state["counter"]
+        self.begin_step()
+
+    def checkpoint(self, folder: Path, step: StepNumber) -> Path:
+        """See `Compute.checkpoint`."""
+        if not _path(folder, step).exists():
+            raise NotFound(f"no checkpoint of step {step}")
+        return _path(folder, step)
+
+    def adopt(self, folder: Path, step: StepNumber, file: Path, root: Digest | None) -> None:
+        """See `Compute.adopt`."""
+        before = (self.weights, self.counter)
+        try:
+            self._load(file)
+        except (ValueError, KeyError) as error:
+            raise Malformed(f"{file} is no checkpoint") from error
+        if root is not None and self.roots().state != root:
+            self.weights, self.counter = before
+            raise WrongBytes("a checkpoint has another state root", expected=root.hex())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            os.replace(file, _path(folder, step))
+        except OSError as error:
+            raise Unavailable(f"cannot keep a checkpoint: {error}") from error
 
     def oldest_kept(self, folder: Path) -> StepNumber:
         """See `Compute.oldest_kept`."""
         kept = sorted(folder.glob("*.json"))
         return StepNumber(int(kept[0].stem) if kept else 0)
 
-    def validation_loss(self) -> int:
-        """See `Compute.validation_loss`."""
-        return round(1e6 * (20 + sum(self.weights) / 100))
+
+def _path(folder: Path, step: StepNumber) -> Path:
+    return folder / f"{step:08d}.json"
+
+
+def _sent(tag: int, values: Sequence[float]) -> Sent:
+    data = _bytes([float(tag), *(float(value % _RANGE) for value in values)])
+    return Sent(data, tensor_digest("float32", _SHAPE, data), "float32", _SHAPE)
+
+
+def _tensor(data: Buffer) -> _Tensor:
+    if memoryview(data).nbytes != 4 * (1 + WIDTH):
+        raise Malformed(f"a tensor of {memoryview(data).nbytes} bytes")
+    return _numbers(data)[1:]
 
 
 def _bytes(numbers: Sequence[float]) -> bytes:

@@ -4,33 +4,81 @@ Addresses come from the coordinator and are only hints; keys are trusted because
 says so, and everything that is fetched is compared with a digest that its owner or a seal bound.
 """
 
-from collections.abc import Iterable
-
-from typing_extensions import Buffer
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import PeerUnreachable, TallystickError, Unavailable
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, SessionKey, StageIndex, StepNumber
-from contracts.terms.messages import AveragedChunk, GradCommit, JobOpening
-from contracts.terms.signatures import Signed, verify_session
+from contracts.terms.errors import (
+    BadSignature,
+    Malformed,
+    NotFound,
+    PeerUnreachable,
+    TallystickError,
+    Unavailable,
+)
+from contracts.terms.ids import (
+    ChunkIndex,
+    Digest,
+    JobId,
+    PeerId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
+from contracts.terms.messages import (
+    AveragedChunk,
+    GradCommit,
+    JobOpening,
+    JobSpec,
+    Message,
+    TensorHeader,
+)
+from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
 from training.averaging.slices import need_digest
+from training.compression.formats import FORMATS
 from training.telling import Tell
 from training.transport import calls
 from training.transport.port import Session, Transport
-from training.transport.wire import Method, Request, ask
+from training.transport.reach import Reach
+from training.transport.wire import KIB, MAX_ANSWER_BYTES, Answer, Method, Request, ask
+from training.worker.tensors import Kept
 
-DIAL = 10.0  # seconds
-FETCH = 300.0
+FETCH = 300.0  # seconds
+FETCH_TENSOR = 20.0  # a trainer waits 30 for the pass that needs it
+ASK = 10.0
+HEADERS = 64 * KIB  # of an answer beside its tensors, at most
+
+Tensors = Sequence[memoryview]
+
+
+@dataclass(frozen=True)
+class _Missed:
+    """No holder gave a tensor: some are not reached; we may not know who the members are now."""
+
+    is_unreached: bool
+    is_stale: bool
 
 
 class Peers:
     """Members of the job by peer id, and sessions to them."""
 
-    def __init__(self, transport: Transport, opening: JobOpening, tell: Tell) -> None:
-        self._transport, self._tell = transport, tell
+    def __init__(
+        self, transport: Transport, spec: JobSpec, opening: JobOpening, tell: Tell
+    ) -> None:
+        self._transport, self._tell, self._job = transport, tell, JobId(opening.job)
+        self._reach = Reach(transport, opening.session_key, calls.RELAYED)
+        self._codec = spec.rules.gradient_codec
+        num_elements = spec.batch.rows_per_unit * spec.model.sequence_length * spec.model.width
+        wire = FORMATS[spec.rules.boundary_codec]
+        self._tensor_bytes = wire.num_bytes(num_elements) + HEADERS
         self._always = frozenset({opening.session_key, *opening.trainers})
         self._members: dict[PeerId, calls.MemberView] = {}
+        self._seen: dict[PeerId, calls.MemberView] = {}
+        self._coordinator = opening.session_key
         transport.set_members(self._always)
+
+    # ------------------------------------------------------------------------------------- whom
 
     def set_members(self, members: Iterable[calls.MemberView]) -> None:
         """Trust these beside the coordinator and the trainers."""
@@ -39,6 +87,22 @@ class Peers:
         if found.keys() != self._members.keys():
             self._transport.set_members(self._always | {m.session_key for m in members})
         self._members = found
+        self._seen |= found
+
+    async def refresh(self) -> None:
+        """Ask the coordinator who the members are now; raises Unavailable, Refused."""
+        session = self._transport.sessions.get(self._coordinator)
+        if session is None:
+            raise PeerUnreachable("no session with the coordinator")
+        request = calls.GetMembers(job=self._job)
+        answer, _ = await ask(session, calls.GET_MEMBERS, request, deadline=ASK)
+        self.set_members(answer.members)
+
+    def mates(self, stage: StageIndex) -> list[PeerId]:
+        """The other members of a stage, ascending."""
+        own = self._transport.key
+        found = (p for p, m in self._members.items() if m.stage == stage and m.session_key != own)
+        return sorted(found)
 
     def key_of(self, peer: PeerId) -> SessionKey:
         """A member's session key.
@@ -51,6 +115,36 @@ class Peers:
     def verify(self, signed: Signed[GradCommit]) -> None:
         """Check that a member signed its own GradCommit; raises BadSignature otherwise."""
         verify_session(signed, self.key_of(signed.message.peer))
+
+    def need_sender(self, signed: Signed[TensorHeader]) -> None:
+        """Check that a member of the stage that it names signed a header.
+
+        Also one that is gone since: what it sent is still good. Raises BadSignature otherwise.
+        """
+        for member in self._seen.values():
+            if member.stage == signed.message.stage and _signed_by(signed, member.session_key):
+                return
+        raise BadSignature(f"no member of stage {signed.message.stage} signed this header")
+
+    async def greet(self, stages: Iterable[int]) -> None:
+        """Open sessions to all members of these stages, as far as they are reached.
+
+        Who restarts listens at another address than others know: over a session that it has opened
+        they can ask it all the same.
+        """
+        wanted = set(stages)
+        own = self._transport.key
+        near = [m for m in self._members.values() if m.stage in wanted and m.session_key != own]
+        await asyncio.gather(*(self._greet(member) for member in near))
+
+    async def _greet(self, member: calls.MemberView) -> None:
+        try:
+            await self._session(member, HEADERS)
+        except TallystickError as error:
+            peer = peer_id(member.session_key)
+            self._tell("not_greeted", peer=peer, code=error.code, reason=error.message)
+
+    # ----------------------------------------------------------------------- parts and averages
 
     async def fetch_part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """A part from the owner of the GradCommit that bound it, else from whoever has it.
@@ -74,53 +168,166 @@ class Peers:
         digest = chunk.chunk_digest
         return await self._from_any(holders, calls.GET_CHUNK, request, digest, chunk.step)
 
-    def _holders(self, stage: StageIndex, *, first: PeerId) -> list[calls.MemberView]:
-        others = {
-            peer: member
-            for peer, member in self._members.items()
-            if member.stage == stage and member.session_key != self._transport.key
-        }
-        return [others[peer] for peer in sorted(others, key=lambda peer: (peer != first, peer))]
+    def _holders(self, stage: StageIndex, *, first: PeerId) -> list[PeerId]:
+        return sorted(self.mates(stage), key=lambda peer: (peer != first, peer))
 
     async def _from_any(
         self,
-        holders: Iterable[calls.MemberView],
+        holders: Iterable[PeerId],
         method: Method[Request, calls.Done],
         request: Request,
         digest: Digest,
         step: StepNumber,
     ) -> bytes:
-        for member in holders:
+        for peer in holders:
             try:
-                session = await self._session(member)
-                _, tensors = await ask(session, method, request, deadline=FETCH)
-                return _checked(tensors, digest)
+                _, tensors = await self._ask(peer, method, request, deadline=FETCH)
+                return self._checked(tensors, digest)
             except TallystickError as error:  # the next member may have it
-                self._tell(
-                    "not_fetched",
-                    step=step,
-                    method=method.name,
-                    peer=peer_id(member.session_key),
-                    code=error.code,
-                    reason=error.message,
-                )
+                self._not_fetched(method.name, peer, step, error)
         raise Unavailable(f"{method.name}: nobody who is reached has it", digest=digest.hex())
+
+    def _checked(self, tensors: Tensors, digest: Digest) -> bytes:
+        data = _only(tensors)
+        need_digest(data, digest, self._codec)
+        return data
+
+    # --------------------------------------------------------------------------- boundary tensors
+
+    async def fetch_tensor(
+        self, held: calls.Held, step: StepNumber, check: Callable[[TensorHeader], None]
+    ) -> Kept:
+        """A boundary tensor from its holders, in their order.
+
+        Args:
+            held: Which, and who has it.
+            step: Of the unit, or of the state that validation rows run through.
+            check: Raises if the tensor is not what it should be.
+
+        Raises:
+            NotFound: no holder that is a member has it. Unavailable: one of them, or the
+                coordinator, is not reached.
+        """
+        found = await self._from_holders(held, step, check)
+        if isinstance(found, _Missed) and found.is_stale:
+            await self.refresh()
+            found = await self._from_holders(held, step, check)
+        if isinstance(found, Kept):
+            return found
+        digest = held.digest.hex()
+        if found.is_unreached:
+            raise Unavailable("the holders of a boundary tensor are not reached", digest=digest)
+        raise NotFound("nobody has this boundary tensor any more", digest=digest)
+
+    async def _from_holders(
+        self, held: calls.Held, step: StepNumber, check: Callable[[TensorHeader], None]
+    ) -> "Kept | _Missed":
+        request = calls.GetTensor(job=self._job, step=step, digest=held.digest)
+        known = [peer for peer in held.holders if peer in self._members]
+        unreached, stale = False, len(known) < len(held.holders)
+        for peer in known:
+            try:
+                _, tensors = await self._ask(
+                    peer,
+                    calls.GET_TENSOR,
+                    request,
+                    deadline=FETCH_TENSOR,
+                    answer_bytes=self._tensor_bytes,
+                )
+                return self._checked_tensor(tensors, held.digest, check)
+            except TallystickError as error:  # the next holder may have it
+                self._not_fetched(calls.GET_TENSOR.name, peer, step, error)
+                stale |= isinstance(error, BadSignature)
+                unreached |= isinstance(error, Unavailable)
+        return _Missed(is_unreached=unreached, is_stale=stale)
+
+    def _checked_tensor(
+        self, tensors: Tensors, digest: Digest, check: Callable[[TensorHeader], None]
+    ) -> Kept:
+        if len(tensors) != 2:
+            raise Malformed("a boundary tensor comes with its header")
+        kept = Kept(expect(decode_signed(bytes(tensors[0])), TensorHeader), bytes(tensors[1]))
+        header = kept.header.message
+        if header.tensor_digest != digest or header.job != self._job:
+            raise Malformed("the header of another tensor, or of another job")
+        check(header)
+        self.need_sender(kept.header)
+        kept.check()
+        return kept
+
+    # ------------------------------------------------------------------------------- checkpoints
+
+    async def get_state(self, peer: PeerId, stage: StageIndex, step: StepNumber) -> calls.StateView:
+        """Which checkpoint file of `step` a member has; raises NotFound, Unavailable."""
+        request = calls.GetState(job=self._job, stage=stage, step=step)
+        view, _ = await self._ask(
+            peer, calls.GET_STATE, request, deadline=FETCH, answer_bytes=HEADERS
+        )
+        return view
+
+    async def get_state_range(
+        self, peer: PeerId, stage: StageIndex, step: StepNumber, start: int, end: int
+    ) -> bytes:
+        """Bytes [start, end) of a member's checkpoint file; raises NotFound, Unavailable."""
+        request = calls.GetStateRange(job=self._job, stage=stage, step=step, start=start, end=end)
+        _, tensors = await self._ask(
+            peer,
+            calls.GET_STATE_RANGE,
+            request,
+            deadline=FETCH,
+            answer_bytes=end - start + HEADERS,
+        )
+        data = _only(tensors)
+        if len(data) != end - start:
+            raise Malformed(f"{len(data)} bytes instead of {end - start}")
+        return data
+
+    # ----------------------------------------------------------------------------------- sessions
+
+    async def _ask(
+        self,
+        peer: PeerId,
+        method: Method[Request, Answer],
+        request: Request,
+        *,
+        deadline: float,
+        answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> tuple[Answer, tuple[memoryview, ...]]:
+        session = await self._session(self._member(peer), answer_bytes)
+        return await ask(session, method, request, deadline=deadline)
 
     def _member(self, peer: PeerId) -> calls.MemberView:
         if peer not in self._members:
             raise PeerUnreachable(f"{peer.hex()[:16]} is no member", peer=peer.hex())
         return self._members[peer]
 
-    async def _session(self, member: calls.MemberView) -> Session:
-        session = self._transport.sessions.get(member.session_key)
-        if session is not None and not session.closed:
-            return session
-        if not member.address:
-            raise PeerUnreachable("the peer has no address", node=member.session_key.hex())
-        return await self._transport.dial(member.session_key, [member.address], deadline=DIAL)
+    async def _session(self, member: calls.MemberView, answer_bytes: int) -> Session:
+        return await self._reach.session(
+            member.session_key, member.address, answer_bytes=answer_bytes
+        )
+
+    def _not_fetched(
+        self, method: str, peer: PeerId, step: StepNumber, error: TallystickError
+    ) -> None:
+        self._tell(
+            "not_fetched",
+            step=step,
+            method=method,
+            peer=peer,
+            code=error.code,
+            reason=error.message,
+        )
 
 
-def _checked(tensors: tuple[memoryview, ...], digest: Digest) -> bytes:
-    data: Buffer = tensors[0] if tensors else b""
-    need_digest(data, digest)
-    return bytes(data)
+def _signed_by(signed: Signed[Message], key: SessionKey) -> bool:
+    try:
+        verify_session(signed, key)
+    except BadSignature:
+        return False
+    return True
+
+
+def _only(tensors: Tensors) -> bytes:
+    if len(tensors) != 1:
+        raise Malformed(f"{len(tensors)} tensors instead of one")
+    return bytes(tensors[0])

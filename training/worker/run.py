@@ -1,12 +1,15 @@
-"""One lease from start to end: resume, join, work until the last seal is applied."""
+"""One lease from start to end: resume, join, work until the last seal is applied, or leave."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.errors import Conflict, Refused, Unavailable
+from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -18,14 +21,27 @@ from training.transport.wire import ask
 from training.worker.answers import Answers
 from training.worker.book import WorkerBook
 from training.worker.peers import Peers
-from training.worker.ports import Compute
+from training.worker.station import ComputeFor
 from training.worker.work import Work
 
-Locate = Callable[[], Awaitable[str | None]]
-Pause = Callable[[float], Awaitable[None]]
 
-DIAL, JOIN = 10.0, 60.0  # seconds
+@dataclass(frozen=True)
+class Finished:
+    """What the end of a job left here, for who keeps the model."""
+
+    stage: StageIndex
+    step: StepNumber
+    checkpoint: Path  # of the state after `step`, the last one
+    turn: int  # members of the stage that come before us, in peer order
+
+
+Locate: TypeAlias = Callable[[], Awaitable[str | None]]
+Pause: TypeAlias = Callable[[float], Awaitable[None]]
+
+DIAL, JOIN, LEAVE = 10.0, 300.0, 10.0  # seconds; the coordinator measures us before it answers
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+LEAVE_AGAIN = 0.5  # seconds between two questions whether we are free to go
+USUAL_BANDWIDTH = 12_500_000  # bytes per second, of 100 Mbit/s: of who does not know better
 
 
 async def run_worker(
@@ -39,25 +55,33 @@ async def run_worker(
     transport: Transport,
     listen: str,
     locate: Locate,
-    compute: Compute,
+    compute_for: ComputeFor,
     tell: Tell,
+    bandwidth: int = USUAL_BANDWIDTH,
+    leave: asyncio.Event | None = None,
     pause: Pause = asyncio.sleep,
-) -> None:
-    """Work under one lease until the job has ended; start again where it was.
+) -> Finished | None:
+    """Work under one lease until the job has ended, or we have left; start again where it was.
 
     Args:
-        folder: Holds journal, parts, chunks and checkpoints, made on first use.
+        folder: Holds journal, parts, averages, tensors and checkpoints, made on first use.
         spec: The job, signed by its poster.
         opening: Signed by the coordinator that the spec names.
         lease: Ours, signed by the provider's wallet; names `session`.
         domain: Where wallet signatures hold.
         session: Our session key.
         transport: Under `session`; served here, closed by the caller.
-        listen: `host:port`, port 0 for a free one.
+        listen: `host:port`, port 0 for a free one; empty: none, others reach us through the
+            coordinator or over sessions that we have opened.
         locate: Where the coordinator listens now.
-        compute: The stage; used by this call alone.
+        compute_for: Makes the arithmetic of the stage that the coordinator gives us.
         tell: The log.
+        bandwidth: Bytes per second that we think we have: decides our part in the sums.
+        leave: When it is set, we ask to go, and go when our work of the step is sealed.
         pause: Waits between tries.
+
+    Returns:
+        What the end of the job left here; None if we have left before.
 
     Raises:
         BadSignature, Conflict: the documents do not belong together, or to this folder; the job has
@@ -67,16 +91,27 @@ async def run_worker(
     """
     with Journal(folder / "journal.sqlite") as journal:
         book = WorkerBook(journal, spec, opening, domain)
-        peers = Peers(transport, opening.message, tell)
-        work = Work(book, compute, folder, peers, session, tell)
+        peers = Peers(transport, spec.message, opening.message, tell)
+        work = Work(book, compute_for, folder, peers, session, tell)
+        wants_to_go = leave or asyncio.Event()
         try:
-            handler = Answers(work, peers, tell).dispatcher()
-            await work.resume()
-            address = await transport.serve(handler, listen=listen)
-            joining = _Joining(work, peers, transport, lease, address or "", locate, tell, pause)
+            await work.states.resume()
+            handler = Answers(work).dispatcher()
+            address = await transport.serve(handler, listen=listen or None) or ""
+            joining = _Joining(
+                work, transport, lease, address, bandwidth, locate, wants_to_go, tell, pause
+            )
             await joining.until_over()
+            return None if joining.has_left or work.has_left else _finished(work)
         finally:
             await work.close()
+
+
+def _finished(work: Work) -> Finished:
+    at, members = work.station, work.book.record.members
+    before = [peer for peer, stage in members.items() if stage == at.stage and peer < at.peer]
+    checkpoint = at.compute.checkpoint(at.checkpoints, at.applied)
+    return Finished(at.stage, at.applied, checkpoint, len(before))
 
 
 class _Joining:
@@ -85,66 +120,124 @@ class _Joining:
     def __init__(
         self,
         work: Work,
-        peers: Peers,
         transport: Transport,
         lease: Signed[LeaseAccept],
         address: str,
+        bandwidth: int,
         locate: Locate,
+        leave: asyncio.Event,
         tell: Tell,
         pause: Pause,
     ) -> None:
-        self._work, self._peers, self._transport = work, peers, transport
-        self._lease, self._address = lease, address
-        self._locate, self._tell, self._pause = locate, tell, pause
+        self._work, self._transport = work, transport
+        self._lease, self._address, self._bandwidth = lease, address, bandwidth
+        self._locate, self._leave, self._tell, self._pause = locate, leave, tell, pause
+        self.has_left = False
+
+    @property
+    def _is_over(self) -> bool:
+        return self.has_left or self._work.is_over
 
     async def until_over(self) -> None:
         """Join, again whenever the session ends; the coordinator ends it after the last seal."""
-        span = FIRST_PAUSE
-        while not self._work.is_over:
+        span, at = FIRST_PAUSE, self._work.station
+        while not self._is_over:
             try:
-                session = await self._join()
-                span = FIRST_PAUSE
-                await self._while_open(session)
+                if (session := await self._joined()) is not None:
+                    span = FIRST_PAUSE
+                    await self._while_open(session)
             except Conflict:
                 raise  # another job, or one that goes on without us: asking again changes nothing
             except (Unavailable, Refused) as error:
-                self._tell("waits", step=self._work.step, code=error.code, reason=error.message)
-            if not self._work.is_over:
+                self._tell("waits", step=at.step, code=error.code, reason=error.message)
+            if not self._is_over:
                 await self._pause(span)
                 span = min(2 * span, LONGEST_PAUSE)
-        self._tell("finished", step=self._work.applied, state_root=self._work.roots.state)
+        if self.has_left:
+            self._tell("left", step=at.applied)
+        else:
+            at.tensors.drop(at.applied)
+            self._tell("finished", step=at.applied, state_root=at.roots.state)
 
     async def _while_open(self, session: Session) -> None:
-        """Wait until the session ends; raises InvariantBroken as soon as the work is broken."""
-        closed = asyncio.ensure_future(session.wait_closed())
-        either: list[asyncio.Future[Any]] = [closed, self._work.broken]
+        """Serve until the session ends, or has to; raises InvariantBroken if the work is broken."""
+        states, broken = self._work.states, self._work.broken
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(session.wait_closed()),
+            asyncio.create_task(states.outdated.wait()),
+            asyncio.create_task(self._go(session)),
+            asyncio.create_task(self._greet()),
+        ]
+        ends: list[asyncio.Future[Any]] = [*tasks[:3], broken]
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            closed.cancel()
-        if self._work.broken.done():
-            raise self._work.broken.result()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if broken.done():
+            raise broken.result()
+        if not session.closed and (self.has_left or states.outdated.is_set()):
+            await session.close()
 
-    async def _join(self) -> Session:
+    async def _greet(self) -> None:
+        stage = self._work.station.stage
+        await self._work.station.peers.greet(range(stage - 1, stage + 2))
+
+    # ---------------------------------------------------------------------------------- leaving
+
+    async def _go(self, session: Session) -> None:
+        """Once we want to go: serve on until we are free to, or the session fails."""
+        await self._leave.wait()
+        self._tell("leaves", step=self._work.station.step)
+        with suppress(Unavailable):  # whoever waits for the session's end sees it too
+            while not await self._has_gone(session):
+                await self._pause(LEAVE_AGAIN)
+            return
+        await session.close()
+
+    async def _has_gone(self, session: Session) -> bool:
+        """Whether we want to go, and are no member (any more)."""
+        if not self._leave.is_set():
+            return False
+        if not self._work.has_left:
+            request = calls.Leave(job=self._work.book.record.job)
+            try:
+                await ask(session, calls.LEAVE, request, deadline=LEAVE)
+                return False
+            except Conflict:
+                pass
+        self.has_left = True
+        return True
+
+    # ---------------------------------------------------------------------------------- joining
+
+    async def _joined(self) -> Session | None:
+        """A session in which we are a member; None if we wanted to go, and are free to."""
         hint = await self._locate()
         if hint is None:
             raise Unavailable("the coordinator's address is not known yet")
-        opening, job = self._work.book.record.opening, self._work.book.record.job
+        opening = self._work.book.record.opening
         session = await self._transport.dial(opening.session_key, [hint], deadline=DIAL)
-        request = calls.Join(
-            job=job,
-            address=self._address,
-            applied=self._work.applied,
-            held=tuple(
-                calls.PlaceView(stage=self._work.stage, unit=unit) for unit in self._work.held()
-            ),
-        )
-        tensors = [self._lease.encoded()]
         try:
-            joined, _ = await ask(session, calls.JOIN, request, tensors, deadline=JOIN)
+            if await self._has_gone(session):
+                return None
+            await self._join(session)
         except (Unavailable, Refused):
             await session.close()  # a refused session would keep us from trying again
             raise
-        self._work.take_stage(joined.stage)
-        self._peers.set_members(joined.members)
         return session
+
+    async def _join(self, session: Session) -> None:
+        work = self._work
+        request = calls.Join(
+            job=work.book.record.job,
+            address=self._address,
+            bandwidth=self._bandwidth,
+            applied=work.station.applied,
+            held=work.held(),
+        )
+        tensors = [self._lease.encoded()]
+        joined, _ = await ask(session, calls.JOIN, request, tensors, deadline=JOIN)
+        work.station.peers.set_members(joined.members)
+        await work.states.take_stage(StageIndex(joined.stage), StepNumber(joined.state_step))

@@ -2,7 +2,7 @@
 
 Invariants: a file is there whole or not at all; what a message is about to bind is on disk before
 the message is signed; nothing is read without a check of its digest by whoever uses it.
-Layout: `parts/<step>/<GradCommit>-<chunk>.f32`, `chunks/<step>/<chunk>.f32`, wire bytes.
+Layout: `parts/<step>/<GradCommit>-<chunk>.bin`, `chunks/<step>/<chunk>.bin`, wire bytes.
 """
 
 import os
@@ -56,15 +56,20 @@ class Store:
         """Forget the chunks of all steps up to `step`."""
         _drop(self._chunks, step)
 
+    def drop_all(self) -> None:
+        """Forget everything."""
+        for folder in (self._parts, self._chunks):
+            shutil.rmtree(folder, ignore_errors=True)
+
     def _part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> Path:
         return self._parts / f"{step:08d}" / _part_name(commit, chunk)
 
     def _chunk(self, step: StepNumber, chunk: ChunkIndex) -> Path:
-        return self._chunks / f"{step:08d}" / f"{chunk:04d}.f32"
+        return self._chunks / f"{step:08d}" / f"{chunk:04d}.bin"
 
 
 def _part_name(commit: Digest, chunk: ChunkIndex) -> str:
-    return f"{commit.hex()}-{chunk:04d}.f32"
+    return f"{commit.hex()}-{chunk:04d}.bin"
 
 
 def _write(path: Path, data: Buffer) -> None:

@@ -1,0 +1,122 @@
+"""Every fault on every kind of call of a job: it ends with the same curve and the same weights.
+
+One run a kind: the first calls of that kind from anybody to anybody meet one fault each. Runs are
+in memory and without torch, so what is compared is equal, not close. TLS keeps corruption from real
+streams; here it stands for a peer that says nonsense.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.swarm_job import MemorySwarm, make_papers
+from training.transport import calls
+from training.transport.faulty_adapter import (
+    DIAL,
+    AnyFault,
+    Delay,
+    Fault,
+    FaultyTransport,
+    OnReply,
+    Partition,
+    When,
+)
+from training.transport.port import Transport
+
+WORKERS = ("ann", "bob", "cem", "dan")
+STEPS = 3
+A_MOMENT = timedelta(milliseconds=20)
+PATIENCE = 0.05  # seconds that a caller waits for what was dropped
+
+FAULTS: tuple[AnyFault, ...] = (
+    Fault.DROP,
+    OnReply(Fault.DROP),
+    Fault.DUPLICATE,
+    Fault.CORRUPT,
+    OnReply(Fault.CORRUPT),
+    Fault.TRUNCATE,
+    OnReply(Fault.TRUNCATE),
+    OnReply(Delay(A_MOMENT)),
+    Partition(A_MOMENT),
+    OnReply(Partition(A_MOMENT)),
+)
+KINDS = (
+    calls.JOIN,
+    calls.NEXT_STEP,
+    calls.UNITS_DONE,
+    calls.VALIDATED,
+    calls.FORWARD,
+    calls.BACKWARD,
+    calls.MEASURE,
+    calls.GET_TENSOR,
+    calls.CLOSE_STEP,
+    calls.FETCH_PARTS,
+    calls.SUM_CHUNKS,
+    calls.TAKE_SEAL,
+    calls.GET_PART,
+    calls.GET_CHUNK,
+)
+
+
+class Supervised(MemorySwarm):
+    """A process that ends with an error is started again, as the host and the agent do."""
+
+    async def _keep_alive(self, name: str) -> None:
+        await super()._keep_alive(name)
+        while self.refused.pop(name, None) is not None:
+            await super()._keep_alive(name)
+
+
+def swarm_of(folder: Path) -> MemorySwarm:
+    """Two stages of two peers."""
+    return Supervised(make_papers(*WORKERS, stages=2, steps=STEPS), folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
+    """The same job without faults."""
+    return swarm_of(tmp_path_factory.mktemp("undisturbed"))
+
+
+def with_faults(
+    swarm: MemorySwarm, kind: str, faults: tuple[AnyFault, ...]
+) -> list[FaultyTransport]:
+    """Fault n at the n-th call of this kind, between each pair."""
+    made: list[FaultyTransport] = []
+    parties = ["coordinator", *swarm.papers.trainers, *swarm.papers.members]
+
+    wrapped: set[str] = set()
+
+    def wrap(name: str, inner: Transport) -> Transport:
+        if name in wrapped:
+            return inner  # a process that is started again has had its faults
+        wrapped.add(name)
+        script: dict[When, AnyFault] = {
+            (kind, swarm.session_of(party).key, number): fault
+            for party in parties
+            for number, fault in enumerate(faults, start=1)
+        }
+        made.append(FaultyTransport(inner, script, patience=PATIENCE))
+        return made[-1]
+
+    swarm.wrap = wrap
+    return made
+
+
+async def curve_of(swarm: MemorySwarm) -> tuple[dict[int, int], list[set[bytes]]]:
+    """Losses and final weights, once it has run."""
+    if not swarm.seals():
+        await swarm.run(timeout=100)
+    return swarm.losses(), swarm.weights_roots()
+
+
+@pytest.mark.parametrize("kind", [DIAL, *(method.name for method in KINDS)])
+async def test_job__every_fault_on_one_kind_of_call__ends_with_the_same_curve(
+    undisturbed: MemorySwarm, tmp_path: Path, kind: str
+) -> None:
+    swarm = swarm_of(tmp_path)
+    made = with_faults(swarm, kind, FAULTS)
+
+    assert await curve_of(swarm) == await curve_of(undisturbed)
+    assert {fault for each in made for _, fault in each.struck} != set()

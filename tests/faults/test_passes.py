@@ -1,0 +1,405 @@
+"""Passes through stages: what is computed, answered again, replaced, subtracted and refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.errors import Conflict, NotFound, Overloaded, Unavailable
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from tests.support.pipeline import UNIT, Pipeline, pipeline
+from training.averaging.slices import Slice
+from training.transport import calls
+from training.worker import units as units_module
+from training.worker.answers import Answers
+from training.worker.counting import CountingCompute
+from training.worker.turns import Rank
+
+OTHER = UnitId(1)
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[Pipeline]:
+    """A worker in each of three stages, a second one in the middle, and odd ones at the ends.
+
+    Those have other weights than their mates, so they send other tensors for the same unit.
+    """
+    names = ("ann0", "odd0", "ann1", "bob1", "ann2", "odd2")
+    async with pipeline(tmp_path, *names, peers_per_stage=1) as found:
+        for name in ("odd0", "odd2"):
+            compute = found.works[name].station.compute
+            assert isinstance(compute, CountingCompute)
+            compute.weights[0] += 5
+        yield found
+
+
+async def evaluate(
+    swarm: Pipeline, name: str, x: calls.Held | None, *, step: int = 1
+) -> calls.Computed:
+    asked = calls.Forward(
+        job=swarm.papers.job,
+        step=step,
+        stage=swarm.stage_of(name),
+        unit=UNIT,
+        attempt=0,
+        x=x,
+        evaluate=True,
+    )
+    session = swarm.papers.session.key
+    answer, _ = await Answers(swarm.works[name]).forward(session, asked, ())
+    return answer
+
+
+def gradient(swarm: Pipeline, name: str) -> tuple[Slice, ...]:
+    return swarm.works[name].station.compute.gradient()
+
+
+def in_gradient(swarm: Pipeline, name: str) -> tuple[UnitId, ...]:
+    return swarm.works[name].station.compute.units
+
+
+async def test_units__up_and_down_three_stages__leaves_are_linked(three: Pipeline) -> None:
+    first, middle, last = await three.through("ann0", "ann1", "ann2")
+
+    assert (middle.x, middle.dy) == (first.y, last.dx)
+    assert (last.x, first.dy) == (middle.y, middle.dx)
+    assert last.loss is not None
+    assert (last.y, last.dy, first.dx) == (ZERO_DIGEST,) * 3
+    assert all(in_gradient(three, name) == (UNIT,) for name in ("ann0", "ann1", "ann2"))
+
+
+async def test_units__the_same_question_again__the_same_answer_and_nothing_computed(
+    three: Pipeline,
+) -> None:
+    once = await three.through("ann0", "ann1", "ann2")
+
+    again = await three.through("ann0", "ann1", "ann2", attempt=5)
+
+    assert again == once
+    assert len(three.told("unit_done")) == 3
+
+
+async def test_units__asked_again_as_a_higher_attempt__header_names_it(three: Pipeline) -> None:
+    (first, _, _) = await three.through("ann0", "ann1", "ann2", attempt=1)
+
+    await three.forward("ann0", attempt=4)
+
+    header = three.works["ann0"].station.tensors.get(StepNumber(1), first.y).header.message
+    assert (header.attempt, header.unit, header.tensor) == (4, UNIT, "y")
+
+
+async def test_units__forward_twice_at_once__computed_once(three: Pipeline) -> None:
+    answers = await asyncio.gather(three.forward("ann0"), three.forward("ann0"))
+
+    assert answers[0] == answers[1]
+    assert len(three.told("unit_forward")) == 1
+
+
+async def test_units__forward_ran_elsewhere__backward_repeats_it_from_x(three: Pipeline) -> None:
+    first, middle, last = await three.through("ann0", "ann1", "ann2")
+
+    redone = await three.backward(
+        "bob1",
+        three.held(first.y, "ann0", "ann1"),
+        three.held(last.dx, "ann2"),
+        y=last.x,
+        dx=first.dy,
+    )
+
+    assert redone == middle
+
+
+async def test_units__neighbours_used_other_tensors__leaf_carries_theirs(three: Pipeline) -> None:
+    first, _, last = await three.through("ann0", "ann1", "ann2")
+    theirs = Digest(three.peer("ann0"))  # any 32 bytes that are no digest of ours
+
+    redone = await three.backward(
+        "bob1", three.held(first.y, "ann0"), three.held(last.dx, "ann2"), y=theirs, dx=first.dy
+    )
+
+    assert (redone.y, redone.dx) == (theirs, first.dy)
+    assert [line["tensors"] for line in three.told("redo_differs")] == ["y"]
+
+
+async def test_units__the_receiver_has_it_too__serves_when_the_sender_is_gone(
+    three: Pipeline,
+) -> None:
+    first, middle, last = await three.through("ann0", "ann1", "ann2")
+    await three.transports["ann0"].close()
+
+    redone = await three.backward(
+        "bob1", three.held(first.y, "ann0", "ann1"), three.held(last.dx, "ann2")
+    )
+
+    assert redone == middle
+
+
+async def test_units__another_dy_comes__subtracted_and_counted_if_the_attempt_is_higher(
+    three: Pipeline,
+) -> None:
+    _, middle, _ = await three.through("ann0", "ann1", "ann2")
+    x = three.held(middle.x, "ann0")
+    other = await three.forward("odd2", three.held(middle.y, "ann1"))
+    dy, before = three.held(other.dx, "odd2"), gradient(three, "ann1")
+
+    with pytest.raises(Conflict, match="attempt 0"):
+        await three.backward("ann1", x, dy, attempt=0)
+    assert gradient(three, "ann1") == before
+    replaced = await three.backward("ann1", x, dy, attempt=1)
+
+    assert (replaced.x, replaced.y, replaced.dy) == (middle.x, middle.y, other.dx)
+    fresh = await three.backward("bob1", x, dy)
+    assert fresh == replaced
+    assert gradient(three, "ann1") == gradient(three, "bob1") != before
+
+
+async def test_units__another_x_comes__the_older_copy_is_subtracted(three: Pipeline) -> None:
+    _, middle, last = await three.through("ann0", "ann1", "ann2")
+    other = await three.forward("odd0")
+    x, before = three.held(other.y, "odd0"), gradient(three, "ann1")
+
+    with pytest.raises(Conflict):
+        await three.forward("ann1", x, attempt=0)
+    assert gradient(three, "ann1") == before
+    replaced = await three.forward("ann1", x, attempt=1)
+
+    assert replaced.x == other.y != middle.x
+    assert in_gradient(three, "ann1") == ()
+    with pytest.raises(Conflict):  # the older copy, asked for once more by somebody slow
+        await three.backward("ann1", three.held(middle.x, "ann0"), three.held(last.dx, "ann2"))
+
+
+async def test_units__backward_with_another_x_than_the_kept_graph__uses_the_x_it_names(
+    three: Pipeline,
+) -> None:
+    first, other = await three.forward("ann0"), await three.forward("odd0")
+    middle = await three.forward("ann1", three.held(first.y, "ann0"))
+    last = await three.forward("ann2", three.held(middle.y, "ann1"))
+    x, dy = three.held(other.y, "odd0"), three.held(last.dx, "ann2")
+
+    done = await three.backward("ann1", x, dy, attempt=1)
+
+    assert done == await three.backward("bob1", x, dy)
+    assert done.y != middle.y
+
+
+async def test_units__nobody_has_x__not_found_with_its_digest(three: Pipeline) -> None:
+    missing = three.held(ZERO_DIGEST, "ann0", "odd0")
+
+    with pytest.raises(NotFound) as caught:
+        await three.forward("ann1", missing)
+
+    assert caught.value.data["digest"] == ZERO_DIGEST.hex()
+
+
+async def test_units__a_holder_is_not_reached__unavailable(three: Pipeline) -> None:
+    first = await three.forward("ann0")
+    await three.transports["ann0"].close()
+
+    with pytest.raises(Unavailable):
+        await three.forward("ann1", three.held(first.y, "ann0", "odd0"))
+
+
+@pytest.mark.parametrize("wrong", ["unit", "kind"])
+async def test_units__tensor_of_another_unit_or_kind__is_not_taken(
+    three: Pipeline, wrong: str
+) -> None:
+    first, _, last = await three.through("ann0", "ann1", "ann2")
+
+    with pytest.raises(NotFound):
+        if wrong == "unit":
+            await three.forward("bob1", three.held(first.y, "ann0"), unit=OTHER)
+        else:
+            await three.forward("bob1", three.held(last.dx, "ann2"))
+
+    assert {line["code"] for line in three.told("not_fetched")} == {"malformed"}
+
+
+async def test_units__step_that_is_over_or_has_not_come__conflict_or_unavailable(
+    three: Pipeline,
+) -> None:
+    with pytest.raises(Unavailable):
+        await three.forward("ann0", step=2)
+    with pytest.raises(Conflict):
+        await three.forward("ann0", step=0)
+
+
+async def test_units__more_forwards_than_there_is_room_for__overloaded_at_once(
+    three: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units_module, "MAX_FORWARDS", 2)
+    engine, gate = three.works["ann0"].station.engine, asyncio.Event()
+    first = asyncio.ensure_future(engine.at(Rank.STEP, gate.wait))
+    waiting = [asyncio.ensure_future(three.forward("ann0", unit=UnitId(unit))) for unit in range(2)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(Overloaded, match="2 forward passes"):
+        await three.forward("ann0", unit=UnitId(2))
+    gate.set()
+    await asyncio.gather(first, *waiting)
+
+    assert (await three.forward("ann0", unit=UnitId(2))).unit == 2
+
+
+async def test_units__backward_waits_beside_forwards__goes_first(three: Pipeline) -> None:
+    first = await three.forward("ann0")
+    middle = await three.forward("ann1", three.held(first.y, "ann0"))
+    last = await three.forward("ann2", three.held(middle.y, "ann1"))
+    others = [await three.forward("ann0", unit=UnitId(unit)) for unit in (1, 2)]
+    engine, gate = three.works["ann1"].station.engine, asyncio.Event()
+    blocker = asyncio.ensure_future(engine.at(Rank.STEP, gate.wait))
+    forwards = [
+        asyncio.ensure_future(three.forward("ann1", three.held(y.y, "ann0"), unit=y.unit))
+        for y in others
+    ]
+    await waits(three, "ann1", 2)
+
+    backward = asyncio.ensure_future(
+        three.backward("ann1", three.held(first.y, "ann0"), three.held(last.dx, "ann2"))
+    )
+    await waits(three, "ann1", 3)
+    gate.set()
+    await asyncio.gather(blocker, backward, *forwards)
+
+    order = [(line["event"], line["unit"]) for name, line in three.lines if name == "ann1"]
+    assert order[-3:] == [("unit_done", 0), ("unit_forward", 1), ("unit_forward", 2)]
+
+
+async def waits(swarm: Pipeline, name: str, number: int) -> None:
+    """Until so many passes wait for their turn at a worker."""
+    turn = swarm.works[name].station.engine._turn
+    async with asyncio.timeout(5):
+        while len(turn._waiting) < number:
+            await asyncio.sleep(0)
+
+
+async def test_units__evaluate__runs_through_all_stages_and_counts_nothing(
+    three: Pipeline,
+) -> None:
+    for work in three.works.values():
+        await work.station.note_state(StepNumber(1))
+
+    first = await evaluate(three, "ann0", None)
+    middle = await evaluate(three, "ann1", three.held(first.y, "ann0"))
+    last = await evaluate(three, "ann2", three.held(middle.y, "ann1"))
+
+    assert last.loss is not None
+    assert [in_gradient(three, name) for name in ("ann0", "ann1", "ann2")] == [()] * 3
+
+
+async def test_units__evaluate_another_state__unavailable_before_conflict_after(
+    three: Pipeline,
+) -> None:
+    with pytest.raises(Unavailable, match="not here yet"):
+        await evaluate(three, "ann0", None, step=1)
+    with pytest.raises(Conflict, match="is gone"):
+        await evaluate(three, "ann0", None, step=0)
+
+
+async def test_tensors__wrong_bytes_on_disk__are_not_handed_out(three: Pipeline) -> None:
+    first = await three.forward("ann0")
+    (path,) = three.works["ann0"].station.folder.glob(f"tensors/*/{first.y.hex()}.bin")
+    path.write_bytes(path.read_bytes()[::-1])
+
+    with pytest.raises(NotFound):
+        await three.forward("ann1", three.held(first.y, "ann0"))
+
+
+async def test_tensors__a_process_before_has_signed__no_second_value_under_the_name(
+    three: Pipeline,
+) -> None:
+    first, other = await three.forward("ann0"), await three.forward("odd0")
+    await three.forward("ann1", three.held(first.y, "ann0"), attempt=3)
+    await three.works["ann1"].states.resume()  # as a new process would: no copy is known
+
+    with pytest.raises(Conflict, match="attempt 3 had another y"):
+        await three.forward("ann1", three.held(other.y, "odd0"), attempt=3)
+
+    assert in_gradient(three, "ann1") == ()
+    assert (await three.forward("ann1", three.held(other.y, "odd0"), attempt=4)).x == other.y
+
+
+# ------------------------------------------------------------------------------------- commits
+
+
+async def test_commit__units_of_others_are_in_the_gradient__are_subtracted(
+    three: Pipeline,
+) -> None:
+    for unit in (UNIT, OTHER):
+        await three.through("ann0", "ann1", "ann2", unit=unit)
+    (_, middle, _) = await three.through("ann0", "bob1", "ann2")
+    both = gradient(three, "ann1")
+
+    committed = await three.works["ann1"].commits.commit(three.close(ann1=(0,), bob1=(1,)))
+
+    assert isinstance(committed, list)
+    (own,) = committed
+    assert own.leaves.leaves == (middle,)
+    parts = [part.digest for part in own.signed.message.parts]
+    assert parts == [piece.digest for piece in gradient(three, "bob1")]
+    assert parts != [piece.digest for piece in both]
+
+
+async def test_commit__a_unit_is_not_complete__is_lacked_and_nothing_is_bound(
+    three: Pipeline,
+) -> None:
+    await three.through("ann0", "ann1", "ann2")
+    await three.forward("ann0", unit=OTHER)
+
+    answer = await three.works["ann0"].commits.commit(three.close(ann0=(0, 1)))
+
+    assert answer == (OTHER,)
+    assert three.works["ann0"].book.commits == []
+
+
+async def test_commit__revision_gives_back_a_subtracted_unit__counted_again_in_a_second_round(
+    three: Pipeline,
+) -> None:
+    leaves = [(await three.through("ann0", "ann1", "ann2", unit=unit))[1] for unit in (UNIT, OTHER)]
+    commits = three.works["ann1"].commits
+    await commits.commit(three.close(ann1=(0,), bob1=(1,)))
+
+    committed = await commits.commit(three.close(revision=1, ann1=(0, 1)))
+
+    assert isinstance(committed, list)
+    assert [own.signed.message.round for own in committed] == [0, 1]
+    assert [own.leaves.leaves for own in committed] == [(leaf,) for leaf in leaves]
+    await three.through("ann0", "bob1", "ann2", unit=OTHER)
+    alone = [piece.digest for piece in gradient(three, "bob1")]
+    assert [part.digest for part in committed[1].signed.message.parts] == alone
+
+
+async def test_commit__tensor_of_a_unit_is_lost__the_unit_is_lacked(three: Pipeline) -> None:
+    _, middle, _ = await three.through("ann0", "ann1", "ann2")
+    station = three.works["ann1"].station
+    station.compute.begin_step()  # as after a tensor that was not finite
+    (path,) = station.folder.glob(f"tensors/*/{middle.dy.hex()}.bin")
+    path.unlink()
+
+    answer = await three.works["ann1"].commits.commit(three.close(ann1=(0,)))
+
+    assert answer == (UNIT,)
+    assert three.works["ann1"].held() == ()
+
+
+async def test_commit__bound_unit_is_asked_for_with_another_x__conflict(three: Pipeline) -> None:
+    await three.through("ann0", "ann1", "ann2")
+    other = await three.forward("odd0")
+    await three.works["ann1"].commits.commit(three.close(ann1=(0,)))
+
+    with pytest.raises(Conflict, match="committed"):
+        await three.forward("ann1", three.held(other.y, "odd0"), attempt=9)
+
+
+async def test_commit__same_close_again_after_a_restart__the_same_bytes(three: Pipeline) -> None:
+    _, middle, _ = await three.through("ann0", "ann1", "ann2")
+    work, close = three.works["ann1"], three.close(ann1=(0,))
+    before = await work.commits.commit(close)
+
+    await work.states.resume()
+
+    assert await work.commits.commit(close) == before
+    assert await three.forward("ann1", three.held(middle.x, "ann0")) == middle.model_copy(
+        update={"dy": ZERO_DIGEST, "dx": ZERO_DIGEST}
+    )

@@ -1,0 +1,275 @@
+"""States that come from others: newcomers, peers that differ, peers that leave."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+from typing_extensions import Buffer
+
+from contracts.terms.errors import InvariantBroken, NotFound, Unavailable
+from contracts.terms.history import Kept
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
+from contracts.terms.messages import Seal
+from contracts.terms.signatures import Signed
+from tests.support.history import DOMAIN
+from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
+from training.journal import Journal
+from training.transport import calls
+from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
+from training.worker.book import WorkerBook
+from training.worker.counting import CountingCompute
+from training.worker.peers import Peers
+from training.worker.store import Store
+from training.worker.work import Work
+
+STEPS, STAGES = 8, 2
+NAMES = ("ann", "bob", "cem", "dan")
+
+
+def swarm_of(folder: Path, *names: str, **changed: Any) -> MemorySwarm:
+    papers = make_papers(
+        *names,
+        **{
+            "stages": STAGES,
+            "peers_per_stage": 2,
+            "steps": STEPS,
+            "units_per_step": 6,
+            "chunks": 2,
+            "checkpoint_every": 2,
+            "validate_every": 8,
+        }
+        | changed,
+    )
+    return MemorySwarm(papers, folder)
+
+
+def assert_all_equal(swarm: MemorySwarm) -> None:
+    """Each stage ended in one state, and every step was sealed with an update."""
+    roots: dict[int, set[bytes]] = {}
+    for compute in swarm.computes.values():
+        assert isinstance(compute, CountingCompute)
+        roots.setdefault(compute.stage, set()).add(compute.roots().weights)
+        assert compute.counter == STEPS
+    assert [len(roots[stage]) for stage in range(STAGES)] == [1] * STAGES
+    assert [seal.step for seal in swarm.seals()] == list(range(1, STEPS + 1))
+
+
+async def test_worker__joins_late__loads_a_checkpoint_and_works(tmp_path: Path) -> None:
+    swarm = swarm_of(tmp_path, *NAMES, "eve")
+    swarm.late = {"eve": (COORDINATOR, "seal_stored", 4)}
+
+    await swarm.run()
+
+    (loaded,) = swarm.lines("state_loaded", of="eve")
+    assert loaded["step"] in (2, 4)
+    assert swarm.lines("seal_applied", of="eve")
+    assert_all_equal(swarm)
+
+
+async def test_worker__killed_right_after_it_has_loaded__goes_on_from_there(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, *NAMES, "eve")
+    swarm.late = {"eve": (COORDINATOR, "seal_stored", 4)}
+    for step in (2, 4):
+        swarm.deadly["eve", "state_loaded", step] = "eve"
+
+    await swarm.run()
+
+    assert swarm.restarts == 1
+    assert len(swarm.lines("state_loaded", of="eve")) == 1
+    assert_all_equal(swarm)
+
+
+async def test_worker__wants_to_leave__goes_with_a_seal_and_its_work_counts(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, *NAMES)
+    swarm.leaving = {("bob", "seal_applied", 2): "bob"}
+
+    await swarm.run()
+
+    (left,) = swarm.lines("left", of="bob")
+    del swarm.computes["bob"]
+    assert left["step"] < STEPS
+    assert not swarm.refused
+    assert_all_equal(swarm)
+
+
+# ------------------------------------------------------------- one worker, and seals of a job
+
+
+@pytest.fixture
+async def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemorySwarm:
+    """A job that has ended, of one peer a stage; it has kept all its averages."""
+    monkeypatch.setattr(Store, "drop_chunks", lambda *_: None)
+    swarm = swarm_of(tmp_path / "job", "ann", "bob", peers_per_stage=1, steps=5)
+    await swarm.run()
+    return swarm
+
+
+def seal_of(swarm: MemorySwarm, step: int) -> list[Kept]:
+    """The items under the seal of a step, itself last."""
+    items, begin = swarm.items(), 2  # after spec and opening
+    for end, item in enumerate(items, start=1):
+        if isinstance(item, Signed) and isinstance(item.message, Seal):
+            if item.message.step == step:
+                return items[begin:end]
+            begin = end
+    raise AssertionError(f"no seal of step {step}")
+
+
+@asynccontextmanager
+async def worker_of(
+    swarm: MemorySwarm, folder: Path, compute: type[CountingCompute] = CountingCompute
+) -> AsyncIterator[tuple[Work, list[str]]]:
+    """The first stage's worker again, alone, with the averages of the job but no state."""
+    stage = StageIndex(0)
+    (name,) = (n for n, each in swarm.computes.items() if each.is_first)
+    session, spec, told = swarm.papers.members[name].session, swarm.papers.spec, list[str]()
+
+    def tell(event: str, **_: object) -> None:
+        told.append(event)
+
+    async with AsyncExitStack() as stack:
+        journal = stack.enter_context(Journal(folder / "journal.sqlite"))
+        transport = MemoryTransport(MemoryNetwork(), session.key, calls.METHODS)
+        stack.push_async_callback(transport.close)
+        peers = Peers(transport, spec.message, swarm.opening().message, tell)
+        book = WorkerBook(journal, spec, swarm.opening(), DOMAIN)
+        work = Work(book, lambda s: compute(2, s, STAGES), folder, peers, session, tell)
+        stack.push_async_callback(work.close)
+        await work.states.take_stage(stage, StepNumber(0))
+        copytree(swarm.folder / name / "chunks", folder / "chunks")
+        yield work, told
+
+
+async def take(work: Work, swarm: MemorySwarm, *steps: int) -> list[tuple[StepNumber, bytes]]:
+    return [await work.states.take_seal(seal_of(swarm, step), StepNumber(step)) for step in steps]
+
+
+class Spoilt(CountingCompute):
+    """Its third update goes wrong, the first `times` times that it is done."""
+
+    times = 1
+
+    def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
+        """See `Compute.apply`."""
+        super().apply(chunks, sealed_norm)
+        if self.counter == 3 and Spoilt.times:
+            self.weights[0] += Spoilt.times
+            Spoilt.times -= 1
+
+
+async def test_states__a_sealed_job__every_state_is_the_one_that_was_committed_to(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_of(sealed, tmp_path / "again") as (work, _):
+        taken = await take(work, sealed, 1, 2, 3, 4, 5)
+
+        roots = [work.book.state_root(StageIndex(0), StepNumber(step)) for step in range(6)]
+        assert [root for _, root in taken] == [*roots[1:5], work.station.roots.state]
+        assert roots[5] is None  # no seal has said so yet
+
+
+async def test_states__ours_differs_from_the_others__rebuilt_by_the_next_seal(
+    tmp_path: Path, sealed: MemorySwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Spoilt, "times", 1)
+    async with worker_of(sealed, tmp_path / "again", Spoilt) as (work, told):
+        (spoilt,) = (await take(work, sealed, 1, 2, 3))[2:]
+        assert "state_differs" not in told
+
+        taken = await take(work, sealed, 4, 5)
+
+        assert told.count("state_differs") == told.count("state_rebuilt") == 1
+        assert (
+            work.book.roots[StepNumber(3)]
+            == work.book.state_root(StageIndex(0), StepNumber(3))
+            != spoilt[1]
+        )
+        assert taken[0][1] == work.book.state_root(StageIndex(0), StepNumber(4))
+
+
+async def test_states__rebuilt_and_started_again__is_the_rebuilt_state(
+    tmp_path: Path, sealed: MemorySwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Spoilt, "times", 1)
+    async with worker_of(sealed, tmp_path / "again", Spoilt) as (work, told):
+        await take(work, sealed, 1, 2, 3, 4, 5)
+        before = work.station.roots
+
+        await work.states.resume()
+
+        assert work.station.roots == before
+        assert work.station.applied == 5
+        assert told.count("state_rebuilt") == 1
+
+
+async def test_states__own_derivation_comes_out_the_same__disputed_and_kept(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    class Other(CountingCompute):
+        def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
+            """See `Compute.apply`."""
+            super().apply(chunks, sealed_norm)
+            self.weights[0] += self.counter == 3
+
+    async with worker_of(sealed, tmp_path / "again", Other) as (work, told):
+        ours = (await take(work, sealed, 1, 2, 3))[2][1]
+
+        await take(work, sealed, 4, 5)
+
+        assert told.count("state_disputed") == 1
+        assert work.book.roots[StepNumber(3)] == ours
+
+
+async def test_states__computed_twice_and_never_alike__breaks(
+    tmp_path: Path, sealed: MemorySwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Spoilt, "times", 2)
+    async with worker_of(sealed, tmp_path / "again", Spoilt) as (work, _):
+        await take(work, sealed, 1, 2, 3)
+
+        with pytest.raises(InvariantBroken, match="twice alike"):
+            await take(work, sealed, 4)
+
+        assert work.broken.done()
+
+
+async def test_states__a_newcomer__stores_seals_and_answers_zero_until_it_can_load(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_of(sealed, tmp_path / "again") as (work, _):
+        await work.states.take_stage(StageIndex(0), StepNumber(4))
+
+        taken = await take(work, sealed, 1, 2, 3)
+
+        assert [root for _, root in taken] == [ZERO_DIGEST] * 3
+        assert (work.book.sealed, work.station.applied) == (3, 0)
+        with pytest.raises(Unavailable, match="no member with a checkpoint of step 4 is reached"):
+            await take(work, sealed, 4)
+        assert work.book.sealed == 4
+
+
+async def test_states__checkpoint_and_ranges__only_what_is_there(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_of(sealed, tmp_path / "again") as (work, _):
+        await take(work, sealed, 1, 2)
+        stage, step = StageIndex(0), StepNumber(2)
+
+        view = await work.states.view(stage, step)
+        half = view.num_bytes // 2
+
+        pieces = [
+            await work.states.range(stage, step, start, end)
+            for start, end in ((0, half), (half, view.num_bytes))
+        ]
+        assert len(b"".join(pieces)) == view.num_bytes
+        for stage_, step_ in ((1, 2), (0, 1)):
+            with pytest.raises(NotFound):
+                await work.states.view(StageIndex(stage_), StepNumber(step_))

@@ -1,0 +1,277 @@
+"""Passes through the stages: each call goes to whom the balancer gives it, until one answers.
+
+What a failed call means decides what happens next. The peer is too busy: another one, or later. A
+tensor cannot be had: nobody's fault here, the caller has it made again. No answer in time: another
+peer, as the authors of SWARM do. Anything else: the peer is banned until it is announced again. A
+stage in which nobody may be asked is waited for; when that takes long, the caps of those that are
+left are lifted pro rata (PROTOCOL section 7), so that a peer that never answers holds up nothing.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from contracts.terms.digest import peer_id
+from contracts.terms.errors import (
+    DeadlineExceeded,
+    Overloaded,
+    PeerUnreachable,
+    TallystickError,
+    Unavailable,
+)
+from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
+from training.swarm.routing import BACKWARD, FORWARD, Balancer, Listed
+from training.telling import Tell
+from training.trainer.sessions import Sessions
+from training.trainer.ways import AskForward, Call, Passed, Stretch, check_answer
+from training.transport import calls
+from training.transport.port import Session
+from training.transport.wire import ask
+
+Pause = Callable[[float], Awaitable[None]]
+
+FORWARD_TIME, BACKWARD_TIME = 30.0, 75.0  # seconds, as in SWARM
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+LIFT_AFTER = 5.0  # seconds in which nobody could be asked within the caps
+
+
+class TensorLost(Unavailable):
+    """Peers that were asked could not get a tensor from any of its holders."""
+
+    def __init__(self, digest: Digest) -> None:
+        super().__init__("nobody who is reached has a tensor", digest=digest.hex())
+        self.digest = digest
+
+
+class Calling:
+    """Calls of one kind to the workers of one job."""
+
+    def __init__(
+        self, job: JobId, sessions: Sessions, *, seed: int, tell: Tell, pause: Pause
+    ) -> None:
+        """`seed`: of the ties between equal peers; another one for each trainer of a job."""
+        self._job, self._sessions, self._tell, self._pause = job, sessions, tell, pause
+        self._seed = seed
+        self._balancers: dict[StageIndex, Balancer] = {}
+        self._workers: dict[PeerId, calls.WorkerView] = {}  # that may be given units now
+        self._seen: dict[PeerId, tuple[StepNumber, calls.WorkerView]] = {}  # last listed when
+        self._missing: Mapping[StageIndex, frozenset[UnitId]] = {}
+        self._attempts: dict[UnitId, int] = {}
+        self._attempts_from = 0
+        self._waited: dict[StageIndex, float] = {}  # seconds since somebody of it has answered
+        self._step = StepNumber(0)
+
+    # -------------------------------------------------------------------------------- who is there
+
+    def announce(self, work: calls.StepWork) -> None:
+        """Go by the workers and places of a StepWork from now on."""
+        if work.step != self._step:
+            self._attempts.clear()
+        self._step, self._attempts_from = StepNumber(work.step), work.attempts_from
+        self._workers = {peer_id(each.session_key): each for each in work.workers}
+        self._remember()
+        missing: dict[StageIndex, set[UnitId]] = {}
+        for place in work.places:
+            missing.setdefault(place.stage, set()).add(place.unit)
+        self._missing = {stage: frozenset(units) for stage, units in missing.items()}
+        for stage in {*self._balancers, *(each.stage for each in work.workers)}:
+            self._list(stage, version=work.attempts_from)
+
+    def _remember(self) -> None:
+        """Who is not listed for a moment, as at the beginning of a step, is as fast as before."""
+        self._seen |= {peer: (self._step, each) for peer, each in self._workers.items()}
+        self._seen = {
+            peer: (step, each)
+            for peer, (step, each) in self._seen.items()
+            if step + 1 >= self._step
+        }
+
+    def _list(self, stage: StageIndex, *, version: int, times: int = 1) -> None:
+        listed = [
+            Listed(peer, each.rate, max(times - 1, each.quota * times), each.counted)
+            if peer in self._workers
+            else Listed(peer, each.rate, quota=0)
+            for peer, (_, each) in self._seen.items()
+            if each.stage == stage
+        ]
+        self._balancers[stage] = self._balancer(stage).announced(
+            listed, step=self._step, version=version, missing=self._missing.get(stage, ())
+        )
+
+    async def _choose(
+        self, stage: StageIndex, unit: UnitId, samples: float, avoid: Iterable[PeerId]
+    ) -> PeerId:
+        """Whom to ask, as soon as somebody may be asked.
+
+        What was waited for is remembered until somebody answers: else a peer that comes back only
+        to fail again would keep the caps of the others as they are.
+        """
+        span = FIRST_PAUSE
+        while True:
+            after, peer = self._balancer(stage).choose(unit, samples, avoid=avoid)
+            self._balancers[stage] = after
+            if peer is not None:
+                return peer
+            await self._pause(span)
+            self._waited[stage] = self._waited.get(stage, 0.0) + span
+            span, avoid = min(2 * span, LONGEST_PAUSE), ()
+            times = 1 + int(self._waited[stage] / LIFT_AFTER)
+            self._list(stage, version=self._balancers[stage].version + 1, times=times)
+
+    # --------------------------------------------------------------------------------------- asking
+
+    async def go(self, stretch: Stretch, call: Call) -> Passed:
+        """One pass through a stage, tried until it has an answer.
+
+        Raises:
+            TensorLost: two peers, or all that there are, cannot get what it is to be made of.
+        """
+        sticky = None if isinstance(call, AskForward) else call.sticky
+        samples = _samples(stretch, call)
+        avoid: set[PeerId] = set()
+        without: set[PeerId] = set()
+        while True:
+            if sticky is not None and self._may_ask(call.stage, sticky.peer):
+                peer, attempt = sticky.peer, sticky.attempt
+                charged = self._balancer(call.stage).charged(peer, samples)
+                self._balancers[call.stage] = charged
+            else:
+                peer = await self._choose(call.stage, stretch.unit, samples, avoid)
+                attempt = self._next_attempt(stretch.unit)
+            sticky = None
+            try:
+                return await self._pass(stretch, call, peer, attempt, samples)
+            except TallystickError as error:  # whoever is at fault: somebody else is asked
+                self._note_failure(stretch.unit, call.stage, peer, error)
+                avoid.add(peer)
+                if (missing := _missing_tensor(error, call)) is not None:
+                    # One that is asked a second time is the only one with room in its cap.
+                    is_certain = peer in without or len(without | {peer}) > 1
+                    without.add(peer)
+                    if is_certain or not self._others(call.stage, without):
+                        raise TensorLost(missing) from error
+
+    def blame(self, unit: UnitId, peers: Iterable[PeerId]) -> None:
+        """What these peers have cannot be fetched from them: ask others, where there are any."""
+        for stage, balancer in self._balancers.items():
+            for peer in peers:
+                balancer = balancer.failed(unit, peer)
+            self._balancers[stage] = balancer
+
+    async def _pass(
+        self, stretch: Stretch, call: Call, peer: PeerId, attempt: int, samples: float
+    ) -> Passed:
+        began = time.monotonic()
+        computed = await self._compute(stretch, call, peer, attempt)
+        check_answer(stretch, call, computed)
+        seconds = time.monotonic() - began
+        self._change(call.stage, lambda b: b.answered(peer, samples, seconds))
+        self._waited.pop(call.stage, None)
+        return Passed(peer, attempt, computed)
+
+    async def _compute(
+        self, stretch: Stretch, call: Call, peer: PeerId, attempt: int
+    ) -> calls.Computed:
+        session = await self._session(peer)
+        if isinstance(call, AskForward):
+            forward = calls.Forward(
+                job=self._job,
+                step=self._step,
+                stage=call.stage,
+                unit=stretch.unit,
+                attempt=attempt,
+                x=call.x,
+                evaluate=False,
+            )
+            deadline = FORWARD_TIME + (BACKWARD_TIME if stretch.ends_at(call.stage) else 0)
+            computed, _ = await ask(session, calls.FORWARD, forward, deadline=deadline)
+            return computed
+        backward = calls.Backward(
+            job=self._job,
+            step=self._step,
+            stage=call.stage,
+            unit=stretch.unit,
+            attempt=attempt,
+            x=call.x,
+            dy=call.dy,
+            y=call.y,
+            dx=call.dx,
+        )
+        computed, _ = await ask(session, calls.BACKWARD, backward, deadline=BACKWARD_TIME)
+        return computed
+
+    async def evaluate(
+        self, step: StepNumber, group: UnitId, stage: StageIndex, x: calls.Held | None
+    ) -> tuple[PeerId, calls.Computed]:
+        """Forward pass of a group of validation rows through one stage, by whom may be asked.
+
+        Raises:
+            TallystickError: it did not go well.
+        """
+        peer = await self._choose(stage, group, FORWARD, ())
+        began = time.monotonic()
+        try:
+            session = await self._session(peer)
+            request = calls.Forward(
+                job=self._job, step=step, stage=stage, unit=group, attempt=0, x=x, evaluate=True
+            )
+            computed, _ = await ask(session, calls.FORWARD, request, deadline=FORWARD_TIME)
+        except TallystickError as error:
+            self._note_failure(group, stage, peer, error)
+            raise
+        seconds = time.monotonic() - began
+        self._change(stage, lambda b: b.answered(peer, FORWARD, seconds).released(group, peer))
+        return peer, computed
+
+    # ------------------------------------------------------------------------------- afterwards
+
+    def _note_failure(
+        self, unit: UnitId, stage: StageIndex, peer: PeerId, error: TallystickError
+    ) -> None:
+        about = {"step": self._step, "stage": stage, "unit": unit, "peer": peer}
+        self._tell("unit_failed", code=error.code, reason=error.message, **about)
+        if isinstance(error, Overloaded) or "digest" in error.data:
+            self._change(stage, lambda b: b.released(unit, peer))
+        else:
+            late = isinstance(error, DeadlineExceeded)
+            self._change(stage, lambda b: b.failed(unit, peer, by_deadline=late))
+
+    def _change(self, stage: StageIndex, change: Callable[[Balancer], Balancer]) -> None:
+        self._balancers[stage] = change(self._balancer(stage))
+
+    def _balancer(self, stage: StageIndex) -> Balancer:
+        return self._balancers.get(stage, Balancer(self._seed + stage))
+
+    async def _session(self, peer: PeerId) -> Session:
+        if peer not in self._seen:
+            raise PeerUnreachable("the peer is no worker any more", peer=peer.hex())
+        _, worker = self._seen[peer]
+        return await self._sessions.to(worker.session_key, worker.address)
+
+    def _may_ask(self, stage: StageIndex, peer: PeerId) -> bool:
+        """Whether it may end what it has begun: also one that wants to leave, if it is here."""
+        entry = self._balancer(stage).entries.get(peer)
+        if entry is None or entry.banned:
+            return False
+        return peer in self._workers or self._sessions.is_open(self._seen[peer][1].session_key)
+
+    def _others(self, stage: StageIndex, without: set[PeerId]) -> bool:
+        entries = self._balancer(stage).entries
+        able = (peer for peer in self._workers if peer in entries and not entries[peer].banned)
+        return any(peer not in without for peer in able)
+
+    def _next_attempt(self, unit: UnitId) -> int:
+        self._attempts[unit] = max(self._attempts.get(unit, 0) + 1, self._attempts_from)
+        return self._attempts[unit]
+
+
+def _samples(stretch: Stretch, call: Call) -> float:
+    if not isinstance(call, AskForward):
+        return BACKWARD
+    return FORWARD + BACKWARD if stretch.ends_at(call.stage) else FORWARD
+
+
+def _missing_tensor(error: TallystickError, call: Call) -> Digest | None:
+    """The tensor of this call that the peer says it cannot get."""
+    wanted = [call.x] if isinstance(call, AskForward) else [call.x, call.dy]
+    named = error.data.get("digest")
+    return next((held.digest for held in wanted if held and held.digest.hex() == named), None)

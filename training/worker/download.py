@@ -1,0 +1,149 @@
+"""A checkpoint file from several members at once, in ranges, each from whoever is free.
+
+Invariants: what is returned has the digest that its holders stated; ranges that arrived stay on
+disk, so a killed newcomer goes on where it was; a range that one holder does not serve is asked of
+the others. Whether the state is the right one is for its root to say, against a seal.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from contracts.terms.digest import BlobHasher
+from contracts.terms.errors import NotFound, TallystickError, Unavailable, WrongBytes
+from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from training.telling import Tell
+from training.transport.calls import StateView
+from training.transport.port import MIB
+from training.worker.peers import Peers
+
+RANGE = 8 * MIB
+
+
+async def holders_of(
+    peers: Peers, stage: StageIndex, step: StepNumber
+) -> list[tuple[StateView, list[PeerId]]]:
+    """Checkpoint files of a step that members have, those of most holders first.
+
+    Raises:
+        NotFound: no member that is reached has one, and all are. Unavailable: some are not.
+    """
+    mates = peers.mates(stage)
+    asked = (peers.get_state(peer, stage, step) for peer in mates)
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    found: dict[tuple[bytes, int], tuple[StateView, list[PeerId]]] = {}
+    unreached = False
+    for peer, answer in zip(mates, answers, strict=True):
+        if isinstance(answer, StateView):
+            key = (answer.digest, answer.num_bytes)
+            found.setdefault(key, (answer, []))[1].append(peer)
+        elif isinstance(answer, TallystickError):
+            unreached |= isinstance(answer, Unavailable)
+        else:
+            raise answer
+    if not found and (unreached or not mates):
+        raise Unavailable(f"no member with a checkpoint of step {step} is reached")
+    if not found:
+        raise NotFound(f"no member has a checkpoint of step {step}")
+    return sorted(found.values(), key=lambda each: (-len(each[1]), each[0].digest))
+
+
+class Download:
+    """One file from its holders."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        stage: StageIndex,
+        step: StepNumber,
+        view: StateView,
+        folder: Path,
+        tell: Tell,
+        *,
+        range_bytes: int = RANGE,
+    ) -> None:
+        """`folder` is for this file alone: what is in it when this begins is part of it."""
+        self._peers, self._stage, self._step, self._view = peers, stage, step, view
+        self._folder, self._tell, self._range = folder, tell, range_bytes
+
+    async def file(self, holders: Sequence[PeerId]) -> Path:
+        """The whole file.
+
+        Raises:
+            Unavailable: no holder serves all that is missing, or the disk is full.
+            WrongBytes: together they served another file; it is dropped.
+        """
+        starts = range(0, self._view.num_bytes, self._range)
+        missing = [start for start in starts if not self._path(start).exists()]
+        self._make_folder()
+        while missing and holders:
+            missing, holders = await self._round(missing, holders)
+        if missing:
+            raise Unavailable(f"no holder serves {len(missing)} ranges of a checkpoint")
+        return await asyncio.get_running_loop().run_in_executor(None, self._joined, starts)
+
+    async def _round(
+        self, missing: list[int], holders: Sequence[PeerId]
+    ) -> tuple[list[int], list[PeerId]]:
+        """Ranges that are still missing, and holders that have served all they were asked for."""
+        queue, good = list(reversed(missing)), list(holders)
+
+        async def serve(peer: PeerId) -> None:
+            while queue:
+                start = queue.pop()
+                try:
+                    await self._fetch(peer, start)
+                except TallystickError as error:  # the others get this range
+                    queue.append(start)
+                    good.remove(peer)
+                    self._tell(
+                        "range_not_fetched",
+                        step=self._step,
+                        stage=self._stage,
+                        peer=peer,
+                        code=error.code,
+                        reason=error.message,
+                    )
+                    return
+
+        await asyncio.gather(*(serve(peer) for peer in holders))
+        return queue, good
+
+    async def _fetch(self, peer: PeerId, start: int) -> None:
+        end = min(start + self._range, self._view.num_bytes)
+        data = await self._peers.get_state_range(peer, self._stage, self._step, start, end)
+        aside = self._path(start).with_suffix(".tmp")
+        try:
+            aside.write_bytes(data)
+            os.replace(aside, self._path(start))
+        except OSError as error:
+            raise Unavailable(f"cannot write {aside}: {error.strerror}") from error
+
+    def _joined(self, starts: Sequence[int]) -> Path:
+        """All ranges in one file, if they are what was stated."""
+        path, hasher = self._folder / "whole", BlobHasher()
+        try:
+            with path.open("wb") as file:
+                for start in starts:
+                    piece = self._path(start).read_bytes()
+                    hasher.update(piece)
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise Unavailable(f"cannot write {path}: {error.strerror}") from error
+        if hasher.digest() != self._view.digest:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise WrongBytes("a checkpoint's ranges do not fit together", step=self._step)
+        return path
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(f"cannot make {self._folder}: {error.strerror}") from error
+
+    def _path(self, start: int) -> Path:
+        return self._folder / f"{start:016d}.part"

@@ -1,0 +1,167 @@
+"""Boundary tensors on a worker's disk: what it sent and received in a step, with their headers.
+
+Invariants
+- Under one name (step, unit, attempt, kind) this peer signs one tensor, restarts included.
+- Nothing is handed out that does not have its digest: files of a killed process are whole (written
+  aside, renamed), and after a power cut they are compared again before they are used.
+- They stay until their step is sealed (PROTOCOL section 3.1) and go with it.
+Files are not synced: a peer that loses its machine has lost its share of the step anyway.
+Layout: `tensors/<step>/<digest>.bin`, wire bytes, and `<digest>-<attempt>.head`, signed headers.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from typing_extensions import Buffer
+
+from contracts.terms.digest import tensor_digest
+from contracts.terms.errors import Conflict, NotFound, Refused, Unavailable, WrongBytes
+from contracts.terms.ids import Digest, StageIndex, StepNumber
+from contracts.terms.messages import TensorHeader
+from contracts.terms.signatures import Signed, decode_signed, expect
+
+_Name: TypeAlias = tuple[int, int, int, str]  # step, unit, attempt, kind
+_HEAD = ".head"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A tensor with the header that binds its sender to it."""
+
+    header: Signed[TensorHeader]
+    data: bytes
+
+    def check(self) -> None:
+        """Refuse bytes that are not those that the header binds.
+
+        Raises:
+            WrongBytes: they differ.
+        """
+        header = self.header.message
+        actual = tensor_digest(header.dtype, header.shape, self.data)
+        if actual != header.tensor_digest:
+            raise WrongBytes(
+                "a boundary tensor has other bytes than its header says",
+                expected=header.tensor_digest.hex(),
+                actual=actual.hex(),
+            )
+
+
+class Tensors:
+    """The files under one folder, and what was signed in `stage`."""
+
+    def __init__(self, folder: Path, stage: StageIndex) -> None:
+        """Read again what processes before this one have left."""
+        self._folder, self._stage = folder / "tensors", stage
+        self._newest: dict[tuple[int, Digest], int] = {}  # attempt of the newest header
+        self._sent: dict[_Name, Digest] = {}
+        for path in sorted(self._folder.glob("*/*" + _HEAD)):
+            try:
+                self._note(expect(decode_signed(_read(path)), TensorHeader).message)
+            except Refused:  # a power cut left a name without its bytes
+                path.unlink()
+
+    def put(self, kept: Kept) -> None:
+        """Keep a tensor that somebody sent us, or that we are about to send.
+
+        Raises:
+            Conflict: we have sent another one under this name.
+            Unavailable: the disk is full or cannot be written.
+        """
+        header = kept.header.message
+        self.need_unsent(header)
+        path = self._path(header.step, header.tensor_digest)
+        if not path.exists():
+            _write(path, kept.data)
+        _write(self._head(header.step, header.tensor_digest, header.attempt), kept.header.encoded())
+        self._note(header)
+
+    def renew(
+        self,
+        step: StepNumber,
+        digest: Digest,
+        attempt: int,
+        sign: Callable[[TensorHeader], Signed[TensorHeader]],
+    ) -> None:
+        """Sign a tensor that we sent once more, as of a higher attempt; errors as `put`."""
+        before = expect(decode_signed(self._read_head(step, digest)), TensorHeader).message
+        header = before.model_copy(update={"attempt": attempt})
+        self.need_unsent(header)
+        _write(self._head(step, digest, attempt), sign(header).encoded())
+        self._note(header)
+
+    def need_unsent(self, header: TensorHeader) -> None:
+        """Refuse a second tensor of ours under one name; raises Conflict."""
+        if header.stage == self._stage:
+            before = self._sent.get(_name(header), header.tensor_digest)
+            if before != header.tensor_digest:
+                raise Conflict(
+                    f"unit {header.unit}: attempt {header.attempt} had another {header.tensor}"
+                )
+
+    def has(self, step: StepNumber, digest: Digest) -> bool:
+        """Whether this tensor is here."""
+        return (step, digest) in self._newest
+
+    def get(self, step: StepNumber, digest: Digest) -> Kept:
+        """A tensor that is here, with its newest header.
+
+        Raises:
+            NotFound: it is not. WrongBytes: the disk has lost it. Unavailable: it cannot be read.
+        """
+        head = expect(decode_signed(self._read_head(step, digest)), TensorHeader)
+        kept = Kept(head, _read(self._path(step, digest)))
+        kept.check()
+        return kept
+
+    def _read_head(self, step: StepNumber, digest: Digest) -> bytes:
+        attempt = self._newest.get((step, digest))
+        if attempt is None:
+            raise NotFound(f"no tensor {digest.hex()} of step {step} is here", digest=digest.hex())
+        return _read(self._head(step, digest, attempt))
+
+    def drop(self, step: StepNumber) -> None:
+        """Forget the tensors of all steps up to `step`."""
+        self._newest = {key: a for key, a in self._newest.items() if key[0] > step}
+        self._sent = {name: digest for name, digest in self._sent.items() if name[0] > step}
+        for each in self._folder.glob("*"):
+            if each.name.isdecimal() and int(each.name) <= step:
+                shutil.rmtree(each, ignore_errors=True)
+
+    def _note(self, header: TensorHeader) -> None:
+        key = (header.step, header.tensor_digest)
+        self._newest[key] = max(header.attempt, self._newest.get(key, 0))
+        if header.stage == self._stage:
+            self._sent[_name(header)] = header.tensor_digest
+
+    def _path(self, step: StepNumber, digest: Digest) -> Path:
+        return self._folder / f"{step:08d}" / f"{digest.hex()}.bin"
+
+    def _head(self, step: StepNumber, digest: Digest, attempt: int) -> Path:
+        return self._folder / f"{step:08d}" / f"{digest.hex()}-{attempt:020d}{_HEAD}"
+
+
+def _name(header: TensorHeader) -> _Name:
+    return (header.step, header.unit, header.attempt, header.tensor)
+
+
+def _write(path: Path, data: Buffer) -> None:
+    aside = path.with_suffix(path.suffix + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(aside, "wb") as file:
+            file.write(data)
+        os.replace(aside, path)
+    except OSError as error:
+        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,371 @@
+"""Units of the step in work: passes forward and backward, and the copies that they leave.
+
+Invariants
+- A unit is in the gradient once, as the newest copy that we were asked for: a copy that replaces
+  another one has a higher attempt, and the other is subtracted first.
+- The same question gets the same answer; nothing is computed twice for it.
+- A unit that a GradCommit binds is never changed.
+- Whoever asks while the queue is full hears so at once, and tries elsewhere.
+
+A copy's tensors are on disk (`tensors`), never in memory between two passes, but for the graphs
+that the compute keeps. What is lost from the gradient (a tensor that was not finite, a file) is
+counted again from there when the unit is to be committed to.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from contracts.terms.errors import (
+    Conflict,
+    Malformed,
+    Misbehaved,
+    NotFound,
+    Overloaded,
+    TallystickError,
+    Unavailable,
+    WrongBytes,
+)
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from contracts.terms.messages import TensorHeader, TensorKind, UnitLeaf
+from training.transport.calls import Backward, Forward, Held
+from training.worker.ports import Passed, Sent
+from training.worker.station import Station
+from training.worker.tensors import Kept
+from training.worker.turns import Rank
+
+MAX_FORWARDS = 8  # asked for and not answered: what is fetched, waits or is computed
+MAX_BACKWARDS = 64
+
+
+@dataclass(frozen=True)
+class UnitCopy:
+    """A unit as we computed it; while it is not complete, its backward pass is still to come."""
+
+    attempt: int
+    leaf: UnitLeaf
+    is_complete: bool
+
+
+class Units:
+    """The copies of one step."""
+
+    def __init__(self, station: Station) -> None:
+        self._at = station
+        self._copies: dict[UnitId, UnitCopy] = {}
+        self._busy = {Rank.FORWARD: 0, Rank.BACKWARD: 0}
+
+    def begin_step(self) -> None:
+        """Forget all copies but those that a GradCommit of the step in work binds."""
+        bound = (leaf for commit in self._at.book.commits for leaf in commit.leaves.leaves)
+        self._copies = {leaf.unit: UnitCopy(0, leaf, is_complete=True) for leaf in bound}
+
+    def complete(self) -> frozenset[UnitId]:
+        """Units of this step that are committed to, or can be."""
+        return frozenset(unit for unit, copy in self._copies.items() if copy.is_complete)
+
+    def leaf(self, unit: UnitId) -> UnitLeaf:
+        """What we say of a complete unit."""
+        return self._copies[unit].leaf
+
+    # ----------------------------------------------------------------------------------- passes
+
+    async def forward(self, asked: Forward) -> UnitLeaf:
+        """The forward pass of a unit; on the last stage both passes.
+
+        Raises:
+            Unavailable: we have not come to that step; the queue is full; x is not reached.
+            NotFound: nobody has x any more, or the manifest's rows are nowhere.
+            Conflict: that step is over, or a newer or committed copy stands against it.
+            NotFinite, WrongBytes, Malformed, Refused: see `Compute.forward`.
+        """
+        self._at.need_step(asked.step)
+        if (known := self._known(asked)) is not None:
+            return _forward_part(known, self._at.compute.is_last)
+        with self._room(Rank.FORWARD, MAX_FORWARDS):
+            await self._fetch(asked, asked.x, "y")
+            leaf = await self._at.engine.at(Rank.FORWARD, lambda: self._forward(asked))
+            return _forward_part(leaf, self._at.compute.is_last)
+
+    async def _forward(self, asked: Forward) -> UnitLeaf:
+        self._at.need_step(asked.step)
+        if (known := self._known(asked)) is not None:
+            return known  # it was asked for twice at the same time
+        step, unit, compute = StepNumber(asked.step), asked.unit, self._at.compute
+        await self._make_way(step, unit)
+
+        def pass_forward() -> UnitLeaf:
+            passed = compute.forward(step, unit, self._read(step, asked.x))
+            return self._sent(asked, passed, dy=None)
+
+        leaf = await self._pass(unit, pass_forward)
+        self._keep(asked, leaf, is_complete=compute.is_last)
+        return leaf
+
+    async def backward(self, asked: Backward) -> UnitLeaf:
+        """The backward pass of a unit, whose forward pass may have run elsewhere.
+
+        Raises: see `forward`, also of dy.
+        """
+        self._at.need_step(asked.step)
+        if self._known(asked) is not None:
+            return self._relabelled(asked)
+        with self._room(Rank.BACKWARD, MAX_BACKWARDS):
+            if not self._is_kept(asked):
+                await self._fetch(asked, asked.x, "y")
+            await self._fetch(asked, asked.dy, "dx")
+            return await self._at.engine.at(Rank.BACKWARD, lambda: self._backward(asked))
+
+    async def _backward(self, asked: Backward) -> UnitLeaf:
+        self._at.need_step(asked.step)
+        if self._known(asked) is not None:
+            return self._relabelled(asked)
+        step, unit, compute = StepNumber(asked.step), asked.unit, self._at.compute
+        before = self._copies[unit].leaf if self._is_kept(asked) else None
+        if before is None:
+            await self._make_way(step, unit)
+
+        def pass_backward() -> UnitLeaf:
+            x = self._read(step, asked.x) if before is None else None
+            passed = compute.backward(step, unit, x, self._read(step, asked.dy))
+            leaf = self._sent(asked, passed, dy=asked.dy)
+            return leaf if before is None else leaf.model_copy(update={"y": before.y})
+
+        leaf = await self._pass(unit, pass_backward)
+        self._keep(asked, leaf, is_complete=True)
+        return self._relabelled(asked)
+
+    async def _pass(self, unit: UnitId, work: Callable[[], UnitLeaf]) -> UnitLeaf:
+        compute = self._at.compute
+        try:
+            return await self._at.engine.run(work)
+        except TallystickError:
+            if unit in compute.units:  # counted, but what came out could not be kept
+                await self._drop_gradient(self._at.step, unit)
+            raise
+
+    async def evaluate(self, asked: Forward) -> Passed:
+        """One group of validation rows through the state after `asked.step`.
+
+        Raises:
+            Unavailable: we have not come to that state; the queue is full; x is not reached.
+            Conflict: that state is gone. Refused: there is no such group.
+        """
+        with self._room(Rank.FORWARD, MAX_FORWARDS):
+            self._need_state(asked.step)
+            await self._fetch(asked, asked.x, "y")
+            return await self._at.engine.at(Rank.FORWARD, lambda: self._evaluate(asked))
+
+    async def _evaluate(self, asked: Forward) -> Passed:
+        self._need_state(asked.step)
+        step, compute = StepNumber(asked.step), self._at.compute
+
+        def pass_forward() -> Passed:
+            passed = compute.evaluate(asked.unit, self._read(step, asked.x))
+            self._sent(asked, passed, dy=None)
+            return passed
+
+        return await self._at.engine.run(pass_forward)
+
+    def _need_state(self, step: int) -> None:
+        if step > self._at.applied:
+            raise Unavailable(f"the state after step {step} is not here yet")
+        if step < max(1, self._at.applied):  # validation follows a seal
+            raise Conflict(f"the state after step {step} is gone, this is {self._at.applied}")
+
+    # -------------------------------------------------------------------------- what is known
+
+    def _known(self, asked: Forward | Backward) -> UnitLeaf | None:
+        """What we have answered to this question before.
+
+        Raises:
+            Conflict: a copy between other tensors stands against it.
+        """
+        copy = self._copies.get(asked.unit)
+        if copy is None:
+            return None
+        same_x = asked.x is None or asked.x.digest == copy.leaf.x
+        backward = isinstance(asked, Backward)
+        if same_x and (not backward or self._is_answered(asked, copy)):
+            self._renew(asked, copy)
+            return copy.leaf
+        if asked.unit in self._at.book.committed():
+            raise Conflict(f"unit {asked.unit} is committed to, as another copy")
+        is_next = same_x and not copy.is_complete  # the backward pass of this very copy
+        if not is_next and asked.attempt <= copy.attempt:
+            raise Conflict(f"unit {asked.unit} was asked for as attempt {copy.attempt} already")
+        return None
+
+    @staticmethod
+    def _is_answered(asked: Forward | Backward, copy: UnitCopy) -> bool:
+        assert isinstance(asked, Backward)
+        return copy.is_complete and (asked.dy is None or asked.dy.digest == copy.leaf.dy)
+
+    def _renew(self, asked: Forward | Backward, copy: UnitCopy) -> None:
+        """The same copy under a higher attempt: trainers and headers speak of the newest."""
+        if asked.attempt <= copy.attempt or asked.unit in self._at.book.committed():
+            return
+        step, sign = StepNumber(asked.step), self._at.session.sign
+        for name in (copy.leaf.y, copy.leaf.dx):
+            if self._at.tensors.has(step, name):
+                self._at.tensors.renew(step, name, asked.attempt, sign)
+        self._copies[asked.unit] = replace(copy, attempt=asked.attempt)
+
+    def _is_kept(self, asked: Backward) -> bool:
+        """Whether the graph that the compute keeps is that of the pass to go back through."""
+        copy = self._copies.get(asked.unit)
+        if copy is None or copy.is_complete or not self._at.compute.keeps(asked.unit):
+            return False
+        return asked.x is None or asked.x.digest == copy.leaf.x
+
+    def _keep(self, asked: Forward | Backward, leaf: UnitLeaf, *, is_complete: bool) -> None:
+        self._copies[asked.unit] = UnitCopy(asked.attempt, leaf, is_complete)
+        self._at.tell(
+            "unit_done" if is_complete else "unit_forward",
+            step=asked.step,
+            stage=self._at.stage,
+            unit=asked.unit,
+            loss=leaf.loss,
+        )
+
+    def _relabelled(self, asked: Backward) -> UnitLeaf:
+        """The leaf with the digests that the neighbours really used (PROTOCOL section 3.4)."""
+        copy = self._copies[asked.unit]
+        used = {"y": asked.y, "dx": asked.dx}
+        other = {
+            name: digest
+            for name, digest in used.items()
+            if digest not in (ZERO_DIGEST, getattr(copy.leaf, name))
+        }
+        if not other or asked.unit in self._at.book.committed():
+            return copy.leaf
+        self._at.tell(
+            "redo_differs",  # what we computed is not what the peer before us had sent
+            step=asked.step,
+            stage=self._at.stage,
+            unit=asked.unit,
+            tensors=" ".join(other),
+        )
+        self._copies[asked.unit] = replace(copy, leaf=copy.leaf.model_copy(update=other))
+        return self._copies[asked.unit].leaf
+
+    @contextmanager
+    def _room(self, rank: Rank, most: int) -> Iterator[None]:
+        if self._busy[rank] >= most:
+            raise Overloaded(f"{most} {rank.name.lower()} passes are waiting here already")
+        self._busy[rank] += 1
+        try:
+            yield
+        finally:
+            self._busy[rank] -= 1
+
+    # ------------------------------------------------------------------------------- the gradient
+
+    async def _make_way(self, step: StepNumber, unit: UnitId) -> None:
+        """Nothing of an older copy is left, in the gradient or as a graph."""
+        await self.subtract(step, unit)
+        self._at.compute.forget(unit)
+        self._copies.pop(unit, None)
+
+    async def subtract(self, step: StepNumber, unit: UnitId) -> None:
+        """Take a complete copy out of the gradient, if it is in; the copy stays as it is."""
+        compute = self._at.compute
+        if unit not in compute.units:
+            return
+        leaf = self._copies[unit].leaf
+        try:
+            await self._at.engine.run(lambda: compute.subtract(step, unit, *self._ends(step, leaf)))
+        except (NotFound, Unavailable, Misbehaved) as error:
+            self._at.tell("not_subtracted", step=step, unit=unit, reason=error.message)
+            await self._drop_gradient(step, unit)
+
+    async def _drop_gradient(self, step: StepNumber, unit: UnitId) -> None:
+        """Begin the gradient again: units are counted anew, from disk, when we commit to them."""
+        self._at.tell("gradient_dropped", step=step, unit=unit)
+        await self._at.engine.run(self._at.compute.begin_step)
+
+    async def count(self, step: StepNumber, unit: UnitId) -> None:
+        """Add a complete copy to the gradient, if it is not in.
+
+        Raises:
+            NotFound, Unavailable, WrongBytes, NotFinite: one of its tensors is lost or spoilt.
+        """
+        compute = self._at.compute
+        if unit in compute.units:
+            return
+        compute.forget(unit)
+        leaf = self._copies[unit].leaf
+        await self._at.engine.run(lambda: compute.backward(step, unit, *self._ends(step, leaf)))
+
+    def forget(self, unit: UnitId) -> None:
+        """A complete copy cannot be counted any more."""
+        self._copies.pop(unit, None)
+
+    def _ends(self, step: StepNumber, leaf: UnitLeaf) -> tuple[bytes | None, bytes | None]:
+        """x and dy of a copy, as the compute takes them."""
+        compute, tensors = self._at.compute, self._at.tensors
+        x = None if compute.is_first else tensors.get(step, leaf.x).data
+        dy = None if compute.is_last else tensors.get(step, leaf.dy).data
+        return x, dy
+
+    # ------------------------------------------------------------------------------------ tensors
+
+    async def _fetch(self, asked: Forward | Backward, held: Held | None, kind: TensorKind) -> None:
+        """Have a tensor that a neighbouring stage sent, with its header, on disk."""
+        step = StepNumber(asked.step)
+        if held is None or self._at.tensors.has(step, held.digest):
+            return
+        sender = self._at.stage + (-1 if kind == "y" else 1)
+        wanted = (step, sender, asked.unit, kind, self._at.rules.boundary_codec)
+
+        def check(header: TensorHeader) -> None:
+            found = (header.step, header.stage, header.unit, header.tensor, header.codec)
+            if found != wanted:
+                raise Malformed(f"a tensor of {found}, wanted {wanted}")
+
+        self._at.tensors.put(await self._at.peers.fetch_tensor(held, step, check))
+
+    def _read(self, step: StepNumber, held: Held | None) -> bytes | None:
+        return None if held is None else self._at.tensors.get(step, held.digest).data
+
+    def _sent(self, asked: Forward | Backward, passed: Passed, *, dy: Held | None) -> UnitLeaf:
+        """Bind ourselves to what came out of a pass, keep it, and say what it was made of.
+
+        Raises:
+            WrongBytes: what went in has another dtype or shape than its header says.
+            Conflict, Unavailable: see `Tensors.put`.
+        """
+        if asked.x is not None and passed.x != asked.x.digest:
+            raise WrongBytes("x is not of the shape that its sender says", actual=passed.x.hex())
+        return UnitLeaf(
+            unit=asked.unit,
+            x=passed.x,
+            y=self._bound(asked, "y", passed.y),
+            dy=ZERO_DIGEST if dy is None else dy.digest,
+            dx=self._bound(asked, "dx", passed.dx),
+            loss=passed.loss,
+        )
+
+    def _bound(self, asked: Forward | Backward, kind: TensorKind, sent: Sent | None) -> Digest:
+        if sent is None:
+            return ZERO_DIGEST
+        header = TensorHeader(
+            job=self._at.book.record.job,
+            step=StepNumber(asked.step),
+            stage=self._at.stage,
+            unit=asked.unit,
+            attempt=asked.attempt,
+            tensor=kind,
+            dtype=sent.dtype,
+            shape=sent.shape,
+            codec=self._at.rules.boundary_codec,
+            tensor_digest=sent.digest,
+        )
+        self._at.tensors.need_unsent(header)
+        self._at.tensors.put(Kept(self._at.session.sign(header), sent.data))
+        return sent.digest
+
+
+def _forward_part(leaf: UnitLeaf, is_last: bool) -> UnitLeaf:
+    """What a forward pass answers, also when the backward pass has been here since."""
+    return leaf if is_last else leaf.model_copy(update={"dy": ZERO_DIGEST, "dx": ZERO_DIGEST})
