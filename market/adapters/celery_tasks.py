@@ -26,7 +26,7 @@ from market.service.close_jobs import close_jobs, refund_jobs
 from market.service.drain_outbox import drain_outbox
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
-from market.service.pass_time import lapse_leases, pass_deadlines
+from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
 from market.service.reconcile import reconcile
 from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.settle_epoch import Rhythm, settle_epoch
@@ -109,6 +109,10 @@ async def _lapse(runtime: Runtime) -> object:
     return await lapse_leases(runtime.market.clock(), runtime.market.new_work())
 
 
+async def _silent(runtime: Runtime) -> object:
+    return await release_silent(runtime.market.clock(), runtime.market.new_work())
+
+
 async def _deadlines(runtime: Runtime) -> object:
     return await pass_deadlines(runtime.market.clock(), runtime.market.new_work())
 
@@ -185,6 +189,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "outbox": Periodic(_outbox, seconds, chain=False),
         "clear": Periodic(_clear, seconds, chain=False),
         "lapse": Periodic(_lapse, 2 * seconds, chain=False),
+        "silent": Periodic(_silent, 5 * seconds, chain=False),
         "deadlines": Periodic(_deadlines, 2 * seconds, chain=False),
         "reconcile": Periodic(_reconcile, 15 * seconds, chain=False),
         "faucet": Periodic(_faucet, seconds),

@@ -33,13 +33,16 @@ from contracts.terms.ids import (
     DigestField,
     JobId,
     JobIdField,
+    PeerIdField,
     SessionKeyField,
+    StageField,
+    StepField,
 )
 from contracts.terms.messages import Count
 from contracts.terms.moments import UnixMillis, UnixMillisField, UnixSecondsField
 
 MAX_JSON_BYTES = 2**20
-MAX_BLOB_BYTES = 64 * 2**20
+MAX_BLOB_BYTES = 256 * 2**20
 MAX_MESSAGES_BYTES = 16 * 2**20  # of one post; a single item has the bound of `encoding`
 MAX_MESSAGES_POSTED = 10_000
 MAX_REPORTS = 10_000
@@ -51,7 +54,7 @@ API_PREFIX = "/v1"
 JobState = Literal[
     "draft", "funded", "matched", "running", "finished", "closed", "refunded", "failed"
 ]
-LeaseState = Literal["reserved", "accepted", "active", "ended", "lapsed"]
+LeaseState = Literal["reserved", "accepted", "active", "silent", "ended", "lapsed"]
 EpochState = Literal["planned", "proposed", "final", "rejected"]
 
 
@@ -111,6 +114,11 @@ def hosting_digest(host: str, coordinator: Address) -> Digest:
 def reports_digest(job: JobId, reports: Sequence["StepReport"]) -> Digest:
     """What a coordinator's session key signs with a batch of step reports."""
     return digest("reports", job + encode([report.model_dump() for report in reports]))
+
+
+def checkpoint_digest(job: JobId, stage: int, step: int, blob: Digest) -> Digest:
+    """What a member's session key signs to say which blob holds its stage's weights."""
+    return digest("checkpoint", encode([job, stage, step, blob]))
 
 
 class Problem(Body):
@@ -416,6 +424,42 @@ class PostReports(Body):
 
     reports: Annotated[tuple[StepReport, ...], Len(1, MAX_REPORTS)]
     signature: SignatureField
+
+
+class PostCheckpoint(Body):
+    """A member says which blob holds the weights of its stage after `step`.
+
+    The blob is a safetensors file of fp32 tensors; members of a stage make equal ones. `signature`
+    by the member's session key over `checkpoint_digest`.
+    """
+
+    stage: StageField
+    step: StepField
+    blob: DigestField
+    session_key: SessionKeyField
+    signature: SignatureField
+
+
+class CheckpointStored(Body):
+    """The claim is stored; `wanted` while nobody has uploaded the blob."""
+
+    wanted: bool
+
+
+class CheckpointView(Body):
+    """Weights of a stage as members claim them; `num_bytes` is null until the blob is here."""
+
+    stage: StageField
+    step: StepField
+    blob: DigestField
+    peers: tuple[PeerIdField, ...]
+    num_bytes: int | None
+
+
+class CheckpointsView(Body):
+    """All claims of a job, by stage, the newest step first, then by the number of peers."""
+
+    checkpoints: tuple[CheckpointView, ...]
 
 
 class Stored(Body):

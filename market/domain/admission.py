@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from contracts.terms.amounts import Flops
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
+from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
+from market.domain.bundles import bundle_of
 from market.domain.pricing import affordable_price, affordable_steps, job_cost
-from training.config import ModelConfig, even_slices, train_config
+from training.config import ModelConfig, slices_of, train_config
 from training.flops import unit_flops
-from training.memory import stage_memory
+from training.memory import peer_memory
 
 SHORTEST_JOB_SECONDS = 60
 MAX_SLOTS = 4096
@@ -25,7 +27,8 @@ class Surroundings:
 
     now: UnixSeconds
     epoch_seconds: int
-    has_manifest: bool
+    missing_blobs: tuple[str, ...]
+    """Blobs that the spec names and the market does not hold: manifest, tokenizer, weights."""
     coordinator_known: bool
 
 
@@ -46,11 +49,19 @@ def check_job(spec: JobSpec, around: Surroundings) -> None:
             f"0x{spec.coordinator.hex()} is no coordinator of a host here; POST /v1/coordinators",
             coordinator=spec.coordinator.hex(),
         )
-    if not around.has_manifest:
+    if around.missing_blobs:
         raise NotFound(
-            "the manifest of the data is not in the blob store: PUT /v1/blobs/{digest} first",
-            manifest=spec.data.manifest.hex(),
+            f"not in the blob store: {', '.join(around.missing_blobs)}; "
+            "PUT /v1/blobs/{digest} first",
+            missing=list(around.missing_blobs),
         )
+
+
+def named_blobs(spec: JobSpec) -> dict[str, Digest]:
+    """The blobs that a job cannot start without, by what they are."""
+    optional = {"tokenizer": spec.data.tokenizer, "weights": spec.model.weights}
+    named = {what: name for what, name in optional.items() if name != ZERO_DIGEST}
+    return {"manifest": spec.data.manifest, **named}
 
 
 def signed_flops(spec: JobSpec) -> tuple[Flops, ...]:
@@ -67,14 +78,14 @@ def needed_memory(spec: JobSpec) -> int:
 
 
 def _unit_flops(spec: JobSpec, config: ModelConfig) -> tuple[Flops, ...]:
-    slices = even_slices(config, spec.batch.stages)
+    slices = slices_of(config, spec.batch.layer_ends)
     return tuple(unit_flops(config, each, spec.batch.rows_per_unit) for each in slices)
 
 
 def _needed_memory(spec: JobSpec, config: ModelConfig) -> int:
-    slices = even_slices(config, spec.batch.stages)
+    slices = slices_of(config, spec.batch.layer_ends)
     rows = spec.batch.rows_per_unit
-    return max(stage_memory(config, each, rows).total() for each in slices)
+    return max(peer_memory(config, each, rows) for each in slices)
 
 
 def _check_deadline(spec: JobSpec, around: Surroundings) -> None:
@@ -95,8 +106,17 @@ def _check_work(spec: JobSpec, config: ModelConfig) -> None:
             signed=[str(flops) for flops in spec.unit_flops],
             would_fit=[str(flops) for flops in derived],
         )
-    if spec.batch.stages * spec.batch.peers_per_stage > MAX_SLOTS:
-        raise Refused(f"at most {MAX_SLOTS} peers in all stages", would_fit=MAX_SLOTS)
+    if len(spec.batch.layer_ends) != spec.batch.stages:
+        raise Conflict(
+            "layer_ends has one entry for each stage",
+            signed=spec.batch.stages,
+            would_fit=len(spec.batch.layer_ends),
+        )
+    bundle = bundle_of(spec)
+    if bundle.slots + bundle.spares > MAX_SLOTS:
+        raise Refused(
+            f"at most {MAX_SLOTS} peers in all stages, spares included", would_fit=MAX_SLOTS
+        )
 
 
 def _check_memory(spec: JobSpec, config: ModelConfig) -> None:

@@ -6,7 +6,9 @@ the book, so its other offers cannot raise its own price. Then asking one's true
 (Vickrey 1961, J. Finance 16(1)); one person with several wallets can still gain, as in every
 uniform-price auction.
 
-Invariant: ask <= price <= reserve for every winner.
+Invariant: ask <= price <= reserve for every winner. Spares are bought with the slots, but one
+seller stays a loser where there is one to spare: else the last winner's own ask would be the price,
+or asking for spares would lift the price of all to the reserve.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,8 +36,8 @@ class Clearing:
     price: PricePerPflop
 
 
-def clear(asks: Sequence[Ask], *, slots: int, reserve: PricePerPflop) -> Clearing:
-    """Buy `slots` slots at the lowest losing ask, never above `reserve`.
+def clear(asks: Sequence[Ask], *, slots: int, reserve: PricePerPflop, spares: int = 0) -> Clearing:
+    """Buy `slots` slots, and up to `spares` more, at the lowest losing ask, never above `reserve`.
 
     Raises:
         NoMatch: fewer than `slots` sellers ask at most `reserve`.
@@ -43,12 +45,19 @@ def clear(asks: Sequence[Ask], *, slots: int, reserve: PricePerPflop) -> Clearin
     book = _best_of_each_seller(ask for ask in asks if ask.price <= reserve)
     if len(book) < slots:
         raise NoMatch(
-            f"{len(book)} sellers ask at most {reserve}, the job needs {slots}",
+            f"the job needs {slots} owners at {reserve} or less, {len(book)} fit",
             wanted=slots,
             offered=len(book),
         )
-    winners, losers = book[:slots], book[slots:]
+    bought = max(slots, min(slots + spares, len(book) - 1))
+    winners, losers = book[:bought], book[bought:]
     return Clearing(tuple(winners), losers[0].price if losers else reserve)
+
+
+def sell_at(asks: Sequence[Ask], *, slots: int, price: PricePerPflop) -> Clearing:
+    """Buy up to `slots` slots at a price that stands, from the cheapest that ask no more."""
+    book = _best_of_each_seller(ask for ask in asks if ask.price <= price)
+    return Clearing(tuple(book[:slots]), price)
 
 
 def _best_of_each_seller(asks: Iterable[Ask]) -> list[Ask]:

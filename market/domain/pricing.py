@@ -4,6 +4,8 @@ Invariant: whoever is paid what at prices up to `price`, all pay together is at 
 because a sum of floors never exceeds the floor of the sum. Units: base units, FLOPs.
 """
 
+from collections.abc import Sequence
+
 from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.messages import JobSpec
 
@@ -33,7 +35,15 @@ def affordable_steps(spec: JobSpec, budget: int) -> int:
     return ((budget + 1) * FLOPS_PER_PFLOP - 1) // (step_flops(spec) * spec.price_ceiling)
 
 
-def expected_seconds(spec: JobSpec, slowest_flops_per_second: int) -> int:
-    """Seconds of computing when every peer of a stage is as slow as the slowest, rounded up."""
-    peers = spec.batch.peers_per_stage
-    return -(-job_flops(spec) // (peers * max(1, slowest_flops_per_second)))
+def expected_seconds(spec: JobSpec, stage_speeds: Sequence[int]) -> int:
+    """Seconds of computing of the slowest stage, rounded up.
+
+    Args:
+        spec: The job.
+        stage_speeds: FLOP/s of all peers of a stage together, stage by stage.
+    """
+    num_units = spec.batch.steps * spec.batch.units_per_step
+    return max(
+        -(-num_units * flops // max(1, speed))
+        for flops, speed in zip(spec.unit_flops, stage_speeds, strict=True)
+    )

@@ -1,7 +1,7 @@
 """What would this job cost, how long would it take, and would it be matched now? Pure.
 
-A quote reserves nothing. `seconds` takes the FLOPs/s that the winning offers claim and counts
-computing alone, so it is a lower bound.
+A quote reserves nothing. `seconds` is of the slowest stage, dealt as clearing would deal the
+winners; it takes the FLOPs/s that they claim and counts computing alone, so it is a lower bound.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from contracts.terms.errors import NoMatch, Refused
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.domain.admission import Surroundings, check_job
-from market.domain.auction import Ask, Clearing, clear
+from market.domain.auction import Ask, Clearing
+from market.domain.bundles import Bundle, bundle_of, buy, deal
 from market.domain.matching import Exclusion, Need, feasible, why_not
 from market.domain.offers import Candidate
 from market.domain.pricing import expected_seconds, job_cost, job_flops
@@ -37,9 +38,14 @@ def need_of(spec: JobSpec, now: UnixMillis) -> Need:
     return Need(spec.price_ceiling, spec.memory_bytes, spec.min_stake, spec.deadline, now)
 
 
-def num_slots(spec: JobSpec) -> int:
-    """How many leases the job needs."""
-    return spec.batch.stages * spec.batch.peers_per_stage
+def why_no_bundle(
+    need: Need, offers: Sequence[Candidate], missing: Bundle
+) -> tuple[Exclusion, ...]:
+    """Why a bundle is not complete: `why_not`, after how many owners would do and how many fit."""
+    asks = feasible(need, offers)
+    owners = len({ask.seller for ask in asks})
+    short = Exclusion("owners", len(asks), f"needs {missing.slots} owners, {owners} fit")
+    return ((short,) if 1 < missing.slots > owners else ()) + why_not(need, offers)
 
 
 def quote(
@@ -65,17 +71,22 @@ def quote(
         price_at_asks=price,
         seconds=seconds,
         reasons=tuple(reasons),
-        not_matched=() if price is not None else why_not(need, offers),
+        not_matched=() if price is not None else why_no_bundle(need, offers, bundle_of(spec)),
     )
 
 
 def _try_clear(asks: Sequence[Ask], spec: JobSpec) -> Clearing | str:
     try:
-        return clear(asks, slots=num_slots(spec), reserve=spec.price_ceiling)
+        return buy(asks, bundle_of(spec), (), reserve=spec.price_ceiling, all_or_nothing=True)
     except NoMatch as refusal:
         return refusal.message
 
 
 def _seconds(spec: JobSpec, cleared: Clearing, offers: Sequence[Candidate]) -> int:
-    winners = {ask.offer for ask in cleared.winners}
-    return expected_seconds(spec, min(o.flops_per_second for o in offers if o.offer in winners))
+    offered = {offer.offer: offer.flops_per_second for offer in offers}
+    speeds = [offered[ask.offer] for ask in cleared.winners]
+    stages = deal(speeds, (), num_stages=spec.batch.stages)
+    sums = [0] * spec.batch.stages
+    for stage, speed in zip(stages, speeds, strict=True):
+        sums[stage] += speed
+    return expected_seconds(spec, sums)

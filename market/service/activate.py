@@ -1,4 +1,4 @@
-"""A lease whose stake is reserved becomes active; a job whose leases all are is matched.
+"""A lease whose stake is reserved becomes active; a job that has all but its spares is matched.
 
 The caller is inside a transaction.
 """
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
+from market.domain.bundles import bundle_of
 from market.domain.jobs import Leased
-from market.domain.quote import num_slots
 from market.service.coding import spec_of
 from market.service.leases import live_leases
 from market.service.life import happen
@@ -28,5 +28,5 @@ async def activate(job: JobId, lease: Digest, now: UnixMillis, work: UnitOfWork)
     elif held.stake_state == "none":
         await work[LeaseRow].put(replace(held, stake_state="reserved"))
     active = [each for each in await live_leases(job, work) if each.state == "active"]
-    if len(active) == num_slots(spec_of(row).message):
+    if not bundle_of(spec_of(row).message).without(len(active)).slots:
         await happen(row, Leased(), now, work)

@@ -1,91 +1,145 @@
-"""A clearing round: funded jobs buy the leases they lack, the longest waiting first.
+"""A clearing round: jobs buy the leases they lack, those that cannot run yet before the others.
 
-Safe to run twice at once: a job's row and the winning offers' rows are held while they change, and
-rows that another round holds are left to it.
+A job that is funded buys its bundle, all or nothing. One that is matched or runs takes back who was
+silent, then replaces who is gone, then adds spares. Safe to run twice at once: a job's row and the
+winning offers' rows are held while they change, and rows that another round holds are left to it.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.domain.auction import clear
+from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
 from market.domain.jobs import JobState
-from market.domain.matching import feasible, why_not
-from market.domain.offers import Candidate
-from market.domain.quote import need_of, num_slots
+from market.domain.matching import feasible
+from market.domain.offers import Candidate, is_heard
+from market.domain.quote import need_of, why_no_bundle
 from market.service.candidates import candidates
 from market.service.coding import encode_exclusions, spec_of
-from market.service.leases import live_leases, reserve
+from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow, LeaseRow, OfferRow
 
 MAX_JOBS_A_ROUND = 100
+_UNDER_WAY = (JobState.MATCHED.value, JobState.RUNNING.value)
 
 
 async def clear_jobs(now: UnixMillis, work: UnitOfWork) -> list[LeaseRow]:
-    """Run one round; returns the leases that it reserved."""
+    """Run one round; returns the leases that it reserved or brought back."""
     async with work:
         waiting = await work[JobRow].where(
             state=JobState.FUNDED.value, order="posted_at", limit=MAX_JOBS_A_ROUND
         )
-    reserved: list[LeaseRow] = []
+        waiting += await work[JobRow].where(state=_UNDER_WAY, order="posted_at")
+    found: list[LeaseRow] = []
     for row in waiting:
         async with work:  # one job a transaction: a round that stops half way keeps what it did
-            for held in await work[JobRow].where(
-                job=row.job, state=JobState.FUNDED.value, lock=True
-            ):
-                reserved += await _clear_one(held, now, work)
-    return reserved
+            for held in await work[JobRow].where(job=row.job, state=row.state, lock=True):
+                found += await _clear_one(held, now, work)
+    return found
 
 
 async def _clear_one(row: JobRow, now: UnixMillis, work: UnitOfWork) -> list[LeaseRow]:
     spec = spec_of(row).message
-    leases = await live_leases(row.job, work)
-    missing = _missing_stages(spec, leases)
-    if not missing:
+    bundle = bundle_of(spec)
+    leases = await work[LeaseRow].where(job=row.job)
+    live = [lease for lease in leases if lease.state in LIVE]
+    if not _wants(bundle, live):
         return []
     offers = await candidates(now, work)
-    need = need_of(spec, now)
-    sellers = {lease.account for lease in leases}
-    asks = [ask for ask in feasible(need, offers) if ask.seller not in sellers]
+    back = await _bring_back(leases, bundle.without(len(live)), offers, now, work)
+    live += back
+    if not _wants(bundle, live):
+        return back
+    return back + await _buy(row, spec, leases, live, offers, now, work)
+
+
+def _wants(bundle: Bundle, live: Sequence[LeaseRow]) -> bool:
+    missing = bundle.without(len(live))
+    return missing.slots + missing.spares > 0
+
+
+async def _bring_back(
+    leases: Sequence[LeaseRow],
+    missing: Bundle,
+    offers: Sequence[Candidate],
+    now: UnixMillis,
+    work: UnitOfWork,
+) -> list[LeaseRow]:
+    """Let silent leases whose offers are heard again, and are free, go on."""
+    heard = {each.offer for each in offers if is_heard(each.heard_at, now) and not each.leased}
+    silent = [lease for lease in leases if lease.state == SILENT and lease.offer in heard]
+    back = []
+    for lease in sorted(silent, key=lambda lease: lease.lease)[: missing.slots + missing.spares]:
+        for offer in await _hold([lease.offer], work):
+            back.append(await come_back(lease, offer, now, work))
+    return back
+
+
+async def _buy(
+    row: JobRow,
+    spec: JobSpec,
+    leases: Sequence[LeaseRow],
+    live: Sequence[LeaseRow],
+    offers: Sequence[Candidate],
+    now: UnixMillis,
+    work: UnitOfWork,
+) -> list[LeaseRow]:
+    bundle, funded = bundle_of(spec), row.state == JobState.FUNDED.value
+    # A stake that is reserved for this job stays so: the chain takes no second one for it.
+    taken = {lease.account for lease in leases if lease in live or lease.stake_state == "reserved"}
+    free = [each for each in offers if each.account not in taken]
+    seats = await _seats(live, work)
     try:
-        cleared = clear(asks, slots=len(missing), reserve=spec.price_ceiling)
+        cleared = buy(
+            feasible(need_of(spec, now), free),
+            bundle,
+            seats,
+            reserve=spec.price_ceiling,
+            all_or_nothing=funded,
+        )
     except NoMatch:
-        await _note_why(row, spec, offers, now, work)
+        if funded:
+            await _note_why(row, spec, bundle.without(len(live)), free, now, work)
         return []
-    held = await _hold([ask.offer for ask in cleared.winners], work)
-    if len(held) < len(missing):  # another round took one: all or nothing, the next round tries
-        return []
+    held = {offer.offer: offer for offer in await _hold([w.offer for w in cleared.winners], work)}
+    winners = [held[ask.offer] for ask in cleared.winners if ask.offer in held]
+    if funded and len(winners) < bundle.without(len(live)).slots:
+        return []  # another round took one: all or nothing, the next round tries
+    speeds = [offer.flops_per_second for offer in winners]
+    stages = deal(speeds, seats, num_stages=spec.batch.stages)
     return [
         await reserve(offer, row.job, spec, stage=stage, price=cleared.price, now=now, work=work)
-        for offer, stage in zip(held, missing, strict=True)
+        for offer, stage in zip(winners, stages, strict=True)
     ]
 
 
-def _missing_stages(spec: JobSpec, leases: list[LeaseRow]) -> list[int]:
-    """Stages that still need a peer, one entry for each, stage by stage."""
-    have = [lease.stage for lease in leases]
-    wanted = [
-        stage for stage in range(spec.batch.stages) for _ in range(spec.batch.peers_per_stage)
-    ]
-    for stage in have:
-        wanted.remove(stage)
-    assert len(wanted) + len(have) == num_slots(spec)
-    return wanted
+async def _seats(live: Sequence[LeaseRow], work: UnitOfWork) -> list[Seat]:
+    names = tuple(lease.offer for lease in live)
+    offers = await work[OfferRow].where(offer=names) if names else []
+    speeds = {offer.offer: offer.flops_per_second for offer in offers}
+    return [Seat(lease.stage, speeds[lease.offer], lease.price) for lease in live]
 
 
 async def _hold(offers: list[Digest], work: UnitOfWork) -> list[OfferRow]:
-    held = await work[OfferRow].where(
+    if not offers:
+        return []
+    return await work[OfferRow].where(
         offer=tuple(offers), lease=None, withdrawn=False, order="price", lock=True
     )
-    return held
 
 
 async def _note_why(
-    row: JobRow, spec: JobSpec, offers: list[Candidate], now: UnixMillis, work: UnitOfWork
+    row: JobRow,
+    spec: JobSpec,
+    missing: Bundle,
+    offers: Sequence[Candidate],
+    now: UnixMillis,
+    work: UnitOfWork,
 ) -> None:
-    found = encode_exclusions(why_not(need_of(spec, now), offers))
+    found = encode_exclusions(why_no_bundle(need_of(spec, now), offers, missing))
     if found != row.not_matched:
         await work[JobRow].put(replace(row, not_matched=found))

@@ -1,7 +1,10 @@
-"""Offers bound to jobs: how a lease begins and ends, as rows.
+"""Offers bound to jobs: how a lease begins, falls silent, comes back and ends, as rows.
 
 Invariant: an offer has at most one live lease, in its own row (held while it changes) and by the
-unique column `live_offer`. The caller is inside a transaction.
+unique column `live_offer`. A silent lease is of a provider that vanished from a running job: its
+offer is free, and it can go on under the same key and price when it is heard again. Whatever
+becomes of a lease, its stake stays reserved until the job is refunded. The caller is inside a
+transaction.
 """
 
 from dataclasses import replace
@@ -12,11 +15,12 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.service.ports import UnitOfWork
-from market.service.rows import LeaseRow, OfferRow
+from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 
 ACCEPT_MILLIS = 30_000  # from the reservation to the LeaseAccept
 BLOCK_MILLIS = 30_000  # an offer that let a lease lapse is not matched for as long
 LIVE = ("reserved", "accepted", "active")
+SILENT = "silent"
 
 
 async def live_leases(job: JobId, work: UnitOfWork) -> list[LeaseRow]:
@@ -58,13 +62,26 @@ async def reserve(
 async def end(row: LeaseRow, state: str, work: UnitOfWork, *, blocked_until: int = 0) -> None:
     """End a lease and free its offer."""
     await work[LeaseRow].put(replace(row, state=state, live_offer=None))
+    await work.emit("lease", row.offer)
     offer = await work[OfferRow].lock(row.offer)
     if offer is not None and offer.lease == row.lease:
         until = max(offer.blocked_until, blocked_until)
         await work[OfferRow].put(replace(offer, lease=None, blocked_until=until))
 
 
+async def come_back(row: LeaseRow, offer: OfferRow, now: UnixMillis, work: UnitOfWork) -> LeaseRow:
+    """Let a silent lease go on, as if it was heard now; the caller holds its offer's free row."""
+    row = replace(row, state="active", live_offer=offer.offer)
+    beat = await work[HeartbeatRow].lock(row.lease)
+    last = beat.at if beat else UnixMillis(0)
+    await work[HeartbeatRow].put(HeartbeatRow(row.lease, last, now))
+    await work[LeaseRow].put(row)
+    await work[OfferRow].put(replace(offer, lease=row.lease))
+    await work.emit("lease", offer.offer)
+    return row
+
+
 async def end_leases(job: JobId, work: UnitOfWork) -> None:
-    """End all live leases of a job."""
-    for row in await live_leases(job, work):
+    """End all leases of a job that are not over."""
+    for row in await work[LeaseRow].where(job=job, state=(*LIVE, SILENT)):
         await end(row, "ended", work)

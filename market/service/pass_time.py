@@ -1,11 +1,22 @@
-"""What happens because time passes: leases lapse, deadlines pass, a silent close becomes one."""
+"""What happens because time passes: leases lapse or fall silent, deadlines pass, a close counts."""
 
+from contracts.terms.digest import peer_id
+from contracts.terms.history import decode_kept
+from contracts.terms.ids import PeerId
+from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from market.domain.bundles import bundle_of
 from market.domain.jobs import CloseRequested, DeadlinePassed, JobState, LeaseLapsed
-from market.service.leases import BLOCK_MILLIS, end
+from market.domain.offers import is_heard
+from market.service.coding import spec_of
+from market.service.leases import BLOCK_MILLIS, SILENT, end, live_leases
 from market.service.life import happen
 from market.service.ports import UnitOfWork
-from market.service.rows import JobRow, LeaseRow
+from market.service.rows import HeartbeatRow, JobRow, LeaseRow, MessageRow
+
+SILENCE_MARGIN_MILLIS = 30_000  # beyond a job's lease_grace, which the coordinator counts itself
+NOTICE = Notice.model_fields["kind"].default
 
 _ALIVE = (JobState.DRAFT, JobState.FUNDED, JobState.MATCHED, JobState.RUNNING)
 
@@ -24,11 +35,62 @@ async def lapse_leases(now: UnixMillis, work: UnitOfWork) -> int:
 
 
 async def lapse_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
-    """End a lease whose stake the chain will not reserve; its job looks for another."""
+    """End a lease whose stake the chain will not reserve; its job looks for another.
+
+    Only a job that is short without it is told: the lapse of a spare stops nothing.
+    """
     job = await work[JobRow].lock(row.job)
     await end(row, "lapsed", work, blocked_until=now + BLOCK_MILLIS)
-    if job is not None:
+    if job is None:
+        return
+    num_live = len(await live_leases(row.job, work))
+    if bundle_of(spec_of(job).message).without(num_live).slots:
         await happen(job, LeaseLapsed(), now, work)
+
+
+async def release_silent(now: UnixMillis, work: UnitOfWork) -> int:
+    """Let go of leases whose provider is gone from a running job; returns how many.
+
+    Gone: its lease was not heard for the job's `lease_grace` and a margin, and a seal holds the
+    coordinator's Notice that it left. Its slot is bought again; if only its peer is gone and the
+    agent still answers, it has left for good, else it may come back.
+    """
+    released = 0
+    async with work:
+        running = await work[JobRow].where(state=JobState.RUNNING.value)
+    for row in running:
+        async with work:
+            for job in await work[JobRow].where(
+                job=row.job, state=JobState.RUNNING.value, lock=True
+            ):
+                released += await _release_gone(job, now, work)
+    return released
+
+
+async def _release_gone(job: JobRow, now: UnixMillis, work: UnitOfWork) -> int:
+    active = await work[LeaseRow].where(job=job.job, state="active")
+    names = tuple(name for lease in active for name in (lease.lease, lease.offer))
+    beats = await work[HeartbeatRow].where(subject=names) if names else []
+    heard = {beat.subject: beat.heard_at for beat in beats}
+    patience = spec_of(job).message.rules.lease_grace + SILENCE_MARGIN_MILLIS
+    silent = [
+        lease for lease in active if heard.get(lease.lease, lease.reserved_at) + patience <= now
+    ]
+    gone = await _left(job, work) if silent else frozenset()
+    leaving = [one for one in silent if one.session_key and peer_id(one.session_key) in gone]
+    for lease in leaving:
+        await end(lease, "ended" if is_heard(heard.get(lease.offer), now) else SILENT, work)
+    return len(leaving)
+
+
+async def _left(job: JobRow, work: UnitOfWork) -> frozenset[PeerId]:
+    """Peers whose newest sealed Notice says that they left."""
+    newest: dict[PeerId, str] = {}
+    for row in await work[MessageRow].where(job=job.job, kind=NOTICE, order="sequence"):
+        item = decode_kept(row.data)
+        if row.step <= job.step and isinstance(item, Signed) and isinstance(item.message, Notice):
+            newest[item.message.peer] = item.message.what
+    return frozenset(peer for peer, what in newest.items() if what == "leave")
 
 
 async def pass_deadlines(now: UnixMillis, work: UnitOfWork) -> int:

@@ -7,7 +7,7 @@ from contracts.terms.history import encode_kept, kept_digest
 from contracts.terms.messages import JobSpec, decode_message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
-from market.domain.admission import Surroundings, check_job
+from market.domain.admission import Surroundings, check_job, named_blobs
 from market.domain.jobs import JobState
 from market.domain.quote import Quote, quote
 from market.service.candidates import candidates
@@ -74,10 +74,11 @@ async def quote_job(
 async def _surroundings(
     spec: JobSpec, now: UnixMillis, epoch_seconds: int, work: UnitOfWork, blobs: BlobStore
 ) -> Surroundings:
+    missing = [what for what, name in named_blobs(spec).items() if await blobs.size(name) is None]
     return Surroundings(
         now=UnixSeconds(now // 1000),
         epoch_seconds=epoch_seconds,
-        has_manifest=await blobs.size(spec.data.manifest) is not None,
+        missing_blobs=tuple(missing),
         coordinator_known=await work[CoordinatorRow].get(spec.coordinator) is not None,
     )
 

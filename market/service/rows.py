@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.ids import Address, Digest, EpochNumber, JobId, SessionKey
+from contracts.terms.ids import Address, Digest, EpochNumber, JobId, PeerId, SessionKey
 from contracts.terms.moments import UnixMillis, UnixSeconds
 
 
@@ -93,7 +93,7 @@ class LeaseRow(Row):
     stage: int
     price: PricePerPflop
     stake: BaseUnits
-    state: str  # reserved, accepted, active, ended, lapsed
+    state: str  # reserved, accepted, active, silent, ended, lapsed
     reserved_at: UnixMillis
     accept_ends: UnixMillis
     accept: bytes | None = None
@@ -241,6 +241,20 @@ class ReportRow(Row):
     tokens_per_second: int
     at: UnixMillis
     validation_millionths: int | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointRow(Row):
+    """Which blob holds a stage's weights, as a member said last."""
+
+    TABLE = "checkpoints"
+    KEY = ("job", "peer")
+
+    job: JobId
+    peer: PeerId
+    stage: int
+    step: int
+    blob: Digest
 
 
 # --------------------------------------------------------------------------- anchors and settlement
@@ -477,6 +491,7 @@ ROWS: tuple[type[Row], ...] = (
     MessageRow,
     SealRow,
     ReportRow,
+    CheckpointRow,
     BatchRow,
     BatchEntryRow,
     EpochRow,

@@ -28,6 +28,7 @@ from market.domain.ledger import sealed
 from market.service.booking import book_event
 from market.service.coding import decode_pay, encode_pay
 from market.service.histories import Histories
+from market.service.leases import SILENT
 from market.service.life import happen
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import JobRow, LeaseRow, MessageRow, SealRow
@@ -169,7 +170,7 @@ async def _opened(
 
 async def _check_lease(accept: LeaseAccept, work: UnitOfWork) -> None:
     for lease in await work[LeaseRow].where(session_key=accept.session_key):
-        if lease.accept_digest == accept.digest() and lease.state in ("active", "ended"):
+        if lease.accept_digest == accept.digest() and lease.state in ("active", SILENT, "ended"):
             return
     raise Conflict("the LeaseAccept is of no active lease of this market")
 

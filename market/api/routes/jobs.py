@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
 from contracts.terms.errors import Malformed, NotFound
-from contracts.terms.ids import JobId
+from contracts.terms.ids import JobId, StageIndex, StepNumber
 from market.api.context import (
     ApiDep,
     JobPath,
@@ -23,9 +23,13 @@ from market.api.schemas import (
     MAX_MESSAGES_POSTED,
     MESSAGES_PAGE,
     SNAPSHOTS_PAGE,
+    CheckpointStored,
+    CheckpointsView,
+    CheckpointView,
     JobPosted,
     JobsView,
     JobView,
+    PostCheckpoint,
     PostJob,
     PostReports,
     QuoteRequest,
@@ -36,6 +40,7 @@ from market.api.views import excluded, job_summary, job_view
 from market.service.ports import UnitOfWork
 from market.service.post_job import PostedPermit, post_job, quote_job
 from market.service.rows import JobRow, MessageRow, SnapshotRow
+from market.service.store_checkpoints import Claim, claimed_checkpoints, store_checkpoint
 from market.service.store_messages import store_messages
 from market.service.store_reports import store_reports
 from verification.snapshots import MAX_SNAPSHOTS_BYTES
@@ -171,6 +176,42 @@ async def post_reports(
     """Tell people how the steps went."""
     stored = await store_reports(job, posted.reports, posted.signature, work)
     return answer(Stored(stored=stored, known=len(posted.reports) - stored))
+
+
+@router.post(
+    "/jobs/{name}/checkpoints",
+    response_model=CheckpointStored,
+    openapi_extra=documented(PostCheckpoint),
+)
+async def post_checkpoint(
+    job: JobPath,
+    api: ApiDep,
+    work: WorkDep,
+    posted: Annotated[PostCheckpoint, body(PostCheckpoint)],
+) -> Response:
+    """Say which blob holds the weights of one's stage."""
+    claim = Claim(posted.session_key, posted.stage, posted.step, posted.blob, posted.signature)
+    wanted = await store_checkpoint(
+        job, claim, work=work, histories=api.market.histories, blobs=api.market.blobs
+    )
+    return answer(CheckpointStored(wanted=wanted))
+
+
+@router.get("/jobs/{name}/checkpoints", response_model=CheckpointsView)
+async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+    """Where the trained weights are, stage by stage."""
+    claims = await claimed_checkpoints(job, work, api.market.blobs)
+    views = [
+        CheckpointView(
+            stage=StageIndex(each.stage),
+            step=StepNumber(each.step),
+            blob=each.blob,
+            peers=each.peers,
+            num_bytes=each.num_bytes,
+        )
+        for each in claims
+    ]
+    return answer(CheckpointsView(checkpoints=tuple(views)))
 
 
 async def _job(job: JobId, work: UnitOfWork) -> JobRow:

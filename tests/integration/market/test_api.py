@@ -10,7 +10,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import decode, encode
 from contracts.terms.history import encode_kept
-from contracts.terms.ids import Digest, StageIndex
+from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
 from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.schemas import (
@@ -277,7 +277,10 @@ async def test_post_job__budget_too_small__says_what_would_fit(world: World) -> 
     ("changes", "code"),
     [
         ({"deadline": UnixSeconds(1_750_000_030)}, "expired"),
-        ({"data": DataSpec(manifest=Digest(bytes(32)), seed=1)}, "not_found"),
+        (
+            {"data": DataSpec(manifest=Digest(b"m" * 32), seed=1, tokenizer=ZERO_DIGEST)},
+            "not_found",
+        ),
         ({"memory_bytes": 1000}, "refused"),
         ({"unit_flops": (5,)}, "conflict"),
         ({"epoch_cap": BaseUnits(10)}, "unaffordable"),

@@ -13,7 +13,7 @@ from market.domain.admission import Surroundings, check_job, needed_memory, sign
 from market.domain.pricing import job_cost
 from tests.support.history import START, make_spec, make_wallet
 
-AROUND = Surroundings(UnixSeconds(START), 20, has_manifest=True, coordinator_known=True)
+AROUND = Surroundings(UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True)
 POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
 
 
@@ -90,7 +90,7 @@ def test_check_job__sizes_that_do_not_divide__is_refused() -> None:
 @pytest.mark.parametrize(
     ("around", "error"),
     [
-        (replace(AROUND, has_manifest=False), NotFound),
+        (replace(AROUND, missing_blobs=("manifest",)), NotFound),
         (replace(AROUND, coordinator_known=False), Forbidden),
     ],
 )

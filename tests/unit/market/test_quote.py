@@ -6,6 +6,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.admission import Surroundings
+from market.domain.matching import Exclusion
 from market.domain.offers import Candidate
 from market.domain.pricing import job_cost, job_flops
 from market.domain.quote import quote
@@ -13,7 +14,7 @@ from tests.support.history import START
 from tests.unit.market.test_admission import spec
 
 NOW = UnixMillis(START * 1000)
-AROUND = Surroundings(UnixSeconds(START), 20, has_manifest=True, coordinator_known=True)
+AROUND = Surroundings(UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True)
 
 
 def offer(number: int, price: int) -> Candidate:
@@ -41,7 +42,7 @@ def test_quote__enough_offers__says_price_cost_and_time() -> None:
     assert found.price_at_asks == 4 * 10**10
     assert found.cost_at_asks == job_cost(asked, PricePerPflop(4 * 10**10))
     assert found.cost_at_ceiling == job_cost(asked, asked.price_ceiling)
-    assert found.seconds == -(-job_flops(asked) // (3 * 10**9))
+    assert found.seconds == -(-job_flops(asked) // (6 * 10**9))
 
 
 def test_quote__too_few_offers__says_why_not() -> None:
@@ -49,12 +50,22 @@ def test_quote__too_few_offers__says_why_not() -> None:
 
     assert not found.fits and found.price_at_asks is None
     assert len(found.reasons) == 1
-    assert [each.constraint for each in found.not_matched] == ["price"]
+    assert found.reasons == (f"the job needs 3 owners at {10**12} or less, 0 fit",)
+    assert [each.constraint for each in found.not_matched] == ["owners", "price"]
+    assert found.not_matched[0].would_fit == "needs 3 owners, 0 fit"
+
+
+def test_quote__two_offers_of_one_owner__count_as_one() -> None:
+    same = replace(offer(2, 10**10), account=offer(1, 1).account)
+
+    found = quote(spec(min_stake=BaseUnits(1)), [offer(1, 10**10), same], AROUND, NOW)
+
+    assert found.not_matched == (Exclusion("owners", 2, "needs 3 owners, 1 fit"),)
 
 
 def test_quote__job_that_is_not_admitted__says_so_beside_the_price() -> None:
     offers = [offer(number, 10**10) for number in (1, 2, 3)]
-    around = replace(AROUND, has_manifest=False)
+    around = replace(AROUND, missing_blobs=("manifest",))
 
     found = quote(spec(), offers, around, NOW)
 

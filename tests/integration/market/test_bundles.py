@@ -1,0 +1,359 @@
+"""Bundles of leases in rows: all or nothing, spares, late joiners, and providers that vanish."""
+
+from contracts.terms.digest import peer_id
+from contracts.terms.ids import ZERO_DIGEST, JobId, StageIndex
+from contracts.terms.messages import JobSpec, LeaseAccept, Notice
+from market.api.schemas import heartbeat_digest
+from market.api.views import job_view
+from market.domain.jobs import JobState
+from market.service.hear import hear_lease
+from market.service.rows import LeaseRow
+from tests.integration.market.client import ON_MEMORY
+from tests.support.history import MODEL, JobMaker, Member, make_session, make_wallet
+from tests.support.market_world import LeasedMaker, World, market_spec, sign_digest, spec_changes
+
+PRICE = 10**11
+LONG = 91  # seconds: lease_grace and the margin
+TWO_STAGES = {
+    "stages": 2,
+    "peers_per_stage": 2,
+    "model": MODEL.model_copy(update={"tied_head": False, "num_layers": 2}),
+}
+
+
+async def post(world: World, **changed: object) -> JobSpec:
+    """A job of one stage with two peers and a spare, unless changed."""
+    spec = market_spec(**({"peers_per_stage": 2, "spares": 1} | changed))
+    await world.post(spec)
+    return spec
+
+
+async def leases(world: World, job: JobId) -> dict[str, LeaseRow]:
+    """The job's newest lease of each provider."""
+    names = {make_wallet(name).account: name for name in world.offers}
+    async with world.new_work() as work:
+        rows = await work[LeaseRow].where(job=job, order="reserved_at")
+    return {names[row.account]: row for row in rows}
+
+
+async def accept_all(world: World, job: JobId) -> list[Member]:
+    """Everybody accepts what is reserved; stakes are reserved and the job is matched."""
+    members = [
+        await world.accept(name, lease)
+        for name, lease in sorted((await leases(world, job)).items())
+        if lease.state == "reserved"
+    ]
+    await world.tick()
+    return members
+
+
+async def running(world: World, names: tuple[str, ...], **changed: object) -> JobMaker:
+    """A job that has sealed a step with all its members."""
+    await world.register()
+    for name in names:
+        await world.offer(name, PRICE)
+    spec = await post(world, **changed)
+    await world.tick()
+    members: list[Member] = []
+    while new := await accept_all(world, spec.job()):
+        members += new
+    held: dict[bytes, LeaseAccept] = {
+        member.session.key: world.accept_of(lease, member.wallet, member.session)
+        for member in members
+        for lease in (await leases(world, spec.job())).values()
+        if lease.account == member.wallet.account
+    }
+    maker = LeasedMaker(
+        name=spec.name, members=members, spec_changes=spec_changes(spec),
+        anchorer=world.anchorer, domain=world.domain, leases=held,
+    )  # fmt: skip
+    maker.seal_step()
+    await world.send(maker)
+    assert (await world.job(spec.job())).state == JobState.RUNNING
+    return maker
+
+
+async def hear(world: World, *names: str, job: JobId) -> None:
+    """Agents and their peers are alive."""
+    for name in names:
+        await world.beat(name)
+        lease = (await leases(world, job))[name].lease
+        session = make_session(f"peer {name} {lease.hex()}")
+        signature = sign_digest(session, heartbeat_digest(lease, world.now))
+        await hear_lease(lease, world.now, signature, world.now, world.new_work())
+
+
+async def leave(world: World, maker: JobMaker, name: str) -> None:
+    """The coordinator seals a step with the Notice that this peer left."""
+    lease = (await leases(world, maker.spec.job()))[name]
+    peer = peer_id(make_session(f"peer {name} {lease.lease.hex()}").key)
+    sent, items = len(maker.items), maker.step_items()
+    notice = Notice(
+        job=maker.spec.job(), step=maker.next_step, number=maker.record.next_notice, what="leave",
+        peer=peer, stage=StageIndex(0), address="", evidence=ZERO_DIGEST,
+    )  # fmt: skip
+    maker.seal([*items, maker.session.sign(notice)])
+    maker.members = [m for m in maker.members if m.session.peer != peer]
+    await world.send(maker, sent)
+
+
+# ---------------------------------------------------------------------------------------- bundles
+
+
+async def test_clear__two_stages_of_unequal_offers__stages_are_balanced(world: World) -> None:
+    await world.register()
+    for place, name in enumerate(("ann", "bob", "cem", "dan")):
+        await world.offer(name, PRICE, flops_per_second=10 ** (9 + place // 2))
+    spec = await post(world, **TWO_STAGES)
+    await world.tick()
+
+    rows = await leases(world, spec.job())
+
+    slow, fast = {rows[n].stage for n in ("ann", "bob")}, {rows[n].stage for n in ("cem", "dan")}
+    assert slow == fast == {0, 1}
+    assert len({row.price for row in rows.values()}) == 1
+
+
+@ON_MEMORY
+async def test_clear__one_owner_too_few__leases_nobody_and_says_how_many_fit(world: World) -> None:
+    await world.register()
+    for name in ("ann", "bob", "cem"):
+        await world.offer(name, PRICE)
+    spec = await post(world, **TWO_STAGES)
+    await world.tick()
+
+    assert await leases(world, spec.job()) == {}
+    row = await world.job(spec.job())
+    async with world.new_work() as work:
+        view = await job_view(row, work)
+    assert row.state == JobState.FUNDED
+    assert view.not_matched[0].constraint == "owners"
+    assert view.not_matched[0].would_fit == "needs 4 owners, 3 fit"
+
+
+@ON_MEMORY
+async def test_clear__sellers_for_a_spare_and_one_more__leases_it_at_the_losing_ask(
+    world: World,
+) -> None:
+    await world.register()
+    for place, name in enumerate(("ann", "bob", "cem", "dan")):
+        await world.offer(name, PRICE * (place + 1))
+    spec = await post(world)
+    await world.tick()
+
+    rows = await leases(world, spec.job())
+
+    assert sorted(rows) == ["ann", "bob", "cem"]
+    assert {row.price for row in rows.values()} == {4 * PRICE}
+
+
+@ON_MEMORY
+async def test_activate__spare_not_accepted_yet__job_is_matched_and_stays_so(world: World) -> None:
+    await world.register()
+    for name in ("ann", "bob", "cem", "dan"):
+        await world.offer(name, PRICE)
+    spec = await post(world)
+    await world.tick()
+    rows = await leases(world, spec.job())
+    late = sorted(rows)[0]
+    for name in sorted(rows)[1:]:
+        await world.accept(name, rows[name])
+    await world.tick()
+    assert (await world.job(spec.job())).state == JobState.MATCHED
+
+    world.wait(31)
+    await world.tick()
+
+    assert (await leases(world, spec.job()))[late].state == "lapsed"
+    assert (await world.job(spec.job())).state == JobState.MATCHED
+
+
+@ON_MEMORY
+async def test_lapse__stake_of_a_spare_is_gone__job_goes_on_to_run(world: World) -> None:
+    await world.register()
+    for name in ("ann", "bob", "cem", "dan"):
+        await world.offer(name, PRICE)
+    spec = await post(world)
+    await world.tick()
+    rows = await leases(world, spec.job())
+    poor, *rich = sorted(rows)
+    for name in rich:
+        await world.accept(name, rows[name])
+    await world.tick()
+    await world.accept(poor, rows[poor])
+    world.chain.state.accounts[make_wallet(poor).account].active = 0
+
+    await world.tick()
+
+    assert (await leases(world, spec.job()))[poor].state == "lapsed"
+    assert (await world.job(spec.job())).state == JobState.MATCHED
+
+
+# ------------------------------------------------------------------------------------ late joiners
+
+
+async def test_clear__job_runs__late_offer_becomes_a_spare_and_its_lease_is_stored(
+    world: World,
+) -> None:
+    maker = await running(world, ("ann", "bob"))
+    await world.offer("late", PRICE)
+
+    await world.tick()
+    (member,) = await accept_all(world, maker.spec.job())
+
+    rows = await leases(world, maker.spec.job())
+    assert rows["late"].state == "active"
+    assert rows["late"].price == rows["ann"].price
+    assert (await world.job(maker.spec.job())).state == JobState.RUNNING
+    accept = world.accept_of(rows["late"], member.wallet, member.session)
+    sent = len(maker.items)
+    maker.keep(member.wallet.sign(accept, maker.domain))
+    assert (await world.send(maker, sent)).stored == 1
+
+
+@ON_MEMORY
+async def test_clear__late_offer_above_the_price__waits(world: World) -> None:
+    maker = await running(world, ("ann", "bob", "cem"), spares=2)
+    await world.offer("dear", PRICE + 1)
+
+    await world.tick()
+
+    rows = await leases(world, maker.spec.job())
+    assert {name: row.price for name, row in rows.items()} == dict.fromkeys(
+        ("ann", "bob", "cem"), PRICE
+    )
+
+
+@ON_MEMORY
+async def test_clear__all_spares_there__leases_nobody_more(world: World) -> None:
+    maker = await running(world, ("ann", "bob"))
+    for name in ("late", "later"):
+        await world.offer(name, PRICE)
+
+    for _ in range(3):
+        await world.tick()
+
+    assert len(await leases(world, maker.spec.job())) == 3
+
+
+# -------------------------------------------------------------------------------------- vanished
+
+
+async def test_release__silent_and_left__its_slot_is_bought_again(world: World) -> None:
+    maker = await running(world, ("ann", "bob"), spares=0)
+    job = maker.spec.job()
+    world.wait(LONG)
+    await hear(world, "ann", job=job)
+    await world.offer("new", PRICE)
+    await leave(world, maker, "bob")
+
+    await world.tick()
+    await world.tick()
+
+    rows = await leases(world, job)
+    assert (rows["ann"].state, rows["bob"].state) == ("active", "silent")
+    assert rows["new"].state == "reserved"
+    assert (await world.offer_row("bob")).lease is None
+    assert rows["bob"].stake_state == "reserved"
+
+
+@ON_MEMORY
+async def test_release__silent_without_a_notice__keeps_its_lease(world: World) -> None:
+    maker = await running(world, ("ann", "bob"), spares=0)
+    world.wait(LONG)
+    await hear(world, "ann", job=maker.spec.job())
+
+    await world.tick()
+
+    assert (await leases(world, maker.spec.job()))["bob"].state == "active"
+
+
+@ON_MEMORY
+async def test_release__left_and_heard__keeps_its_lease(world: World) -> None:
+    maker = await running(world, ("ann", "bob"), spares=0)
+    await leave(world, maker, "bob")
+    world.wait(LONG)
+    await hear(world, "ann", "bob", job=maker.spec.job())
+
+    await world.tick()
+
+    assert (await leases(world, maker.spec.job()))["bob"].state == "active"
+
+
+@ON_MEMORY
+async def test_release__peer_left_and_its_agent_answers__is_over_for_good(world: World) -> None:
+    maker = await running(world, ("ann", "bob"), spares=0)
+    await leave(world, maker, "bob")
+    world.wait(LONG)
+    await hear(world, "ann", job=maker.spec.job())
+    await world.beat("bob")
+
+    await world.tick()
+    await world.tick()
+
+    rows = await leases(world, maker.spec.job())
+    assert rows["bob"].state == "ended"
+    assert (await world.offer_row("bob")).lease is None, "no second stake for one job"
+
+
+async def test_come_back__heard_again_and_a_slot_is_free__goes_on_under_the_same_lease(
+    world: World,
+) -> None:
+    maker = await running(world, ("ann", "bob"), spares=0)
+    job = maker.spec.job()
+    before = (await leases(world, job))["bob"]
+    world.wait(LONG)
+    await hear(world, "ann", job=job)
+    await leave(world, maker, "bob")
+    await world.tick()
+    assert (await leases(world, job))["bob"].state == "silent"
+
+    await world.beat("bob")
+    await world.tick()
+    await world.tick()
+
+    after = (await leases(world, job))["bob"]
+    assert after == before
+    assert [row.lease for row in await world.beat("bob")] == [before.lease]
+
+
+@ON_MEMORY
+async def test_come_back__slot_was_bought_by_another__stays_free(world: World) -> None:
+    maker = await running(world, ("ann", "bob"), spares=0)
+    job = maker.spec.job()
+    world.wait(LONG)
+    await hear(world, "ann", job=job)
+    await world.offer("new", PRICE)
+    await leave(world, maker, "bob")
+    await world.tick()
+    await world.tick()
+
+    await world.beat("bob")
+    await world.tick()
+
+    rows = await leases(world, job)
+    assert (rows["bob"].state, rows["new"].state) == ("silent", "reserved")
+
+
+@ON_MEMORY
+async def test_end__after_somebody_vanished__all_stakes_are_free_again(world: World) -> None:
+    maker = await running(world, ("ann", "bob"), spares=0)
+    job = maker.spec.job()
+    world.wait(LONG)
+    await hear(world, "ann", job=job)
+    await leave(world, maker, "bob")
+    await world.tick()
+    reserved = world.chain.state.accounts[make_wallet("bob").account].reserved
+    assert reserved == maker.spec.min_stake, "freed before the job is settled"
+
+    sent = len(maker.items)
+    maker.seal_step(last=True)
+    await world.send(maker, sent)
+    for _ in range(14):
+        await world.tick()
+        world.wait(6)
+
+    assert (await world.job(job)).state == JobState.REFUNDED
+    for name, row in (await leases(world, job)).items():
+        assert (row.state, row.stake_state) == ("ended", "released"), name
+        assert world.chain.state.accounts[make_wallet(name).account].reserved == 0

@@ -1,0 +1,76 @@
+"""Examples of bundles and deals; properties are in tests/property/test_market_bundles.py."""
+
+import pytest
+
+from contracts.terms.amounts import PricePerPflop
+from contracts.terms.errors import NoMatch
+from contracts.terms.ids import Address, Digest
+from market.domain.auction import Ask
+from market.domain.bundles import Bundle, Seat, buy, deal
+
+CEILING = PricePerPflop(20)
+
+
+def asks(*prices: int) -> list[Ask]:
+    return [
+        Ask(Address(bytes([place]) * 20), Digest(bytes([place]) * 32), PricePerPflop(price))
+        for place, price in enumerate(prices)
+    ]
+
+
+def seat(stage: int = 0, speed: int = 1, price: int = 7) -> Seat:
+    return Seat(stage, speed, PricePerPflop(price))
+
+
+@pytest.mark.parametrize(
+    ("num_held", "missing"),
+    [(0, Bundle(4, 2)), (3, Bundle(1, 2)), (4, Bundle(0, 2)), (5, Bundle(0, 1)), (6, Bundle(0, 0))],
+)
+def test_without__leases_held__slots_are_filled_before_spares(
+    num_held: int, missing: Bundle
+) -> None:
+    assert Bundle(4, 2).without(num_held) == missing
+
+
+def test_buy__sellers_for_slots_and_a_spare__one_stays_to_set_the_price() -> None:
+    bought = buy(asks(3, 5, 9), Bundle(1, 4), (), reserve=CEILING, all_or_nothing=True)
+
+    assert [ask.price for ask in bought.winners] == [3, 5]
+    assert bought.price == 9
+
+
+def test_buy__too_few_for_the_slots__buys_nothing() -> None:
+    with pytest.raises(NoMatch, match="needs 3 owners at 20 or less, 2 fit"):
+        buy(asks(3, 5), Bundle(3, 1), (), reserve=CEILING, all_or_nothing=True)
+
+
+def test_buy__job_runs_and_too_few_sell__takes_them() -> None:
+    bought = buy(asks(3, 5), Bundle(4, 1), [seat()], reserve=CEILING, all_or_nothing=False)
+
+    assert [ask.price for ask in bought.winners] == [3, 5]
+    assert bought.price == CEILING
+
+
+def test_buy__spare_later__is_paid_the_least_that_a_lease_is_paid() -> None:
+    held = [seat(price=9), seat(price=7)]
+
+    bought = buy(asks(8, 6, 2), Bundle(2, 3), held, reserve=CEILING, all_or_nothing=False)
+
+    assert [ask.price for ask in bought.winners] == [2, 6]
+    assert bought.price == 7
+
+
+def test_deal__nine_of_three_speeds__each_stage_gets_one_of_each() -> None:
+    stages = deal([40, 10, 20, 40, 10, 20, 40, 10, 20], (), num_stages=3)
+
+    assert stages == (0, 0, 0, 1, 1, 1, 2, 2, 2)
+
+
+def test_deal__fastest_and_slowest__balance_each_other() -> None:
+    assert deal([1, 2, 3, 4], (), num_stages=2) == (0, 1, 1, 0)
+
+
+def test_deal__a_stage_lost_a_peer__the_newcomer_goes_there() -> None:
+    held = [seat(0, 5), seat(1, 90), seat(0, 5)]
+
+    assert deal([50], held, num_stages=2) == (1,)
