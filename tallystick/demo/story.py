@@ -1,8 +1,9 @@
 """The demo: one job from offer to audit, on real services, in phases that are timed and told.
 
-One provider wins over a dearer one, trains the job, is paid over several epochs and claims; the
-poster gets the rest back; a fresh process audits it all. Beside it the plain reference runs on the
-same job. Every figure of the report is read from the API, the chain or another process's output.
+Nine providers of unequal speed train a model in three stages; one is killed part-way, a tenth comes
+late. All are paid over several epochs and claim; the poster gets the rest back; a fresh process
+audits it all. Beside it the plain reference runs on the same job. Every figure of the report is
+read from the API, the chain, or another process's output.
 
 A home holds one demo: interrupted, the same command with the same --home goes on with its job.
 """
@@ -12,57 +13,54 @@ import contextlib
 import json
 import math
 import os
-import secrets
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deployment import load_deployment
 from contracts.keys.store import load_or_create_wallet
+from contracts.terms.digest import peer_id
 from contracts.terms.errors import DeadlineExceeded, Refused
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, Digest, JobId, PeerId
 from contracts.terms.messages import JobSpec
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import decode_signed, expect
+from contracts.terms.typed_data import Domain
 from market.api import schemas
-from tallystick.demo.report import ProcessRow, Report, Settled
+from tallystick.demo.cast import (
+    KILLED_AFTER,
+    LATE,
+    LATE_AFTER,
+    MACHINES,
+    VICTIM,
+    Machine,
+    Notes,
+    demo_job,
+    load_notes,
+    save_notes,
+)
+from tallystick.demo.crowd import ROOT, Crowd, ProcessRow
+from tallystick.demo.report import Report, Settled, Swarm
+from tallystick.demo.shares import JobWork, LogLine, read_work
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.job_file import JobFile, parse_job_file
-from tallystick.sdk.submit import Submitted, shard, submit
-from tallystick.up import child as children
+from tallystick.sdk.prepare import prepare
+from tallystick.sdk.submit import Submitted, submit
 from tallystick.up.child import Child
-from tallystick.up.ports import ports_of
-from tallystick.up.processes import RUN_ID, SERVICE, environment_of, running
+from tallystick.up.processes import RUN_ID
 from tallystick.up.settings import read_settings
 from tallystick.up.stack import Services
 from training.data.corpus import unigram_perplexity
+from training.tasks import first_error
 
-ASKS = {"winner": "1000", "dearer": "1300"}  # tokens per PFLOP
-JOB: Mapping[str, object] = {
-    "name": "demo: a small Llama learns Python's standard library",
-    "recipe": "tiny_llama",
-    "data": "builtin",
-    "budget": 10,
-    "price_ceiling": 2000,
-    "deadline": "1h",
-    "checking": "off",
-    "min_stake": 5,
-}
-
-_ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or site-packages
-_JOB_PROCESSES = {
-    "tallystick.coordinator": "coordinator",
-    "tallystick.trainer": "trainer",
-    "tallystick.provider.peer": "peer of the winner",
-}
 _STARTED = ("running", "finished", "closed", "refunded")
+_WORKED = ("matched", "running")
 _POLL_SECONDS = 0.25
+_WATCH_SECONDS = 1.0  # a job's view is long, and the machine has better things to do
 _MATCH_PATIENCE = timedelta(minutes=2)
 _JOB_PATIENCE = timedelta(minutes=20)
 _MONEY_PATIENCE = timedelta(minutes=4)
@@ -76,12 +74,13 @@ class Story:
 
     home: Path
     say: Say
-    run_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    crowd: Crowd
+    notes: Notes
     _phases: dict[str, float] = field(default_factory=dict)
-    _children: list[Child] = field(default_factory=list)
 
     @contextlib.asynccontextmanager
-    async def _phase(self, name: str) -> AsyncIterator[None]:
+    async def phase(self, name: str) -> AsyncIterator[None]:
+        """Time a part of the story under its name."""
         began = time.monotonic()
         self.say(f"== {name}")
         yield
@@ -89,52 +88,67 @@ class Story:
 
     async def run(self, services: Services) -> Report:
         """From the first offer to the audit; `services` are up."""
+        self.crowd.market = services.addresses.api
         async with MarketClient(services.addresses.api) as client:
-            async with self._phase("two providers offer"):
+            async with self.phase(f"{len(MACHINES)} providers offer"):
                 await self._offer(client)
-            async with self._phase("the job is posted and matched"):
+            async with self.phase("the job is posted and matched"):
                 submitted = await self._post(client)
                 job = submitted.job
                 await self._reach(client, job, _STARTED, _MATCH_PATIENCE)
             plain = await self._start_plain(submitted)
-            async with self._phase("training"):
-                rows = await self._watch(client, job)
-            async with self._phase("last epoch, claims, refund"):
+            async with self.phase("training"):
+                processes = await self._watch(client, job)
+            async with self.phase("last epoch, claims, refund"):
                 settled = await self._settle(client, job, services)
-            async with self._phase("audit in a fresh process"):
+            async with self.phase("audit in a fresh process"):
                 verdict = await self._audit(services, job, settled)
             reference = await self._plain_losses(plain)
             view = await client.job(job)
-        return self._report(submitted, view, settled, verdict, rows, reference)
-
-    async def stop(self) -> None:
-        """Stop the providers and whatever else the demo started."""
-        for child in self._children:
-            if not child.ended.is_set():
-                await child.stop(signal.SIGTERM, grace=15.0)
-
-    def leftovers(self) -> list[int]:
-        """Pids that carry this run's id, without the caller's."""
-        return [
-            one.pid
-            for one in running()
-            if one.pid != os.getpid() and environment_of(one.pid).get(RUN_ID) == self.run_id
-        ]
+            swarm = Swarm(
+                work=await self._work(client, job),
+                lines=self._log_lines(services, job),
+                notes=self.notes,
+                machines={self._account(machine): machine for machine in (*MACHINES, LATE)},
+                victim=_peer_of(view, self._account(VICTIM)),
+            )
+        validation = [r.validation_millionths for r in view.reports if r.validation_millionths]
+        blobs = _CorpusBlobs(submitted.corpus.blobs)
+        return Report(
+            losses=[report.loss_millionths / 1e6 for report in view.reports],
+            reference=reference,
+            validation_perplexity=math.exp(validation[-1] / 1e6) if validation else math.inf,
+            unigram_perplexity=unigram_perplexity(submitted.corpus.manifest, blobs),
+            flops=sum(submitted.spec.unit_flops) * submitted.spec.batch.units_per_step,
+            price=view.leases[0].price,
+            ceiling=submitted.spec.price_ceiling,
+            earned=view.earned,
+            settled=settled,
+            swarm=swarm,
+            verdict=verdict,
+            processes=processes,
+            phases=self._phases,
+        )
 
     # --------------------------------------------------------------------------------- phases
 
     async def _offer(self, client: MarketClient) -> None:
-        for name, ask in ASKS.items():
-            options = ("--market", client.url, "--ask", ask, "--home", str(self.home / name))
-            self._start(f"provider-{name}", "tallystick", "provider", "start", *options)
+        self._note(begun_at=self.notes.begun_at or _now())
+        cast = self.notes.on_stage()
+        wanted = {self._account(machine) for machine in cast}  # makes the wallets of a new home
+        for machine in cast:
+            self.crowd.start_provider(machine)
         ends = time.monotonic() + _MATCH_PATIENCE.total_seconds()
-        while len((await client.offers()).offers) < len(ASKS):
-            self._check_alive()
+        while not wanted <= {offer.account for offer in (await client.offers()).offers}:
+            self.crowd.check_alive()
             if time.monotonic() > ends:
                 raise DeadlineExceeded("the providers did not offer in time: see their logs")
             await asyncio.sleep(_POLL_SECONDS)
-        for offer in (await client.offers()).offers:
-            self.say(f"   0x{offer.account.hex()} asks {offer.price} base units per PFLOP")
+        for machine in cast:
+            self.say(
+                f"   {machine.name} asks {machine.ask} tokens per PFLOP, computes "
+                f"{machine.slowdown:g} times as slowly as this machine"
+            )
 
     async def _post(self, client: MarketClient) -> Submitted:
         poster = load_or_create_wallet(self.home / "poster.json")
@@ -160,7 +174,7 @@ class Story:
             Refused: this Python has another standard library, so another corpus.
         """
         spec = expect(decode_signed((await client.job(job)).signed), JobSpec).message
-        corpus = shard(demo_job())
+        corpus = prepare(demo_job()).corpus
         if corpus.manifest.digest() != spec.data.manifest:
             raise Refused(f"{self.home} was begun with another Python: choose another --home")
         return Submitted(job, spec, corpus)
@@ -171,7 +185,7 @@ class Story:
         ends = time.monotonic() + patience.total_seconds()
         seen = ""
         while time.monotonic() < ends:
-            self._check_alive()
+            self.crowd.check_alive()
             view = await retrying(lambda: client.job(job), patience=timedelta(minutes=1))
             if view.state != seen:
                 self.say(f"   {view.state}")
@@ -184,12 +198,12 @@ class Story:
         raise DeadlineExceeded(f"the job is still {seen} after {patience}")
 
     async def _watch(self, client: MarketClient, job: JobId) -> list[ProcessRow]:
-        """Tell of each step; returns the processes that were there after the first one."""
-        rows: list[ProcessRow] = []
+        """Tell of each step and play the scenes; returns the processes there were after step 1."""
+        processes: list[ProcessRow] = []
         ends = time.monotonic() + _JOB_PATIENCE.total_seconds()
         told = 0
         while time.monotonic() < ends:
-            self._check_alive()
+            self.crowd.check_alive()
             view = await retrying(lambda: client.job(job), patience=timedelta(minutes=1))
             for report in view.reports[told:]:
                 self.say(
@@ -197,29 +211,45 @@ class Story:
                     f"loss {report.loss_millionths / 1e6:.4f}  {report.tokens_per_second} tokens/s"
                 )
             told = len(view.reports)
-            if told and not rows:
-                rows = self._processes()
-            if view.state not in ("matched", "running"):
-                return rows
-            await asyncio.sleep(_POLL_SECONDS)
+            if told and not processes:
+                processes = self.crowd.processes()
+            if view.state not in _WORKED:
+                return processes
+            await self._play(told)
+            await asyncio.sleep(_WATCH_SECONDS)
         raise DeadlineExceeded(f"the job did not end within {_JOB_PATIENCE}")
 
+    async def _play(self, num_steps: int) -> None:
+        """One provider dies with work in its hands, a tenth comes."""
+        if num_steps >= KILLED_AFTER and self.notes.killed_at is None:
+            await self.crowd.until_it_works(VICTIM.name)
+            self._note(killed_at=_now())
+            self.crowd.kill(VICTIM.name)
+            self.say(f"   SIGKILL to {VICTIM.name}, agent and peer")
+        if num_steps >= LATE_AFTER and self.notes.late_at is None:
+            self._account(LATE)
+            self._note(late_at=_now())
+            self.crowd.start_provider(LATE)
+            self.say(f"   {LATE.name} starts")
+
     async def _settle(self, client: MarketClient, job: JobId, services: Services) -> Settled:
+        if self.notes.killed_at is not None:
+            self.crowd.start_provider(VICTIM)  # its owner fetches what it has earned
         view = await self._reach(client, job, ("refunded",), _MONEY_PATIENCE)
-        providers = [lease.account for lease in view.leases if lease.accept]
+        accounts = {lease.account for lease in view.leases if lease.accept}
         async with ChainConnection(services.addresses.rpc) as chain:
             contracts = bind(chain, load_deployment(Path(services.addresses.contracts)))
             ends = time.monotonic() + _MONEY_PATIENCE.total_seconds()
             while time.monotonic() < ends:
-                settled = await self._money(client, contracts, job, providers)
-                if settled.claimed == view.earned:
+                settled = await self._money(client, contracts, job, accounts)
+                if sum(settled.claimed.values()) == view.earned:
                     return settled
-                self._check_alive()
+                self.crowd.check_alive()
                 await asyncio.sleep(_POLL_SECONDS)
         raise DeadlineExceeded(f"claimed {settled.claimed} of {view.earned} base units in time")
 
     async def _money(
-        self, client: MarketClient, contracts: Contracts, job: JobId, providers: list[Address]
+        self, client: MarketClient, contracts: Contracts, job: JobId, accounts: set[Address]
     ) -> Settled:
         head = await contracts.chain.head()
         funds = await contracts.escrow.funds(job, head)
@@ -228,15 +258,15 @@ class Story:
         deposited = sum(log.args["amount"] for log in mine if log.event == "JobOpened")
         refunded = sum(log.args["amount"] for log in mine if log.event == "Refunded")
         epochs = [epoch for epoch in (await client.epochs()).epochs if epoch.state == "final"]
-        # More than one worked for it when the first was away for too long.
-        claimed = [await contracts.settlement.claimed(each, head) for each in {*providers}]
+        claimed = {
+            account: await contracts.settlement.claimed(account, head) for account in accounts
+        }
         return Settled(
             escrowed=deposited,
-            claimed=sum(claimed),
+            claimed=claimed,
             refunded=refunded,
             remaining=funds.deposited - funds.debited,
             epochs=len(epochs),
-            provider=providers[-1],
             block=head.number,
             block_hash=head.hash,
             settlement=contracts.deployment.settlement,
@@ -246,7 +276,7 @@ class Story:
         file = self.home / "audit.tally"
         market = services.addresses.api
         export = ("audit", "export", job.hex(), "--market", market, "-o", str(file))
-        exported = await self._run("audit-export", "tallystick", *export)
+        exported = await self.crowd.run("audit-export", "tallystick", *export)
         if exported.exit_status != 0:
             raise Refused(f"audit export failed: {exported.last_words()}")
         anchor = exported_anchor(exported.last_words())
@@ -255,7 +285,7 @@ class Story:
                 raise Refused(f"our own node does not know the exported block {anchor}")
         verify = ("audit", "verify", str(file), "--anchor", anchor)
         settlement = ("--settlement", f"0x{settled.settlement.hex()}")
-        verified = await self._run("audit-verify", "tallystick", *verify, *settlement)
+        verified = await self.crowd.run("audit-verify", "tallystick", *verify, *settlement)
         self.say(f"   {verified.last_words().strip()}")
         if verified.exit_status != 0:
             raise Refused(f"audit verify ended with {verified.exit_status}")
@@ -265,14 +295,14 @@ class Story:
 
     async def _start_plain(self, submitted: Submitted) -> Child | None:
         """The reference run, where this is a checkout (it is no part of the package)."""
-        if not (_ROOT / "tests" / "numerics" / "plain.py").exists():
+        if not (ROOT / "tests" / "numerics" / "plain.py").exists():
             self.say("   no plain run: this is an installation without the tests")
             return None
         folder = self.home / "plain"
         submitted.corpus.write(folder / "blobs")
         (folder / "job.msgpack").write_bytes(submitted.spec.encoded())
         options = ("--job", "job.msgpack", "--blobs", "blobs", "--out", "losses.json")
-        return self._start("plain", "tests.numerics.plain", *options, folder=folder)
+        return self.crowd.start("plain", "tests.numerics.plain", *options, folder=folder)
 
     async def _plain_losses(self, plain: Child | None) -> list[float] | None:
         if plain is None:
@@ -287,76 +317,28 @@ class Story:
         ]
         return losses
 
-    # --------------------------------------------------------------------------------- report
+    # ------------------------------------------------------------------------- what was said
 
-    def _report(
-        self,
-        submitted: Submitted,
-        view: schemas.JobView,
-        settled: Settled,
-        verdict: str,
-        rows: list[ProcessRow],
-        reference: list[float] | None,
-    ) -> Report:
-        validation = [r.validation_millionths for r in view.reports if r.validation_millionths]
-        blobs = _CorpusBlobs(submitted.corpus.blobs)
-        lease = [lease for lease in view.leases if lease.accept][-1]
-        return Report(
-            losses=[report.loss_millionths / 1e6 for report in view.reports],
-            reference=reference,
-            validation_perplexity=math.exp(validation[-1] / 1e6) if validation else math.inf,
-            unigram_perplexity=unigram_perplexity(submitted.corpus.manifest, blobs),
-            units=submitted.spec.batch.units_per_step * submitted.spec.batch.steps,
-            unit_flops=sum(submitted.spec.unit_flops),
-            price=lease.price,
-            ceiling=submitted.spec.price_ceiling,
-            earned=view.earned,
-            settled=settled,
-            verdict=verdict,
-            processes=rows,
-            phases=self._phases,
+    async def _work(self, client: MarketClient, job: JobId) -> JobWork:
+        network = await client.network()
+        domain = Domain(network.chain_id, network.contracts.settlement)
+        return read_work([item async for _, item in client.messages(job)], domain)
+
+    def _log_lines(self, services: Services, job: JobId) -> list[LogLine]:
+        """All events of the job's coordinator and trainers, by time."""
+        logs = services.folder.home / "logs"
+        files = logs.glob(f"*-{job.hex()[:12]}.log")
+        return sorted(
+            (line for file in files for line in _events(file)), key=lambda line: line["at"]
         )
 
-    def _processes(self) -> list[ProcessRow]:
-        rows = []
-        for one in running():
-            about = environment_of(one.pid)
-            if about.get(RUN_ID) != self.run_id:
-                continue
-            with contextlib.suppress(OSError):  # it may end while it is looked at
-                rows.append(_row(one.pid, about.get(SERVICE, "")))
-        return sorted(rows, key=lambda row: row.pid)
+    def _account(self, machine: Machine) -> Address:
+        return load_or_create_wallet(self.home / machine.name / "wallet.json").account
 
-    # ------------------------------------------------------------------------------- children
-
-    def _environment(self, name: str) -> dict[str, str]:
-        return {
-            **os.environ,
-            RUN_ID: self.run_id,
-            SERVICE: name,
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": str(_ROOT),
-        }
-
-    def _start(self, name: str, module: str, *options: str, folder: Path | None = None) -> Child:
-        child = children.start(
-            (sys.executable, "-m", module, *options),
-            environment=self._environment(name),
-            log=self.home / "logs" / f"{name}.log",
-            working_folder=folder,
-        )
-        self._children.append(child)
-        return child
-
-    async def _run(self, name: str, module: str, *options: str) -> Child:
-        child = self._start(name, module, *options)
-        await child.ended.wait()
-        return child
-
-    def _check_alive(self) -> None:
-        for child in self._children:
-            if child.ended.is_set() and child.exit_status != 0:
-                raise Refused(f"{child.log.stem} {child.how_it_ended()}: {child.last_words()}")
+    def _note(self, **changes: UnixMillis) -> None:
+        for name, moment in changes.items():
+            setattr(self.notes, name, moment)
+        save_notes(self.home, self.notes)
 
 
 @dataclass(frozen=True)
@@ -367,17 +349,27 @@ class _CorpusBlobs:
         return self.blobs[digest]
 
 
-def _row(pid: int, service: str) -> ProcessRow:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-    module = words[words.index("-m") + 1] if "-m" in words else ""
-    name = _JOB_PROCESSES.get(module, service)
-    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return ProcessRow(name, pid, int(stat[1]), ports_of(pid))
+def _now() -> UnixMillis:
+    return UnixMillis(time.time_ns() // 10**6)
 
 
-def demo_job() -> JobFile:
-    """The job that the demo posts."""
-    return parse_job_file(JOB, source="demo")
+def _events(log: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a log; whatever else stands there is no event."""
+    found = []
+    for line in log.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            value = json.loads(line)
+            if isinstance(value, dict) and "at" in value and "event" in value:
+                found.append(value)
+    return found
+
+
+def _peer_of(view: schemas.JobView, account: Address) -> PeerId | None:
+    """The peer of an account's first lease in this job."""
+    for lease in view.leases:
+        if lease.account == account and lease.session_key is not None:
+            return peer_id(lease.session_key)
+    return None
 
 
 def exported_anchor(words: str) -> str:
@@ -391,18 +383,22 @@ async def demo(home: Path, *, keep: bool, say: Say) -> int:
     Returns:
         Exit status: 0 if everything that the report promises holds.
     """
-    story = Story(home, say)
-    os.environ[RUN_ID] = story.run_id  # children of `up` inherit it
+    (home / "logs").mkdir(parents=True, exist_ok=True)
+    story = Story(home, say, Crowd(home), load_notes(home))
+    os.environ[RUN_ID] = story.crowd.run_id  # children of `up` inherit it
     services = Services(
         read_settings(home / "market"),
         api_port=None if keep else 0,  # a port that people know matters when it stays
         report=lambda line: say(f"   {line}"),
     )
-    (home / "logs").mkdir(parents=True, exist_ok=True)
     report = None
     try:
-        async with story._phase("services start"):
-            await services.start()
+        async with story.phase("services start"):
+            with first_error():
+                async with asyncio.TaskGroup() as starting:
+                    starting.create_task(services.start())
+                    starting.create_task(story.crowd.start_forkserver())
+                    starting.create_task(story.crowd.probe())
         report = await story.run(services)
         if keep:
             for line in report.lines():
@@ -410,9 +406,9 @@ async def demo(home: Path, *, keep: bool, say: Say) -> int:
             say(f"kept running: API {services.addresses.api}/docs  RPC {services.addresses.rpc}")
             await asyncio.Event().wait()
     finally:
-        await asyncio.shield(story.stop())
+        await asyncio.shield(story.crowd.stop())
         await asyncio.shield(services.stop())
-    left = story.leftovers()
+    left = story.crowd.leftovers()
     for line in report.lines():
         say(line)
     say(f"processes left that carry the run's id: {left or 'none'}")

@@ -1,0 +1,94 @@
+"""Who takes part in the demo, what they train, and what has happened to them so far.
+
+Nine machines of unequal speed; one of them dies part-way, a tenth comes late. The machines are all
+this one: a slow one is given a slowdown (`tallystick.provider.slowed`), which changes no number.
+`notes.json` in the demo's home says which scenes have been played, so that a demo that was
+interrupted goes on with the same cast. Moments in Unix milliseconds.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from contracts.terms.errors import Refused
+from contracts.terms.moments import UnixMillis
+from tallystick.sdk.job_file import JobFile, parse_job_file
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A provider: its folder and name, what it asks per PFLOP in tokens, and how slow it is."""
+
+    name: str
+    ask: str
+    slowdown: float
+
+
+MACHINES = tuple(
+    Machine(f"provider-{number}", str(900 + 50 * number), slowdown)
+    for number, slowdown in enumerate((1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0), 1)
+)
+VICTIM = MACHINES[4]
+LATE = Machine("provider-10", "1000", 1.0)
+KILLED_AFTER = 15  # steps
+LATE_AFTER = 25  # steps
+
+JOB: Mapping[str, object] = {
+    "name": "demo: a small Llama learns Python's standard library",
+    "recipe": "tiny_llama",
+    "data": "builtin",
+    "stages": 3,
+    "peers_per_stage": 3,
+    "spares": 1,
+    "units_per_step": 12,
+    "rows_per_unit": 1,
+    "budget": 10,
+    "price_ceiling": 2000,
+    "deadline": "1h",
+    "checking": "off",
+    "min_stake": 5,
+    "commit_timeout": "10s",
+    "exchange_timeout": "10s",
+}
+
+
+def demo_job() -> JobFile:
+    """The job that the demo posts."""
+    return parse_job_file(JOB, source="demo")
+
+
+@dataclass
+class Notes:
+    """What has happened; None: not yet."""
+
+    begun_at: UnixMillis | None = None  # the first provider was started
+    killed_at: UnixMillis | None = None
+    late_at: UnixMillis | None = None  # the tenth was started
+
+    def on_stage(self) -> tuple[Machine, ...]:
+        """The machines that run now, or are to run again after an interruption."""
+        nine = (machine for machine in MACHINES if machine != VICTIM or self.killed_at is None)
+        return (*nine, LATE) if self.late_at is not None else tuple(nine)
+
+
+def load_notes(home: Path) -> Notes:
+    """The notes of this home; empty ones if there are none.
+
+    Raises:
+        Refused: the file is not ours.
+    """
+    path = home / "notes.json"
+    try:
+        return Notes(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return Notes()
+    except (OSError, ValueError, TypeError) as error:
+        raise Refused(f"{path} cannot be read: {error}; choose another --home") from error
+
+
+def save_notes(home: Path, notes: Notes) -> None:
+    """Replace the notes, whole or not at all."""
+    draft = home / ".notes.json.new"
+    draft.write_text(json.dumps(asdict(notes)))
+    draft.replace(home / "notes.json")

@@ -1,0 +1,214 @@
+"""The demo's own processes: started, killed, listed by what they carry in their environment.
+
+Every process carries the run's id, so that nothing is left behind without being seen.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contracts.terms.errors import DeadlineExceeded, Refused
+from tallystick.demo.cast import Machine
+from tallystick.provider.folder import write_durably
+from tallystick.up import child as children
+from tallystick.up.child import Child
+from tallystick.up.forkserver import launch, starter
+from tallystick.up.ports import ports_of
+from tallystick.up.processes import (
+    RUN_ID,
+    SERVICE,
+    Identity,
+    environment_of,
+    running,
+    send,
+)
+
+ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or site-packages
+SLOWDOWN, FORKSERVER = "TALLYSTICK_PEER_SLOWDOWN", "TALLYSTICK_FORKSERVER"
+DRAIN, STOP_SECONDS = "1s", 20.0
+WORK_PATIENCE = 60.0  # seconds in which a peer that works gets a unit
+_JOB_PROCESSES = {
+    "tallystick.coordinator": "coordinator",
+    "tallystick.trainer": "trainer",
+    "tallystick.provider.peer": "peer",
+}
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """A process of the run."""
+
+    name: str
+    pid: int
+    parent: int
+    ports: list[int]
+
+
+@dataclass
+class Crowd:
+    """Children of the demo, and everything else that carries the run's id."""
+
+    home: Path
+    market: str = ""  # URL of the API, once it is up
+    run_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    _children: dict[str, Child] = field(default_factory=dict)
+    _forgiven: set[str] = field(default_factory=set)  # were killed on purpose
+    _forkserver: Child | None = None
+    _socket: Path | None = None  # of the forkserver
+    _probed: dict[str, Any] = field(default_factory=dict)
+
+    def start_provider(self, machine: Machine) -> Child:
+        """Start a provider's agent, or start it again."""
+        name, folder = machine.name, self.home / machine.name
+        options = (
+            *("--market", self.market, "--ask", machine.ask, "--home", str(folder)),
+            *("--drain", DRAIN),  # a demo that is stopped is stopped as a whole
+        )
+        self._write_probe(machine)
+        environment = self._environment(name) | {SLOWDOWN: str(machine.slowdown)}
+        if self._socket is not None:
+            environment[FORKSERVER] = str(self._socket)  # for its peers
+        start = starter(self._socket)
+        argv = (sys.executable, "-m", "tallystick", "provider", "start", *options)
+        child = start(argv, environment=environment, log=self._log(name))
+        self._forgiven.discard(name)
+        self._children[name] = child
+        return child
+
+    def start(self, name: str, module: str, *options: str, folder: Path | None = None) -> Child:
+        """Start `python -m module` with the run's marks; its log is `logs/<name>.log`."""
+        child = children.start(
+            (sys.executable, "-m", module, *options),
+            environment=self._environment(name),
+            log=self._log(name),
+            working_folder=folder,
+        )
+        self._children[name] = child
+        return child
+
+    def _environment(self, name: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            RUN_ID: self.run_id,
+            SERVICE: name,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def _log(self, name: str) -> Path:
+        return self.home / "logs" / f"{name}.log"
+
+    async def start_forkserver(self) -> None:
+        """Have providers and their peers forked from one process that has imported everything.
+
+        Raises:
+            ServiceUnreachable: it does not start.
+        """
+        name, path = "forkserver", self.home / "forkserver" / "socket"
+        environment = self._environment(name)
+        self._forkserver = await launch(path, environment=environment, log=self._log(name))
+        self._socket = path
+
+    async def probe(self) -> None:
+        """Measure this machine once for all providers.
+
+        Raises:
+            Refused: it cannot compute.
+        """
+        child = await self.run("probe", "tallystick.provider.probe")
+        if child.exit_status != 0:
+            raise Refused(f"this machine cannot compute: {child.last_words()}")
+        self._probed = json.loads(child.last_words().splitlines()[-1])
+
+    def _write_probe(self, machine: Machine) -> None:
+        """Tell an agent what its machine can do, so that it does not measure for itself."""
+        speed = int(self._probed["flops_per_second"] / machine.slowdown)
+        folder = self.home / machine.name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_durably(
+            folder / "probe.json",
+            json.dumps(self._probed | {"flops_per_second": speed}).encode(),
+        )
+
+    async def run(self, name: str, module: str, *options: str) -> Child:
+        """Run `python -m module` to its end."""
+        child = self.start(name, module, *options)
+        await child.ended.wait()
+        return child
+
+    async def until_it_works(self, name: str) -> None:
+        """Wait until a provider's peer has a unit in its gradient that no seal holds yet.
+
+        Raises:
+            DeadlineExceeded: it gets no unit.
+        """
+        logs = {log: log.stat().st_size for log in (self.home / name / "logs").glob("peer-*.log")}
+        ends = time.monotonic() + WORK_PATIENCE
+        while time.monotonic() < ends:
+            for log, seen in logs.items():
+                with log.open("rb") as file:
+                    file.seek(seen)
+                    if b'"event": "unit_done"' in file.read():
+                        return
+            await asyncio.sleep(0.01)
+        raise DeadlineExceeded(f"{name} got no unit within {WORK_PATIENCE:.0f} s")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a child and whatever it started, as a power cut would."""
+        self._forgiven.add(name)
+        for one in self._ours():
+            if environment_of(one.pid).get(SERVICE) == name:
+                send(one, signal.SIGKILL)
+
+    def check_alive(self) -> None:
+        """Raises Refused when a child ended that should not have."""
+        for name, child in self._children.items():
+            if name not in self._forgiven and child.ended.is_set() and child.exit_status != 0:
+                raise Refused(f"{name} {child.how_it_ended()}: {child.last_words()}")
+
+    async def stop(self) -> None:
+        """Stop all children, the forkserver last: it would take the others with it."""
+        await asyncio.gather(*(_stop(child) for child in self._children.values()))
+        if self._forkserver is not None:
+            await _stop(self._forkserver)
+
+    def _ours(self) -> Iterator[Identity]:
+        for one in running():
+            if one.pid != os.getpid() and environment_of(one.pid).get(RUN_ID) == self.run_id:
+                yield one
+
+    def leftovers(self) -> list[int]:
+        """Pids that carry this run's id, without the caller's."""
+        return [one.pid for one in self._ours()]
+
+    def processes(self) -> list[ProcessRow]:
+        """Everything that runs now, by pid."""
+        rows = []
+        for one in self._ours():
+            with contextlib.suppress(OSError):  # it may end while it is looked at
+                rows.append(_row(one.pid))
+        return sorted(rows, key=lambda row: row.pid)
+
+
+async def _stop(child: Child) -> None:
+    if not child.ended.is_set():
+        await child.stop(signal.SIGTERM, grace=STOP_SECONDS)
+
+
+def _row(pid: int) -> ProcessRow:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    module = words[words.index("-m") + 1] if "-m" in words else ""
+    service = environment_of(pid).get(SERVICE, "")
+    role = _JOB_PROCESSES.get(module, "")
+    name = f"peer of {service}" if role == "peer" else role or service
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return ProcessRow(name, pid, int(stat[1]), ports_of(pid))

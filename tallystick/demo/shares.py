@@ -1,0 +1,177 @@
+"""Who did how much of a job, and what a loss and a newcomer cost: from its history and logs. Pure.
+
+What counts is what seals hold: units are counted by the same fold that pays, so that a share of the
+work and the pay for it cannot tell two stories. Log lines (`training.telling`) only add when, and
+what was tried in vain. Units: moments in Unix milliseconds, spans in seconds.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from contracts.governance.job import JobHistory, follow
+from contracts.governance.record import JobRecord
+from contracts.governance.vesting import pay_after
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import Malformed
+from contracts.terms.history import Kept
+from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import Notice, Seal
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+
+LogLine: TypeAlias = Mapping[str, Any]
+"""One event of a process: `at`, `process`, `event`, and what else it says; bytes are hex."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A peer that joined: whose it is, and in which stage it works."""
+
+    account: Address
+    stage: StageIndex
+
+
+@dataclass(frozen=True)
+class JobWork:
+    """What the seals of a job establish about work."""
+
+    units_per_step: int  # of each stage
+    num_stages: int
+    workers: Mapping[PeerId, Worker]
+    steps: tuple[Mapping[PeerId, int], ...]  # units by peer, of steps 1, 2, ...
+    pay: Mapping[Address, BaseUnits]
+
+    @property
+    def lost(self) -> int:
+        """Units of some stage that no seal holds."""
+        counted = sum(units for step in self.steps for units in step.values())
+        return len(self.steps) * self.units_per_step * self.num_stages - counted
+
+    def first_step(self, account: Address) -> StepNumber | None:
+        """The first step that a seal holds work of `account` for."""
+        for number, step in enumerate(self.steps, 1):
+            if any(self.workers[peer].account == account for peer in step):
+                return StepNumber(number)
+        return None
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one account did in one stage."""
+
+    account: Address
+    stage: StageIndex
+    units: int
+    of_stage: int  # units of the stage, by everybody
+    pay: BaseUnits  # of the account, in this job
+
+
+def read_work(items: Iterable[Kept], domain: Domain) -> JobWork:
+    """What a job's history establishes, with every message checked.
+
+    Raises:
+        Malformed: no history of a job that was opened.
+        BadSignature, Conflict, Equivocation, InvalidSeal: see `contracts.governance.job.follow`.
+    """
+    history = JobHistory(domain)
+    stages: dict[PeerId, StageIndex] = {}
+    steps: list[Mapping[PeerId, int]] = []
+    for item in items:
+        before, history = history.record, follow(history, item)
+        match item:
+            case Signed(message=Notice(what="join", peer=peer, stage=stage)):
+                stages[peer] = stage
+            case Signed(message=Seal()):
+                assert before is not None and history.record is not None  # `follow` saw to it
+                steps.append(_units_between(before, history.record, stages))
+    record = history.record
+    if record is None:
+        raise Malformed("the job was never opened")
+    return JobWork(
+        units_per_step=record.spec.batch.units_per_step,
+        num_stages=record.spec.batch.stages,
+        workers={p: Worker(record.leases[p].account, stage) for p, stage in stages.items()},
+        steps=tuple(steps),
+        pay={leaf.account: leaf.earned for leaf in pay_after(record.pay, record.pay_leases())},
+    )
+
+
+def _units_between(
+    before: JobRecord, after: JobRecord, stages: Mapping[PeerId, StageIndex]
+) -> dict[PeerId, int]:
+    """Units that one seal added to what each peer has earned."""
+    flops = after.spec.unit_flops
+    added = {
+        peer: (earned - before.pay.earned.get(peer, 0)) // flops[stages[peer]]
+        for peer, earned in after.pay.earned.items()
+    }
+    return {peer: units for peer, units in added.items() if units}
+
+
+def shares(work: JobWork) -> tuple[Share, ...]:
+    """Every account that joined, by stage and then by what it did."""
+    units: Counter[tuple[StageIndex, Address]] = Counter()
+    of_stage: Counter[StageIndex] = Counter()
+    for worker in work.workers.values():
+        units[worker.stage, worker.account] += 0  # who joined and did nothing has a row too
+    for step in work.steps:
+        for peer, done in step.items():
+            worker = work.workers[peer]
+            units[worker.stage, worker.account] += done
+            of_stage[worker.stage] += done
+    rows = [
+        Share(account, stage, done, of_stage[stage], work.pay.get(account, BaseUnits(0)))
+        for (stage, account), done in units.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.stage, -row.units, row.account)))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What the end of one peer cost."""
+
+    seconds: float  # from its end to the next sealed step
+    rerouted: int  # units that were asked of it in vain and then done elsewhere
+    redone: int  # units that were done, and had to be done again
+
+
+def loss_of(peer: PeerId, killed_at: UnixMillis, lines: Sequence[LogLine]) -> Loss | None:
+    """What the end of `peer` cost, by the lines of coordinator and trainers; None: nothing sealed.
+
+    A unit counts once for each stage, however often it was tried.
+    """
+    after = [line for line in lines if line["at"] >= killed_at]
+    seals = [line["at"] for line in after if line["event"] == "seal_stored"]
+    if not seals:
+        return None
+    sealed_at = min(seals)
+    within = [line for line in after if line["at"] <= sealed_at]
+    failed = {
+        (line["step"], line["stage"], line["unit"])
+        for line in within
+        if line["event"] == "unit_failed" and line.get("peer") == peer.hex()
+    }
+    redone = sum(line["units"] for line in within if line["event"] == "redo")
+    return Loss((sealed_at - killed_at) / 1000, len(failed), redone)
+
+
+def sealed_at(step: StepNumber, lines: Iterable[LogLine]) -> UnixMillis | None:
+    """When the coordinator stored the seal of `step`."""
+    for line in lines:
+        if line["event"] == "seal_stored" and line["step"] == step:
+            return UnixMillis(line["at"])
+    return None
+
+
+def all_joined_at(num_peers: int, lines: Iterable[LogLine]) -> UnixMillis | None:
+    """When the coordinator had `num_peers` different peers; None if it never had so many."""
+    seen: set[str] = set()
+    for line in lines:
+        if line["event"] == "peer_joined":
+            seen.add(line["peer"])
+            if len(seen) == num_peers:
+                return UnixMillis(line["at"])
+    return None

@@ -1,0 +1,59 @@
+"""Is the demo's cast as it is announced, and is it the same after an interruption?"""
+
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.errors import Refused
+from contracts.terms.moments import UnixMillis
+from tallystick.demo.cast import (
+    KILLED_AFTER,
+    LATE,
+    LATE_AFTER,
+    MACHINES,
+    VICTIM,
+    Notes,
+    demo_job,
+    load_notes,
+    save_notes,
+)
+
+
+def test_demo_job__as_announced__nine_peers_sixty_steps_and_at_most_4096_tokens() -> None:
+    job = demo_job()
+    config = job.train_config()
+
+    assert job.stages * job.peers_per_stage == len(MACHINES) == 9
+    assert job.spares == 1
+    assert config.num_steps == 60 > LATE_AFTER > KILLED_AFTER
+    assert config.tokens_per_step <= 4096
+    assert job.boundary_codec == job.gradient_codec == "none"
+
+
+def test_on_stage__at_first__is_everybody_but_the_late_one() -> None:
+    assert Notes().on_stage() == MACHINES
+
+
+def test_on_stage__after_both_scenes__is_without_the_victim_and_with_the_late_one() -> None:
+    cast = Notes(killed_at=UnixMillis(1), late_at=UnixMillis(2)).on_stage()
+
+    assert VICTIM not in cast
+    assert cast[-1] == LATE
+    assert len(cast) == 9
+
+
+def test_notes__saved__are_the_same_when_loaded(tmp_path: Path) -> None:
+    notes = Notes(begun_at=UnixMillis(1), late_at=UnixMillis(3))
+
+    save_notes(tmp_path, notes)
+
+    assert load_notes(tmp_path) == notes
+    assert load_notes(tmp_path / "nothing here") == Notes()
+
+
+@pytest.mark.parametrize("text", ["not json", '{"unknown": 1}', "[]"])
+def test_load_notes__damaged__is_refused_with_its_name(text: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text(text)
+
+    with pytest.raises(Refused, match=r"notes\.json"):
+        load_notes(tmp_path)

@@ -1,0 +1,116 @@
+"""Does the report fail when a figure does not hold, and show those that do?"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.ids import StageIndex
+from contracts.terms.moments import UnixMillis
+from tallystick.demo.cast import LATE, MACHINES, VICTIM, Notes
+from tallystick.demo.report import Report, Settled, Swarm
+from tallystick.demo.shares import JobWork, Worker
+from tests.support.history import make_digest, make_session, make_wallet
+
+ACCOUNTS = {machine: make_wallet(machine.name).account for machine in (*MACHINES, LATE)}
+PEERS = {machine: make_session(machine.name).peer for machine in (*MACHINES, LATE)}
+
+
+def line(at: int, event: str, **fields: Any) -> dict[str, Any]:
+    return {"at": at, "process": "coordinator", "event": event, **fields}
+
+
+def swarm() -> Swarm:
+    """Two steps of 9 units in each of 3 stages; the victim dies in the second, the tenth works."""
+    first = {PEERS[machine]: 3 for machine in MACHINES}
+    second = {PEERS[machine]: 3 for machine in (*MACHINES, LATE) if machine != VICTIM}
+    places = {machine: StageIndex(number % 3) for number, machine in enumerate(MACHINES)}
+    work = JobWork(
+        units_per_step=9,
+        num_stages=3,
+        workers={
+            PEERS[machine]: Worker(ACCOUNTS[machine], stage)
+            for machine, stage in (places | {LATE: places[VICTIM]}).items()
+        },
+        steps=(first, second),
+        pay={account: BaseUnits(10) for account in ACCOUNTS.values()},
+    )
+    joined = [
+        line(1000 + n, "peer_joined", peer=peer.hex()) for n, peer in enumerate(PEERS.values())
+    ]
+    seals = [line(5000, "seal_stored", step=1), line(9000, "seal_stored", step=2)]
+    return Swarm(
+        work=work,
+        lines=[*joined, *seals],
+        notes=Notes(UnixMillis(0), killed_at=UnixMillis(6000), late_at=UnixMillis(7000)),
+        machines={account: machine for machine, account in ACCOUNTS.items()},
+        victim=PEERS[VICTIM],
+    )
+
+
+def report() -> Report:
+    return Report(
+        losses=[5.0, 4.0],
+        reference=[5.0, 4.0001],
+        validation_perplexity=10.0,
+        unigram_perplexity=20.0,
+        flops=1000,
+        price=2_000_000,
+        ceiling=2_000_000,
+        earned=100,
+        settled=Settled(
+            escrowed=150,
+            claimed={account: 10 for account in ACCOUNTS.values()},
+            refunded=50,
+            remaining=0,
+            epochs=2,
+            block=7,
+            block_hash=make_digest("block"),
+            settlement=ACCOUNTS[LATE],
+        ),
+        swarm=swarm(),
+        verdict="anchored",
+        processes=[],
+        phases={"training": 1.0},
+    )
+
+
+def test_problems__everything_holds__are_none() -> None:
+    assert report().problems() == []
+
+
+def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -> None:
+    text = "\n".join(report().lines())
+
+    assert all(machine.name in text for machine in (*MACHINES, LATE))
+    assert "3.0 s from SIGKILL to the next sealed step" in text
+    assert "2.0 s from its start to its first paid unit" in text
+    assert "all 9 after 1.0 s" in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"validation_perplexity": 17.1},
+        {"reference": [5.0, 4.001]},
+        {"reference": [5.0]},
+        {"earned": 101},
+        {"swarm": replace(swarm(), work=replace(swarm().work, units_per_step=10))},
+        {"swarm": replace(swarm(), notes=Notes(late_at=UnixMillis(7000)))},
+        {"swarm": replace(swarm(), notes=Notes(killed_at=UnixMillis(6000)))},
+        {"swarm": replace(swarm(), work=replace(swarm().work, pay={}))},
+    ],
+    ids=[
+        "perplexity", "loss", "fewer steps", "earned", "units lost", "no kill", "nobody late",
+        "pay",
+    ],
+)  # fmt: skip
+def test_problems__a_figure_that_does_not_hold__is_one(change: dict[str, Any]) -> None:
+    assert len(replace(report(), **change).problems()) == 1
+
+
+def test_difference__without_a_plain_run__is_nothing() -> None:
+    assert replace(report(), reference=None).difference == 0.0
+    assert replace(report(), reference=[]).difference == math.inf

@@ -1,0 +1,128 @@
+"""Do the demo's figures follow from a made-up history, and from made-up lines?"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import StageIndex, StepNumber
+from contracts.terms.moments import UnixMillis
+from tallystick.demo.shares import (
+    JobWork,
+    Loss,
+    Worker,
+    all_joined_at,
+    loss_of,
+    read_work,
+    sealed_at,
+    shares,
+)
+from tests.support.history import DOMAIN, JobMaker, make_members, make_session, make_wallet
+
+MEMBERS = make_members(("ann", "bob", "cem"), stages=2)
+"""ann and cem in stage 0, bob in stage 1; four units a step in one chunk."""
+ANN, BOB, CEM = (member.wallet.account for member in MEMBERS)
+SPEC = {"units_per_step": 4, "chunks": 1}
+
+
+def _worked() -> JobWork:
+    """A step, one that ended without an update, and one that nobody worked in."""
+    job = JobMaker(members=MEMBERS, spec_changes=SPEC)
+    job.seal_step()
+    job.seal_step(update=False)
+    job.seal([])
+    return read_work(job.items, DOMAIN)
+
+
+WORKED = _worked()  # here, because its signatures take more than a unit test may
+
+
+def test_read_work__sealed_steps__counts_units_by_peer() -> None:
+    ann, bob, cem = (member.session.peer for member in MEMBERS)
+
+    assert WORKED.steps == ({ann: 2, bob: 4, cem: 2}, {ann: 2, bob: 4, cem: 2}, {})
+
+
+def test_lost__step_that_nobody_worked_in__is_all_its_units_in_all_stages() -> None:
+    assert WORKED.lost == 4 * 2
+
+
+def test_read_work__nothing_opened__is_refused() -> None:
+    with pytest.raises(Malformed):
+        read_work([], DOMAIN)
+
+
+def test_shares__two_in_one_stage__have_half_of_it_and_their_pay() -> None:
+    rows = shares(WORKED)
+
+    assert [(row.stage, row.units, row.of_stage) for row in rows] == [
+        (0, 4, 8),
+        (0, 4, 8),
+        (1, 8, 8),
+    ]
+    assert rows[-1].account == BOB
+    assert {row.account: row.pay for row in rows} == WORKED.pay
+    assert set(WORKED.pay) == {ANN, BOB, CEM}
+
+
+def test_shares__who_joined_and_did_nothing__has_a_row() -> None:
+    idle = make_session("idle").peer
+    work = replace(WORKED, workers={**WORKED.workers, idle: Worker(EVE, StageIndex(0))})
+
+    assert [(row.units, row.pay) for row in shares(work) if row.account == EVE] == [(0, 0)]
+
+
+def test_first_step__account_that_worked__is_the_first_that_a_seal_holds() -> None:
+    ann, _, cem = (member.session.peer for member in MEMBERS)
+    work = replace(WORKED, steps=({cem: 4}, {ann: 2, cem: 2}))
+
+    assert work.first_step(CEM) == 1
+    assert work.first_step(ANN) == 2
+    assert work.first_step(EVE) is None
+
+
+EVE = make_wallet("eve").account
+VICTIM = make_session("victim").peer
+
+
+def line(at: int, event: str, **fields: Any) -> dict[str, Any]:
+    return {"at": at, "process": "coordinator", "event": event, **fields}
+
+
+def failed(at: int, unit: int, peer: str = VICTIM.hex()) -> dict[str, Any]:
+    return line(at, "unit_failed", step=2, stage=1, unit=unit, peer=peer)
+
+
+def test_loss_of__seal_after_the_kill__counts_what_happened_between() -> None:
+    lines = [
+        line(900, "seal_stored", step=1),
+        failed(950, 7),  # before it was killed
+        failed(1100, 1),
+        failed(1150, 1),  # the same unit once more
+        failed(1200, 2),
+        failed(1250, 3, peer="another"),
+        line(1300, "redo", step=2, units=4),
+        line(3500, "seal_stored", step=2),
+        line(3600, "redo", step=3, units=9),
+    ]
+
+    assert loss_of(VICTIM, UnixMillis(1000), lines) == Loss(2.5, rerouted=2, redone=4)
+
+
+def test_loss_of__nothing_sealed_since__is_none() -> None:
+    assert loss_of(VICTIM, UnixMillis(1000), [line(900, "seal_stored", step=1)]) is None
+
+
+def test_sealed_at__step__is_the_moment_of_its_seal() -> None:
+    lines = [line(900, "seal_stored", step=1), line(1900, "seal_stored", step=2)]
+
+    assert sealed_at(StepNumber(2), lines) == 1900
+    assert sealed_at(StepNumber(3), lines) is None
+
+
+def test_all_joined_at__a_peer_that_joins_twice__counts_once() -> None:
+    lines = [line(at, "peer_joined", peer=peer) for at, peer in ((1, "a"), (2, "a"), (3, "b"))]
+
+    assert all_joined_at(2, lines) == 3
+    assert all_joined_at(3, lines) is None
