@@ -17,6 +17,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixSeconds
 from market.api import schemas
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.download import download
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import load_job_file
 from tallystick.sdk.submit import submit
@@ -90,6 +91,56 @@ def show_command(
         typer.echo(view.model_dump_json())
     else:
         Console().print(job_table(view))
+
+
+@app.command("timeline")
+def timeline_command(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders or files with the logs of a job's processes.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")] = Path(
+        "trace.json"
+    ),
+    job: Annotated[
+        str | None,
+        typer.Option("--job", help="First digits of the job's id, if there are several."),
+    ] = None,
+) -> None:
+    """Draw what a job's processes did as a timeline, which ui.perfetto.dev opens.
+
+    Example: tallystick job timeline ~/.tallystick/logs -o trace.json
+    """
+    from tallystick.watch.timeline import read_lines, told_of, trace_of, write_trace
+
+    write_trace(trace_of(told_of(read_lines(folders), job)), output)
+    typer.echo(str(output))
+
+
+@app.command("download")
+def download_command(
+    job: Annotated[str, typer.Argument(help="Job id (64 hexadecimal digits).")],
+    folder: Annotated[Path, typer.Option("-o", "--output", help="A new folder for the model.")],
+    market: Market = None,
+) -> None:
+    """Download the trained model as a folder that transformers opens.
+
+    Example: tallystick job download JOB -o my-model
+    """
+    console = Console(stderr=True)
+
+    async def run() -> int:
+        url = HomeSettings().market if market is None else market
+        async with MarketClient(url) as client:
+            chosen = await download(
+                client,
+                parse_job_id(job),
+                folder,
+                say=lambda line: console.print(line, highlight=False),
+            )
+            return chosen.step
+
+    step = asyncio.run(run())
+    typer.echo(f"{folder}: the model after step {step}")
 
 
 def parse_job_id(text: str) -> JobId:

@@ -46,11 +46,15 @@ def start(
     window: Annotated[
         str, typer.Option(help="How long an offer stands; longer jobs do not get it.")
     ] = "30d",
+    drain: Annotated[
+        str, typer.Option(help="How long peers may take to leave their jobs on Ctrl-C.")
+    ] = "30s",
 ) -> None:
     """Stake, offer, and work for whatever job is matched, until Ctrl-C.
 
     Example: tallystick provider start --market http://127.0.0.1:8420 --ask 1000
 
+    Ctrl-C lets its peers leave their jobs in order; a second one ends them at once.
     Started again with the same --home it goes on where it stopped. An offer is renewed when half of
     its window is over, and after a change of these options, but never while it is leased.
     """
@@ -64,6 +68,8 @@ def start(
         threads,
         memory,
         _span("--window", window),
+        _span("--drain", drain),
+        settings.forkserver,
     )
     asyncio.run(_until_stopped(work))
 
@@ -76,11 +82,14 @@ async def _start(
     threads: int,
     memory: int | None,
     window: timedelta,
+    drain: timedelta,
+    forkserver: Path | None,
 ) -> None:
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
     from tallystick.provider.agent import Agent, Ask
     from tallystick.provider.folder import ProviderFolder
     from tallystick.sdk.client import MarketClient
+    from tallystick.up.forkserver import starter
 
     folder = ProviderFolder(home)
     try:
@@ -106,6 +115,8 @@ async def _start(
                 peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
                 environment=dict(os.environ),
                 say=lambda line: typer.echo(line, err=True),
+                start=starter(forkserver),
+                drain=drain,
             ).run()
     finally:
         folder.close()

@@ -16,12 +16,12 @@ from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.typed_data import Domain
 from market.api import schemas
-from tallystick.host.folder import announce, announced, load_job
+from tallystick.host.folder import announce, announced, count_trainers, load_job, trainer_key
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.process import run_process, teller
+from tallystick.sdk.process import run_process, teller, telling_traffic
 from training.coordinator.ports import StepReport
 from training.coordinator.run import Opening, run_coordinator
-from training.telling import Tell
+from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 
@@ -77,15 +77,17 @@ async def coordinate(folder: Path, tell: Tell) -> None:
     """Run the job in `folder` to its end."""
     told, spec = load_job(folder)
     session = load_or_create_session(folder / "coordinator.key")
-    trainer = load_or_create_session(folder / "trainer.key")
+    trainers = tuple(
+        load_or_create_session(trainer_key(folder, number)).key
+        for number in range(count_trainers(folder))
+    )
     wallet = load_wallet(Path(told.wallet))
     async with MarketClient(told.market) as client:
         network = await retrying(client.network)
-        opening = Opening(
-            anchorer=network.anchorer, opening_block=network.block, trainers=(trainer.key,)
-        )
+        opening = Opening(anchorer=network.anchorer, opening_block=network.block, trainers=trainers)
         job = JobId(bytes.fromhex(told.job))
         transport = GrpcTransport(session.private_key, METHODS)
+        tell = telling_about(telling_traffic(tell, transport.traffic), job=job)
         try:
             await run_coordinator(
                 folder,

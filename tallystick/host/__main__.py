@@ -28,6 +28,7 @@ async def _host() -> None:
             jobs=settings.jobs,
             logs=settings.jobs.parent / "logs",
             listen=settings.listen,
+            num_trainers=settings.trainers,
             environment=os.environ,
             new_secret=lambda: secrets.token_bytes(32),
             say=_say,

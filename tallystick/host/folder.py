@@ -1,8 +1,9 @@
-"""What a host keeps of a hosted job, for the coordinator and the trainer that it runs.
+"""What a host keeps of a hosted job, for the coordinator and the trainers that it runs.
 
 `jobs/<id>/`: `job.json` (what the processes are told), `spec.msgpack` (the signed JobSpec),
-`coordinator.key` and `trainer.key` (session keys), `address` (where the coordinator listens), and
-the journals. The coordinator's wallet lies with the other keys of the host.
+`coordinator.key` and `trainer-0.key`, `trainer-1.key`, ... (session keys), `address` (where the
+coordinator listens), and the journals. The coordinator's wallet lies with the other keys of the
+host. The trainers' keys are in the signed JobOpening, so their number never changes.
 """
 
 import json
@@ -31,13 +32,25 @@ def wallet_path(keys: Path, coordinator: Address) -> Path:
     return keys / "coordinators" / f"{coordinator.hex()}.json"
 
 
-def prepare(folder: Path, told: JobFileOnHost, spec: bytes) -> None:
-    """Write a job's folder; repeating it changes nothing."""
+def prepare(folder: Path, told: JobFileOnHost, spec: bytes, *, num_trainers: int) -> None:
+    """Write a job's folder; repeating it changes nothing, and nor does another `num_trainers`."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    load_or_create_session(folder / "coordinator.key")
-    load_or_create_session(folder / "trainer.key")
+    if not (folder / "coordinator.key").exists():
+        for number in range(num_trainers):
+            load_or_create_session(trainer_key(folder, number))
+        load_or_create_session(folder / "coordinator.key")  # last: it says that all are there
     _replace(folder / "spec.msgpack", spec)
     _replace(folder / "job.json", json.dumps(asdict(told)).encode())
+
+
+def trainer_key(folder: Path, number: int) -> Path:
+    """Where the session key of a trainer is."""
+    return folder / f"trainer-{number}.key"
+
+
+def count_trainers(folder: Path) -> int:
+    """How many trainers a prepared job has."""
+    return len(list(folder.glob("trainer-*.key")))
 
 
 def load_job(folder: Path) -> tuple[JobFileOnHost, Signed[JobSpec]]:

@@ -1,4 +1,4 @@
-"""The host: runs the coordinator and the trainer of each job that the market leases to it.
+"""The host: runs the coordinator and the trainers of each job that the market leases to it.
 
 It works through the API alone, so it may run on another machine. A row is its as long as it says
 so in time; a job that is no longer in the answer was taken away or is over, and is stopped. Killed
@@ -19,7 +19,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.api import schemas
-from tallystick.host.folder import JobFileOnHost, announced, prepare, wallet_path
+from tallystick.host.folder import JobFileOnHost, announced, count_trainers, prepare, wallet_path
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.up.kept import keep
 
@@ -37,6 +37,7 @@ class Host:
     jobs: Path
     logs: Path
     listen: str
+    num_trainers: int  # of a job; 0: as many as its stages want
     environment: Mapping[str, str]
     new_secret: Callable[[], bytes]
     say: Callable[[str], None]
@@ -106,28 +107,34 @@ class Host:
         spec = expect(decode_signed(hosted.spec), JobSpec)
         wallet = wallet_path(self.keys, spec.message.coordinator)
         told = JobFileOnHost(self.client.url, hosted.job.hex(), str(wallet), self.listen)
-        prepare(folder, told, hosted.spec)
+        wanted = self.num_trainers or (2 if spec.message.batch.stages > 1 else 1)
+        prepare(folder, told, hosted.spec, num_trainers=wanted)
         self.say(f"hosting job {hosted.job.hex()[:12]}")
         self._running[hosted.job] = asyncio.create_task(self._keep(hosted.job, folder))
 
     async def _keep(self, job: JobId, folder: Path) -> None:
-        """Both processes until the coordinator is done; the trainer ends with it."""
-        trainer = asyncio.create_task(self._process("trainer", folder))
+        """All processes until the coordinator is done; the trainers end with it."""
+        trainers = [
+            asyncio.create_task(self._process("trainer", folder, number))
+            for number in range(count_trainers(folder))
+        ]
         try:
             await self._process("coordinator", folder)
             self._over.add(job)
             self.say(f"job {job.hex()[:12]} is done")
         finally:
-            trainer.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await trainer
+            for trainer in trainers:
+                trainer.cancel()
+            await asyncio.gather(*trainers, return_exceptions=True)
             self._running.pop(job, None)
 
-    async def _process(self, name: str, folder: Path) -> None:
+    async def _process(self, name: str, folder: Path, number: int | None = None) -> None:
+        argv = (sys.executable, "-m", f"tallystick.{name}", str(folder))
+        log = name if number is None else f"{name}-{number}"
         await keep(
-            (sys.executable, "-m", f"tallystick.{name}", str(folder)),
+            argv if number is None else (*argv, str(number)),
             environment=self.environment,
-            log=self.logs / f"{name}-{folder.name[:12]}.log",
+            log=self.logs / f"{log}-{folder.name[:12]}.log",
             say=self.say,
         )
 

@@ -1,8 +1,9 @@
 """What a host is told by its environment."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -20,3 +21,5 @@ class HostSettings(BaseSettings):
     host_name: str = "local"
     listen: str = "127.0.0.1:0"
     """Where coordinators listen; port 0 is a free one."""
+    trainers: Annotated[int, Field(ge=0, le=16)] = 0
+    """Trainers of a job; 0: two where it has several stages, else one."""

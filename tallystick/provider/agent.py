@@ -3,7 +3,9 @@
 Everything it signs is on its disk before it leaves, and everything it does is safe to repeat, so
 it may be killed at any moment: started again it finds the same wallet, offer and leases. A market
 that does not answer is waited for; its peers go on working meanwhile. A lease that the market no
-longer lets it keep is told of and left; what its owner has to mend ends it with one error.
+longer lets it keep is told of and left; what its owner has to mend ends it with one error. When it
+is stopped its peers leave their jobs in order, for as long as `drain` allows. A lease whose peer
+has left is not spoken for any more, so that the market buys its slot again.
 """
 
 import asyncio
@@ -43,6 +45,8 @@ from tallystick.provider.folder import (
 )
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.submit import check_clock
+from tallystick.up import child as children
+from tallystick.up.child import Start
 from tallystick.up.kept import keep
 from training.tasks import first_error
 
@@ -81,6 +85,8 @@ class Agent:
     peer_argv: tuple[str, ...]
     environment: Mapping[str, str]
     say: Say
+    start: Start = children.start
+    drain: timedelta = timedelta(seconds=30)
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
     _over_since: dict[Digest, float] = field(default_factory=dict)
@@ -88,7 +94,7 @@ class Agent:
     _tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Offer and work until cancelled; then the peers are stopped cleanly."""
+        """Offer and work until cancelled; then the peers leave. Cancelled again, they are ended."""
         network = await retrying(self.client.network, on_error=self._waiting)
         check_clock(network.clock, UnixSeconds(int(time.time())))
         deployment = _deployment(network)
@@ -232,6 +238,8 @@ class Agent:
 
     async def _hold(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
         """Accept a lease that is new, say that one's peer is alive, and see to it that it is."""
+        if lease.lease in self._done:
+            return
         if lease.state == "reserved":
             await self._accept(lease, deployment)
         if lease.state in ACTIVE:
@@ -271,10 +279,17 @@ class Agent:
         assert self._tasks is not None
         folder = self.folder.lease(lease.lease)
         peer = PeerFile(
-            self.client.url, lease.job.hex(), lease.lease.hex(), lease.stage, self.ask.threads
+            self.client.url,
+            lease.job.hex(),
+            lease.lease.hex(),
+            self.ask.threads,
+            self.ask.bandwidth,
         )
         save_peer_file(folder, peer)
-        self._peers[lease.lease] = self._tasks.create_task(self._keep_peer(lease.lease, folder))
+        kept = asyncio.create_task(self._keep_peer(lease.lease, folder))
+        self._peers[lease.lease] = kept
+        # What breaks it ends the agent; what ends the agent lets it leave in order.
+        self._tasks.create_task(_outcome(kept))
 
     async def _keep_peer(self, lease: Digest, folder: Path) -> None:
         self.say(f"peer of lease {lease.hex()[:12]} starts")
@@ -283,6 +298,8 @@ class Agent:
             environment=self.environment,
             log=self.folder.log(lease),
             say=self.say,
+            start=self.start,
+            grace=self.drain.total_seconds(),
         )
         self._done.add(lease)
         self._peers.pop(lease, None)
@@ -295,8 +312,11 @@ class Agent:
             await task
 
     async def _stop_peers(self) -> None:
-        for lease in list(self._peers):
-            await self._stop_peer(lease)
+        if self._peers:
+            seconds = self.drain.total_seconds()
+            self.say(f"peers leave their jobs, within {seconds:.0f} s; again to end them at once")
+        leaving = [self._stop_peer(lease) for lease in list(self._peers)]
+        await asyncio.gather(*leaving)
 
     # ---------------------------------------------------------------------------------- claims
 
@@ -339,6 +359,10 @@ class Agent:
         if line != self._told:
             self._told = line
             self.say(line)
+
+
+async def _outcome(task: "asyncio.Task[None]") -> None:
+    await asyncio.shield(task)
 
 
 def _window(offer: Offer) -> timedelta:

@@ -26,8 +26,8 @@ class PeerFile:
     market: str
     job: str
     lease: str
-    stage: int
     threads: int
+    bandwidth: int  # bytes per second
 
 
 class ProviderFolder:

@@ -1,10 +1,13 @@
 """One peer: `python -m tallystick.provider.peer LEASEDIR`. Joins a job, computes, ends with it.
 
 The agent made the folder: session key and signed LeaseAccept are in it. The peer knows neither
-wallet nor chain. It checks the signed job against its id before it computes anything.
+wallet nor chain. It checks the signed job against its id before it computes anything. Its stage is
+what the coordinator says when it joins. The first SIGTERM lets it leave in order: it takes no more
+units, sees what it has done through to the seal, and exits with 0.
 """
 
 import asyncio
+import contextlib
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -13,24 +16,28 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
-from contracts.terms.errors import BadSignature, NotFound, Unavailable
+from contracts.terms.errors import BadSignature, Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.api import schemas
+from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.folder import PeerFile, load_accept, load_peer_file
+from tallystick.provider.slowed import slow_down
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.located import Located
-from tallystick.sdk.process import run_process, teller
+from tallystick.sdk.process import run_process, teller, telling_traffic
 from training.stages.threads import set_threads
-from training.telling import Tell
+from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
+from training.worker.ports import Compute
 from training.worker.run import run_worker
 from training.worker.stage_compute import StageCompute
 
+_OVER = ("finished", "closed", "refunded", "failed")
 _POLL = timedelta(milliseconds=200)
 
 
@@ -41,10 +48,14 @@ class PeerSettings(BaseSettings):
 
     listen: str = "127.0.0.1:0"
     device: str = "cpu"
+    leave_within: float = 120.0
+    """Seconds that it has to leave in order."""
+    slowdown: float = 1.0
+    """How many times slower it computes than it could; see `tallystick.provider.slowed`."""
 
 
-async def run_peer(folder: Path, settings: PeerSettings, tell: Tell) -> None:
-    """Work for the lease in `folder` until its job is over."""
+async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, tell: Tell) -> None:
+    """Work for the lease in `folder` until its job is over, or it has left."""
     peer = load_peer_file(folder)
     accept = load_accept(folder)
     if accept is None:
@@ -55,9 +66,19 @@ async def run_peer(folder: Path, settings: PeerSettings, tell: Tell) -> None:
     async with MarketClient(peer.market) as client:
         network = await retrying(client.network)
         domain = Domain(network.chain_id, network.contracts.settlement)
-        view = await _opened(client, lease.message.job)
+        view = await _opened(client, lease.message.job, leave)
+        if view is None:
+            return  # nobody knows it yet: gone before the job began
         spec = _checked_spec(view, lease.message.job, domain)
-        await _work(peer, settings, spec, view, lease, session, domain, client, folder, tell)
+        try:
+            await _work(
+                peer, settings, spec, view, lease, session, domain, client, folder, leave, tell
+            )
+        except Conflict as error:
+            job = await retrying(lambda: client.job(lease.message.job))
+            if job.state not in _OVER:
+                raise
+            tell("too_late", reason=error.message)  # starting again would change nothing
 
 
 async def _work(
@@ -70,17 +91,24 @@ async def _work(
     domain: Domain,
     client: MarketClient,
     folder: Path,
+    leave: asyncio.Event,
     tell: Tell,
 ) -> None:
     assert view.opening is not None
     opening = expect(decode_signed(view.opening), JobOpening)
     blobs = MarketBlobs(peer.market, folder.parent.parent / "blobs")
     transport = GrpcTransport(session.private_key, METHODS)
+    tell = telling_about(
+        telling_traffic(tell, transport.traffic), job=lease.message.job, peer=session.peer
+    )
+
+    def compute_for(stage: StageIndex) -> Compute:
+        compute = StageCompute(spec.message, blobs, stage=stage, device=settings.device)
+        slow_down(compute, settings.slowdown)
+        return compute
+
     try:
-        compute = StageCompute(
-            spec.message, blobs, stage=StageIndex(peer.stage), device=settings.device
-        )
-        await run_worker(
+        finished = await run_worker(
             folder,
             spec,
             opening,
@@ -90,24 +118,31 @@ async def _work(
             transport=transport,
             listen=settings.listen,
             locate=Located(client, lease.message.job),
-            compute=compute,
+            compute_for=compute_for,
+            bandwidth=peer.bandwidth,
+            leave=leave,
             tell=tell,
         )
+        if finished is not None:
+            artifacts = MarketArtifacts(client, lease.message.job, session, tell)
+            await artifacts.publish(
+                finished.stage, finished.step, finished.checkpoint, turn=finished.turn
+            )
     finally:
         await transport.close()
         blobs.close()
 
 
-async def _opened(client: MarketClient, job: JobId) -> schemas.JobView:
-    """The job once its coordinator has opened it and can be dialled."""
-    while True:
-        try:
+async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> schemas.JobView | None:
+    """The job once its coordinator has opened it and can be dialled; None if we leave before."""
+    while not leave.is_set():
+        with contextlib.suppress(Unavailable):
             view = await client.job(job)
             if view.opening and view.coordinator_address:
                 return view
-        except Unavailable:
-            pass
-        await asyncio.sleep(_POLL.total_seconds())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(leave.wait(), _POLL.total_seconds())
+    return None
 
 
 def _checked_spec(view: schemas.JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
@@ -125,8 +160,9 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(arguments[0])
     settings = PeerSettings()
-    tell = teller("peer", folder)
-    return run_process(run_peer(folder, settings, tell), tell)
+    tell, leave = teller("peer", folder), asyncio.Event()
+    work = run_peer(folder, settings, leave, tell)
+    return run_process(work, tell, leave=leave, leave_within=settings.leave_within)
 
 
 if __name__ == "__main__":

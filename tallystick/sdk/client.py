@@ -195,6 +195,16 @@ class MarketClient:
         """Store step reports."""
         return await self._post(f"/jobs/{job.hex()}/reports", body, schemas.Stored)
 
+    async def post_checkpoint(self, job: JobId, body: schemas.PostCheckpoint) -> bool:
+        """Say which blob holds a stage's weights; answers whether it is still to be uploaded."""
+        path = f"/jobs/{job.hex()}/checkpoints"
+        return (await self._post(path, body, schemas.CheckpointStored)).wanted
+
+    async def checkpoints(self, job: JobId) -> tuple[schemas.CheckpointView, ...]:
+        """Where a job's weights are, by stage, the newest step first."""
+        view = await self._get(f"/jobs/{job.hex()}/checkpoints", schemas.CheckpointsView)
+        return view.checkpoints
+
     async def _snapshots_page(self, job: JobId, after: int) -> tuple[Snapshot, ...]:
         answer = await self._send("GET", f"/jobs/{job.hex()}/snapshots", params={"after": after})
         try:

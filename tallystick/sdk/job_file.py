@@ -2,14 +2,17 @@
 
 The file is data, never a program: at most 64 KiB, no anchors, no aliases, no field twice. Relative
 paths in it are relative to the file. Amounts are in tokens, prices in tokens per PFLOP, spans as
-`90s`, `30m`, `2h` or `1d`. What is left out takes the recipe's value or the default that the field
-shows here.
+`90s`, `30m`, `2h` or `1d`, memory as `8GiB`. What is left out takes the recipe's value or the
+default that the field shows here.
+
+`model` changes fields of the recipe's model, or names a folder of `transformers` to train further;
+of a folder's model only the length of its rows may be changed: `{folder: F, sequence_length: N}`.
 """
 
 import decimal
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -28,21 +31,31 @@ from contracts.terms.amounts import (
     pay_for,
 )
 from contracts.terms.errors import Malformed, NotFound, Refused, TooLarge
-from contracts.terms.ids import Address, Digest
-from contracts.terms.messages import BatchSpec, DataSpec, JobSpec, RulesSpec
+from contracts.terms.ids import MAX_CHUNKS, MAX_STAGES, ZERO_DIGEST, Address, Digest
+from contracts.terms.messages import (
+    BatchSpec,
+    CodecName,
+    DataSpec,
+    GradientCodecName,
+    JobSpec,
+    RulesSpec,
+)
 from contracts.terms.moments import UnixSeconds
 from training.config import (
     DataConfig,
     ModelConfig,
     OptimizerConfig,
+    StageSlice,
     TrainConfig,
-    even_slices,
     model_spec,
     optimizer_spec,
+    slices_of,
 )
 from training.flops import unit_flops
-from training.memory import stage_memory
+from training.memory import FP32, num_parameters, peer_memory
+from training.planner import plan_layers
 from training.recipes import RECIPES
+from training.transport.calls import MAX_CHUNK_BYTES
 
 MAX_FILE_BYTES = 64 * 2**10
 MAX_DEPTH = 8
@@ -51,6 +64,8 @@ MAX_SPAN_DAYS = 36_500
 _SPAN = re.compile(r"([0-9]{1,12})\s*([smhd])")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SIZE = re.compile(r"([0-9]{1,9})\s*([KMGT])iB")
+_BYTES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # Wide enough for every amount; a digit that does not fit is refused, never rounded.
 _EXACT = decimal.Context(
     prec=64, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact]
@@ -87,6 +102,22 @@ def span(value: object) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def size(value: object) -> int:
+    """Bytes of a memory that a person wrote: `512MiB`, `8GiB`.
+
+    Raises:
+        ValueError: anything else.
+    """
+    match = _SIZE.fullmatch(str(value).strip())
+    if match is None or not int(match[1]):
+        raise ValueError("a memory is a number with KiB, MiB, GiB or TiB, e.g. 8GiB")
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def _none(value: object) -> object:
+    return "none" if value is None else value  # YAML reads a bare null as nothing
+
+
 def _checking(value: object) -> object:
     return "off" if value is False else value  # YAML reads a bare off as false
 
@@ -95,6 +126,7 @@ Whole = Annotated[int, Strict(), Ge(1)]
 Tokens = Annotated[int, BeforeValidator(tokens)]
 Price = Annotated[int, BeforeValidator(tokens), Ge(1), Le(UINT64_MAX)]
 Span = Annotated[timedelta, BeforeValidator(span)]
+Size = Annotated[int, BeforeValidator(size)]
 
 
 class JobFile(BaseModel):
@@ -107,13 +139,22 @@ class JobFile(BaseModel):
     price_ceiling: Price
     deadline: Span
     recipe: str = "tiny_llama"
-    model: dict[str, Any] = {}
+    model: str | dict[str, Any] = {}
+    tokenizer: str | None = None
     optimizer: dict[str, Any] = {}
     data: str | list[str] = "builtin"
     data_seed: Annotated[int, Strict(), Ge(0), Le(2**53 - 1)] = 0
     steps: Whole | None = None
     units_per_step: Whole | None = None
     rows_per_unit: Whole | None = None
+    stages: Annotated[Whole, Le(MAX_STAGES)] = 1
+    layer_ends: list[Whole] | None = None
+    peer_memory: Size | None = None
+    peers_per_stage: Whole = 1
+    spares: Annotated[int, Strict(), Ge(0)] = 0
+    chunks: Annotated[Whole, Le(MAX_CHUNKS)] | None = None
+    boundary_codec: Annotated[CodecName, BeforeValidator(_none)] = "none"
+    gradient_codec: Annotated[GradientCodecName, BeforeValidator(_none)] = "none"
     checkpoint_every: Whole = 10
     validate_every: Whole | None = None
     checking: Annotated[Literal["off"], BeforeValidator(_checking)] = "off"
@@ -122,10 +163,24 @@ class JobFile(BaseModel):
     vesting_window: Annotated[int, Strict(), Ge(0)] = 5
     commit_timeout: Span = timedelta(seconds=60)
     exchange_timeout: Span = timedelta(seconds=60)
+    redo_after: Span = timedelta(seconds=1)
     lease_grace: Span = timedelta(seconds=60)
 
-    def train_config(self) -> TrainConfig:
+    @property
+    def model_folder(self) -> Path | None:
+        """The folder of `transformers` that training starts from, if there is one."""
+        if isinstance(self.model, str):
+            return Path(self.model)
+        return Path(str(self.model["folder"])) if "folder" in self.model else None
+
+    def train_config(
+        self, *, started: ModelConfig | None = None, vocab_size: int | None = None
+    ) -> TrainConfig:
         """The recipe with this file's changes.
+
+        Args:
+            started: The model that `model_folder` holds, where there is one.
+            vocab_size: What the tokenizer needs, where there is one.
 
         Raises:
             NotFound: no such recipe.
@@ -136,9 +191,10 @@ class JobFile(BaseModel):
             known = ", ".join(sorted(RECIPES))
             raise NotFound(f"recipe {self.recipe!r} is unknown; there are: {known}")
         base = make()
+        model = _model(base.model, self.model, started, vocab_size)
         steps = self.steps or base.num_steps
         return TrainConfig(
-            model=_changed(ModelConfig, "model", asdict(base.model), self.model),
+            model=model,
             optimizer=_changed(
                 OptimizerConfig,
                 "optimizer",
@@ -155,7 +211,7 @@ class JobFile(BaseModel):
 
 
 def load_job_file(path: Path) -> JobFile:
-    """Read and check a job file; `data` becomes absolute.
+    """Read and check a job file; the paths in it become absolute.
 
     Raises:
         NotFound: no such file.
@@ -170,7 +226,7 @@ def load_job_file(path: Path) -> JobFile:
     if not isinstance(raw, dict):
         raise Malformed(f"{path}: a job file is a mapping of fields, e.g. `name: my job`")
     job = parse_job_file(raw, source=str(path))
-    return job.model_copy(update={"data": _absolute(job.data, path.resolve().parent)})
+    return _with_absolute_paths(job, path.resolve().parent)
 
 
 def _read(path: Path) -> bytes:
@@ -235,14 +291,35 @@ def parse_job_file(raw: Mapping[str, Any], *, source: str = "job") -> JobFile:
         raise Malformed(f"{source}: {field}: {detail['msg']}") from error
 
 
+def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
+    """`layer_ends`: as the file says, else as planned.
+
+    Raises:
+        Refused: `layer_ends` that are not as many as `stages`, or a cut that cannot be.
+    """
+    rows = config.data.rows_per_unit
+    if job.layer_ends is None:
+        return plan_layers(config.model, job.stages, rows, memory_bytes=job.peer_memory)
+    ends = tuple(job.layer_ends)
+    if "stages" in job.model_fields_set and job.stages != len(ends):
+        raise Refused(f"layer_ends has {len(ends)} ends, stages is {job.stages}: one end a stage")
+    largest = max(peer_memory(config.model, each, rows) for each in slices_of(config.model, ends))
+    if job.peer_memory is not None and largest > job.peer_memory:
+        raise Refused(f"layer_ends: a peer needs {largest} bytes, peer_memory is {job.peer_memory}")
+    return ends
+
+
 def build_spec(
     job: JobFile,
+    config: TrainConfig,
     *,
     poster: Address,
     coordinator: Address,
     nonce: int,
     manifest: Digest,
     now: UnixSeconds,
+    tokenizer: Digest = ZERO_DIGEST,
+    weights: Digest = ZERO_DIGEST,
 ) -> JobSpec:
     """What the poster signs.
 
@@ -250,10 +327,9 @@ def build_spec(
         Malformed: a value does not fit its message field.
         Refused: sizes that do not fit each other.
     """
-    config = job.train_config()
-    (stage,) = even_slices(config.model, 1)
+    ends = cut(job, config)
+    stages = slices_of(config.model, ends)
     rows = config.data.rows_per_unit
-    memory = stage_memory(config.model, stage, rows).total()
     try:
         return JobSpec(
             poster=poster,
@@ -265,26 +341,31 @@ def build_spec(
             price_ceiling=PricePerPflop(job.price_ceiling),
             deadline=UnixSeconds(now + int(job.deadline.total_seconds())),
             min_stake=BaseUnits(job.min_stake),
-            memory_bytes=memory,
-            unit_flops=(unit_flops(config.model, stage, rows),),
-            model=model_spec(config.model),
+            memory_bytes=max(peer_memory(config.model, stage, rows) for stage in stages),
+            unit_flops=tuple(unit_flops(config.model, stage, rows) for stage in stages),
+            model=model_spec(config.model, weights=weights),
             optimizer=optimizer_spec(config.optimizer),
-            data=DataSpec(manifest=manifest, seed=config.data.seed),
+            data=DataSpec(manifest=manifest, seed=config.data.seed, tokenizer=tokenizer),
             batch=BatchSpec(
                 steps=config.num_steps,
                 units_per_step=config.data.units_per_step,
                 rows_per_unit=rows,
-                stages=1,
-                peers_per_stage=1,
-                chunks=1,
+                stages=len(ends),
+                layer_ends=ends,
+                peers_per_stage=job.peers_per_stage,
+                spares=job.spares,
+                chunks=job.chunks or _chunks(config.model, stages, job.peers_per_stage),
                 checkpoint_every=job.checkpoint_every,
                 validate_every=job.validate_every or config.num_steps,
             ),
             rules=RulesSpec(
                 checking=job.checking,
+                boundary_codec=job.boundary_codec,
+                gradient_codec=job.gradient_codec,
                 vesting_window=job.vesting_window,
                 commit_timeout=_millis(job.commit_timeout),
                 exchange_timeout=_millis(job.exchange_timeout),
+                redo_after=_millis(job.redo_after),
                 lease_grace=_millis(job.lease_grace),
             ),
         )
@@ -297,6 +378,39 @@ def cost_at(spec: JobSpec, price: PricePerPflop) -> BaseUnits:
     """What the whole job costs at one price, before any rounding down per account."""
     per_step = sum(spec.unit_flops) * spec.batch.units_per_step
     return pay_for(type(spec.unit_flops[0])(per_step * spec.batch.steps), price)
+
+
+def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage: int) -> int:
+    """Two for each peer, so that a fast one sums more of them; none beyond what a call carries."""
+    sizes = [FP32 * num_parameters(model, stage) for stage in stages]
+    needed = -(-max(sizes) // MAX_CHUNK_BYTES)
+    return min(max(2 * peers_per_stage, needed), MAX_CHUNKS, min(sizes) // FP32)
+
+
+def _model(
+    base: ModelConfig,
+    changes: str | dict[str, Any],
+    started: ModelConfig | None,
+    vocab_size: int | None,
+) -> ModelConfig:
+    changes = {} if isinstance(changes, str) else dict(changes)
+    if "folder" in changes and not isinstance(changes.pop("folder"), str):
+        raise Malformed("model.folder: a path is wanted")
+    if started is not None:
+        if unknown := sorted(set(changes) - {"sequence_length"}):
+            raise Malformed(
+                f"model.{unknown[0]:.80}: the folder decides it; only sequence_length may change"
+            )
+        base = started
+    elif vocab_size is not None:
+        base = replace(base, vocab_size=vocab_size)
+    model: ModelConfig = _changed(ModelConfig, "model", asdict(base), changes)
+    if vocab_size is not None and model.vocab_size < vocab_size:
+        raise Refused(
+            f"the tokenizer gives {vocab_size} different tokens, the model has vocab_size "
+            f"{model.vocab_size}: use a tokenizer that fits the model"
+        )
+    return model
 
 
 def _changed(cls: type[Any], what: str, base: dict[str, Any], changes: dict[str, Any]) -> Any:
@@ -315,10 +429,18 @@ def _shortened(base: OptimizerConfig, steps: int) -> dict[str, int]:
     return {"total_steps": steps, "warmup_steps": min(base.warmup_steps, steps)}
 
 
-def _absolute(data: str | list[str], folder: Path) -> str | list[str]:
-    if data == "builtin":
-        return data
-    return [str(folder / pattern) for pattern in ([data] if isinstance(data, str) else data)]
+def _with_absolute_paths(job: JobFile, folder: Path) -> JobFile:
+    changed: dict[str, Any] = {}
+    if job.data != "builtin":
+        patterns = [job.data] if isinstance(job.data, str) else job.data
+        changed["data"] = [str(folder / pattern) for pattern in patterns]
+    if isinstance(job.model, str):
+        changed["model"] = str(folder / job.model)
+    elif isinstance(job.model.get("folder"), str):
+        changed["model"] = job.model | {"folder": str(folder / job.model["folder"])}
+    if job.tokenizer is not None:
+        changed["tokenizer"] = str(folder / job.tokenizer)
+    return job.model_copy(update=changed)
 
 
 def _millis(value: timedelta) -> int:

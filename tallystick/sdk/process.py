@@ -1,6 +1,7 @@
-"""What the entry processes of a job share: a log on standard output, and a clean end on SIGTERM."""
+"""What the entry processes of a job share: log, metrics if wanted, and a clean end on SIGTERM."""
 
 import asyncio
+import atexit
 import contextlib
 import signal
 import sys
@@ -8,18 +9,65 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 from contracts.terms.errors import TallystickError
+from tallystick.watch.settings import WatchSettings
 from training.telling import FailpointFile, JsonLines, Tell
+from training.transport.port import Traffic
 
 DONE, STOPPED, FAILED = 0, 143, 1
+_ENDS_A_STEP = ("seal_stored", "seal_applied", "units_reported", "finished")
 
 
-def teller(process: str, folder: Path) -> Tell:
-    """JSON lines on standard output, with the failpoints that a chaos test left in `folder`."""
-    return FailpointFile(JsonLines(sys.stdout, process=process), folder / f"failpoints-{process}")
+def teller(process: str, folder: Path, *, number: int | None = None) -> Tell:
+    """JSON lines on standard output, with the failpoints that a chaos test left in `folder`.
+
+    One of several equal processes of a folder has a number, and so have the files meant for it.
+    With TALLYSTICK_METRICS the lines are counted too, and `metrics-PROCESS.json` in `folder` says
+    where (`tallystick.watch.metrics`).
+    """
+    tell: Tell = JsonLines(sys.stdout, process=process)
+    name = process if number is None else f"{process}-{number}"
+    if WatchSettings().metrics:
+        tell = _counted(tell, name, folder)
+    return FailpointFile(tell, folder / f"failpoints-{name}")
 
 
-def run_process(main: Coroutine[None, None, None], tell: Tell) -> int:
+def _counted(tell: Tell, process: str, folder: Path) -> Tell:
+    # Imported when it is wanted: it is slow to import, and mostly off.
+    from prometheus_client import CollectorRegistry
+
+    from tallystick.watch.metrics import Exporter, Metrics
+
+    registry = CollectorRegistry()
+    exporter = Exporter(registry, folder / f"metrics-{process}.json", process=process)
+    atexit.register(exporter.close)
+    return Metrics(tell, registry)
+
+
+def telling_traffic(tell: Tell, traffic: Traffic) -> Tell:
+    """Tells the same; where a step ends it adds the bytes that have passed between peers so far."""
+
+    def tell_with_traffic(event: str, **fields: object) -> None:
+        if event in _ENDS_A_STEP:
+            fields |= {"bytes_in": traffic.bytes_in, "bytes_out": traffic.bytes_out}
+        tell(event, **fields)
+
+    return tell_with_traffic
+
+
+def run_process(
+    main: Coroutine[None, None, None],
+    tell: Tell,
+    *,
+    leave: asyncio.Event | None = None,
+    leave_within: float = 0.0,
+) -> int:
     """Run `main` to its end; SIGTERM and SIGINT cancel it.
+
+    Args:
+        main: The work.
+        tell: Told of an error of ours that ended it.
+        leave: Set by the first signal instead, so that `main` can end in order.
+        leave_within: Seconds that it then has; after them, or at the next signal, it is cancelled.
 
     Returns:
         Exit status: 0 when the work is done, 143 when it was stopped, 1 when it failed.
@@ -28,8 +76,16 @@ def run_process(main: Coroutine[None, None, None], tell: Tell) -> int:
     async def supervised() -> int:
         task = asyncio.create_task(main)
         loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            if leave is None or leave.is_set():
+                task.cancel()
+            else:
+                leave.set()
+                loop.call_later(leave_within, task.cancel)
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, stop)
         with contextlib.suppress(asyncio.CancelledError):
             await task
             return DONE

@@ -26,7 +26,8 @@ from contracts.terms.typed_data import PERMIT, Domain
 from market.api import schemas
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile, build_spec
-from training.data.corpus import ShardedCorpus, corpus_bytes, need_enough_rows, shard_corpus
+from tallystick.sdk.prepare import Prepared, prepare
+from training.data.corpus import ShardedCorpus
 
 PERMIT_SECONDS = 3600
 MAX_SKEW_MILLIS = 120_000
@@ -62,18 +63,6 @@ class Draft(BaseModel):
     coordinator: AddressField | None = None
 
 
-def shard(job: JobFile) -> ShardedCorpus:
-    """Read, cut and hash the job's corpus.
-
-    Raises:
-        NotFound, Refused, TooLarge: missing, unreadable, too large or too small data.
-    """
-    config = job.train_config()
-    corpus = shard_corpus(corpus_bytes(job.data))
-    need_enough_rows(corpus.manifest, config)
-    return corpus
-
-
 async def submit(
     client: MarketClient,
     wallet: Wallet,
@@ -101,22 +90,26 @@ async def submit(
         Expired: the clocks differ.
         Refused, Unavailable: as the market answers.
     """
-    corpus = shard(job)
+    prepared = prepare(job)
+    corpus = prepared.corpus
     say(f"corpus: {len(corpus.manifest.train)} shards to train, "
         f"{len(corpus.manifest.validation)} to validate")  # fmt: skip
     network = await client.network()
     check_clock(network.clock, now)
-    path = drafts / f"{_fingerprint(job, wallet.account, network, corpus)}.json"
+    path = drafts / f"{_fingerprint(job, wallet.account, network, prepared)}.json"
 
     def spec_of(draft: Draft) -> JobSpec:
         coordinator = draft.coordinator or Address(bytes(20))
         return build_spec(
             job,
+            prepared.config,
             poster=wallet.account,
             coordinator=coordinator,
             nonce=draft.nonce,
             manifest=corpus.manifest.digest(),
             now=UnixSeconds(draft.posted_at),
+            tokenizer=prepared.tokenizer,
+            weights=prepared.weights,
         )
 
     draft = _load(path)
@@ -244,13 +237,15 @@ async def _permit(
 
 
 def _fingerprint(
-    job: JobFile, account: Address, network: schemas.NetworkView, corpus: ShardedCorpus
+    job: JobFile, account: Address, network: schemas.NetworkView, prepared: Prepared
 ) -> str:
     parts = (
         job.model_dump_json().encode(),
         account,
         network.contracts.settlement,
-        corpus.manifest.digest(),
+        prepared.corpus.manifest.digest(),
+        prepared.tokenizer,
+        prepared.weights,
     )
     return hashlib.sha256(b"|".join(parts)).hexdigest()[:24]
 

@@ -90,6 +90,7 @@ def assemble(
         anvil,
         _fund(anvil, folder.keys),
         settings.chain_parameters,
+        settings.trainers,
     )
 
 

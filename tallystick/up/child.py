@@ -3,6 +3,8 @@
 Every child is the leader of its own session, so that a terminal's Ctrl-C reaches `up` alone, is
 sent SIGKILL by the kernel when `up` ends, and carries the marks of `processes.py`. Its end is
 seen through a pidfd. Not thread-safe: start children from the thread that runs the loop.
+Two ways to start one: `start` executes a program; `forkserver.py` forks a process that has
+imported what it needs.
 """
 
 import asyncio
@@ -10,8 +12,10 @@ import os
 import signal
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 from tallystick.up import launch
 from tallystick.up.data_folder import rotate, tail
@@ -19,34 +23,24 @@ from tallystick.up.processes import Identity, Ticks, identify
 from tallystick.up.spec import OURSELVES, As
 
 
-class Child:
-    """A process that was started; `ended` is set when it has ended and been reaped."""
+class Child(ABC):
+    """A process that was started; `ended` is set when it has ended."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, log_start: int) -> None:
-        identity = identify(process.pid)
+    def __init__(self, pid: int, log: Path, log_start: int) -> None:
         # A child that has ended already is a zombie until it is reaped: its pid is still its own.
-        self.identity = identity or Identity(process.pid, _start_time_of_zombie(process.pid))
+        self.identity = identify(pid) or Identity(pid, _start_time_of_zombie(pid))
         self.log = log
         self.log_start = log_start
         self.ended = asyncio.Event()
-        self._process = process
-        self._descriptor = os.pidfd_open(process.pid)
-        asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
 
     @property
+    @abstractmethod
     def exit_status(self) -> int | None:
         """Exit code, minus the signal's number, or None while it runs."""
-        return self._process.returncode
 
-    def _reap(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._descriptor)
-        os.close(self._descriptor)
-        self._process.wait()
-        self.ended.set()
-
+    @abstractmethod
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless it has ended."""
-        self._process.send_signal(number)
 
     async def stop(self, number: signal.Signals, *, grace: float) -> bool:
         """End it: `number`, then SIGKILL after `grace` seconds. True if it went by itself."""
@@ -72,12 +66,47 @@ class Child:
 
     def how_it_ended(self) -> str:
         """For people: exit status or signal."""
-        status = self._process.returncode
+        status = self.exit_status
         if status is None:
             return "still runs"
         if status < 0:
             return f"was ended by {signal.Signals(-status).name}"
         return f"exited with {status}"
+
+
+class Start(Protocol):
+    """A way to start a child; `start` and `forkserver.Forkserver.start` are two."""
+
+    def __call__(
+        self, argv: tuple[str, ...], *, environment: Mapping[str, str], log: Path
+    ) -> Child:
+        """Start `argv` with exactly this environment, its output appended to `log`."""
+        ...
+
+
+class _Executed(Child):
+    """A child of ours that executed its program; reaped here."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, log_start: int) -> None:
+        super().__init__(process.pid, log, log_start)
+        self._process = process
+        self._descriptor = os.pidfd_open(process.pid)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
+
+    @property
+    def exit_status(self) -> int | None:
+        """See `Child.exit_status`."""
+        return self._process.returncode
+
+    def _reap(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self._process.wait()
+        self.ended.set()
+
+    def send(self, number: signal.Signals) -> None:
+        """See `Child.send`."""
+        self._process.send_signal(number)
 
 
 def _start_time_of_zombie(pid: int) -> Ticks:
@@ -103,8 +132,7 @@ def start(
     Raises:
         OSError: the log cannot be written, or no process can be made.
     """
-    rotate(log)
-    with open(log, "ab", opener=_private) as output:
+    with appended(log) as output:
         log_start = output.tell()
         process = subprocess.Popen(
             [*prefix(run_as, dies_with_us=dies_with_us), *argv],
@@ -118,7 +146,13 @@ def start(
         )
     if isinstance(stdin, bytes):
         _feed(process, stdin)
-    return Child(process, log, log_start)
+    return _Executed(process, log, log_start)
+
+
+def appended(log: Path) -> BinaryIO:
+    """A log to append to, 0600, begun anew when the old one is long."""
+    rotate(log)
+    return open(log, "ab", opener=_private)
 
 
 def _private(path: str, flags: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tallystick.up import child as children
+from tallystick.up.child import Start
 from tallystick.up.spec import Backoff
 
 GRACE_SECONDS = 10.0
@@ -24,6 +25,8 @@ async def keep(
     log: Path,
     say: Callable[[str], None],
     backoff: Backoff | None = None,
+    start: Start = children.start,
+    grace: float = GRACE_SECONDS,
 ) -> None:
     """Run `argv` until it exits with 0; when cancelled, stop it cleanly first.
 
@@ -33,16 +36,18 @@ async def keep(
         log: Its output is appended here.
         say: Told of each restart.
         backoff: How long to wait before a restart.
+        start: How it is started.
+        grace: Seconds that it has to end by itself when it is stopped.
     """
     pauses = backoff or Backoff()
     failures = 0
     while True:
         began = time.monotonic()
-        child = children.start(argv, environment=environment, log=log)
+        child = start(argv, environment=environment, log=log)
         try:
             await child.ended.wait()
         except asyncio.CancelledError:
-            await asyncio.shield(child.stop(signal.SIGTERM, grace=GRACE_SECONDS))
+            await asyncio.shield(child.stop(signal.SIGTERM, grace=grace))
             raise
         if child.exit_status == 0:
             return

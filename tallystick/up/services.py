@@ -24,7 +24,7 @@ LISTENING = ("postgres", "redis", "anvil", "gateway", "api")
 """Services that have a port."""
 
 HOST_VARIABLES = ("TALLYSTICK_API_URL", "TALLYSTICK_KEYS", "TALLYSTICK_JOBS")
-"""All that a host is told: it works through the API alone."""
+"""All of them that a host is told: it works through the API alone."""
 
 ROLES = (
     "deployer",
@@ -66,6 +66,8 @@ class Parts:
     fund: Action
     """Gives gas to the role accounts on the embedded chain."""
     chain_parameters: Mapping[str, int] = field(default_factory=dict)
+    trainers: int = 0
+    """Of a hosted job; 0: as many as its stages want."""
 
 
 def environment_of(parts: Parts) -> dict[str, str]:
@@ -201,7 +203,10 @@ def _market(parts: Parts, market: Mapping[str, str]) -> list[Item]:
         ServiceSpec(
             name="host",
             argv=_python("tallystick.host"),
-            environment={name: market[name] for name in HOST_VARIABLES},
+            environment={
+                **{name: market[name] for name in HOST_VARIABLES},
+                "TALLYSTICK_TRAINERS": str(parts.trainers),
+            },
             depends_on=("api",),
             says="ready\n",
             grace=30.0,  # it stops the jobs that it hosts first

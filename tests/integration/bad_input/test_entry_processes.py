@@ -13,15 +13,21 @@ from tallystick.trainer import __main__ as trainer
 FAILED, USAGE = 1, 2
 OF_A_FOLDER = {"coordinator": coordinator.main, "trainer": trainer.main, "peer": peer.main}
 TOLD_BY = {"coordinator": "job.json", "trainer": "job.json", "peer": "lease.json"}
+NUMBER = {"trainer": ["1"]}
 
 
 @pytest.mark.parametrize("name", OF_A_FOLDER)
-@pytest.mark.parametrize("arguments", [[], ["a", "b"]], ids=["none", "two"])
+@pytest.mark.parametrize("arguments", [[], ["a", "b", "c"]], ids=["none", "three"])
 def test_process__wrong_arguments__shows_its_usage(
     name: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert OF_A_FOLDER[name](arguments) == USAGE
     assert capsys.readouterr().err.startswith("usage: python -m tallystick.")
+
+
+def test_trainer__no_number__shows_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert trainer.main(["folder", "first"]) == USAGE
+    assert "JOBDIR NUMBER" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", OF_A_FOLDER)
@@ -32,7 +38,7 @@ def test_process__folder_missing_or_damaged__names_it_in_its_log(
     if content is not None:
         (tmp_path / TOLD_BY[name]).write_bytes(content)
 
-    assert OF_A_FOLDER[name]([str(tmp_path)]) == FAILED
+    assert OF_A_FOLDER[name]([str(tmp_path), *NUMBER.get(name, [])]) == FAILED
 
     said = json.loads(capsys.readouterr().out)
     assert (said["process"], said["event"], said["code"]) == (name, "failed", "malformed")

@@ -30,7 +30,7 @@ from tests.integration.bad_input.servers import (
     wealthy_node,
 )
 from tests.integration.bad_input.verbs import Said, call, complaint
-from tests.integration.up.running import UNPRIVILEGED
+from tests.integration.up.running import UNPRIVILEGED, eventually
 from tests.integration.up.test_full_disk import SmallDisk, small_disk
 from tests.support.history import DOMAIN
 from tests.support.market_world import World, market_spec
@@ -295,6 +295,33 @@ async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_re
     assert peers[0] == peers[1]  # of the same lease
     assert [row.account for row in await offers(world)] == [account]
     assert load_wallet(home / "wallet.json").account == account
+
+
+async def test_start__ctrl_c_twice_and_a_peer_that_hangs__ends_at_once_with_its_peer(
+    tmp_path: Path, node: str
+) -> None:
+    home, world = measured(tmp_path / "home"), empty_world(now(), node)
+    account = load_or_create_wallet(home / "wallet.json").account
+    world.chain.give_tokens(account, STAKE)
+    world.chain.stake(account, STAKE)
+    await world.register()
+    async with (
+        market_at_url(world) as market,
+        working(world),
+        agent(home, market, "hangs", "--drain", "1h") as first,
+    ):
+        await first.until("offering at")
+        await world.post(market_spec(deadline=UnixSeconds(now() + 3600)))
+        await child_of("hangs")
+        [peer] = [pid for pid in left("hangs") if pid != first.process.pid]
+        os.kill(peer, signal.SIGSTOP)
+
+        first.process.send_signal(signal.SIGINT)
+        await first.until("peers leave their jobs, within 3600 s")
+        assert await first.end(signal.SIGINT) == 0
+
+    assert first.said[-1] == "stopped; the same command resumes"
+    eventually(lambda: left("hangs") == [], within=5, what="nothing is left")
 
 
 async def test_start__offer_half_over_or_asked_otherwise__is_taken_back_for_a_new_one(

@@ -25,6 +25,7 @@ class Parameter:
     flag: str
     kind: type
     required: bool
+    is_many: bool  # it takes all words that are left
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,15 @@ def _parameters(verb: Any) -> typing.Iterator[Parameter]:
             continue
         flag = found.opts[-1] if found.param_type_name == "option" else ""
         kind = _plain(found.type_descriptor.annotation)
-        yield Parameter(found.name, flag, kind, bool(found.required))
+        yield Parameter(found.name, flag, kind, bool(found.required), found.nargs == -1)
 
 
 def _plain(annotation: Any) -> type:
-    """`int` of `int | None`."""
+    """`int` of `int | None`, `Path` of `list[Path]`."""
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         annotation = next(each for each in typing.get_args(annotation) if each is not type(None))
+    if typing.get_origin(annotation) is list:
+        (annotation,) = typing.get_args(annotation)
     assert annotation in (int, float, str, Path), annotation
     plain: type = annotation
     return plain

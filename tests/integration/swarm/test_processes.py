@@ -7,14 +7,20 @@ byte.
 
 import asyncio
 import signal
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tests.numerics.plain import greatest_difference, plain_losses
 from tests.support.swarm_job import COORDINATOR, TRAINER
-from tests.support.swarm_process import NUM_STEPS
+from tests.support.swarm_process import NUM_STEPS, process_papers
 from tests.support.swarm_processes import ProcessSwarm
+from training.config import train_config
+from training.data.loading import FolderBlobs, UnitRows
+from training.data.manifest import decode_manifest
 
 WINDOW = 3
 
@@ -89,4 +95,51 @@ async def test_processes__peer_killed_after_the_seal_is_stored__applies_it_once(
 
     assert swarm.kills == ["ann"]
     assert swarm.outcome() == undisturbed
-    assert [line["step"] for line in swarm.lines("ann", "resumed")] == [0, WINDOW]
+    assert [line["step"] for line in swarm.lines("ann", "resumed")] == [WINDOW]
+
+
+STAGED = ("ann", "bob", "cem", "dan")
+
+
+async def test_processes__two_stages_and_a_peer_killed_at_its_grad_commit__equals_the_plain_model(
+    tmp_path: Path,
+) -> None:
+    swarm = ProcessSwarm(
+        tmp_path,
+        workers=STAGED,
+        stages=2,
+        trainers=2,
+        failpoints={"bob": f"kill:grad_commit_stored:{WINDOW}"},
+    )
+
+    await swarm.run()
+
+    assert swarm.kills == ["bob"]
+    assert_in_window(swarm, "bob", "bob")
+    outcome = swarm.outcome()
+    losses = [loss / 1e6 for _, loss in sorted(outcome["losses"].items())]
+    assert greatest_difference(losses, plain_curve(tmp_path)) <= 1e-4
+    assert_equal_roots(swarm)
+    assert outcome["ended"]
+
+
+def plain_curve(folder: Path) -> list[float]:
+    """Losses of the plain model on the job of a folder."""
+    torch.set_num_threads(1)
+    spec = process_papers(folder).spec.message
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
+    blobs = FolderBlobs(folder / "blobs")
+    manifest = decode_manifest(blobs.fetch(spec.data.manifest))
+    return plain_losses(
+        config, UnitRows(manifest, config.data, config.model.sequence_length, blobs)
+    )
+
+
+def assert_equal_roots(swarm: ProcessSwarm) -> None:
+    """All peers of a stage had one state after each step."""
+    roots: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
+    for worker in swarm.workers:
+        for line in swarm.lines(worker, "seal_applied"):
+            roots[line["stage"], line["step"]].add(line["state_root"])
+    assert len(roots) == swarm.stages * NUM_STEPS
+    assert all(len(each) == 1 for each in roots.values())

@@ -1,5 +1,6 @@
 """What a poster may write in a job file, and what he is told when it is something else."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError, TooLarge
-from contracts.terms.ids import Address, Digest
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.job_file import (
@@ -16,9 +17,14 @@ from tallystick.sdk.job_file import (
     build_spec,
     load_job_file,
     parse_job_file,
+    size,
     span,
     tokens,
 )
+from training.config import slices_of
+from training.flops import unit_flops
+from training.memory import peer_memory
+from training.recipes import micro
 
 GOOD = {
     "name": "a job",
@@ -36,6 +42,7 @@ def job(**changed: Any) -> JobFile:
 def spec_of(made: JobFile) -> JobSpec:
     return build_spec(
         made,
+        made.train_config(),
         poster=Address(bytes(20)),
         coordinator=Address(bytes(20)),
         nonce=1,
@@ -250,3 +257,122 @@ def test_load__no_file_or_a_folder__says_so(tmp_path: Path) -> None:
     assert "no job file" in told(tmp_path / "missing.yaml", NotFound)
     assert "no file" in told(tmp_path, Refused)
     assert "endless" not in told(Path("/dev/zero"), Refused)
+
+
+# ------------------------------------------------------------------------------- stages and peers
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("512MiB", 2**29), ("8 GiB", 2**33), ("1KiB", 1024), ("2TiB", 2**41)]
+)
+def test_size__number_and_unit__is_in_bytes(text: str, number: int) -> None:
+    assert size(text) == number
+
+
+@pytest.mark.parametrize("value", ["", "8", 8, "8GB", "0GiB", "1.5GiB", "-1MiB", None])
+def test_size__anything_else__is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="a memory is a number"):
+        size(value)
+
+
+def test_build_spec__nothing_said_of_stages__one_stage_one_peer_two_chunks() -> None:
+    spec = spec_of(job())
+
+    assert spec.batch.layer_ends == (2,)
+    assert (spec.batch.stages, spec.batch.peers_per_stage, spec.batch.spares) == (1, 1, 0)
+    assert spec.batch.chunks == 2
+    assert (spec.rules.boundary_codec, spec.rules.gradient_codec) == ("none", "none")
+    assert spec.model.weights == spec.data.tokenizer == ZERO_DIGEST
+
+
+def test_build_spec__three_stages__are_planned_and_each_is_priced() -> None:
+    made = job(
+        recipe="tiny_llama", stages=3, peers_per_stage=3, spares=1, boundary_codec="blockwise8"
+    )
+
+    spec = spec_of(made)
+
+    model = made.train_config().model
+    stages = slices_of(model, (1, 2, 3))
+    assert (spec.batch.stages, spec.batch.layer_ends) == (3, (1, 2, 3))
+    assert (spec.batch.peers_per_stage, spec.batch.spares, spec.batch.chunks) == (3, 1, 6)
+    assert spec.unit_flops == tuple(unit_flops(model, stage, 4) for stage in stages)
+    assert spec.memory_bytes == max(peer_memory(model, stage, 4) for stage in stages)
+    assert spec.rules.boundary_codec == "blockwise8"
+
+
+def test_build_spec__layer_ends_said__are_the_cut() -> None:
+    spec = spec_of(job(model={"num_layers": 5}, layer_ends=[1, 5], chunks=9))
+
+    assert (spec.batch.stages, spec.batch.layer_ends, spec.batch.chunks) == (2, (1, 5), 9)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"stages": 3}, "2 layers cannot be cut into 3"),
+        ({"layer_ends": [1]}, "do not cut 2 layers"),
+        ({"stages": 1, "layer_ends": [1, 2]}, "2 ends, stages is 1"),
+        ({"stages": 2, "model": {"tied_head": True}}, "tied head"),
+        ({"peer_memory": "1MiB"}, "use more stages"),
+        ({"layer_ends": [1, 2], "peer_memory": "1MiB"}, "a peer needs .* peer_memory is 1048576"),
+    ],
+)
+def test_build_spec__stages_that_cannot_be__refused(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        spec_of(job(**changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"stages": 0}, "stages"),
+        ({"stages": 65}, "stages"),
+        ({"layer_ends": [0]}, "layer_ends"),
+        ({"layer_ends": "1, 2"}, "layer_ends"),
+        ({"spares": -1}, "spares"),
+        ({"peers_per_stage": 0}, "peers_per_stage"),
+        ({"chunks": 5000}, "chunks"),
+        ({"boundary_codec": "zip"}, "boundary_codec"),
+        ({"gradient_codec": "blockwise8"}, "gradient_codec"),
+        ({"peer_memory": "much"}, "peer_memory"),
+        ({"tokenizer": 5}, "tokenizer"),
+    ],
+)
+def test_parse__field_of_the_swarm_wrong__names_it(changed: dict[str, object], word: str) -> None:
+    with pytest.raises(Malformed, match=word):
+        job(**changed)
+
+
+# ---------------------------------------------------------------------- models from elsewhere
+
+
+def test_train_config__a_folders_model__only_its_rows_may_be_shorter() -> None:
+    started = replace(micro().model, width=16, num_layers=4)
+
+    made = job(model={"folder": "m", "sequence_length": 8}).train_config(started=started)
+
+    assert made.model == replace(started, sequence_length=8)
+    with pytest.raises(Malformed, match=r"model\.width: the folder decides it"):
+        job(model={"folder": "m", "width": 32}).train_config(started=started)
+
+
+def test_train_config__tokenizer__decides_the_vocabulary_of_a_recipe() -> None:
+    assert job().train_config(vocab_size=700).model.vocab_size == 700
+    larger = job(model={"vocab_size": 1024}).train_config(vocab_size=700)
+    assert larger.model.vocab_size == 1024
+    with pytest.raises(Refused, match="gives 700 different tokens, the model has vocab_size 256"):
+        job(model={"vocab_size": 256}).train_config(vocab_size=700)
+    with pytest.raises(Refused, match="gives 700 different tokens"):
+        job(model="m").train_config(started=micro().model, vocab_size=700)
+
+
+def test_load__paths_of_model_and_tokenizer__are_relative_to_the_file(tmp_path: Path) -> None:
+    text = TEXT + "tokenizer: words.json\nmodel: {folder: llama, sequence_length: 64}\n"
+
+    loaded = load_job_file(written(tmp_path, text))
+    plain = load_job_file(written(tmp_path, TEXT + "model: llama\n"))
+
+    assert loaded.tokenizer == str(tmp_path / "words.json")
+    assert loaded.model_folder == plain.model_folder == tmp_path / "llama"
+    assert load_job_file(written(tmp_path, TEXT)).model_folder is None

@@ -1,0 +1,98 @@
+"""A trained model as a folder of `transformers`, from the blobs that the job's members published.
+
+Every stage is taken after the same step, the newest that the market has of all stages. Where
+members of a stage name different blobs, the one with most peers behind it is taken, and it is said:
+members of a stage hold equal bytes, so one of them is wrong.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.terms.errors import Conflict, NotFound, Refused
+from contracts.terms.ids import ZERO_DIGEST, JobId
+from contracts.terms.messages import JobSpec
+from contracts.terms.signatures import decode_signed, expect
+from market.api.schemas import CheckpointView
+from tallystick.sdk.client import MarketClient
+from training.config import slices_of, train_config
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which blob of each stage makes the model after `step`."""
+
+    step: int
+    stages: tuple[CheckpointView, ...]
+    disputed: tuple[int, ...]  # stages whose members differ
+
+
+async def download(
+    client: MarketClient, job: JobId, folder: Path, *, say: Say = lambda line: None
+) -> Chosen:
+    """Write the trained model of `job` to `folder`, which must not be there yet.
+
+    Raises:
+        NotFound: no such job, or not all of its stages have published weights.
+        Conflict: there is something at `folder`. Refused: the extra `models` is missing.
+        WrongBytes, Malformed, NotFinite: a blob is not what was claimed, or does not fit the job.
+    """
+    try:
+        from training.models.folder import write_folder
+        from training.models.parameters import parameter_shapes
+        from training.models.weights import Weights, decode_weights
+    except ImportError as error:
+        raise Refused(
+            "writing a model needs numpy and safetensors: pip install 'tallystick[models]'"
+        ) from error
+    if folder.exists():
+        raise Conflict(f"{folder} is there already: name a new folder")
+    spec = expect(decode_signed((await client.job(job)).signed), JobSpec).message
+    if spec.job() != job:
+        raise Conflict("the market answered with another job")
+    model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    chosen = choose(await client.checkpoints(job), spec.batch.stages)
+    for stage in chosen.disputed:
+        say(f"members of stage {stage} differ after step {chosen.step}: most of them are believed")
+    weights: Weights = {}
+    for part, found in zip(slices_of(model, spec.batch.layer_ends), chosen.stages, strict=True):
+        blob = await client.get_blob(found.blob)
+        what = f"stage {found.stage} after step {found.step}"
+        weights |= decode_weights(blob, parameter_shapes(model, part), what=what)
+        say(f"{what}: {len(blob)} bytes, from {len(found.peers)} peers")
+    named = spec.data.tokenizer
+    tokenizer = None if named == ZERO_DIGEST else await client.get_blob(named)
+    write_folder(folder, model, weights, tokenizer)
+    return chosen
+
+
+def choose(claims: Sequence[CheckpointView], num_stages: int) -> Chosen:
+    """The newest step after which the market has every stage, and its blobs.
+
+    Args:
+        claims: By stage, the newest step first, then by the number of peers.
+        num_stages: Of the job.
+
+    Raises:
+        NotFound: there is no such step; says which stages are missing.
+    """
+    found: dict[tuple[int, int], list[CheckpointView]] = {}
+    for claim in claims:
+        found.setdefault((claim.step, claim.stage), []).append(claim)
+    here = {place for place, views in found.items() if any(v.num_bytes is not None for v in views)}
+    steps = sorted({step for step, _ in here}, reverse=True)
+    for step in steps:
+        if all((step, stage) in here for stage in range(num_stages)):
+            of_step = [found[step, stage] for stage in range(num_stages)]
+            return Chosen(
+                step,
+                tuple(next(v for v in views if v.num_bytes is not None) for views in of_step),
+                tuple(views[0].stage for views in of_step if len(views) > 1),
+            )
+    missing = [str(s) for s in range(num_stages) if all(stage != s for _, stage in here)]
+    raise NotFound(
+        "the weights are not there yet: members publish them when the job has ended"
+        + (f" (missing: stage {', '.join(missing)})" if missing else "")
+    )

@@ -1,0 +1,1 @@
+"""What processes tell, made visible: metrics while they run, a timeline afterwards."""

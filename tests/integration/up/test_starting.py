@@ -1,0 +1,251 @@
+"""A child that is executed and one that is forked are the same to everybody; and their ends."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.terms.errors import ServiceUnreachable
+from tallystick.up import child as children
+from tallystick.up.child import Child, Start
+from tallystick.up.forkserver import Forkserver, launch, starter
+from tallystick.up.kept import keep
+from tallystick.up.processes import SERVICE, environment_of, identify, is_alive
+from tallystick.up.socket_path import reachable
+from tallystick.up.spec import Backoff
+from tests.integration.up.running import eventually, long_home
+
+ROOT = Path(__file__).resolve().parents[3]
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "PYTHONPATH": str(ROOT),
+    SERVICE: "shown",
+    "TALLYSTICK_RUN_ID": "run of a test",
+    "LONG": "z" * 20_000,
+}
+
+
+@pytest.fixture
+async def forkserver(tmp_path: Path) -> AsyncIterator[tuple[Child, Path]]:
+    """A forkserver that has imported nothing, its socket at a path that no address holds."""
+    path = long_home(tmp_path) / "private" / "forkserver"
+    own = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), SERVICE: "forkserver"}
+    child = await launch(path, environment=own, log=tmp_path / "server.log", preloaded=())
+    yield child, path
+    await child.stop(signal.SIGKILL, grace=5)
+
+
+@pytest.fixture(params=["executed", "forked"])
+def start(request: pytest.FixtureRequest) -> Start:
+    """Both ways to start a child."""
+    if request.param == "executed":
+        return children.start
+    _, path = request.getfixturevalue("forkserver")
+    return Forkserver(path).start
+
+
+def words(file: Path, how: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "tests.support.showing", str(file), how)
+
+
+async def shown(start: Start, folder: Path, how: str) -> tuple[Child, dict[str, Any]]:
+    file = folder / "shown.json"
+    child = start(words(file, how), environment=ENVIRONMENT, log=folder / "child.log")
+    async with asyncio.timeout(20):
+        while not file.exists():
+            assert not child.ended.is_set(), child.last_words()
+            await asyncio.sleep(0.01)
+    return child, json.loads(file.read_text())
+
+
+async def test_start__any_way__is_a_leader_with_its_own_environment_and_descriptors(
+    start: Start, tmp_path: Path
+) -> None:
+    child, seen = await shown(start, tmp_path, "wait")
+
+    expected = dict(ENVIRONMENT)
+    assert {name: seen["environment"].get(name) for name in expected} == expected
+    assert set(seen["environment"]) - set(expected) <= {"LC_CTYPE"}  # Python's own, on a C locale
+    assert seen["arguments"] == [str(tmp_path / "shown.json"), "wait"]
+    assert seen["folder"] == os.getcwd()
+    assert seen["is_leader"] and seen["terminates"] and seen["input"] == ""
+    assert seen["death_signal"] == signal.SIGKILL
+    assert (seen["descriptors"], seen["umask"]) == (3, 0o077)
+    assert child.log.read_text().splitlines() == ["on output", "on error"]
+    assert child.log.stat().st_mode & 0o777 == 0o600
+    await child.stop(signal.SIGKILL, grace=5)
+
+
+async def test_start__any_way__others_see_its_words_and_its_environment(
+    start: Start, tmp_path: Path
+) -> None:
+    child, _ = await shown(start, tmp_path, "wait")
+    pid = child.identity.pid
+
+    said = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
+    about = environment_of(pid)
+
+    assert said == list(words(tmp_path / "shown.json", "wait"))
+    assert {name: about.get(name) for name in ENVIRONMENT} == ENVIRONMENT
+    assert identify(pid) == child.identity
+    await child.stop(signal.SIGKILL, grace=5)
+
+
+@pytest.mark.parametrize(("how", "status"), [("exit:0", 0), ("exit:7", 7), ("fail", 1)])
+async def test_start__it_ends__its_exit_status_is_known(
+    start: Start, how: str, status: int, tmp_path: Path
+) -> None:
+    child, _ = await shown(start, tmp_path, how)
+    async with asyncio.timeout(20):
+        await child.ended.wait()
+
+    assert child.exit_status == status
+    assert ("ValueError: told to fail" in child.last_words()) == (how == "fail")
+    assert not is_alive(child.identity)
+    child.send(signal.SIGTERM)  # to nobody
+
+
+async def test_stop__any_way__says_by_which_signal_it_ended(start: Start, tmp_path: Path) -> None:
+    child, _ = await shown(start, tmp_path, "wait")
+
+    assert await child.stop(signal.SIGTERM, grace=10)
+
+    assert child.exit_status == -signal.SIGTERM
+    assert child.how_it_ended() == "was ended by SIGTERM"
+
+
+async def test_start__log_in_no_folder__is_an_error_and_nothing_starts(
+    start: Start, tmp_path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        start(words(tmp_path / "s", "wait"), environment={}, log=tmp_path / "none" / "log")
+
+
+async def test_keep__any_way__starts_again_until_it_exits_with_0(
+    start: Start, tmp_path: Path
+) -> None:
+    said: list[str] = []
+
+    async with asyncio.timeout(30):
+        await keep(
+            words(tmp_path / "shown.json", "third"),
+            environment=ENVIRONMENT,
+            log=tmp_path / "log",
+            say=said.append,
+            backoff=Backoff(first=0.01),
+            start=start,
+        )
+
+    assert len(said) == 2 and all("exited with 9" in line for line in said)
+
+
+# ------------------------------------------------------------------------------- forked alone
+
+
+async def test_forkserver__killed__takes_its_children_with_it(
+    forkserver: tuple[Child, Path], tmp_path: Path
+) -> None:
+    server, path = forkserver
+    child, _ = await shown(Forkserver(path).start, tmp_path, "wait")
+
+    server.send(signal.SIGKILL)
+    async with asyncio.timeout(10):
+        await child.ended.wait()
+
+    assert child.exit_status == -signal.SIGKILL
+    eventually(lambda: not is_alive(child.identity), within=5, what="the child is dead")
+
+
+async def test_forkserver__who_asked_is_gone__the_child_is_killed(
+    forkserver: tuple[Child, Path], tmp_path: Path
+) -> None:
+    _, path = forkserver
+    file = tmp_path / "shown.json"
+    asking = (
+        "import asyncio, os, pathlib, sys\n"
+        "from tallystick.up.forkserver import Forkserver\n"
+        "async def main():\n"
+        "    child = Forkserver(pathlib.Path(sys.argv[1])).start(\n"
+        "        tuple(sys.argv[3:]), environment={}, log=pathlib.Path(sys.argv[2]))\n"
+        "    print(child.identity.pid, flush=True)\n"
+        "    await child.ended.wait()\n"
+        "asyncio.run(main())\n"
+    )
+    argv = (sys.executable, "-c", asking, str(path), str(tmp_path / "l"), *words(file, "wait"))
+    asker = children.start(argv, environment=ENVIRONMENT, log=tmp_path / "asker.log")
+    eventually(file.exists, within=20, what="the child runs")
+    child = identify(int(asker.log.read_text()))
+    assert child is not None
+
+    await asker.stop(signal.SIGKILL, grace=5)
+
+    eventually(lambda: not is_alive(child), within=5, what="the child is dead")
+
+
+async def test_forkserver__nonsense__is_refused_and_the_next_is_served(
+    forkserver: tuple[Child, Path], tmp_path: Path
+) -> None:
+    _, path = forkserver
+    fork = Forkserver(path).start
+
+    for argv in (("sh", "-c", "true"), (sys.executable, "-c", "pass")):
+        with pytest.raises(ServiceUnreachable, match="only this Python"):
+            fork(argv, environment={}, log=tmp_path / "log")
+    for packet in (b"{", b"[]", b'{"argv": 1}', b""):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            with reachable(path) as name:
+                connection.connect(name)
+            connection.send(packet)
+            connection.settimeout(5)
+            assert b"pid" not in connection.recv(4096)
+
+    child, _ = await shown(fork, tmp_path, "exit:0")
+    async with asyncio.timeout(10):
+        await child.ended.wait()
+
+
+async def test_forkserver__socket__is_private(forkserver: tuple[Child, Path]) -> None:
+    _, path = forkserver
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_launch__module_that_does_not_exist__is_an_error_with_its_last_words(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ServiceUnreachable, match="No module named 'nothing_of_this_name'"):
+        await launch(
+            tmp_path / "socket",
+            environment={"PYTHONPATH": str(ROOT)},
+            log=tmp_path / "log",
+            preloaded=("nothing_of_this_name",),
+        )
+
+
+async def test_launch__module_that_starts_a_thread__is_refused(tmp_path: Path) -> None:
+    (tmp_path / "threaded.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    with pytest.raises(ServiceUnreachable, match="2 threads after the imports"):
+        await launch(
+            tmp_path / "socket",
+            environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"},
+            log=tmp_path / "log",
+            preloaded=("threaded",),
+        )
+
+
+async def test_starter__nobody_listens__executes(tmp_path: Path) -> None:
+    child, _ = await shown(starter(tmp_path / "nobody"), tmp_path, "exit:0")
+    async with asyncio.timeout(20):
+        await child.ended.wait()
+
+    assert child.exit_status == 0
