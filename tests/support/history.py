@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import Any
 
+from contracts.governance.gates import gate, peer_step
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import Derived, UnderSeal, derive_seal
@@ -67,6 +68,7 @@ MODEL = ModelSpec(
     norm_epsilon=10_000_000,
     tied_head=True,
     init_seed=1,
+    weights=ZERO_DIGEST,
 )
 OPTIMIZER = OptimizerSpec(
     learning_rate=3_000_000,
@@ -125,10 +127,16 @@ def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
     """A job of 3 units a step and 12 steps, W = 2, with enough budget for all of them."""
     batch = {
         "steps": 12, "units_per_step": 6, "rows_per_unit": 4, "stages": 1, "peers_per_stage": 3,
-        "chunks": 2, "checkpoint_every": 5, "validate_every": 5,
+        "spares": 0, "chunks": 2, "checkpoint_every": 5, "validate_every": 5,
     }  # fmt: skip
     batch |= {key: changed.pop(key) for key in tuple(changed) if key in batch}
-    rules = {"vesting_window": changed.pop("vesting_window", 2)}
+    stages, layers = batch["stages"], changed.get("model", MODEL).num_layers
+    ends = tuple(max(stage, layers * stage // stages) for stage in range(1, stages + 1))
+    layer_ends = changed.pop("layer_ends", ends)
+    rules: dict[str, Any] = {
+        "vesting_window": 2, "boundary_codec": "none", "gradient_codec": "none"
+    }  # fmt: skip
+    rules |= {key: changed.pop(key) for key in tuple(changed) if key in rules}
     values: dict[str, Any] = {
         "poster": poster.account,
         "coordinator": coordinator.account,
@@ -143,12 +151,13 @@ def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
         "unit_flops": (Flops(123_456_789_012_345),) * batch["stages"],
         "model": MODEL,
         "optimizer": OPTIMIZER,
-        "data": DataSpec(manifest=make_digest("manifest"), seed=3),
-        "batch": BatchSpec(**batch),
+        "data": DataSpec(manifest=make_digest("manifest"), seed=3, tokenizer=ZERO_DIGEST),
+        "batch": BatchSpec(layer_ends=layer_ends, **batch),
         "rules": RulesSpec(
             checking="off",
             commit_timeout=10_000,
             exchange_timeout=10_000,
+            redo_after=60_000,
             lease_grace=60_000,
             **rules,
         ),
@@ -335,8 +344,10 @@ class JobMaker:
         )
 
     def average(self, close: StepClose, commits: Sequence[GradCommit]) -> AverageSet:
-        """All commits, weighted by their samples."""
-        members = sorted((commit.digest(), commit.num_samples) for commit in commits)
+        """All commits, weighted by their samples, as far as the norm gate lets them."""
+        leases = self.record.leases
+        steps = [peer_step(commit, leases[commit.peer].account) for commit in commits]
+        members = sorted(gate(self.record.gates, close.step, steps).weights.items())
         return AverageSet(
             job=close.job,
             step=close.step,

@@ -12,7 +12,7 @@ from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.digest import blob_digest
 from contracts.terms.history import encode_kept
-from contracts.terms.ids import Address, Digest, JobId, StageIndex
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, StageIndex
 from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
@@ -34,7 +34,7 @@ from market.service.fund_jobs import fund_jobs
 from market.service.hear import hear_offer
 from market.service.histories import Histories
 from market.service.host_jobs import register_host
-from market.service.pass_time import lapse_leases, pass_deadlines
+from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
 from market.service.ports import Chain, UnitOfWork
 from market.service.post_job import PostedPermit, post_job
 from market.service.post_offer import post_offer
@@ -68,7 +68,7 @@ def market_spec(**changed: Any) -> JobSpec:
     changes: dict[str, Any] = {
         "peers_per_stage": 1,
         "price_ceiling": CEILING,
-        "data": DataSpec(manifest=blob_digest(MANIFEST), seed=3),
+        "data": DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=ZERO_DIGEST),
         "min_stake": BaseUnits(1_000_000),
     }
     spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
@@ -247,6 +247,7 @@ class World:
         await self.sync()
         await self.clear()
         await lapse_leases(now, work())
+        await release_silent(now, work())
         await pass_deadlines(now, work())
         await reserve_stakes(now, work(), chain)
         await self.sync()

@@ -21,17 +21,17 @@ from typing import Any
 from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deployment import load_deployment
-from contracts.keys.store import load_or_create_wallet
+from contracts.keys.store import load_or_create_session, load_or_create_wallet
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import Unavailable
-from contracts.terms.ids import JobId
+from contracts.terms.ids import JobId, PeerId
 from contracts.terms.moments import UnixSeconds
 from market.api import schemas
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.submit import Submitted, submit
-from tallystick.up import child as children
 from tallystick.up.child import Child
+from tallystick.up.forkserver import launch, starter
 from tallystick.up.processes import (
     RUN_ID,
     SERVICE,
@@ -76,6 +76,8 @@ class Stack:
     contracts: Contracts
     run_id: str
     providers: dict[str, Child] = field(default_factory=dict)
+    forkserver: Path | None = None
+    variables: dict[str, str] = field(default_factory=dict)  # of providers, beside the usual
 
     @property
     def home(self) -> Path:
@@ -87,19 +89,50 @@ class Stack:
         """Who posts the jobs."""
         return load_or_create_wallet(self.folder / "poster.json")
 
-    def start_provider(self, name: str, *, ask: str = ASK, stake: str = "10") -> Child:
+    def start_provider(
+        self,
+        name: str,
+        *,
+        ask: str = ASK,
+        stake: str = "10",
+        slowdown: float = 1.0,
+        agent: tuple[str, ...] = ("tallystick", "provider", "start"),
+    ) -> Child:
         """Start (or start again) a provider agent with a wallet of its own."""
-        home = self.folder / name
-        self.providers[name] = children.start(
+        environment = self.environment(f"provider-{name}")
+        environment |= {"TALLYSTICK_PEER_SLOWDOWN": str(slowdown)} | self.variables
+        if self.forkserver is not None:
+            environment["TALLYSTICK_FORKSERVER"] = str(self.forkserver)
+        start = starter(self.forkserver)
+        self.providers[name] = start(
             (
-                *(sys.executable, "-m", "tallystick", "provider", "start"),
-                *("--market", self.client.url, "--home", str(home)),
+                *(sys.executable, "-m", *agent),
+                *("--market", self.client.url, "--home", str(self.folder / name)),
                 *("--ask", ask, "--stake", stake),
             ),
-            environment=self.environment(f"provider-{name}"),
+            environment=environment,
             log=self.folder / f"provider-{name}.log",
         )
         return self.providers[name]
+
+    def lease_folder(self, name: str, job: JobId) -> Path:
+        """What a provider keeps of its lease in `job`; there once its peer was started."""
+        for file in (self.folder / name / "leases").glob("*/lease.json"):
+            if json.loads(file.read_text())["job"] == job.hex():
+                return file.parent
+        raise AssertionError(f"{name} has no lease in {job.hex()}: {self.tails()}")
+
+    def peer_log(self, name: str, job: JobId) -> Path:
+        """Log of a provider's peer."""
+        return self.folder / name / "logs" / f"peer-{self.lease_folder(name, job).name[:12]}.log"
+
+    def peer_of(self, name: str, job: JobId) -> PeerId:
+        """Id of a provider's peer."""
+        return load_or_create_session(self.lease_folder(name, job) / "session.key").peer
+
+    def job_logs(self, job: JobId) -> list[Path]:
+        """Logs of the coordinator and the trainers of a hosted job."""
+        return sorted((self.home / "logs").glob(f"*-{job.hex()[:12]}.log"))
 
     def environment(self, service: str) -> dict[str, str]:
         """What a process of a person in this test is started with."""
@@ -159,12 +192,24 @@ class Stack:
     async def pid_of(self, module: str, *, mentions: str = "", within: float = 30.0) -> Identity:
         """The one process of this run that runs `module`; waits until there is one."""
         ends = time.monotonic() + within
-        while len(found := self._running(module, mentions)) != 1:
+        while len(found := self.find(module, mentions)) != 1:
             assert time.monotonic() < ends, f"{module} {mentions}: {found}: {self.tails()}"
             await asyncio.sleep(_POLL_SECONDS)
         return found[0]
 
-    def _running(self, module: str, mentions: str) -> list[Identity]:
+    async def peer_process(self, name: str, *, within: float = 30.0) -> Identity:
+        """The one peer of a provider; waits until there is one."""
+        service, ends = f"provider-{name}", time.monotonic() + within
+        while True:
+            found = self.find("tallystick.provider.peer")
+            own = [one for one in found if environment_of(one.pid).get(SERVICE) == service]
+            if len(own) == 1:
+                return own[0]
+            assert time.monotonic() < ends, f"peer of {name}: {own}: {self.tails()}"
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def find(self, module: str, mentions: str = "") -> list[Identity]:
+        """All processes of this run that run `module`."""
         fits = []
         for one in running():
             about = environment_of(one.pid)
@@ -187,7 +232,11 @@ class Stack:
 
     def lines(self, log: Path, event: str) -> list[dict[str, Any]]:
         """The JSON lines of an event in a log."""
-        return [line for line in _json_lines(log) if line.get("event") == event]
+        return [line for line in self.events(log) if line["event"] == event]
+
+    def events(self, log: Path) -> list[dict[str, Any]]:
+        """All events in a log, in order."""
+        return [line for line in _json_lines(log) if "event" in line]
 
     def coordinator_log(self, job: JobId) -> Path:
         """Log of a hosted coordinator."""
@@ -226,9 +275,18 @@ async def kill_and_see(identity: Identity) -> None:
             await asyncio.sleep(0.005)
 
 
+async def _start_forkserver(running_stack: Stack) -> Child:
+    running_stack.forkserver = running_stack.folder / "forkserver" / "socket"
+    return await launch(
+        running_stack.forkserver,
+        environment=running_stack.environment("forkserver"),
+        log=running_stack.folder / "provider-forkserver.log",
+    )
+
+
 @contextlib.asynccontextmanager
-async def stack(folder: Path, **clocks: int) -> AsyncIterator[Stack]:
-    """A market in `folder`, with fast clocks."""
+async def stack(folder: Path, *, forked: bool = False, **clocks: int) -> AsyncIterator[Stack]:
+    """A market in `folder`, with fast clocks; `forked`: agents and peers come from a forkserver."""
     run_id = secrets.token_hex(16)
     before = os.environ.get(RUN_ID)
     os.environ[RUN_ID] = run_id
@@ -241,12 +299,14 @@ async def stack(folder: Path, **clocks: int) -> AsyncIterator[Stack]:
                 ChainConnection(services.addresses.rpc) as chain,
             ):
                 running_stack = Stack(folder, services, client, bind(chain, deployment), run_id)
+                server = await _start_forkserver(running_stack) if forked else None
                 try:
                     yield running_stack
                 finally:
-                    for provider in running_stack.providers.values():
-                        if not provider.ended.is_set():
-                            await provider.stop(signal.SIGTERM, grace=15.0)
+                    living = [p for p in running_stack.providers.values() if not p.ended.is_set()]
+                    await asyncio.gather(*(p.stop(signal.SIGTERM, grace=15.0) for p in living))
+                    if server is not None:
+                        await server.stop(signal.SIGTERM, grace=5.0)
     finally:
         if before is None:
             os.environ.pop(RUN_ID, None)

@@ -1,22 +1,34 @@
-"""A whole job in one event loop: coordinator, trainer and workers over the in-memory transport.
+"""A whole job in one event loop: coordinator, trainers and workers over the in-memory transport.
 
 Parties are started, killed at a line of their log, and started again on the same folder; nothing
-sleeps. Workers compute with `CountingCompute` unless a test brings another arithmetic.
+sleeps. Workers compute with `CountingCompute` unless a test brings another arithmetic. Who gets
+which stage is the coordinator's to say; `stage_of` tells it from the seals.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.errors import Refused
 from contracts.terms.history import Kept, decode_kept
-from contracts.terms.ids import ZERO_DIGEST, JobId
-from contracts.terms.messages import GradCommit, JobOpening, JobSpec, LeaseAccept, Seal
+from contracts.terms.ids import ZERO_DIGEST, JobId, StageIndex
+from contracts.terms.messages import (
+    GradCommit,
+    JobOpening,
+    JobSpec,
+    LeaseAccept,
+    Message,
+    Notice,
+    RulesSpec,
+    Seal,
+)
+from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.history import (
     DOMAIN,
@@ -29,17 +41,21 @@ from tests.support.history import (
 from training.coordinator.book import Opening
 from training.coordinator.ports import MemoryFeed, MemoryRoster
 from training.coordinator.run import run_coordinator
+from training.trainer.calling import Pause
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS
+from training.transport.endpoint import system_clock
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Transport
 from training.worker.counting import CountingCompute
 from training.worker.ports import Compute
 from training.worker.run import run_worker
 
+M = TypeVar("M", bound=Message)
 COORDINATOR, TRAINER = "coordinator", "trainer"
 Line = dict[str, Any]
 Wrap = Callable[[str, Transport], Transport]
+When = tuple[str, str, int]  # who tells, of which event, in which step
 
 
 @dataclass(frozen=True)
@@ -50,7 +66,7 @@ class Papers:
     opening: Opening
     coordinator: Wallet
     session: Session
-    trainer: Session
+    trainers: Mapping[str, Session]
     members: Mapping[str, Member]
     leases: Mapping[str, Signed[LeaseAccept]]
 
@@ -60,13 +76,16 @@ class Papers:
         return self.spec.message.job()
 
 
-def make_papers(*workers: str, **changed: Any) -> Papers:
-    """Papers of a job with one stage; `changed` as in `history.make_spec`."""
+def make_papers(*workers: str, trainers: int = 1, **changed: Any) -> Papers:
+    """Papers of a job, of one stage unless `changed` says more; as in `history.make_spec`."""
     poster, coordinator = make_wallet("poster"), make_wallet("coordinator")
-    changed = {"peers_per_stage": len(workers), "stages": 1} | changed
+    rules = {name: changed.pop(name) for name in RulesSpec.model_fields if name in changed}
+    usual = {"stages": 1, "rules": patient_rules(**rules)}
+    usual["peers_per_stage"] = len(workers) // changed.get("stages", 1)
+    changed = usual | changed
     spec = make_spec(poster, coordinator, **changed)
     members = dict(zip(workers, make_members(workers), strict=True))
-    trainer = make_session("trainer")
+    sessions = {name: make_session(name) for name in trainer_names(trainers)}
     leases = {
         name: member.wallet.sign(
             LeaseAccept(
@@ -84,13 +103,33 @@ def make_papers(*workers: str, **changed: Any) -> Papers:
     }
     return Papers(
         poster.sign(spec, DOMAIN),
-        Opening(make_wallet("anchorer").account, 7, (trainer.key,)),
+        Opening(make_wallet("anchorer").account, 7, tuple(each.key for each in sessions.values())),
         coordinator,
         make_session("coordinator"),
-        trainer,
+        sessions,
         members,
         leases,
     )
+
+
+def patient_rules(**changed: Any) -> RulesSpec:
+    """Deadlines that a loaded machine keeps too: nobody is struck who is only slow."""
+    values: dict[str, Any] = {
+        "checking": "off",
+        "vesting_window": 2,
+        "boundary_codec": "none",
+        "gradient_codec": "none",
+        "commit_timeout": 60_000,
+        "exchange_timeout": 60_000,
+        "redo_after": 60_000,
+        "lease_grace": 60_000,
+    }
+    return RulesSpec(**(values | changed))
+
+
+def trainer_names(count: int) -> tuple[str, ...]:
+    """`trainer`, `trainer-1` and so on."""
+    return (TRAINER, *(f"{TRAINER}-{number}" for number in range(1, count)))
 
 
 @dataclass
@@ -103,25 +142,38 @@ class Party:
     dead: bool = False
 
 
+async def _short(_seconds: float) -> None:
+    """A pause that only lets the others run."""
+    await asyncio.sleep(0.001)
+
+
 @dataclass
 class MemorySwarm:
     """All parties of one job, their log, and what the market has heard."""
 
     papers: Papers
     folder: Path
-    make_compute: Callable[[], Compute] = lambda: CountingCompute(num_chunks=2)
+    make_compute: Callable[[StageIndex], Compute] | None = None
+    max_units: int | None = None
+    trainer_pause: Pause = _short
     wrap: Wrap = lambda _name, transport: transport
     feed: MemoryFeed = field(default_factory=MemoryFeed)
     log: list[tuple[str, Line]] = field(default_factory=list)
-    deadly: dict[tuple[str, str, int], str] = field(default_factory=dict)
-    """(party that tells, event, step) -> party that dies at this line, once."""
+    deadly: dict[When, str] = field(default_factory=dict)
+    """Line -> party that dies at it, once."""
+    leaving: dict[When, str] = field(default_factory=dict)
+    """Line -> worker that is asked to leave in order at it."""
     for_good: frozenset[str] = frozenset()
     """Parties that are not started again."""
-    late: dict[str, tuple[str, str, int]] = field(default_factory=dict)
-    """Worker -> (party that tells, event, step) that it waits for before its first start."""
+    late: dict[str, When] = field(default_factory=dict)
+    """Party -> line that it waits for before each start."""
+    jumps: dict[When, int] = field(default_factory=dict)
+    """Line -> milliseconds that the coordinator's clock jumps ahead at it."""
 
     def __post_init__(self) -> None:
         self._network = MemoryNetwork()
+        self._ahead = 0  # ms, of the coordinator's clock
+        self._ticks = count(0, 10**6)  # ns: every peer is measured as equally fast
         self._address: str | None = None
         self._opened: asyncio.Event = asyncio.Event()
         self.parties: dict[str, Party] = {}
@@ -129,13 +181,14 @@ class MemorySwarm:
         self.computes: dict[str, Compute] = {}
         self.restarts = 0
         self.refused: dict[str, Refused] = {}
-        self._told: dict[tuple[str, str, int], asyncio.Event] = {}
+        self._told: dict[When, asyncio.Event] = {}
+        self._leave = {name: asyncio.Event() for name in self.papers.members}
 
     # ---------------------------------------------------------------------------------- running
 
-    async def run(self, *, timeout: float = 20.0) -> None:
+    async def run(self, *, timeout: float = 110.0) -> None:
         """Start everybody, start again whoever dies, until all have ended by themselves."""
-        names = [COORDINATOR, TRAINER, *self.papers.members]
+        names = [COORDINATOR, *self.papers.trainers, *self.papers.members]
         async with asyncio.timeout(timeout):
             try:
                 await asyncio.gather(*(self._keep_alive(name) for name in names))
@@ -161,20 +214,32 @@ class MemorySwarm:
                     raise
             await party.transport.close()
             if name in self.for_good:
-                del self.computes[name]
+                self.computes.pop(name, None)
                 return
             self.restarts += 1
 
     def _start(self, name: str) -> Party:
-        run = {COORDINATOR: self._coordinator, TRAINER: self._trainer}.get(name)
-        key = {COORDINATOR: self.papers.session, TRAINER: self.papers.trainer}.get(name)
-        session = key or self.papers.members[name].session
-        transport = MemoryTransport(self._network, session.key, METHODS)
+        transport = MemoryTransport(self._network, self.session_of(name).key, METHODS)
         wrapped = self.wrap(name, transport)
-        work = run(wrapped) if run else self._worker(name, wrapped)
-        party = Party(name, asyncio.ensure_future(work), wrapped)
+        party = Party(name, asyncio.ensure_future(self._live(name, wrapped)), wrapped)
         self.parties[name] = party
         return party
+
+    async def _live(self, name: str, transport: Transport) -> None:
+        if name in self.late:
+            await self._awaited(self.late[name]).wait()
+        if name == COORDINATOR:
+            await self._coordinator(transport)
+        elif name in self.papers.trainers:
+            await self._trainer(name, transport)
+        else:
+            await self._worker(name, transport)
+
+    def session_of(self, name: str) -> Session:
+        """Session key of a party."""
+        if name == COORDINATOR:
+            return self.papers.session
+        return self.papers.trainers.get(name) or self.papers.members[name].session
 
     def kill(self, name: str) -> None:
         """End a party without a word; `run` starts it again."""
@@ -182,7 +247,7 @@ class MemorySwarm:
         party.dead = True
         party.task.cancel()
 
-    def _awaited(self, line: tuple[str, str, int]) -> asyncio.Event:
+    def _awaited(self, line: When) -> asyncio.Event:
         return self._told.setdefault(line, asyncio.Event())
 
     def _tell(self, name: str) -> Callable[..., None]:
@@ -190,8 +255,12 @@ class MemorySwarm:
             if self.parties[name].dead:
                 raise asyncio.CancelledError
             self.log.append((name, {"event": event, **fields}))
-            self._awaited((name, event, fields.get("step", 0))).set()
-            victim = self.deadly.pop((name, event, fields.get("step", 0)), None)
+            line = (name, event, fields.get("step", 0))
+            self._awaited(line).set()
+            self._ahead += self.jumps.pop(line, 0)
+            if line in self.leaving:
+                self._leave[self.leaving.pop(line)].set()
+            victim = self.deadly.pop(line, None)
             if victim is not None:
                 self.kill(victim)
                 if victim == name:
@@ -221,24 +290,24 @@ class MemorySwarm:
             roster=self.roster,
             announce=self._announce,
             tell=self._tell(COORDINATOR),
+            clock=lambda: UnixMillis(system_clock() + self._ahead),
+            stopwatch=self._ticks.__next__,
             pause=_short,
         )
 
-    async def _trainer(self, transport: Transport) -> None:
+    async def _trainer(self, name: str, transport: Transport) -> None:
         await run_trainer(
             self.papers.job,
             self.papers.session.key,
             transport=transport,
             locate=self._locate,
-            tell=self._tell(TRAINER),
-            pause=_short,
+            tell=self._tell(name),
+            max_units=self.max_units,
+            pause=self.trainer_pause,
         )
 
     async def _worker(self, name: str, transport: Transport) -> None:
         await self._opened.wait()
-        if name in self.late:
-            await self._awaited(self.late[name]).wait()
-        self.computes[name] = self.make_compute()
         await run_worker(
             self.folder / name,
             self.papers.spec,
@@ -249,10 +318,19 @@ class MemorySwarm:
             transport=transport,
             listen="memory:0",
             locate=self._locate,
-            compute=self.computes[name],
+            compute_for=lambda stage: self._compute(name, stage),
+            leave=self._leave[name],
             tell=self._tell(name),
             pause=_short,
         )
+
+    def _compute(self, name: str, stage: StageIndex) -> Compute:
+        batch = self.papers.spec.message.batch
+        if self.make_compute is not None:
+            self.computes[name] = self.make_compute(stage)
+        else:
+            self.computes[name] = CountingCompute(batch.chunks, stage, batch.stages)
+        return self.computes[name]
 
     # ---------------------------------------------------------------------------------- results
 
@@ -284,25 +362,42 @@ class MemorySwarm:
             history = follow(history, item)
         return history
 
+    def messages(self, kind: type[M]) -> list[M]:
+        """All messages of one kind, in order."""
+        messages = (item.message for item in self.items() if isinstance(item, Signed))
+        return [message for message in messages if isinstance(message, kind)]
+
     def seals(self) -> list[Seal]:
         """All seals, in order."""
-        messages = (item.message for item in self.items() if isinstance(item, Signed))
-        return [message for message in messages if isinstance(message, Seal)]
+        return self.messages(Seal)
 
     def commits(self) -> list[GradCommit]:
         """All GradCommits, in order."""
-        messages = (item.message for item in self.items() if isinstance(item, Signed))
-        return [message for message in messages if isinstance(message, GradCommit)]
+        return self.messages(GradCommit)
+
+    def stage_of(self, name: str) -> StageIndex:
+        """Where the coordinator put a worker."""
+        peer = self.papers.members[name].session.peer
+        joins = [each for each in self.messages(Notice) if each.peer == peer]
+        return joins[0].stage
+
+    def mates(self, stage: int) -> list[str]:
+        """Workers of a stage."""
+        return [name for name in self.papers.members if self.stage_of(name) == stage]
 
     def losses(self) -> dict[int, int]:
         """Loss of every step."""
         return {report.step: report.loss_millionths for report in self.feed.reports}
 
-    def weights_roots(self) -> set[bytes]:
-        """Roots of the weights that the workers ended with."""
-        return {compute.roots().weights for compute in self.computes.values()}
+    def validation(self) -> dict[int, int]:
+        """Loss on validation rows, where one was measured."""
+        found = ((each.step, each.validation_millionths) for each in self.feed.reports)
+        return {step: loss for step, loss in found if loss is not None}
 
-
-async def _short(_seconds: float) -> None:
-    """A pause that only lets the others run."""
-    await asyncio.sleep(0.001)
+    def weights_roots(self) -> list[set[bytes]]:
+        """Roots of the weights that the workers of each stage ended with."""
+        stages = range(self.papers.spec.message.batch.stages)
+        return [
+            {c.roots().weights for name, c in self.computes.items() if self.stage_of(name) == stage}
+            for stage in stages
+        ]

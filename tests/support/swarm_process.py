@@ -2,8 +2,8 @@
 
 What the entries of `tallystick` do with API and wallet files, this does with one folder: papers
 are made again by every process (keys are deterministic), blobs lie in `blobs/`, the coordinator's
-address in `address`, what the market would hear in `feed.hex`. Roles: coordinator, trainer, and
-the workers by name. TALLYSTICK_FAILPOINT says where to die.
+address in `address`, what the market would hear in `feed.hex`. Roles: coordinator, and the
+trainers and workers by name. TALLYSTICK_FAILPOINT says where to die.
 """
 
 import asyncio
@@ -13,17 +13,16 @@ import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from contracts.keys.wallet import Session
 from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.messages import DataSpec, JobOpening
+from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
-from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
-from training.config import whole_model
+from tests.support.swarm_job import COORDINATOR, Papers
 from training.coordinator.ports import MemoryRoster, StepReport
-from training.flops import unit_flops
 from training.recipes import micro
 from training.telling import Failing, JsonLines, Tell, parse_failpoints
 from training.transport.calls import METHODS
@@ -31,26 +30,22 @@ from training.transport.grpc_adapter import GrpcTransport
 
 LOOPBACK = "127.0.0.1:0"
 NUM_STEPS = 5
+ROWS = 8  # of a unit: 16 groups of validation rows
 
 
-def process_papers(manifest: Digest, workers: Sequence[str]) -> Papers:
-    """Papers of a job of the micro recipe."""
-    from training.config import model_spec, optimizer_spec
+def process_papers(folder: Path) -> Papers:
+    """Papers of the job in `folder`, of the micro recipe with larger units."""
+    from tests.support.stage_swarm import stage_papers
 
+    about = json.loads((folder / "job.json").read_text())
     config = micro(num_steps=NUM_STEPS)
-    return make_papers(
-        *workers,
-        model=model_spec(config.model),
-        optimizer=optimizer_spec(config.optimizer),
-        data=DataSpec(manifest=manifest, seed=config.data.seed),
-        unit_flops=(
-            unit_flops(config.model, whole_model(config.model), config.data.rows_per_unit),
-        ),
-        steps=NUM_STEPS,
-        units_per_step=config.data.units_per_step,
-        rows_per_unit=config.data.rows_per_unit,
+    return stage_papers(
+        replace(config, data=replace(config.data, rows_per_unit=ROWS)),
+        Digest(bytes.fromhex(about["manifest"])),
+        *about["workers"],
+        stages=about["stages"],
+        trainers=about["trainers"],
         chunks=2,
-        checkpoint_every=2,
         validate_every=2,
     )
 
@@ -107,16 +102,15 @@ class AddressFile:
 
 async def run(role: str, folder: Path, tell: Tell) -> None:
     """Be `role` until the job is over."""
-    about = json.loads((folder / "job.json").read_text())
-    papers = process_papers(Digest(bytes.fromhex(about["manifest"])), about["workers"])
-    keys = {COORDINATOR: papers.session, TRAINER: papers.trainer}
+    papers = process_papers(folder)
+    keys = {COORDINATOR: papers.session, **papers.trainers}
     session = keys.get(role) or papers.members[role].session
     transport = GrpcTransport(session.private_key, METHODS)
     addresses = AddressFile(folder)
     try:
         if role == COORDINATOR:
             await _coordinator(folder, papers, transport, addresses, tell)
-        elif role == TRAINER:
+        elif role in papers.trainers:
             from training.trainer.run import run_trainer
 
             await run_trainer(
@@ -178,7 +172,9 @@ async def _worker(
         transport=transport,
         listen=LOOPBACK,
         locate=addresses.locate,
-        compute=StageCompute(papers.spec.message, FolderBlobs(folder / "blobs")),
+        compute_for=lambda stage: StageCompute(
+            papers.spec.message, FolderBlobs(folder / "blobs"), stage=stage
+        ),
         tell=tell,
     )
 

@@ -1,4 +1,4 @@
-"""Three or more real processes of one job, started again whenever one is killed.
+"""The real processes of one job, started again whenever one is killed.
 
 `ProcessSwarm.run` supervises as host and agent do; `wait_line` waits for a line of a log, so a test
 kills in a window that it can name, and asserts from the log that the kill landed there.
@@ -17,7 +17,7 @@ from typing import Any
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import decode_kept
 from tests.support.history import DOMAIN
-from tests.support.swarm_job import COORDINATOR, TRAINER
+from tests.support.swarm_job import COORDINATOR, trainer_names
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
 
 Line = dict[str, Any]
@@ -26,17 +26,24 @@ LOOK_EVERY = 0.02  # seconds between two looks at a log file
 
 @dataclass
 class ProcessSwarm:
-    """Coordinator, trainer and workers in one folder."""
+    """Coordinator, trainers and workers in one folder."""
 
     folder: Path
     workers: Sequence[str] = ("ann",)
+    stages: int = 1
+    trainers: int = 1
     failpoints: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         corpus = shard_corpus(read_corpus(builtin_files(), max_bytes=60_000), shard_bytes=4096)
         corpus.write(self.folder / "blobs")
-        about = {"manifest": corpus.manifest.digest().hex(), "workers": list(self.workers)}
+        about = {
+            "manifest": corpus.manifest.digest().hex(),
+            "workers": list(self.workers),
+            "stages": self.stages,
+            "trainers": self.trainers,
+        }
         (self.folder / "job.json").write_text(json.dumps(about))
         self.processes: dict[str, asyncio.subprocess.Process] = {}
         self.kills: list[str] = []
@@ -44,9 +51,9 @@ class ProcessSwarm:
     @property
     def roles(self) -> tuple[str, ...]:
         """All processes."""
-        return (COORDINATOR, TRAINER, *self.workers)
+        return (COORDINATOR, *trainer_names(self.trainers), *self.workers)
 
-    async def run(self, *, timeout: float = 60.0) -> None:
+    async def run(self, *, timeout: float = 110.0) -> None:
         """Run all until they end by themselves; nobody is left behind."""
         try:
             async with asyncio.timeout(timeout):
@@ -120,14 +127,13 @@ class ProcessSwarm:
         """What has to be equal with and without kills."""
         record = self.history().record
         assert record is not None
-        (ended,) = {line["weights_root"] for line in self._last_applied()}
         return {
-            "weights": ended,
+            "weights": sorted({line["weights_root"] for line in self._last_applied()}),
             "losses": {
                 line["step"]: line["loss"] for line in self.lines(COORDINATOR, "seal_stored")
             },
             "roots": {
-                line["step"]: line["state_root"]
+                (line["stage"], line["step"]): line["state_root"]
                 for worker in self.workers
                 for line in self.lines(worker, "seal_applied")
             },

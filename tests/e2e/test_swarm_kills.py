@@ -1,0 +1,281 @@
+"""Losing any process of a swarm at any moment costs seconds and changes nothing (DESIGN section 6).
+
+One stack, two equal jobs of three stages with two peers each and two trainers: the first is left in
+peace, in the second a process gets SIGKILL in each row of `ROWS`. A row names a line of a log. The
+process that tells it has a failpoint there: it ends itself at that line (so what the line says is
+stored, and nobody has heard of it), or it stops at that line and the victim is killed meanwhile
+(what the victim sent has arrived, and nothing came after it). Losses of both jobs must be equal
+within 1e-4, and all money must arrive.
+
+`make test` runs eight rows, drawn by a fixed seed; `make chaos` all.
+"""
+
+import asyncio
+import itertools
+import random
+import signal
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.terms.ids import JobId
+from tallystick.up.processes import Identity, identify, send
+from tests.support.stack import Stack, kill_and_see, stack
+
+COORDINATOR, TRAINER, PEER, SPEAKER = "coordinator", "trainer-0", "peer", "who it is about"
+PROVIDERS = ("ann", "bob", "cem", "dan", "eve", "fay")
+JOB: dict[str, Any] = {
+    "model": {"num_layers": 3}, "stages": 3, "peers_per_stage": 2, "units_per_step": 8,
+    "commit_timeout": "8s", "exchange_timeout": "8s",
+}  # fmt: skip
+FIRST_STEP = 3
+STEPS_A_ROW = 4  # two to arm a failpoint, two until everybody is back
+TRIES = 4  # a peer that had no such work in its step is tried in a later one
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kill: the process that tells `line`, and the victim, which may be the same."""
+
+    teller: str
+    line: str
+    victim: str
+    meaning: str
+
+    @property
+    def name(self) -> str:
+        """For the table."""
+        return f"{self.victim} dies: {self.meaning}"
+
+
+ROWS = (
+    # A peer before it sends each of its messages, and at what it is told.
+    Row(PEER, "unit_forward", PEER, "forward pass done, not answered"),
+    Row(PEER, "unit_done", PEER, "backward pass done, not answered"),
+    Row(PEER, "grad_commit_stored", PEER, "GradCommit stored, not sent"),
+    Row(PEER, "part_stored", PEER, "summing, in the middle of the exchange"),
+    Row(PEER, "chunk_stored", PEER, "AveragedChunk stored, not sent"),
+    Row(PEER, "seal_stored", PEER, "seal stored, not applied"),
+    Row(PEER, "seal_applied", PEER, "seal applied, not answered"),
+    # A peer after it has sent each of them.
+    Row(TRAINER, "units_reported", PEER, "its units are reported"),
+    Row(COORDINATOR, "grad_commit_stored", SPEAKER, "its GradCommit has arrived"),
+    Row(COORDINATOR, "parts_held", SPEAKER, "it has said which parts it holds"),
+    Row(COORDINATOR, "average_set_stored", PEER, "deputy, all parts are where they are wanted"),
+    Row(COORDINATOR, "chunk_stored", SPEAKER, "its AveragedChunk has arrived"),
+    Row(COORDINATOR, "seal_applied", SPEAKER, "it has said that it applied the seal"),
+    # A trainer.
+    Row(TRAINER, "step_begun", TRAINER, "it knows its units, and has given out none"),
+    Row(PEER, "unit_done", TRAINER, "a unit is done and not reported"),
+    Row(COORDINATOR, "units_taken", TRAINER, "its report has arrived"),
+    Row(TRAINER, "units_reported", TRAINER, "its report is answered"),
+    # The coordinator before each of its messages.
+    Row(COORDINATOR, "units_taken", COORDINATOR, "units noted, report not answered"),
+    Row(COORDINATOR, "step_closed", COORDINATOR, "StepClose stored, not sent"),
+    Row(COORDINATOR, "grad_commit_stored", COORDINATOR, "a GradCommit stored, parts not asked for"),
+    Row(COORDINATOR, "parts_held", COORDINATOR, "some parts are held"),
+    Row(COORDINATOR, "average_set_stored", COORDINATOR, "AverageSet stored, not sent"),
+    Row(COORDINATOR, "chunk_stored", COORDINATOR, "a chunk stored, the seal not made"),
+    Row(COORDINATOR, "seal_stored", COORDINATOR, "seal stored, not sent"),
+    # The coordinator after each of them.
+    Row(TRAINER, "step_begun", COORDINATOR, "a trainer has its StepWork"),
+    Row(PEER, "grad_commit_stored", COORDINATOR, "a peer has its StepClose"),
+    Row(PEER, "part_stored", COORDINATOR, "a peer fetches the parts it named"),
+    Row(PEER, "chunk_stored", COORDINATOR, "a peer has its AverageSet"),
+    Row(PEER, "seal_stored", COORDINATOR, "a peer has its seal"),
+)
+IN_MAKE_TEST = random.Random(20_251_121).sample(ROWS, 8)
+
+
+class Killing:
+    """Carries rows out, one after the other, in one job."""
+
+    def __init__(self, running: Stack, job: JobId) -> None:
+        self._stack, self._job = running, job
+        self._log = running.coordinator_log(job)
+        self._turns = 0
+
+    def prepare(self) -> Path:
+        """The job's folder, made before the host makes it."""
+        folder = self._stack.job_folder(self._job)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    async def carry_out(self, row: Row) -> float:
+        """Kill, see that it landed, and wait until all is well again.
+
+        Returns:
+            Seconds from the kill to the next sealed step.
+        """
+        provider = PROVIDERS[self._turns % len(PROVIDERS)]  # another one each time
+        self._turns += 1
+        folder, log = self._teller(row, provider)
+        said = await self._armed(row, folder, log)
+        killed_at = await self._kill(row, said, provider)
+        (folder / f"failpoints-{row.teller}").unlink()
+        sealed = await self._line_after(killed_at, "seal_stored")
+        await self._everybody_back(killed_at, row, said, provider)
+        return float(sealed["at"] - killed_at) / 1000
+
+    def _teller(self, row: Row, provider: str) -> tuple[Path, Path]:
+        """Folder and log of the process that tells the row's line."""
+        if row.teller == PEER:
+            folder = self._stack.lease_folder(provider, self._job)
+            return folder, self._stack.peer_log(provider, self._job)
+        [log] = [
+            log for log in self._stack.job_logs(self._job) if log.name.startswith(f"{row.teller}-")
+        ]
+        return self._stack.job_folder(self._job), log
+
+    async def _armed(self, row: Row, folder: Path, log: Path) -> dict[str, Any]:
+        """Put a failpoint into a step to come, until one has struck; the line where it did."""
+        action = "kill" if row.victim == row.teller else "stop"
+        for _ in range(TRIES):
+            step = self._newest() + 2
+            (folder / f"failpoints-{row.teller}").write_text(f"{action}:{row.line}:{step}")
+            struck = asyncio.create_task(
+                self._stack.wait_line(log, "failpoint", step=step, at_event=row.line, within=60)
+            )
+            over = asyncio.create_task(
+                self._stack.wait_line(self._log, "seal_applied", step=step + 1, within=60)
+            )
+            done, waiting = await asyncio.wait({struck, over}, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+            if struck in done:
+                struck.result()
+                return next(
+                    line
+                    for line in reversed(self._stack.lines(log, row.line))
+                    if line.get("step") == step
+                )
+        raise AssertionError(f"{row.name}: nobody tells {row.line} in any step")
+
+    async def _kill(self, row: Row, said: dict[str, Any], provider: str) -> int:
+        """Returns when the victim is gone; the moment, in Unix milliseconds."""
+        if row.victim == row.teller:
+            await _gone(said["pid"])
+            return int(said["at"])
+        stopped = identify(said["pid"])
+        assert stopped is not None and _is_stopped(stopped.pid), f"{row.name}: not stopped"
+        victim = await self._victim(row, said, provider)
+        killed_at = time.time_ns() // 10**6
+        await kill_and_see(victim)
+        assert _is_stopped(stopped.pid), f"{row.name}: the window was over"
+        send(stopped, signal.SIGCONT)
+        return killed_at
+
+    async def _victim(self, row: Row, said: dict[str, Any], provider: str) -> Identity:
+        if row.victim in (PEER, SPEAKER):
+            return await self._stack.peer_process(self._name_of(row, said, provider))
+        module = f"tallystick.{row.victim.partition('-')[0]}"
+        found = self._stack.find(module, mentions=self._job.hex())
+        number = row.victim.partition("-")[2]
+        [victim] = [one for one in found if not number or _last_word(one.pid) == number]
+        return victim
+
+    def _name_of(self, row: Row, said: dict[str, Any], provider: str) -> str:
+        """The provider whose peer is the victim."""
+        if row.victim == PEER:
+            return provider
+        return next(
+            name for name in PROVIDERS if self._stack.peer_of(name, self._job).hex() == said["peer"]
+        )
+
+    async def _everybody_back(
+        self, killed_at: int, row: Row, said: dict[str, Any], provider: str
+    ) -> None:
+        """Wait until the victim takes part again, so that the next row finds a whole swarm."""
+        if row.victim in (PEER, SPEAKER):
+            peer = self._stack.peer_of(self._name_of(row, said, provider), self._job).hex()
+            await self._line_after(killed_at, "seal_applied", peer=peer)
+        elif row.victim == COORDINATOR:
+            for name in PROVIDERS:
+                peer = self._stack.peer_of(name, self._job).hex()
+                await self._line_after(killed_at, "seal_applied", peer=peer)
+        else:
+            log = next(
+                log for log in self._stack.job_logs(self._job) if log.name.startswith(row.victim)
+            )
+            await self._line_after(killed_at, "step_begun", log=log)
+
+    async def _line_after(
+        self, at: int, event: str, *, log: Path | None = None, **fields: object
+    ) -> dict[str, Any]:
+        log = log or self._log
+        async with asyncio.timeout(60):
+            while True:
+                for line in self._stack.lines(log, event):
+                    if line["at"] > at and all(line.get(k) == v for k, v in fields.items()):
+                        return line
+                await asyncio.sleep(0.05)
+
+    def _newest(self) -> int:
+        return max(
+            (line["step"] for line in self._stack.lines(self._log, "seal_stored")), default=0
+        )
+
+
+def _last_word(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")[-1]
+
+
+def _is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+async def _gone(pid: int) -> None:
+    async with asyncio.timeout(10):
+        while identify(pid) is not None:
+            await asyncio.sleep(0.005)
+
+
+def step_seconds(running: Stack, job: JobId) -> float:
+    """What a step takes when nobody dies."""
+    seals = [line["at"] for line in running.lines(running.coordinator_log(job), "seal_stored")]
+    return float(statistics.median(b - a for a, b in itertools.pairwise(seals))) / 1000
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(IN_MAKE_TEST, id="eight rows"),
+        pytest.param(ROWS, id="all rows", marks=pytest.mark.chaos),
+    ],
+)
+async def test_swarm__a_process_killed_in_each_row__the_same_curve_and_all_is_paid(
+    rows: Sequence[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = FIRST_STEP + STEPS_A_ROW * len(rows)
+    async with stack(tmp_path, forked=True) as running:
+        for name in PROVIDERS:
+            running.start_provider(name)
+        calm = await running.submit(**JOB, steps=steps)
+        calm_view = await running.settled(calm.job, within=240)
+
+        disturbed = await running.submit(**JOB, steps=steps)
+        killing = Killing(running, disturbed.job)
+        killing.prepare()
+        await running.wait_line(
+            running.coordinator_log(disturbed.job), "seal_stored", step=1, within=60
+        )
+        lost = {row.name: await killing.carry_out(row) for row in rows}
+        view = await running.settled(disturbed.job, within=240)
+
+        usual = step_seconds(running, calm.job)
+        with capsys.disabled():
+            print(f"\nseconds from the kill to the next sealed step (a step takes {usual:.2f} s)")
+            for name, seconds in lost.items():
+                print(f"{seconds:7.2f}  {name}")
+        losses = [report.loss_millionths for report in view.reports]
+        undisturbed = [report.loss_millionths for report in calm_view.reports]
+        assert len(losses) == len(undisturbed) == steps
+        assert losses == pytest.approx(undisturbed, rel=1e-4)
+        assert view.paid == view.earned == pytest.approx(calm_view.earned, abs=len(PROVIDERS))
+        assert view.escrowed == view.paid + view.refunded

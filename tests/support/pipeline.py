@@ -1,0 +1,190 @@
+"""Workers of a job of several stages in one event loop, without coordinator and trainer.
+
+A test asks them what a trainer would ask. They find each other over the in-memory transport, and
+compute with `CountingCompute`.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import Assignment, JobOpening, StepClose, UnitLeaf
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from tests.support.history import DOMAIN
+from tests.support.swarm_job import MemorySwarm, Papers, make_papers
+from training.journal import Journal
+from training.telling import Tell
+from training.transport import calls
+from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
+from training.worker.answers import Answers
+from training.worker.book import WorkerBook
+from training.worker.counting import CountingCompute
+from training.worker.peers import Peers
+from training.worker.work import Work
+
+UNIT = UnitId(0)
+
+
+@dataclass
+class Pipeline:
+    """One worker or more of each stage: `ann0`, `bob0`, `ann1` and so on."""
+
+    papers: Papers
+    opening: Signed[JobOpening]
+    works: dict[str, Work]
+    transports: dict[str, MemoryTransport]
+    lines: list[tuple[str, dict[str, Any]]]
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of the job."""
+        return self.papers.spec.message.batch.stages
+
+    def peer(self, name: str) -> PeerId:
+        """A worker's id."""
+        return self.papers.members[name].session.peer
+
+    def teller(self, name: str) -> Tell:
+        """The log of one worker."""
+
+        def tell(event: str, **fields: object) -> None:
+            self.lines.append((name, {"event": event, **fields}))
+
+        return tell
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        """Log lines of one event, of all workers."""
+        return [line for _, line in self.lines if line["event"] == event]
+
+    def held(self, digest: Digest, *holders: str) -> calls.Held:
+        """A tensor at these workers."""
+        return calls.Held(digest=digest, holders=tuple(self.peer(name) for name in holders))
+
+    async def forward(
+        self,
+        name: str,
+        x: calls.Held | None = None,
+        *,
+        unit: UnitId = UNIT,
+        attempt: int = 0,
+        evaluate: bool = False,
+        step: int = 1,
+    ) -> UnitLeaf:
+        """Ask a worker for a forward pass."""
+        asked = calls.Forward(
+            job=self.papers.job,
+            step=step,
+            stage=self.stage_of(name),
+            unit=unit,
+            attempt=attempt,
+            x=x,
+            evaluate=evaluate,
+        )
+        return await self.works[name].units.forward(asked)
+
+    async def backward(
+        self,
+        name: str,
+        x: calls.Held | None,
+        dy: calls.Held | None,
+        *,
+        unit: UnitId = UNIT,
+        attempt: int = 0,
+        y: Digest = ZERO_DIGEST,
+        dx: Digest = ZERO_DIGEST,
+    ) -> UnitLeaf:
+        """Ask a worker for a backward pass."""
+        asked = calls.Backward(
+            job=self.papers.job,
+            step=1,
+            stage=self.stage_of(name),
+            unit=unit,
+            attempt=attempt,
+            x=x,
+            dy=dy,
+            y=y,
+            dx=dx,
+        )
+        return await self.works[name].units.backward(asked)
+
+    async def through(self, *names: str, unit: UnitId = UNIT, attempt: int = 0) -> list[UnitLeaf]:
+        """A unit up and down through one worker of each stage; returns their leaves."""
+        x: calls.Held | None = None
+        inputs, leaf = [], None
+        for name in names:
+            inputs.append(x)
+            leaf = await self.forward(name, x, unit=unit, attempt=attempt)
+            x = self.held(leaf.y, name)
+        assert leaf is not None
+        leaves = [leaf]
+        for name, above, x in zip(names[-2::-1], names[:0:-1], inputs[-2::-1], strict=True):
+            dy = self.held(leaves[0].dx, above)
+            leaves.insert(0, await self.backward(name, x, dy, unit=unit, attempt=attempt))
+        return leaves
+
+    def stage_of(self, name: str) -> StageIndex:
+        """The digit of a name."""
+        return StageIndex(int(name[-1]))
+
+    def close(self, revision: int = 0, **units: tuple[int, ...]) -> Signed[StepClose]:
+        """A StepClose of step 1 that gives these units to these workers."""
+        at = UnixMillis(1000)
+        close = StepClose(
+            job=self.papers.job,
+            step=StepNumber(1),
+            revision=revision,
+            assignments=tuple(
+                Assignment(
+                    stage=self.stage_of(name),
+                    peer=self.peer(name),
+                    units=tuple(UnitId(unit) for unit in given),
+                )
+                for name, given in units.items()
+            ),
+            closed_at=at,
+            commit_ends=at,
+            exchange_ends=at,
+        )
+        return self.papers.session.sign(close)
+
+
+@asynccontextmanager
+async def pipeline(folder: Path, *names: str, **changed: Any) -> AsyncIterator[Pipeline]:
+    """Workers by these names, each in the stage that its name ends with."""
+    stages = 1 + max(int(name[-1]) for name in names)
+    papers = make_papers(*names, **{"stages": stages, "units_per_step": 6} | changed)
+    opening = MemorySwarm(papers, folder).opening()
+    network, members = MemoryNetwork(), []
+    found = Pipeline(papers, opening, {}, {}, [])
+    async with AsyncExitStack() as stack:
+        for name in names:
+            session, stage = papers.members[name].session, found.stage_of(name)
+            transport = MemoryTransport(network, session.key, calls.METHODS)
+            stack.push_async_callback(transport.close)
+
+            tell = found.teller(name)
+            journal = stack.enter_context(Journal(folder / name / "journal.sqlite"))
+            book = WorkerBook(journal, papers.spec, opening, DOMAIN)
+            peers = Peers(transport, papers.spec.message, opening.message, tell)
+            work = Work(
+                book,
+                lambda stage: CountingCompute(2, stage, stages),
+                folder / name,
+                peers,
+                session,
+                tell,
+            )
+            stack.push_async_callback(work.close)
+            address = await transport.serve(Answers(work).dispatcher(), listen="memory:0")
+            await work.states.take_stage(stage, StepNumber(0))
+            found.works[name], found.transports[name] = work, transport
+            members.append(
+                calls.MemberView(session_key=session.key, stage=stage, address=address or "")
+            )
+        for work in found.works.values():
+            work.station.peers.set_members(members)
+        yield found

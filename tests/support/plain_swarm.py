@@ -1,0 +1,59 @@
+"""What a job of `CountingCompute` comes to without a swarm: one compute a stage, one loop."""
+
+from dataclasses import dataclass, field
+
+from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.messages import JobSpec
+from training.stages.validation import num_groups
+from training.worker.counting import CountingCompute
+
+
+@dataclass
+class PlainRun:
+    """Roots of the weights of each stage after the last step; losses by step, 1e-6."""
+
+    weights: list[Digest] = field(default_factory=list)
+    losses: dict[int, int] = field(default_factory=dict)
+    validation: dict[int, int] = field(default_factory=dict)
+
+
+def plain_run(spec: JobSpec) -> PlainRun:
+    """Every step with all units in order, and the validation that is due."""
+    batch, run = spec.batch, PlainRun()
+    stages = [CountingCompute(batch.chunks, s, batch.stages) for s in range(batch.stages)]
+    for step in range(1, batch.steps + 1):
+        units = range(batch.units_per_step)
+        run.losses[step] = _mean([_unit(stages, StepNumber(step), UnitId(unit)) for unit in units])
+        for stage in stages:
+            stage.apply([piece.data for piece in stage.gradient()], sealed_norm=1)
+        if step % batch.validate_every == 0 or step == batch.steps:
+            groups = range(num_groups(batch.rows_per_unit))
+            run.validation[step] = _mean([_group(stages, UnitId(group)) for group in groups])
+    run.weights = [stage.roots().weights for stage in stages]
+    return run
+
+
+def _unit(stages: list[CountingCompute], step: StepNumber, unit: UnitId) -> int:
+    x: bytes | None = None
+    for stage in stages:
+        passed = stage.forward(step, unit, x)
+        x = passed.y.data if passed.y else None
+    assert passed.loss is not None
+    dx = passed.dx
+    for stage in reversed(stages[:-1]):
+        assert dx is not None
+        dx = stage.backward(step, unit, None, dx.data).dx
+    return passed.loss
+
+
+def _group(stages: list[CountingCompute], group: UnitId) -> int:
+    x: bytes | None = None
+    for stage in stages:
+        passed = stage.evaluate(group, x)
+        x = passed.y.data if passed.y else None
+    assert passed.loss is not None
+    return passed.loss
+
+
+def _mean(losses: list[int]) -> int:
+    return (2 * sum(losses) + len(losses)) // (2 * len(losses))

@@ -1,0 +1,51 @@
+"""A `MemorySwarm` with the real stage: the job of a configuration, cut into stages."""
+
+from pathlib import Path
+from typing import Any
+
+from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
+from contracts.terms.messages import DataSpec
+from tests.support.swarm_job import MemorySwarm, Papers, make_papers
+from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
+from training.data.corpus import ShardedCorpus
+from training.data.loading import MemoryBlobs
+from training.flops import unit_flops
+from training.worker.ports import Compute
+
+
+def stage_papers(
+    config: TrainConfig, manifest: Digest, *workers: str, stages: int = 1, **changed: Any
+) -> Papers:
+    """Papers of a job that trains `config` on a corpus; `changed` as in `make_papers`."""
+    num_layers = config.model.num_layers
+    ends = tuple(num_layers * stage // stages for stage in range(1, stages + 1))
+    rows = config.data.rows_per_unit
+    values: dict[str, Any] = {
+        "model": model_spec(config.model),
+        "optimizer": optimizer_spec(config.optimizer),
+        "data": DataSpec(manifest=manifest, seed=config.data.seed, tokenizer=ZERO_DIGEST),
+        "unit_flops": tuple(
+            unit_flops(config.model, piece, rows) for piece in slices_of(config.model, ends)
+        ),
+        "steps": config.num_steps,
+        "units_per_step": config.data.units_per_step,
+        "rows_per_unit": rows,
+        "stages": stages,
+        "layer_ends": ends,
+        "chunks": 4,
+        "checkpoint_every": 2,
+        "validate_every": config.num_steps,
+    } | changed
+    return make_papers(*workers, **values)
+
+
+def stage_swarm(folder: Path, papers: Papers, corpus: ShardedCorpus) -> MemorySwarm:
+    """The swarm of that job."""
+    from training.worker.stage_compute import StageCompute  # torch: not for every process
+
+    spec, blobs = papers.spec.message, MemoryBlobs(corpus.blobs)
+
+    def make_compute(stage: StageIndex) -> Compute:
+        return StageCompute(spec, blobs, stage=stage)
+
+    return MemorySwarm(papers, folder, make_compute)
