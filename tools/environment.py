@@ -28,7 +28,7 @@ STAMP = ".tallystick-stamp"
 MIN_PYTHON = (3, 11)
 MIN_NODE = 18
 MIN_FREE_BYTES = 4_000_000_000
-EXTRAS = "provider,market,dev"
+EXTRAS = "provider,models,market,dev"
 
 
 class Missing(Exception):
