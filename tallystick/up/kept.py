@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tallystick.up import child as children
-from tallystick.up.child import Start
+from tallystick.up.child import Child, Start
 from tallystick.up.spec import Backoff
 
 GRACE_SECONDS = 10.0
@@ -28,7 +28,7 @@ async def keep(
     start: Start = children.start,
     grace: float = GRACE_SECONDS,
 ) -> None:
-    """Run `argv` until it exits with 0; when cancelled, stop it cleanly first.
+    """Run `argv` until it exits with 0; when cancelled, stop it cleanly first; again: at once.
 
     Args:
         argv: Program and arguments; no secrets, other users see them.
@@ -47,10 +47,18 @@ async def keep(
         try:
             await child.ended.wait()
         except asyncio.CancelledError:
-            await asyncio.shield(child.stop(signal.SIGTERM, grace=grace))
+            await _stop(child, grace)
             raise
         if child.exit_status == 0:
             return
         failures = pauses.failures(failures, ran_for=time.monotonic() - began)
         say(f"pid {child.identity.pid} {child.how_it_ended()}; log {log}")
         await asyncio.sleep(pauses.delay(failures))
+
+
+async def _stop(child: Child, grace: float) -> None:
+    try:
+        await child.stop(signal.SIGTERM, grace=grace)
+    except asyncio.CancelledError:
+        child.send(signal.SIGKILL)  # our own end would kill it too, but not before it is set up
+        raise

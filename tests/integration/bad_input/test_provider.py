@@ -6,6 +6,7 @@ The market is the real API over the memory twins; the node is one on which every
 import asyncio
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -38,6 +39,7 @@ from tests.support.stack import ROOT
 
 PROBE = {"device_class": "cpu", "memory_bytes": 2**40, "flops_per_second": 10**10}
 STAKE = 10**7
+OURS = secrets.token_hex(4)  # in the run ids: other runs of these tests have their own
 
 
 def now() -> int:
@@ -214,7 +216,7 @@ async def agent(home: Path, market: str, run_id: str, *more: str) -> AsyncIterat
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tallystick", *line_of(home, market), *more),
         cwd=ROOT,
-        env={**os.environ, RUN_ID: run_id},
+        env={**os.environ, RUN_ID: f"{run_id}-{OURS}"},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -249,7 +251,8 @@ async def offers(world: World) -> list[OfferRow]:
 
 def left(run_id: str) -> list[int]:
     """Processes that carry a run's id."""
-    return [one.pid for one in running() if environment_of(one.pid).get(RUN_ID) == run_id]
+    ours = f"{run_id}-{OURS}"
+    return [one.pid for one in running() if environment_of(one.pid).get(RUN_ID) == ours]
 
 
 async def child_of(run_id: str) -> None:

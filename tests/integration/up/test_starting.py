@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,39 @@ async def test_keep__any_way__starts_again_until_it_exits_with_0(
         )
 
     assert len(said) == 2 and all("exited with 9" in line for line in said)
+
+
+async def test_keep__cancelled_again_while_the_child_hangs__ends_it_at_once(
+    start: Start, tmp_path: Path
+) -> None:
+    born: list[Child] = []
+
+    def stopped_at_birth(
+        argv: tuple[str, ...], *, environment: Mapping[str, str], log: Path
+    ) -> Child:
+        born.append(start(argv, environment=environment, log=log))
+        born[0].send(signal.SIGSTOP)  # perhaps before it has asked to end with us
+        return born[0]
+
+    keeping = asyncio.create_task(
+        keep(
+            words(tmp_path / "shown.json", "wait"),
+            environment=ENVIRONMENT,
+            log=tmp_path / "log",
+            say=lambda line: None,
+            start=stopped_at_birth,
+            grace=3600,
+        )
+    )
+    async with asyncio.timeout(20):
+        for _ in range(2):
+            await asyncio.sleep(0)  # it begins, or hears of the first one
+            keeping.cancel()
+        await asyncio.wait([keeping])
+        await born[0].ended.wait()
+
+    assert keeping.cancelled()
+    assert born[0].exit_status == -signal.SIGKILL
 
 
 # ------------------------------------------------------------------------------- forked alone
