@@ -199,11 +199,16 @@ def whole_model(config: ModelConfig) -> StageSlice:
     return StageSlice(0, config.num_layers, has_embedding=True, has_head=True)
 
 
+def shares_embedding(config: ModelConfig, stage: StageSlice) -> bool:
+    """Whether `stage` holds one of two copies of the embedding, which are kept equal."""
+    return config.tied_head and stage.has_embedding != stage.has_head
+
+
 def slices_of(config: ModelConfig, layer_ends: Sequence[int]) -> tuple[StageSlice, ...]:
     """The stages of a decoder that is cut after these numbers of layers.
 
     Raises:
-        Refused: no cut of this decoder, or a tied head that two stages would have to share.
+        Refused: no cut of this decoder.
     """
     starts = (0, *layer_ends)
     _need(
@@ -212,10 +217,6 @@ def slices_of(config: ModelConfig, layer_ends: Sequence[int]) -> tuple[StageSlic
         and all(start < end for start, end in pairwise(starts)),
         f"layer_ends {list(layer_ends)} do not cut {config.num_layers} layers into 1 to "
         f"{MAX_STAGES} stages: each end is above the one before, the last is {config.num_layers}",
-    )
-    _need(
-        len(layer_ends) == 1 or not config.tied_head,
-        "a tied head needs the embedding in its own stage: use one stage or an untied head",
     )
     return tuple(
         StageSlice(start, end, has_embedding=start == 0, has_head=end == config.num_layers)

@@ -54,10 +54,10 @@ def num_parameters(config: ModelConfig, stage: StageSlice) -> int:
     """Trainable elements of a stage."""
     layers = stage.num_layers * (layer_matrix_parameters(config) + 2 * config.width)
     embedding = config.vocab_size * config.width
-    tied_here = config.tied_head and stage.has_embedding
-    head = 0 if tied_here or not stage.has_head else embedding
+    is_one_matrix = config.tied_head and stage.has_embedding and stage.has_head
+    ends = stage.has_embedding + stage.has_head - is_one_matrix  # copies of a shared one count each
     norm = config.width if stage.has_head else 0
-    return layers + (embedding if stage.has_embedding else 0) + head + norm
+    return layers + ends * embedding + norm
 
 
 def stage_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> StageMemory:

@@ -1,10 +1,12 @@
 """What the messages of one step establish: whose units count, and how long the gradient is. Pure.
 
 With an update: the AverageSet's members are GradCommits whose units are, stage by stage, exactly
-those that the named StepClose gives their peers; every chunk of every stage was averaged once. An
+those that the named StepClose gives their peers; every chunk (`terms/chunks`) was averaged once. An
 AverageSet without members ends the step without an update: then the sealed GradCommits that fit
-the StepClose count, but for peers that a `missing_data` Notice of the step names. A step without
-StepClose is empty: it only lets time pass.
+the StepClose count, but for peers that a `missing_data` Notice of the step names. An AverageSet
+with members lapses if a chunk was not averaged: there is no update, and its members are paid
+likewise, as they had delivered all their parts.
+A step without StepClose is empty: it only lets time pass.
 
 The first StepClose of a step holds every unit of the batch; a later one moves units, or strikes
 them from all stages. Weights are those of the norm gate, which remembers what was averaged.
@@ -40,6 +42,7 @@ from contracts.terms.messages import (
     AverageSet,
     GradCommit,
     GradientCodecName,
+    JobSpec,
     Message,
     Notice,
     StepClose,
@@ -123,6 +126,15 @@ def read_step(record: JobRecord, messages: Sequence[Message], leaves: Leaves) ->
     return _outcome(_Step(record, close, average, commits, leaves, chunks, notices))
 
 
+def applied_chunks(spec: JobSpec, messages: Iterable[Message]) -> tuple[AveragedChunk, ...]:
+    """The means that members apply under a valid seal over `messages`: all that can be, or none.
+
+    None where the step has no update: its AverageSet is empty, or has lapsed.
+    """
+    chunks = tuple(each for each in messages if isinstance(each, AveragedChunk))
+    return chunks if len(chunks) == len(spec.chunking.all) else ()
+
+
 def gradient_norm(chunks: Iterable[AveragedChunk]) -> int:
     """Global gradient norm in 1e-9, rounded down, from norms squared in 1e-12."""
     return isqrt(sum(chunk.norm_squared for chunk in chunks) * 10**6)
@@ -138,16 +150,20 @@ def _outcome(step: _Step) -> StepOutcome:
         _check_coverage(step, members)
         _check_links(step, members)
         _check_chunks(step, members)
+        if not applied_chunks(step.record.spec, step.chunks):
+            return _without_update(step, members)
         gates = remember(step.record.gates, peer_steps)
         norm = gradient_norm(step.chunks)
         return StepOutcome(gates, _work(step.record, members), norm, gated.above)
     require(not step.chunks, "averaged_chunk", "a step without an update has no averaged chunks")
+    sealed = step.commits.items()
+    fitting = [commit for name, commit in sealed if _fits(step.close, commit, step.leaves[name])]
+    return _without_update(step, fitting)
+
+
+def _without_update(step: _Step, commits: Iterable[GradCommit]) -> StepOutcome:
     missing = {notice.peer for notice in step.notices if notice.what == "missing_data"}
-    counted = [
-        commit
-        for name, commit in step.commits.items()
-        if commit.peer not in missing and _fits(step.close, commit, step.leaves[name])
-    ]
+    counted = [commit for commit in commits if commit.peer not in missing]
     return StepOutcome(step.record.gates, _work(step.record, counted))
 
 
@@ -236,7 +252,7 @@ def _check_commits(
 
 
 def _check_commit(record: JobRecord, commit: GradCommit, leaves: tuple[UnitLeaf, ...]) -> None:
-    stages, chunks = record.spec.batch.stages, record.spec.batch.chunks
+    stages, chunks = record.spec.batch.stages, record.spec.chunking.of_stage(commit.stage)
     require(record.members.get(commit.peer) == commit.stage, "membership", "not of this stage")
     require(commit.previous_seal == record.previous, "grad_commit", "extends another seal")
     require(commit.units_root == unit_leaves_root(leaves), "units_root", "differs from the leaves")
@@ -245,7 +261,8 @@ def _check_commit(record: JobRecord, commit: GradCommit, leaves: tuple[UnitLeaf,
     rows = record.spec.batch.rows_per_unit * commit.num_units
     require(commit.num_samples == rows, "grad_commit", "num_samples is not the rows of its units")
     parts = [part.chunk for part in commit.parts]
-    require(parts == list(range(chunks)), "grad_commit", "parts are not all chunks in order")
+    whole = parts == [number for _, number in chunks]
+    require(whole, "grad_commit", "parts are not all chunks in order")
     require(not commit.reports, "reports", "nobody is drawn, checking is off")
     is_first, is_last = commit.stage == 0, commit.stage == stages - 1
     for leaf in leaves:
@@ -309,38 +326,50 @@ def _check_links(step: _Step, members: Sequence[GradCommit]) -> None:
 
 
 def _check_chunks(step: _Step, members: Sequence[GradCommit]) -> None:
-    batch, average = step.record.spec.batch, step.average.digest()
+    spec, average = step.record.spec, step.average.digest()
     weights = {each.grad_commit: each.weight for each in step.average.members}
-    wanted = {(stage, chunk) for stage in range(batch.stages) for chunk in range(batch.chunks)}
     found = [(chunk.stage, chunk.chunk) for chunk in step.chunks]
-    complete = len(found) == len(wanted) and set(found) == wanted
-    require(complete, "averaged_chunk", "not every chunk of every stage exactly once")
+    once = len(found) == len(set(found)) and set(found) <= set(spec.chunking.all)
+    require(once, "averaged_chunk", "one that does not exist, or twice the same")
     for chunk in step.chunks:
         require(chunk.average_set == average, "averaged_chunk", "of another AverageSet")
         is_member = step.record.members.get(chunk.peer) == chunk.stage
         require(is_member, "membership", "a chunk was summed by a peer of another stage")
-        parts = [
-            (weights[commit.digest()], commit.parts[chunk.chunk].norm_squared)
-            for commit in members
-            if commit.stage == chunk.stage
-        ]
-        codec = step.record.spec.rules.gradient_codec
-        fits = is_mean(chunk.norm_squared, parts, codec)
+        fits = is_no_longer(spec, chunk, members, weights)
         require(fits, "norm", "a mean longer than its parts")
 
 
-def is_mean(norm_squared: int, parts: Sequence[tuple[int, int]], codec: GradientCodecName) -> bool:
-    """Whether a weighted mean of vectors this long can be that long (triangle inequality).
+def is_no_longer(
+    spec: JobSpec,
+    chunk: AveragedChunk,
+    members: Iterable[GradCommit],
+    weights: Mapping[Digest, int],
+) -> bool:
+    """Whether a chunk can be what its stages' weighted means come to (triangle inequality).
 
     Args:
-        norm_squared: Of the mean, 1e-12.
-        parts: Weight and squared norm (1e-12) of each part, at least one.
-        codec: What the mean was rounded by.
+        spec: Of the job.
+        chunk: What a summing peer says.
+        members: GradCommits of the AverageSet.
+        weights: Of all of them.
     """
-    total = sum(weight for weight, _ in parts)
-    longest = sum(weight * (isqrt(square * 10**12) + 1) for weight, square in parts) // total
-    share, least = _ROUNDING[codec]
-    return isqrt(norm_squared * 10**12) <= longest + longest // share + least
+    lengths: dict[StageIndex, list[tuple[int, int]]] = {
+        stage: [] for stage in spec.chunking.stages_of((chunk.stage, chunk.chunk))
+    }
+    for commit in members:
+        if commit.stage in lengths:
+            length = isqrt(commit.parts[chunk.chunk].norm_squared * 10**12) + 1
+            lengths[commit.stage].append((weights[commit.digest()], length))
+    if not lengths or not all(lengths.values()):
+        return False
+    longest = sum(map(_weighted_mean, lengths.values()))
+    share, least = _ROUNDING[spec.rules.gradient_codec]
+    return isqrt(chunk.norm_squared * 10**12) <= longest + longest // share + least
+
+
+def _weighted_mean(weighed: Sequence[tuple[int, int]]) -> int:
+    total = sum(weight for weight, _ in weighed)
+    return sum(weight * value for weight, value in weighed) // total
 
 
 def _is_ascending(values: Sequence[K]) -> bool:

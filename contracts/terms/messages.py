@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Ge, Le, Len
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.terms import typed_data
 from contracts.terms.amounts import (
@@ -21,6 +21,7 @@ from contracts.terms.amounts import (
     PriceField,
     WideIntField,
 )
+from contracts.terms.chunks import Chunking
 from contracts.terms.digest import digest
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
@@ -54,6 +55,10 @@ UINT256_MAX = 2**256 - 1
 LOSS_SCALE = 10**6  # a loss of 1 nat per token is 1_000_000
 NORM_SCALE = 10**9  # a gradient norm of 1 is 1_000_000_000
 NORM_SQUARED_SCALE = 10**12
+
+
+_DERIVED = ("cached_details", "chunking")
+"""Cached values, which a changed copy does not take along."""
 
 
 class Record(BaseModel):
@@ -106,7 +111,8 @@ class Message(Record):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A changed copy, which has another digest."""
         copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("cached_details", None)
+        for name in _DERIVED:
+            copied.__dict__.pop(name, None)
         return copied
 
     def digest(self) -> Digest:
@@ -190,6 +196,12 @@ class BatchSpec(Record):
     checkpoint_every: Positive  # steps
     validate_every: Positive  # steps
 
+    @model_validator(mode="after")
+    def _one_end_a_stage(self) -> Self:
+        if len(self.layer_ends) != self.stages:
+            raise ValueError(f"layer_ends has {len(self.layer_ends)} ends, stages is {self.stages}")
+        return self
+
 
 class RulesSpec(Record):
     """The job's protocol numbers (PROTOCOL section 7), within governance bounds."""
@@ -226,6 +238,17 @@ class JobSpec(WalletMessage):
     data: DataSpec
     batch: BatchSpec
     rules: RulesSpec
+
+    @model_validator(mode="after")
+    def _fits_messages(self) -> Self:
+        if self.chunking.most_parts > MAX_CHUNKS:
+            raise ValueError(f"at most {MAX_CHUNKS // 2} chunks where two stages share a matrix")
+        return self
+
+    @cached_property
+    def chunking(self) -> Chunking:
+        """Which chunks its gradients are summed in."""
+        return Chunking(self.batch.stages, self.batch.chunks, self.model.tied_head)
 
     def typed_values(self) -> tuple[object, ...]:
         """See `typed_data.JOB_SPEC`."""

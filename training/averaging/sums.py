@@ -2,7 +2,9 @@
 
 The numbers that the parts' bytes spell are added in fp32, one rounding an operation, in peer order
 (`slices.in_peer_order`), each multiplied with fp32(weight / total), and the mean is rounded by the
-codec (see `training.stages.exact`, `training.compression.codecs`). The mean of one part is it.
+codec (see `training.stages.exact`, `training.compression.codecs`). The mean of one part is it. A
+chunk that two stages share is the sum of their means, in one go: the first stage's parts, then the
+last stage's, each by the total of its own stage.
 """
 
 from collections.abc import Sequence
@@ -40,9 +42,15 @@ def vector_of(data: Buffer, codec: GradientCodecName = "none") -> Tensor:
 
 
 def mean_slice(
-    parts: Sequence[Buffer], weights: Sequence[int], codec: GradientCodecName = "none"
+    parts: Sequence[Buffer],
+    weights: Sequence[int],
+    codec: GradientCodecName = "none",
+    *,
+    totals: Sequence[int] = (),
 ) -> Slice:
     """Mean of `parts` (wire bytes, in peer order) by `weights` (samples).
+
+    `totals` as in `weighted_mean`, for a chunk that two stages share.
 
     Raises:
         Malformed: parts of different lengths. Refused: none, or weights that do not fit.
@@ -51,4 +59,4 @@ def mean_slice(
     vectors = [vector_of(part, codec) for part in parts]
     if len({len(vector) for vector in vectors}) > 1:
         raise Malformed("parts of one chunk differ in length")
-    return slice_of(weighted_mean(vectors, weights), codec)
+    return slice_of(weighted_mean(vectors, weights, totals), codec)

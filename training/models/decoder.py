@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.config import ModelConfig, StageSlice
+from training.config import ModelConfig, StageSlice, shares_embedding
 
 
 def rotary_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:
@@ -134,7 +134,8 @@ class _Body(nn.Module):
     # The `model.` of LlamaForCausalLM, cut to one stage.
     def __init__(self, config: ModelConfig, stage: StageSlice) -> None:
         super().__init__()
-        if stage.has_embedding:
+        is_shared = shares_embedding(config, stage)
+        if stage.has_embedding and not is_shared:
             self.embed_tokens = Embedding(config.vocab_size, config.width)
         self.layers = nn.ModuleDict(
             {
@@ -144,12 +145,14 @@ class _Body(nn.Module):
         )
         if stage.has_head:
             self.norm = RMSNorm(config.width, config.norm_eps)
+        if is_shared:  # last: flat vectors end with what two stages share
+            self.embed_tokens = Embedding(config.vocab_size, config.width)
 
 
 class StageModel(nn.Module):
     """The decoder layers of one stage; parameters are on the meta device until a stage binds them.
 
-    A tied head reads `model.embed_tokens.weight`, so it exists in a whole model only.
+    A tied head reads `model.embed_tokens.weight`; cut off from the embedding it has a copy of it.
     """
 
     def __init__(self, config: ModelConfig, stage: StageSlice) -> None:

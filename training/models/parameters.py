@@ -4,7 +4,7 @@ Invariant: names, shapes and order are those of `StageModel.named_parameters()` 
 them), which are those of transformers' LlamaForCausalLM.
 """
 
-from training.config import ModelConfig, StageSlice
+from training.config import ModelConfig, StageSlice, shares_embedding
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -15,7 +15,8 @@ Shape = tuple[int, ...]
 def parameter_shapes(config: ModelConfig, stage: StageSlice) -> dict[str, Shape]:
     """Shape by name of everything that `stage` trains, in order."""
     shapes: dict[str, Shape] = {}
-    if stage.has_embedding:
+    is_shared = shares_embedding(config, stage)
+    if stage.has_embedding and not is_shared:
         shapes[EMBEDDING] = (config.vocab_size, config.width)
     for number in range(stage.first_layer, stage.end_layer):
         prefix = f"model.layers.{number}."
@@ -24,6 +25,8 @@ def parameter_shapes(config: ModelConfig, stage: StageSlice) -> dict[str, Shape]
         shapes["model.norm.weight"] = (config.width,)
         if not config.tied_head:
             shapes[HEAD] = (config.vocab_size, config.width)
+    if is_shared:  # last: flat vectors end with what two stages share
+        shapes[EMBEDDING] = (config.vocab_size, config.width)
     return shapes
 
 

@@ -5,7 +5,7 @@ config asks for, is fp32 and finite, or it is refused by name. Narrower floats a
 is exact; nothing is rounded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,20 @@ def decode_weights(blob: bytes, wanted: Mapping[str, Shape], *, what: str) -> We
     if missing is not None:
         raise Malformed(f"{what} has no tensor {missing}")
     return {name: _fitting(found[name], name, shape, what) for name, shape in wanted.items()}
+
+
+def merged(pieces: Iterable[Weights]) -> tuple[Weights, tuple[str, ...]]:
+    """The whole model of its stages, and what two of them have with different values.
+
+    Of a matrix that two stages share, the first copy is taken.
+    """
+    whole: Weights = {}
+    differing: list[str] = []
+    for piece in pieces:
+        common = [name for name in piece if name in whole]
+        differing += [name for name in common if not np.array_equal(piece[name], whole[name])]
+        whole = piece | whole
+    return whole, tuple(differing)
 
 
 def tensors_in(blob: bytes, *, what: str) -> dict[str, NDArray[np.generic]]:

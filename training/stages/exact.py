@@ -67,20 +67,23 @@ def _partial_sums(flat: Tensor, sizes: Sequence[int], start: int, stop: int) -> 
     return sums
 
 
-def weighted_mean(parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
+def weighted_mean(
+    parts: Sequence[Tensor], weights: Sequence[int], totals: Sequence[int] = ()
+) -> Tensor:
     """Mean of equally long fp32 vectors by whole weights, added in the given order.
 
-    Each part is multiplied with fp32(weight / total), so the mean of one part is that part.
+    Each part is multiplied with fp32(weight / total), so the mean of one part is that part. Where
+    `totals` says another total for each part, groups with one total each have their means added.
 
     Raises:
-        Refused: no part, or weights that are not positive or not as many.
+        Refused: no part, or weights or totals that are not positive or not as many.
     """
-    if not parts or len(parts) != len(weights) or min(weights) <= 0:
+    totals = totals or [sum(weights)] * len(weights)
+    if not parts or not len(parts) == len(weights) == len(totals) or min(*weights, *totals) <= 0:
         raise Refused("a mean needs as many positive weights as parts, and at least one")
-    total = sum(weights)
     mean = torch.zeros_like(parts[0])
     for start in range(0, len(mean), _BLOCK):
-        for part, weight in zip(parts, weights, strict=True):
+        for part, weight, total in zip(parts, weights, totals, strict=True):
             mean[start : start + _BLOCK] += part[start : start + _BLOCK] * (weight / total)
     return mean
 

@@ -13,6 +13,7 @@ from training.config import (
     TrainConfig,
     model_spec,
     optimizer_spec,
+    shares_embedding,
     slices_of,
     train_config,
     whole_model,
@@ -138,9 +139,15 @@ def test_slices_of__ends_that_cut_no_two_layers__refused(ends: tuple[int, ...]) 
         slices_of(micro().model, ends)
 
 
-def test_slices_of__tied_head_over_two_stages__refused() -> None:
-    with pytest.raises(Refused, match="tied head"):
-        slices_of(replace(micro().model, tied_head=True), (1, 2))
+def test_shares_embedding__tied_head_over_three_stages__first_and_last_do() -> None:
+    untied = replace(micro().model, num_layers=3)
+    tied = replace(untied, tied_head=True)
+
+    assert [shares_embedding(tied, each) for each in slices_of(tied, (1, 2, 3))] == [
+        True, False, True,
+    ]  # fmt: skip
+    assert not any(shares_embedding(untied, each) for each in slices_of(untied, (1, 2, 3)))
+    assert not shares_embedding(tied, whole_model(tied))
 
 
 def test_model_spec__weights_named__are_in_what_is_signed() -> None:

@@ -64,6 +64,15 @@ def test_num_parameters__tied_head__counts_the_matrix_once() -> None:
     assert saved == model.vocab_size * model.width
 
 
+def test_num_parameters__tied_head_cut_off_from_the_embedding__counts_both_copies() -> None:
+    tied = replace(micro().model, num_layers=2, tied_head=True)
+
+    parts = [num_parameters(tied, stage) for stage in slices_of(tied, (1, 2))]
+
+    whole = num_parameters(tied, whole_model(tied))
+    assert sum(parts) == whole + tied.vocab_size * tied.width
+
+
 def test_stage_memory__more_units_kept__grows_by_their_activations_and_gaps() -> None:
     config = tiny_llama()
     memory = stage_memory(config.model, whole_model(config.model), config.data.rows_per_unit)

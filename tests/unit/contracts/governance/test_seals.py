@@ -9,6 +9,7 @@ import pytest
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import derive_seal, verify_seal
+from contracts.governance.steps import applied_chunks
 from contracts.terms.errors import Equivocation, InvalidSeal
 from contracts.terms.history import Kept, Leaves, messages_root, unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex, StepNumber, UnitId
@@ -203,6 +204,14 @@ def test_derive_seal__message_twice__is_refused() -> None:
     assert part_of(record, [*items, items[0]]) == "messages"
 
 
+def _by_another(items: Sequence[Kept]) -> Kept:
+    """The first averaged chunk, as if another peer had summed it too."""
+    chunk, other = message(items, AveragedChunk, 0), message(items, GradCommit, 1)
+    assert isinstance(chunk, AveragedChunk) and isinstance(other, GradCommit)
+    peer = other.peer if other.peer != chunk.peer else _commit(list(items)).peer
+    return Signed(chunk.model_copy(update={"peer": peer}), b"")
+
+
 BROKEN: dict[str, tuple[str, Callable[[Items], Items]]] = {
     "message of another step": ("step", lambda i: changed(i, StepClose, 0, step=9)),
     "no average set": ("average_set", lambda i: without(i, AverageSet)),
@@ -227,7 +236,11 @@ BROKEN: dict[str, tuple[str, Callable[[Items], Items]]] = {
         "averaged_chunk",
         lambda i: changed(i, AveragedChunk, 0, average_set=make_digest("x")),
     ),
-    "chunk never summed": ("averaged_chunk", lambda i: without(i, AveragedChunk)),
+    "chunk summed twice": ("averaged_chunk", lambda i: [*i, _by_another(i)]),
+    "chunk that does not exist": (
+        "averaged_chunk",
+        lambda i: changed(i, AveragedChunk, 0, chunk=5),
+    ),
     "chunk too long": ("norm", lambda i: changed(i, AveragedChunk, 0, norm_squared=10**15)),
     "units out of order": (
         "leaves",
@@ -347,6 +360,33 @@ def test_derive_seal__no_update__pays_what_fits_the_step_close() -> None:
 
     assert derived.seal.gradient_norm == 0
     assert derived.pay == with_update.pay
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_derive_seal__chunk_never_summed__average_set_lapses_and_work_is_paid(
+    stages: int,
+) -> None:
+    maker, record, items = made(stages)
+
+    with_update = derive_seal(record, under(items), last=False)
+
+    lapsed = under(without(items, AveragedChunk))
+    derived = derive_seal(record, lapsed, last=False)
+
+    assert derived.seal.gradient_norm == 0
+    assert derived.seal.earned == with_update.seal.earned > maker.seals[-1].seal.earned
+    assert derived.record.gates == record.gates
+    assert applied_chunks(record.spec, [each.message for each in lapsed.messages]) == ()
+
+
+def test_verify_seal__average_set_lapsed__members_accept_it_and_the_next_step_goes_on() -> None:
+    maker = JobMaker()
+    maker.seal_step()
+
+    maker.seal(without(maker.step_items(), AveragedChunk))
+    maker.seal_step(last=True)
+
+    assert [each.seal.step for each in maker.seals] == [1, 2, 3]
 
 
 def test_derive_seal__no_update_and_missing_data__leaves_that_peer_unpaid() -> None:

@@ -10,6 +10,7 @@ from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Malformed, UnknownVersion
 from contracts.terms.messages import (
     MESSAGES,
+    BatchSpec,
     Message,
     Notice,
     Seal,
@@ -19,7 +20,7 @@ from contracts.terms.messages import (
     equivocation_name,
 )
 from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, make_digest
+from tests.support.history import JobMaker, make_digest, make_spec, make_wallet
 
 
 @cache
@@ -169,3 +170,11 @@ def test_model_copy__of_a_message_that_was_digested__has_a_digest_of_its_own() -
     assert changed.digest() != before
     assert notice.digest() == before
     assert notice == type(notice).from_value(notice.value())
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_batch_spec__not_one_layer_end_a_stage__is_malformed(stages: int) -> None:
+    batch = make_spec(make_wallet("poster"), make_wallet("coordinator"), stages=2).batch
+
+    with pytest.raises(Malformed, match=f"layer_ends has 2 ends, stages is {stages}"):
+        BatchSpec.from_value(batch.value() | {"stages": stages})

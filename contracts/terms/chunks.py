@@ -1,0 +1,87 @@
+"""Which chunks the gradients of a job are summed in: whose parts make one, who applies it. Pure.
+
+A stage cuts its gradient into C chunks, and its members sum them among themselves. A tied head in
+another stage than the embedding is the one exception: the first and the last stage each hold a
+copy of that matrix, and the copies stay equal only if both take one update. So these two cut it
+apart from the rest, their chunks 0 to C - 1 are their own, and C to 2C - 1 are shared. A shared
+chunk exists once, under the first stage, whose members sum it:
+
+    weighted mean of the first stage's parts + weighted mean of the last stage's parts
+
+which is the gradient of the one matrix of the whole model. Its norm is counted once, so the clip
+is that of the whole model too.
+
+Invariants: part n of a GradCommit goes into a chunk with the number n; every chunk has one stage
+whose members sum it; a stage applies exactly the chunks that it gives parts to.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from contracts.terms.ids import ChunkIndex, StageIndex
+
+Chunk: TypeAlias = tuple[StageIndex, ChunkIndex]
+"""The stage whose members sum it, and its number there."""
+
+_FIRST = StageIndex(0)
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """The chunks of a job."""
+
+    num_stages: int
+    num_chunks: int  # of what a stage has for itself
+    is_tied: bool  # the head is the embedding
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the first and the last stage, two of them, hold the same matrix."""
+        return self.is_tied and self.num_stages > 1
+
+    @property
+    def most_parts(self) -> int:
+        """Parts of the longest GradCommit."""
+        return self.num_chunks * (2 if self.is_shared else 1)
+
+    def of_stage(self, stage: StageIndex) -> tuple[Chunk, ...]:
+        """Chunks that a stage gives parts to, and applies, in the order of its gradient."""
+        return self._of_stage.get(stage, ())
+
+    def stages_of(self, chunk: Chunk) -> tuple[StageIndex, ...]:
+        """Stages that give parts to a chunk, and apply it, ascending; none: no such chunk."""
+        return self._stages_of.get(chunk, ())
+
+    def stages_beside(self, stage: StageIndex, number: int) -> tuple[StageIndex, ...]:
+        """Stages that deal with a part of a stage's gradient: its own, and who shares the chunk."""
+        named = self.of_stage(stage)[number : number + 1]
+        return next(map(self.stages_of, named), ())
+
+    @cached_property
+    def all(self) -> tuple[Chunk, ...]:
+        """Every chunk of the job."""
+        return tuple(sorted(self._stages_of))
+
+    def summed_in(self, stage: StageIndex) -> tuple[Chunk, ...]:
+        """Chunks that the members of a stage sum, numbered without gaps."""
+        return tuple(chunk for chunk in self.of_stage(stage) if chunk[0] == stage)
+
+    @cached_property
+    def _of_stage(self) -> dict[StageIndex, tuple[Chunk, ...]]:
+        numbers = range(self.num_chunks)
+        shared = tuple((_FIRST, ChunkIndex(self.num_chunks + number)) for number in numbers)
+        ends = {0, self.num_stages - 1} if self.is_shared else set[int]()
+        return {
+            stage: tuple((stage, ChunkIndex(number)) for number in numbers)
+            + (shared if stage in ends else ())
+            for stage in map(StageIndex, range(self.num_stages))
+        }
+
+    @cached_property
+    def _stages_of(self) -> dict[Chunk, tuple[StageIndex, ...]]:
+        found: dict[Chunk, tuple[StageIndex, ...]] = {}
+        for stage, chunks in self._of_stage.items():
+            for chunk in chunks:
+                found[chunk] = (*found.get(chunk, ()), stage)
+        return found

@@ -1,0 +1,70 @@
+"""Which chunks does a job sum, from whose parts, for whom?"""
+
+import pytest
+
+from contracts.terms.chunks import Chunk, Chunking
+from contracts.terms.ids import MAX_CHUNKS, ChunkIndex, StageIndex
+from tests.support.history import MODEL, make_spec, make_wallet
+
+TIED = Chunking(3, 2, is_tied=True)
+
+
+def chunk(stage: int, number: int) -> Chunk:
+    return StageIndex(stage), ChunkIndex(number)
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_chunking__one_stage__has_its_chunks_and_shares_none(is_tied: bool) -> None:
+    chunking = Chunking(1, 3, is_tied)
+
+    assert chunking.all == chunking.of_stage(StageIndex(0)) == tuple(chunk(0, n) for n in range(3))
+    assert chunking.most_parts == 3
+
+
+def test_chunking__untied_stages__each_sums_and_applies_its_own() -> None:
+    chunking = Chunking(2, 2, is_tied=False)
+
+    assert chunking.all == (chunk(0, 0), chunk(0, 1), chunk(1, 0), chunk(1, 1))
+    for stage in map(StageIndex, range(2)):
+        assert chunking.of_stage(stage) == chunking.summed_in(stage)
+        assert all(chunking.stages_of(each) == (stage,) for each in chunking.of_stage(stage))
+
+
+def test_chunking__tied_stages__shared_chunks_are_summed_by_the_first_for_both_ends() -> None:
+    shared = (chunk(0, 2), chunk(0, 3))
+
+    assert TIED.of_stage(StageIndex(0)) == TIED.summed_in(StageIndex(0))
+    assert TIED.of_stage(StageIndex(0)) == (chunk(0, 0), chunk(0, 1), *shared)
+    assert TIED.of_stage(StageIndex(1)) == (chunk(1, 0), chunk(1, 1))
+    assert TIED.of_stage(StageIndex(2)) == (chunk(2, 0), chunk(2, 1), *shared)
+    assert TIED.summed_in(StageIndex(2)) == (chunk(2, 0), chunk(2, 1))
+    assert [TIED.stages_of(each) for each in shared] == [(0, 2), (0, 2)]
+    assert len(TIED.all) == len(set(TIED.all)) == 8
+    assert TIED.most_parts == 4
+
+
+def test_chunking__part_of_a_gradient__has_the_number_of_its_chunk() -> None:
+    for stage in map(StageIndex, range(3)):
+        assert [number for _, number in TIED.of_stage(stage)] == list(
+            range(len(TIED.of_stage(stage)))
+        )
+    assert TIED.stages_beside(StageIndex(2), 1) == (2,)
+    assert TIED.stages_beside(StageIndex(2), 3) == (0, 2)
+
+
+def test_chunking__stage_or_chunk_that_is_not_there__nobody_has_to_do_with_it() -> None:
+    assert TIED.of_stage(StageIndex(3)) == ()
+    assert TIED.stages_of(chunk(2, 2)) == ()
+    assert TIED.stages_beside(StageIndex(1), 2) == ()
+
+
+def test_job_spec__more_shared_chunks_than_a_message_holds__refused() -> None:
+    def most_parts(num_chunks: int) -> int:
+        wallets = make_wallet("poster"), make_wallet("coordinator")
+        spec = make_spec(*wallets, model=MODEL, stages=2, chunks=num_chunks)
+        return spec.chunking.most_parts
+
+    assert MODEL.tied_head
+    assert most_parts(MAX_CHUNKS // 2) == MAX_CHUNKS
+    with pytest.raises(ValueError, match="2048 chunks"):
+        most_parts(MAX_CHUNKS // 2 + 1)
