@@ -81,9 +81,10 @@ def test_blockwise8__any_block__keeps_its_largest_and_moves_no_number_far(tensor
     scale, moved = tensor.abs().max(), (decoded - tensor).abs()
 
     assert decoded.abs().max() == scale
-    # Half a cell of the uppermost decade is 0.9 / 128; below, cells are 22 % of a number at most,
-    # 45 % in the lowest decade, below which everything is within that decade's first code of 0.
-    assert (moved <= scale * 0.0071).all()
+    # Half a cell of the uppermost decade is 0.9 / 128, and what is less than 2^-11 of itself from
+    # the middle may get the other code; below, cells are 22 % of a number at most, 45 % in the
+    # lowest decade, below which everything is within that decade's first code of 0.
+    assert (moved <= scale * (0.9 / 128 + 2.0**-11)).all()
     assert (moved <= tensor.abs() * 0.25 + scale * 3.3e-6).all()
 
 

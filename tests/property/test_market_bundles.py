@@ -3,6 +3,8 @@
 * all or nothing: a bundle has all its slots or no winner; no owner is in it twice
 * ask <= price <= ceiling for every winner, spares and late ones too
 * asking for spares never lets a winner set its own price
+* an ask that stands: who lost to the slots, so perhaps set the price, is no spare later, and no lie
+  earns more over both rounds than asking one's cost
 * stages differ by one peer, and by the speed of one offer, at most
 """
 
@@ -85,6 +87,43 @@ def check_bundles(module: ModuleType) -> None:
     check()
 
 
+def profit_of_both_rounds(
+    module: ModuleType, asks: list[Any], who: Address, cost: int, slots: int, spares: int
+) -> int:
+    """What one seller earns a PFLOP when spares that are missing are bought a round later."""
+    try:
+        first = module.clear(asks, slots=slots, spares=spares, reserve=PricePerPflop(30))
+    except NoMatch:
+        return 0
+    taken = {ask.seller for ask in first.winners}
+    left = [ask for ask in asks if ask.seller not in taken]
+    missing = slots + spares - len(first.winners)
+    later = module.sell_at(left, slots=missing, price=first.price)
+    assert not later.winners, "a loser of the first round"
+    return int(first.price) - cost if who in taken else 0
+
+
+def check_truth(module: ModuleType) -> None:
+    """With one cost a seller, no other asks earn more than asking that cost, spares included."""
+
+    @settings(max_examples=400, deadline=None, derandomize=True, report_multiple_bugs=False)
+    @given(
+        st.lists(PRICES, min_size=1, max_size=6),
+        st.lists(PRICES, min_size=1, max_size=3),
+        st.integers(1, 3),
+        st.integers(0, 3),
+    )
+    def check(costs: list[int], lies: list[int], slots: int, spares: int) -> None:
+        others = list(enumerate(costs[1:], 1))
+        honest, lying = asks_of([(0, costs[0]), *others]), asks_of([(0, lie) for lie in lies])
+        lying += asks_of(others)
+        who = honest[0].seller
+        truth = profit_of_both_rounds(module, honest, who, costs[0], slots, spares)
+        assert truth >= profit_of_both_rounds(module, lying, who, costs[0], slots, spares)
+
+    check()
+
+
 def check_deals(module: ModuleType) -> None:
     """Any speeds and stages: a permutation within the bounds, whatever the order."""
 
@@ -132,6 +171,22 @@ def check_replacements(module: ModuleType) -> None:
 
 def test_buy__any_book__all_or_nothing_within_the_ceiling_and_no_owner_twice() -> None:
     check_bundles(bundles)
+
+
+def test_clear__spares_a_round_later__no_loser_is_bought_and_truth_pays() -> None:
+    check_truth(auction)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("if ask.price < price", "if ask.price <= price"),
+        ("losers[0].price if losers else reserve", "winners[-1].price"),
+    ],
+)
+def test_mutated_auction__price_setter_bought__truth_pays_no_more(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        check_truth(mutant(auction, old, new))
 
 
 def test_deal__any_speeds__stages_are_balanced_within_one_offer() -> None:

@@ -3,7 +3,8 @@
 Each history is checked while it goes (`swarm_histories.World`): copies always fit their neighbours,
 no copy gives way to an older one, in every StepClose each unit counts once in every stage, a valid
 seal follows from what was said, pay is what was sealed, every averaged chunk is the exact mean over
-the sealed units, replay of the journal is the state, and the job ends.
+the sealed units, a step whose sums are lost pays nothing, replay of the journal is the state, and
+the job ends.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ MORE_BLOCKS = 80  # behind the `chaos` marker: 2,000 more
 EXPECTED = (
     "PeerLost", "PeerReturned", "PeerLeaving", "Resumed", "UnitsDone", "UnitsLost", "UnitsLacked",
     "LinkBroken", "PartsDenied", "Redo", "EndedWithoutUpdate", "destroy", "wipe", "kill", "freeze",
-    "cut", "part", "lose_parts", "trainer", "join", "updates",
+    "cut", "part", "lose_parts", "trainer", "join", "lost_sum", "lapsed", "updates",
 )  # fmt: skip
 
 
@@ -74,9 +75,12 @@ def test_histories__without_faults__all_steps_have_an_update_and_nothing_is_redo
         (copies, "if place not in gone}", "}"),
         (closing, "commits=tuple(each for each in draft.commits if each[0].peer not in out)",
          "commits=draft.commits"),
+        (closing, "    ends = UnixMillis(state.at + state.terms.exchange_timeout)\n"
+         "    return replace(state, phase=Averaging(",
+         "    ends = NEVER\n    return replace(state, phase=Averaging("),
     ],
     ids=["duplicate_accepted", "redo_skipped_after_a_strike", "redo_skipped_after_a_loss",
-         "struck_commits_stay"],
+         "struck_commits_stay", "sum_waited_for_without_end"],
 )  # fmt: skip
 def test_histories__one_line_changed__some_history_fails(
     module: ModuleType, old: str, new: str

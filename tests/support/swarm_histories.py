@@ -40,7 +40,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, Member, make_members
+from tests.support.history import MODEL, JobMaker, Member, make_members
 from training.swarm.caps import quotas_for_trainer
 from training.swarm.closing import assigned_units
 from training.swarm.duties import (
@@ -50,7 +50,7 @@ from training.swarm.duties import (
     FetchParts,
     SumChunks,
     copies_known,
-    duty_of,
+    duties_of,
     missing_places,
     next_deadline,
     workers_of,
@@ -100,6 +100,9 @@ Advance: TypeAlias = Callable[[SwarmState, Event], tuple[SwarmState, tuple[Effec
 TICK = 20  # ms
 PATIENCE = 120_000  # ms in which a job has to end
 NUM_CHUNKS, ROWS = 3, 4
+TIED_EVERY = 4  # history whose first and last stage share a matrix
+TIME_TO_SUM = 333  # ms after which who sums nothing is replaced: a third of the deadline
+LOST_SUMS = 0.15  # of all AverageSets: somebody who sums, and an owner of his parts, go for good
 FAULTS = (
     "kill", "kill", "wipe", "wipe", "destroy", "destroy", "freeze", "cut", "part", "lose_parts",
     "deny", "leave", "join", "restart", "trainer", "trainer",
@@ -115,11 +118,9 @@ def tensor(*names: object) -> Digest:
     return digest("made", repr(names).encode())
 
 
-def gradient(stage: int, step: int, unit: int) -> list[int]:
-    """What a unit adds to the gradient of a stage: one number a chunk."""
-    return [
-        Random(f"{stage}/{step}/{unit}/{chunk}").randint(-99, 99) for chunk in range(NUM_CHUNKS)
-    ]
+def gradient(stage: int, step: int, unit: int, num_parts: int) -> list[int]:
+    """What a unit adds to the gradient of a stage: one number a part."""
+    return [Random(f"{stage}/{step}/{unit}/{part}").randint(-99, 99) for part in range(num_parts)]
 
 
 def norm_squared(value: Fraction) -> int:
@@ -183,6 +184,7 @@ class World:
             "steps": 3, "units_per_step": self.num_units, "rows_per_unit": ROWS,
             "chunks": NUM_CHUNKS, "peers_per_stage": per_stage, "checkpoint_every": 2,
             "layer_ends": (1, 2, 3),
+            "model": MODEL.model_copy(update={"tied_head": seed % TIED_EVERY == 0}),
         }  # fmt: skip
         self.maker = JobMaker(name=f"history {seed}", members=members, spec_changes=changes)
         self.record = self.maker.record
@@ -208,8 +210,10 @@ class World:
         self.means: dict[tuple[StageIndex, ChunkIndex], Fraction] = {}
         self.seen: Counter[str] = Counter()
         self.coordinator_up = True
+        self.fate = Random(f"sums {seed}")  # of its own, so that all else stays as it was
         wanted = self.chance.randint(2, 10) if num_faults is None else num_faults
         self.quiet_from = 5000
+        self.may_lose_sums = wanted > 0
         for _ in range(wanted):
             self.at(self.chance.randrange(100, 3000), self._fault)
         self.at(self.quiet_from, self._calm)
@@ -265,8 +269,12 @@ class World:
     def _follow(self, effect: Effect) -> None:
         self.seen[type(effect).__name__] += 1
         match effect:
-            case SendNotice() | SendAverageSet():
-                self.messages.append(effect.message)
+            case SendNotice(message):
+                self.messages.append(message)
+            case SendAverageSet(message):
+                self.messages.append(message)
+                if message.members and self.may_lose_sums and self.fate.random() < LOST_SUMS:
+                    self.at(0, self._lose_a_sum)
             case SendStepClose(message):
                 self._check_close(message)
                 self.messages.append(message)
@@ -302,33 +310,50 @@ class World:
             return
         units = sorted({unit for each in closes[-1].assignments for unit in each.units})
         assert earned == sum(len(units) * flops for flops in self.maker.spec.unit_flops)
-        for stage, chunk in self.state.terms.chunks:
-            total = sum(gradient(stage, self.state.step, unit)[chunk] for unit in units)
-            assert self.means[stage, chunk] == Fraction(total, len(units))
+        if len(self.means) < len(self.state.terms.chunks):
+            self.seen["lapsed"] += 1
+            return
+        for name in self.state.terms.chunks:
+            total = sum(
+                self._gradient(stage, unit)[name[1]]
+                for stage in self.state.terms.chunking.stages_of(name)
+                for unit in units
+            )
+            assert self.means[name] == Fraction(total, len(units))
         self.seen["updates"] += 1
+
+    def _gradient(self, stage: StageIndex, unit: UnitId) -> list[int]:
+        num_parts = len(self.state.terms.chunking.of_stage(stage))
+        return gradient(stage, self.state.step, unit, num_parts)
 
     def _check_replay(self) -> None:
         assert replay(self.state.terms, map(decode_event, self.journal)) == self.state
 
     def _serve(self) -> None:
+        duties = duties_of(self.state)
         for peer in list(self.state.members):
             machine = self.peers[peer]
-            if peer in self.busy or not self.reaches(machine):
-                continue
-            if (duty := duty_of(self.state, peer)) is not None:
+            if peer in duties and peer not in self.busy and self.reaches(machine):
+                duty = duties[peer]
                 self.busy.add(peer)
-                self.at(self._latency(machine), partial(self._do, machine, duty))
+                self.at(self._latency(machine, duty), partial(self._do, machine, duty))
 
     def reaches(self, machine: Peer) -> bool:
         """Whether calls of the coordinator to it get through."""
         return machine.alive and machine.connected
 
-    def _latency(self, machine: Peer) -> int:
-        return self.chance.randrange(10, 80) + (1500 if machine.frozen else 0)
+    def _latency(self, machine: Peer, duty: Duty) -> int:
+        patience = TIME_TO_SUM if isinstance(duty, SumChunks) else 1500
+        return self.chance.randrange(10, 80) + (patience if machine.frozen else 0)
 
     def _do(self, machine: Peer, duty: Duty) -> None:
         self.busy.discard(machine.peer)
-        if not self.coordinator_up or not self.reaches(machine) or machine.frozen:
+        if not self.coordinator_up or not self.reaches(machine):
+            return
+        if machine.frozen:
+            if isinstance(duty, SumChunks):
+                step, at = StepNumber(duty.average.step), UnixMillis(self.now)
+                self.tell(PartsDenied(step, machine.peer, at))
             return
         if isinstance(duty, ApplySeal):
             self._told(SealApplied(machine.peer, duty.step, UnixMillis(self.now)))
@@ -342,7 +367,7 @@ class World:
                 self._commit(machine, close)
             case FetchParts(parts):
                 self._fetch(machine, parts)
-            case SumChunks(average, chunks):
+            case SumChunks(average, chunks) if isinstance(self.state.phase, Averaging):
                 self._sum(machine, average, chunks)
 
     def _told(self, event: Event) -> None:
@@ -388,7 +413,7 @@ class World:
             UnitLeaf(unit=u, x=c.x, y=c.y, dy=c.dy, dx=c.dx, loss=1 if is_last else None)
             for u, c in copies
         )
-        totals = [gradient(machine.stage, close.step, unit) for unit in units]
+        totals = [self._gradient(machine.stage, unit) for unit in units]
         mean = [Fraction(sum(column), len(units)) for column in zip(*totals, strict=True)]
         parts = tuple(
             PartDigest(
@@ -459,16 +484,23 @@ class World:
         weights = {each.grad_commit: each.weight for each in average.members}
         commits = [m for m in self.messages if isinstance(m, GradCommit) and m.digest() in weights]
         for stage, chunk in chunks:
-            own = [commit for commit in commits if commit.stage == stage]
-            parts = [(commit.digest(), chunk) for commit in own]
+            givers = self.state.terms.chunking.stages_of((stage, chunk))
+            of_stages = [[c.digest() for c in commits if c.stage == giver] for giver in givers]
+            parts = [(name, chunk) for own in of_stages for name in own]
             for part in parts:
                 holders = [p for p in self.peers.values() if p.alive and part in p.parts]
                 if part not in machine.parts and holders:
                     machine.parts[part] = holders[0].parts[part]
             if any(part not in machine.parts for part in parts):
                 continue
-            total = sum(weights[name] for name, _ in parts)
-            mean = sum((weights[p[0]] * machine.parts[p] for p in parts), Fraction()) / total
+            mean = sum(
+                (
+                    sum((weights[name] * machine.parts[name, chunk] for name in own), Fraction())
+                    / sum(weights[name] for name in own)
+                    for own in of_stages
+                ),
+                Fraction(),
+            )
             message = AveragedChunk(
                 job=average.job,
                 step=average.step,
@@ -571,10 +603,27 @@ class World:
             case "trainer":
                 self.chance.choice(self.trainers).die(back)
 
+    def _lose_a_sum(self) -> None:
+        """Who is to sum a chunk, and one whose part only these two hold, are gone for good."""
+        duties = sorted(duties_of(self.state).items())
+        summing = [peer for peer, duty in duties if isinstance(duty, SumChunks)]
+        if not summing:
+            return
+        machine = self.peers[self.fate.choice(summing)]
+        owners = {copy.peer for copy in self._draft_of_averaging() if copy.peer != machine.peer}
+        mates = [p for p in map(self.peers.get, sorted(owners)) if p and p.stage == machine.stage]
+        for victim in (machine, *mates[:1]):
+            if victim.alive and not victim.gone and self._can_spare(victim):
+                self.seen["lost_sum"] += 1
+                victim.gone = True
+                self._die(victim, None)
+
+    def _draft_of_averaging(self) -> list[Copy]:
+        phase = self.state.phase
+        return [*phase.draft.done.values()] if isinstance(phase, Averaging) else []
+
     def _can_spare(self, machine: Peer) -> bool:
-        """Some loss is for good; not of what a stage, or an AverageSet, needs from somebody."""
-        if isinstance(self.state.phase, Averaging):
-            return False
+        """Some loss is for good; not of what a stage needs from somebody."""
         lasting = [
             each
             for each in self.peers.values()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from contracts.governance.record import JobRecord
-from contracts.governance.steps import is_mean
+from contracts.governance.steps import is_no_longer
 from contracts.terms.errors import Malformed
 from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST
@@ -16,7 +16,7 @@ from contracts.terms.messages import (
     AveragedChunk,
     AverageSet,
     GradCommit,
-    GradientCodecName,
+    JobSpec,
     UnitLeaf,
 )
 
@@ -33,7 +33,8 @@ def check_commit(record: JobRecord, commit: GradCommit, leaves: Sequence[UnitLea
     _need(commit.num_units == len(leaves), "num_units differs from its leaves")
     _need(commit.units_root == unit_leaves_root(leaves), "binds other leaves")
     _need(commit.num_samples == len(leaves) * batch.rows_per_unit, "num_samples is wrong")
-    _need([part.chunk for part in commit.parts] == list(range(batch.chunks)), "parts are wrong")
+    numbers = [number for _, number in record.spec.chunking.of_stage(commit.stage)]
+    _need([part.chunk for part in commit.parts] == numbers, "parts are wrong")
     _need(not commit.reports, "names reports while nobody is drawn")
     _need(all(a.unit < b.unit for a, b in pairwise(leaves)), "leaves do not ascend")
     for leaf in leaves:
@@ -43,10 +44,7 @@ def check_commit(record: JobRecord, commit: GradCommit, leaves: Sequence[UnitLea
 
 
 def check_chunk(
-    chunk: AveragedChunk,
-    average: AverageSet,
-    commits: Iterable[GradCommit],
-    codec: GradientCodecName,
+    spec: JobSpec, chunk: AveragedChunk, average: AverageSet, commits: Iterable[GradCommit]
 ) -> None:
     """Refuse a mean that is longer than the weighted mean of its parts (PROTOCOL section 3.5).
 
@@ -55,13 +53,8 @@ def check_chunk(
     """
     _need(chunk.average_set == average.digest(), "is of another AverageSet")
     weights = {member.grad_commit: member.weight for member in average.members}
-    parts = [
-        (weights[commit.digest()], commit.parts[chunk.chunk].norm_squared)
-        for commit in commits
-        if commit.digest() in weights and commit.stage == chunk.stage
-    ]
-    _need(bool(parts), "has no parts")
-    _need(is_mean(chunk.norm_squared, parts, codec), "is longer than its parts")
+    members = [commit for commit in commits if commit.digest() in weights]
+    _need(is_no_longer(spec, chunk, members, weights), "is longer than its parts")
 
 
 def _need(holds: bool, problem: str) -> None:

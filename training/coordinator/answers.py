@@ -103,13 +103,16 @@ class Answers:
 
         Raises:
             Forbidden: its lease is not the one that the market has accepted.
-            Conflict: the job is over, and it was not part of it.
+            Conflict: the job is over, and it was not part of it; or it says that it has applied a
+                seal that we have not given.
             Unavailable: it did not show in time how fast it is.
         """
         self._need_job(request.job)
         sent = [decode_signed(bytes(tensor)).message for tensor in tensors]
         if sent != [self._lease_of(caller)]:
             raise Forbidden("this is not the lease that the market has accepted")
+        if request.applied > self._book.record_of_job.step:
+            raise Conflict("a seal of this step was never given", step=request.applied)
         peer = peer_id(caller)
         if peer not in self._book.state.members:
             await self._admit(caller, request)
@@ -212,8 +215,8 @@ class Answers:
         """Copies that are complete, and units that are lost; what does not fit changes nothing."""
         self._need_job(request.job)
         reported = {view.unit for view in request.done} | {*request.lost}
-        self.work_for.note_report(caller, reported)
         step = StepNumber(request.step)
+        self.work_for.note_report(caller, step, reported)
         if request.done:
             copies = tuple(_copy(view) for view in request.done)
             self._book.record(UnitsDone(step, copies, self._clock()))

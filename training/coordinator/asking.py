@@ -1,10 +1,11 @@
 """What the coordinator asks of its members: one task a member, each doing what the state owes it.
 
-A task remembers nothing: it asks `duty_of` what comes next, calls, and records the answer. A call
+A task remembers nothing: it asks `duties_of` what comes next, calls, and records the answer. A call
 that fails is simply still owed. So a member that returns, or a coordinator that restarts, goes on
 where the journal is.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -19,10 +20,11 @@ from contracts.terms.errors import (
     Unavailable,
 )
 from contracts.terms.history import Leaves, decode_kept
-from contracts.terms.ids import Digest, PeerId, StepNumber
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StepNumber
 from contracts.terms.messages import AveragedChunk, GradCommit, Message, UnitLeaf
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
+from training.averaging.norms import need_norm
 from training.averaging.slices import need_digest
 from training.coordinator.acceptance import check_chunk, check_commit
 from training.coordinator.book import Book
@@ -43,7 +45,7 @@ from training.swarm.duties import (
     FetchParts,
     SumChunks,
     all_applied,
-    duty_of,
+    duties_of,
 )
 from training.swarm.events import (
     ChunkAveraged,
@@ -65,7 +67,8 @@ Pause = Callable[[float], Awaitable[None]]
 RETRY, LONGEST_RETRY = 0.2, 1.0  # seconds between two tries of a call that failed
 LONGEST_CALL = 600.0
 MAX_FAILED_SUMS = 5  # tries of one peer before another one sums
-FETCH = 60.0  # seconds for one tensor or part
+SUMMERS = 3  # peers that may let a call for sums time out before its deadline
+FETCH = 60.0  # seconds for one tensor or part, if its step waits that long
 SHORTEST_CALL = 1.0
 
 
@@ -77,7 +80,8 @@ class Asking:
     ) -> None:
         self._book, self._transport = book, transport
         self._clock, self._tell, self._pause = clock, tell, pause
-        self._failed_sums: Counter[tuple[StepNumber, PeerId]] = Counter()
+        self._failed_sums: Counter[tuple[StepNumber, PeerId]] = Counter()  # of the step in work
+        self._duties = book.state, duties_of(book.state)
 
     async def serve(self, peer: PeerId) -> None:
         """Do for `peer` whatever is owed to it, for ever; cancelled when the job is over."""
@@ -86,13 +90,20 @@ class Asking:
         span = RETRY
         while True:
             seen = self._book.changes.version
-            duty, session = duty_of(self._book.state, peer), self._transport.sessions.get(key)
+            duty, session = self._duty_of(peer), self._transport.sessions.get(key)
             if duty is None or session is None:
                 await self._book.changes.beyond(seen)
             elif not await self._try(peer, session, duty):
                 span = min(2 * span, LONGEST_RETRY) if duty == failed else RETRY
                 failed = duty
                 await self._pause(span)
+
+    def _duty_of(self, peer: PeerId) -> Duty | None:
+        """Every change wakes every member's task: what all of them owe is found out once."""
+        of, duties = self._duties
+        if of is not self._book.state:
+            of, duties = self._duties = self._book.state, duties_of(self._book.state)
+        return duties.get(peer)
 
     async def _try(self, peer: PeerId, session: Session, duty: Duty) -> bool:
         """Whether the member has done its duty, as far as it could."""
@@ -105,9 +116,11 @@ class Asking:
             return False
 
     def _note_failed_sum(self, peer: PeerId, duty: SumChunks, error: TallystickError) -> None:
-        """A summing peer that cannot sum, or does not answer, is replaced: no deadline runs now."""
+        """A summing peer that cannot sum, or does not answer, is replaced before the deadline."""
         step = StepNumber(duty.average.step)
         self._failed_sums[step, peer] += 1
+        for other in [name for name in self._failed_sums if name[0] != step]:
+            del self._failed_sums[other]
         is_hopeless = self._failed_sums[step, peer] >= MAX_FAILED_SUMS
         if is_hopeless or isinstance(error, DeadlineExceeded):
             self._book.record(PartsDenied(step, peer, self._clock()))
@@ -137,6 +150,13 @@ class Asking:
         ends: UnixMillis | None = getattr(self._book.state.phase, "ends", None)
         left = LONGEST_CALL if ends is None else (ends - self._clock()) / 1000
         return min(LONGEST_CALL, max(SHORTEST_CALL, left))
+
+    def _time_to_fetch(self) -> float:
+        """So that who gives us nothing does not keep us from what its asker is owed next."""
+        return min(FETCH, self._time_left())
+
+    def _time_to_sum(self) -> float:
+        return max(SHORTEST_CALL, self._book.state.terms.exchange_timeout / 1000 / SUMMERS)
 
     async def _hand_seal(self, peer: PeerId, session: Session, step: StepNumber) -> bool:
         answer, _ = await ask(
@@ -221,7 +241,8 @@ class Asking:
             job=self._book.record_of_job.job, step=step, digest=difference.shown
         )
         try:
-            _, tensors = await ask(session, calls.GET_TENSOR, request, deadline=FETCH)
+            deadline = self._time_to_fetch()
+            _, tensors = await ask(session, calls.GET_TENSOR, request, deadline=deadline)
             header = check_header(bytes(tensors[0]), self._book.key_of(difference.sender))
         except (Refused, Misbehaved, IndexError):
             header = None
@@ -264,13 +285,19 @@ class Asking:
     ) -> set[Part]:
         """Bring a peer what it says it lacks; one that lacks it still is replaced, not the sender.
 
-        A part that nobody gives us either stays missing, until the deadline finds its owner.
+        A part that nobody gives us either stays missing, until the deadline finds its owner. One
+        whose owner has bound another length than it has is no part: the owner is left out.
         """
         held: set[Part] = set()
         for part in lacking:
+            if not self._is_wanted(step, peer, part):
+                break  # the step has gone on meanwhile
             data = await self._fetch_part(part)
             if data is None:
                 continue
+            if (liar := await self._who_bound_another_length(part, data)) is not None:
+                self._book.record(LinkBroken(step, liar, self._clock()))
+                break
             # Its owner has served it: whoever lacks it at the deadline is to blame for that alone.
             self._book.record(PartsHeld(step, self._own_id(), (part,), self._clock()))
             try:
@@ -283,6 +310,24 @@ class Asking:
                 break
             held |= fresh
         return held
+
+    def _is_wanted(self, step: StepNumber, peer: PeerId, part: Part) -> bool:
+        if self._book.state.step != step:
+            return False
+        duty = self._duty_of(peer)
+        return isinstance(duty, FetchParts) and part in duty.parts
+
+    async def _who_bound_another_length(self, part: Part, data: bytes) -> PeerId | None:
+        """Its owner, if its norm is not what the GradCommit says: no summing peer can take it."""
+        for signed in self._commits_of([part]):
+            commit, codec = signed.message, self._book.record_of_job.spec.rules.gradient_codec
+            try:
+                # Megabytes of squares: not while everybody else waits for the loop.
+                await asyncio.to_thread(need_norm, data, commit.parts[part[1]].norm_squared, codec)
+            except Misbehaved as error:
+                self._tell_failed(commit.peer, "GradCommit", error)
+                return commit.peer
+        return None
 
     def _own_id(self) -> PeerId:
         return peer_id(self._book.record_of_job.opening.session_key)
@@ -300,18 +345,19 @@ class Asking:
         return self._note_held(step, peer, [part], answer)
 
     async def _fetch_part(self, part: Part) -> bytes | None:
-        """A part from its owner, else from any member of its stage; with the bytes it bound."""
+        """A part from its owner, else from who may have it; with the bytes it bound."""
         commits = self._commits_of([part])
         if not commits:
             return None  # its step is over
         commit = commits[0].message
         name = calls.PartName(grad_commit=part[0], chunk=part[1])
         codec = self._book.record_of_job.spec.rules.gradient_codec
-        for member in self._holders(commit):
+        for member in self._holders(commit, part[1]):
             try:
                 session = self._session(member.peer)
                 request = calls.GetPart(part=name)
-                _, tensors = await ask(session, calls.GET_PART, request, deadline=FETCH)
+                deadline = self._time_to_fetch()
+                _, tensors = await ask(session, calls.GET_PART, request, deadline=deadline)
                 data = bytes(tensors[0]) if tensors else b""
                 need_digest(data, commit.parts[part[1]].digest, codec)
             except (Unavailable, Refused, Misbehaved) as error:
@@ -320,10 +366,12 @@ class Asking:
                 return data
         return None
 
-    def _holders(self, commit: GradCommit) -> list[Member]:
+    def _holders(self, commit: GradCommit, number: ChunkIndex) -> list[Member]:
+        chunking = self._book.record_of_job.spec.chunking
+        stages = chunking.stages_beside(commit.stage, number)
         members = self._book.state.members.values()
-        own = (member for member in members if member.stage == commit.stage)
-        return sorted(own, key=lambda member: (member.peer != commit.peer, member.peer))
+        near = (member for member in members if member.stage in stages)
+        return sorted(near, key=lambda member: (member.peer != commit.peer, member.peer))
 
     async def _ask_chunks(self, peer: PeerId, session: Session, duty: SumChunks) -> bool:
         names: list[Digest] = [member.grad_commit for member in duty.average.members]
@@ -336,7 +384,7 @@ class Asking:
                 chunks=tuple(chunk for _, chunk in duty.chunks),
             ),
             [self._book.signed_average().encoded(), *(each.encoded() for each in commits)],
-            deadline=self._book.state.terms.exchange_timeout / 1000,
+            deadline=self._time_to_sum(),
         )
         if not tensors:
             raise Malformed("no mean came back")
@@ -348,8 +396,7 @@ class Asking:
         if chunk.peer != peer or (chunk.stage, chunk.chunk) not in duty.chunks:
             raise Malformed("a mean that its sender was not asked for")
         commits = [each.message for each in self._book.pending(GradCommit)]
-        codec = self._book.record_of_job.spec.rules.gradient_codec
-        check_chunk(chunk, duty.average, commits, codec)
+        check_chunk(self._book.record_of_job.spec, chunk, duty.average, commits)
         kept = Signed[Message](chunk, signed.signature)
         return self._book.record(ChunkAveraged(chunk, self._clock()), kept)
 

@@ -240,6 +240,10 @@ class Book:
         if not self._take(SealStored(step, last, at), (seal,), report):
             raise InvariantBroken(f"step {step} was not waiting for its seal")
 
+    @property
+    def _has_update(self) -> bool:
+        return isinstance(self.state.phase, Sealing) and self.state.phase.has_update
+
     def report_of(self, step: StepNumber) -> StepReport | None:
         """The newest report, if it is of `step`."""
         return (
@@ -295,7 +299,7 @@ class Book:
         batch, model = self.record_of_job.spec.batch, self.record_of_job.spec.model
         losses = self._losses(StageIndex(batch.stages - 1))
         tokens = len(losses) * batch.rows_per_unit * model.sequence_length
-        if not losses:
+        if not self._has_update:
             return None  # nothing was learnt
         since = self._newest_report.at if self._newest_report else self._began_at
         speed = tokens * 1000 // max(1, at - since) if since is not None else 0

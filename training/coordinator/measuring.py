@@ -1,16 +1,19 @@
 """How fast a newcomer is: the coordinator times one seeded reference unit in the stage it gets.
 
-The first call lets the peer build the stage, as long as that takes; the second one is timed. One
-peer is timed at a time, since several may share a machine. A rate is in units per 1e6 seconds of
-the coordinator's clock, so nobody is faster than the clock can tell. Source: PROTOCOL section 7,
-until the market's hardware challenge exists.
+The first call lets the peer build the stage, as long as that takes, and is not timed. Then the same
+unit is timed several times, fewer if it is long, and the least counts: whatever else runs on a
+machine only makes a unit slower. Several peers may share a machine: one call is timed at a time,
+they take turns, and they begin when nobody builds any more, but do not wait long for that. A rate
+is in units per 1e6 seconds of the coordinator's clock, so nobody is faster than the clock can tell.
+Source: PROTOCOL section 7, until the market's hardware challenge exists.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
-from contracts.terms.errors import DeadlineExceeded, Unavailable
+from contracts.terms.errors import DeadlineExceeded, Misbehaved, Overloaded, Refused, Unavailable
 from contracts.terms.ids import JobId, PeerId, StageIndex
 from training.transport import calls
 from training.transport.port import Session
@@ -20,6 +23,9 @@ Nanoseconds = Callable[[], int]
 
 BUILD = 120.0  # seconds, for the first call
 TIMED = 30.0  # seconds: a peer that is slower than this is of no use to a step
+CALM = 5.0  # seconds that others' building is waited for
+TRIES = 8
+ENOUGH = 0.5  # seconds of timed calls: a longer unit has its noise averaged out
 MICRO = 10**6
 _NANOSECONDS = 10**9
 
@@ -31,6 +37,7 @@ class Measuring:
         self._job, self._stopwatch = job, stopwatch
         self._alone = asyncio.Lock()
         self._coming: dict[PeerId, StageIndex] = {}
+        self._num_building, self._calm = 0, asyncio.Event()
 
     def stages(self) -> tuple[StageIndex, ...]:
         """Where the peers that are being measured will go."""
@@ -40,21 +47,44 @@ class Measuring:
         """Units per 1e6 seconds of `peer` in `stage`.
 
         Raises:
-            Unavailable: it did not answer in time, or is gone.
-            Refused: it said no.
+            Unavailable: it did not answer in time, is gone, said no, or is being measured already.
         """
+        if peer in self._coming:  # else one peer that asks often would keep all others waiting
+            raise Overloaded("this peer is being measured", peer=peer.hex())
         self._coming[peer] = stage
         try:
-            await self._measure(session, stage, BUILD)
-            async with self._alone:
-                began = self._stopwatch()
-                await self._measure(session, stage, TIMED)
-                took = max(1, self._stopwatch() - began)
+            await self._build(session, stage)
+            took = await self._least(session, stage)
         except DeadlineExceeded as error:
             raise Unavailable("the reference unit was not done in time; join again") from error
+        except (Refused, Misbehaved) as error:
+            raise Unavailable(f"the reference unit was not done: {error.message}") from error
         finally:
             del self._coming[peer]
         return max(1, MICRO * _NANOSECONDS // took)
+
+    async def _build(self, session: Session, stage: StageIndex) -> None:
+        self._calm.clear()
+        self._num_building += 1
+        try:
+            await self._measure(session, stage, BUILD)
+        finally:
+            self._num_building -= 1
+            if not self._num_building:
+                self._calm.set()
+
+    async def _least(self, session: Session, stage: StageIndex) -> int:
+        """Nanoseconds of the quickest of a few units."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CALM):
+                await self._calm.wait()
+        took: list[int] = []
+        while len(took) < TRIES and sum(took) < ENOUGH * _NANOSECONDS:
+            async with self._alone:  # waiting calls of others come before our next one
+                began = self._stopwatch()
+                await self._measure(session, stage, TIMED)
+                took.append(max(1, self._stopwatch() - began))
+        return min(took)
 
     async def _measure(self, session: Session, stage: StageIndex, deadline: float) -> None:
         request = calls.Measure(job=self._job, stage=stage, seed=stage)

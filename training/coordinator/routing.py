@@ -59,9 +59,9 @@ class WorkFor:
             self._asking[trainer] -= 1
             self._heard[trainer] = self._clock()
 
-    def note_report(self, trainer: SessionKey, units: Iterable[int]) -> None:
-        """These units are not on their way any more."""
-        if trainer in self._busy:
+    def note_report(self, trainer: SessionKey, step: StepNumber, units: Iterable[int]) -> None:
+        """These units of a step are not on their way any more."""
+        if trainer in self._busy and self._busy[trainer][0] == step:
             self._busy[trainer][1].difference_update(units)
 
     async def _next(self, trainer: SessionKey, request: calls.NextStep) -> calls.StepWork:

@@ -125,6 +125,7 @@ class _Running:
         self._feeding = Feeding(book, feed, tell=tell, pause=pause)
         self._served: set[PeerId] = set()
         self._gone: set[SessionKey] = set()
+        self._ticked_at = UnixMillis(0)
         self._tasks = asyncio.TaskGroup()
 
     async def listen(self, address: str) -> str:
@@ -246,7 +247,8 @@ class _Running:
 
     def _nap(self) -> float:
         state = self._book.state
-        moments = [moment for moment in [next_deadline(state)] if moment is not None]
+        due = next_deadline(state, after=self._ticked_at)
+        moments = [] if due is None else [due]
         if not state.stopping:
             moments.append(self._job_ends())
         spans = [(moment - self._clock()) / 1000 for moment in moments]
@@ -257,3 +259,4 @@ class _Running:
         if now >= self._job_ends() and not self._book.state.stopping:
             self._book.record(StopAsked(now))
         self._book.record(Ticked(now))
+        self._ticked_at = now

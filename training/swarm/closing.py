@@ -5,6 +5,9 @@ others under the next revision, where the stage has others and time is left; els
 without an update. A summing peer that says nothing, or denies what was relayed to it, is replaced;
 those whose parts it should have taken stay.
 
+Once the AverageSet is out, nobody is struck any more: a chunk that nobody sums by the deadline,
+because who owned a part and who fetched it are both gone, lets the AverageSet lapse.
+
 Invariants: one AverageSet a step, with the weights of the norm gate; nobody is struck for what
 another one failed to take.
 """
@@ -245,7 +248,8 @@ def average(state: SwarmState, draft: Draft) -> Change:
             for name, weight in sorted(weights.items())
         ),
     )
-    return replace(state, phase=Averaging(draft, message)), (SendAverageSet(message),)
+    ends = UnixMillis(state.at + state.terms.exchange_timeout)
+    return replace(state, phase=Averaging(draft, message, ends)), (SendAverageSet(message),)
 
 
 def _peer_steps(state: SwarmState, draft: Draft) -> list[PeerStep]:
@@ -272,6 +276,12 @@ def end_without_update(state: SwarmState, draft: Draft) -> Change:
     nobody = (SendAverageSet(_average_set(state, draft, ())),) if draft.closes else ()
     state, effects = _seal(state, has_update=False)
     return state, (*nobody, EndedWithoutUpdate(state.step), *effects)
+
+
+def lapse(state: SwarmState) -> Change:
+    """A chunk that nobody could sum in time: the AverageSet stands, and nothing follows from it."""
+    state, effects = _seal(state, has_update=False)
+    return state, (EndedWithoutUpdate(state.step), *effects)
 
 
 def _seal(state: SwarmState, *, has_update: bool) -> Change:

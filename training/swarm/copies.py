@@ -79,6 +79,12 @@ def is_committed(draft: Draft, place: Place) -> bool:
     return place in draft.done and unit in draft.committed(stage, draft.done[place].peer)
 
 
+def abandoned(state: SwarmState, draft: Draft) -> tuple[Place, ...]:
+    """Where a copy counts whose peer has left since the StepClose, and never committed to it."""
+    gone = (place for place, copy in draft.done.items() if copy.peer not in state.members)
+    return tuple(sorted(place for place in gone if not is_committed(draft, place)))
+
+
 def undo(state: SwarmState, places: Iterable[Place]) -> Change:
     """Let these places be done again, but for those that are committed."""
     match state.phase:

@@ -8,18 +8,20 @@ A shell never remembers what it still has to send: it asks here, calls, tells th
 back, and asks again. So a restart, a lost call or a returned peer needs no code of its own.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.chunks import Chunk
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AverageSet, GradCommit, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm.dealing import Summing, summing_orders
 from training.swarm.state import (
+    LONG_AGO,
     Averaging,
-    Chunk,
     Closed,
     Committed,
     Copy,
@@ -66,26 +68,50 @@ class SumChunks:
 Duty: TypeAlias = ApplySeal | Commit | FetchParts | SumChunks
 
 
-def duty_of(state: SwarmState, peer: PeerId) -> Duty | None:
-    """The next thing that the coordinator asks of a member, if there is any."""
-    member = state.members.get(peer)
-    if member is None or not member.is_here:
-        return None
+def duties_of(state: SwarmState) -> Mapping[PeerId, Duty]:
+    """The next thing that the coordinator asks of each member, if there is any."""
+    parts, chunks = _parts_lacking(state), _chunks_missing(state)
+    duties = {
+        peer: _duty_of(state, member, parts.get(peer, ()), chunks.get(peer, ()))
+        for peer, member in state.members.items()
+        if member.is_here
+    }
+    return {peer: duty for peer, duty in duties.items() if duty is not None}
+
+
+def _duty_of(
+    state: SwarmState, member: Member, parts: Sequence[Part], chunks: Sequence[Chunk]
+) -> Duty | None:
     if member.applied < _newest_seal(state):
         return ApplySeal(StepNumber(member.applied + 1))
     match state.phase:
         case Closed() as phase if _owes_commit(phase, member):
             return Commit(phase.close)
-        case Committed(held=held):
-            wanted = sorted(p for who, p in (parts_wanted(state) or ()) if who == peer)
-            if parts := tuple(part for part in wanted if (peer, part) not in held):
-                return FetchParts(parts)
-        case Averaging(average=average, chunks=chunks):
-            keepers = _keepers_in(state, member.stage)
-            own = (c for c in state.terms.chunks if c[0] == member.stage and c not in chunks)
-            if summed := tuple(chunk for chunk in own if keepers[chunk[1]][:1] == (peer,)):
-                return SumChunks(average, summed)
+        case Committed() if parts:
+            return FetchParts(tuple(sorted(parts)))
+        case Averaging(average=average) if chunks:
+            return SumChunks(average, tuple(chunks))
     return None
+
+
+def _parts_lacking(state: SwarmState) -> Mapping[PeerId, Sequence[Part]]:
+    lacking: defaultdict[PeerId, list[Part]] = defaultdict(list)
+    if isinstance(state.phase, Committed):
+        for peer, part in (parts_wanted(state) or frozenset()) - state.phase.held:
+            lacking[peer].append(part)
+    return lacking
+
+
+def _chunks_missing(state: SwarmState) -> Mapping[PeerId, Sequence[Chunk]]:
+    """What each summing peer has not averaged yet, ascending."""
+    missing: defaultdict[PeerId, list[Chunk]] = defaultdict(list)
+    if isinstance(state.phase, Averaging):
+        for stage in state.terms.stages:
+            summed = state.terms.chunking.summed_in(stage)
+            for chunk, keepers in zip(summed, _keepers_in(state, stage), strict=True):
+                if keepers and chunk not in state.phase.chunks:
+                    missing[keepers[0]].append(chunk)
+    return missing
 
 
 def missing_places(state: SwarmState) -> tuple[Place, ...]:
@@ -126,22 +152,25 @@ def parts_wanted(state: SwarmState) -> frozenset[tuple[PeerId, Part]] | None:
     """Which member must hold which part before the AverageSet; None while a stage has nobody.
 
     The summing peer of a chunk holds that part of every GradCommit of its stage, its deputy holds
-    the summing peer's own: no part has one holder, as each owner keeps what it sends.
+    the summing peer's own: no part has one holder, as each owner keeps what it sends. Of a chunk
+    that two stages share, the summing peer also holds the parts of the other stage.
     """
     assert isinstance(state.phase, Committed)
     wanted: set[tuple[PeerId, Part]] = set()
+    names: defaultdict[StageIndex, list[tuple[PeerId, Digest]]] = defaultdict(list)
+    for commit, _ in state.phase.draft.commits:
+        names[commit.stage].append((commit.peer, _name_of(commit)))
+    chunking = state.terms.chunking
     for stage in state.terms.stages:
-        own = [commit for commit, _ in state.phase.draft.commits if commit.stage == stage]
-        names = [(commit.peer, _name_of(commit)) for commit in own]
-        for number, keepers in enumerate(_keepers_in(state, stage)):
+        summed = chunking.summed_in(stage)
+        for chunk, keepers in zip(summed, _keepers_in(state, stage), strict=True):
             if not keepers:
                 return None
-            chunk = ChunkIndex(number)
             summing, *deputies = keepers
-            for peer, name in names:
-                wanted.add((summing, (name, chunk)))
+            for peer, name in (each for s in chunking.stages_of(chunk) for each in names[s]):
+                wanted.add((summing, (name, chunk[1])))
                 if peer == summing:
-                    wanted.update((deputy, (name, chunk)) for deputy in deputies[:1])
+                    wanted.update((deputy, (name, chunk[1])) for deputy in deputies[:1])
     return frozenset(wanted)
 
 
@@ -156,8 +185,12 @@ def all_applied(state: SwarmState) -> StepNumber:
     return min((m.applied for m in state.members.values()), default=_newest_seal(state))
 
 
-def next_deadline(state: SwarmState) -> UnixMillis | None:
-    """When a `Ticked` can change something next; None while nothing waits for time."""
+def next_deadline(state: SwarmState, after: UnixMillis = LONG_AGO) -> UnixMillis | None:
+    """When a `Ticked` can change something next; None while nothing waits for time.
+
+    `after`: the moment of the last `Ticked`, which did whatever was due then. What was due and did
+    not happen, as nobody is left to take over the work of one who is lost, is not due again.
+    """
     if isinstance(state.phase, Finished):
         return None
     away = [m.lost_at for m in state.members.values() if m.lost_at is not None]
@@ -166,7 +199,7 @@ def next_deadline(state: SwarmState) -> UnixMillis | None:
     ends = getattr(state.phase, "ends", None)
     if ends is not None and state.standing_since is None:
         moments.append(ends)
-    return min(moments, default=None)
+    return min((at for at in moments if at > after), default=None)
 
 
 def work_given_away_at(state: SwarmState) -> Mapping[PeerId, UnixMillis]:
@@ -204,13 +237,13 @@ def _keepers_in(state: SwarmState, stage: StageIndex) -> tuple[tuple[PeerId, ...
     """
     able = {member.peer for member in _able_to_sum(state, stage)}
     committed = {commit.peer for commit, _ in _draft(state).commits if commit.stage == stage}
-    members = _of_stage(state, stage)
+    members, num_chunks = _of_stage(state, stage), len(state.terms.chunking.summed_in(stage))
     base = [m for m in members if m.peer in committed] or [m for m in members if m.peer in able]
     others = [m.peer for m in members if m.peer in able and m not in base]
     dealt = tuple(Summing(m.peer, m.owner, m.bandwidth) for m in base)
     if not dealt:
-        return ((),) * state.terms.num_chunks
-    orders = summing_orders(dealt, state.terms.num_chunks)
+        return ((),) * num_chunks
+    orders = summing_orders(dealt, num_chunks)
     return tuple(tuple(peer for peer in (*order, *others) if peer in able) for order in orders)
 
 

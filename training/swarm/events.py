@@ -93,7 +93,10 @@ class GradCommitted:
 
 @dataclass(frozen=True)
 class LinkBroken:
-    """What this member committed to is not what its neighbours hold: it is left out of the step."""
+    """What this member committed to cannot be: it is left out of the step.
+
+    It is not what its neighbours hold, or a part is not as long as it bound.
+    """
 
     step: StepNumber
     peer: PeerId

@@ -21,6 +21,7 @@ from training.swarm.events import (
     SendNotice,
 )
 from training.swarm.state import (
+    Averaging,
     Closed,
     Committed,
     Finished,
@@ -206,6 +207,6 @@ def _moved(state: SwarmState, span: int) -> SwarmState:
     match state.phase:
         case Working(ends=int(ends)) as working:
             return replace(state, phase=replace(working, ends=UnixMillis(ends + span)))
-        case Closed(ends=ends) | Committed(ends=ends) as waiting:
+        case Closed(ends=ends) | Committed(ends=ends) | Averaging(ends=ends) as waiting:
             return replace(state, phase=replace(waiting, ends=UnixMillis(ends + span)))
     return state

@@ -6,9 +6,11 @@ milliseconds (as the JobSpec signs them).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from contracts.governance.gates import Gates
+from contracts.terms.chunks import Chunk, Chunking
 from contracts.terms.ids import (
     ZERO_DIGEST,
     Address,
@@ -25,9 +27,6 @@ from contracts.terms.moments import UnixMillis
 
 Place: TypeAlias = tuple[StageIndex, UnitId]
 """One unit in one stage: what is routed, done and counted."""
-
-Chunk: TypeAlias = tuple[StageIndex, ChunkIndex]
-"""One slice of one stage's gradient: what is summed."""
 
 Part: TypeAlias = tuple[Digest, ChunkIndex]
 """One chunk of the gradient that a GradCommit bound: what a summing peer fetches."""
@@ -49,7 +48,7 @@ class Copy:
 
 
 FIRST_STEP = StepNumber(1)
-_LONG_AGO = UnixMillis(0)
+LONG_AGO = UnixMillis(0)
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,12 @@ class Terms:
     redo_after: int
     lease_grace: int
     checkpoint_every: int = 1  # steps
+    is_tied: bool = False  # the head is the embedding
+
+    @cached_property
+    def chunking(self) -> Chunking:
+        """Which chunks a step sums."""
+        return Chunking(self.num_stages, self.num_chunks, self.is_tied)
 
     @property
     def stages(self) -> tuple[StageIndex, ...]:
@@ -83,8 +88,7 @@ class Terms:
     @property
     def chunks(self) -> tuple[Chunk, ...]:
         """Every chunk of every stage."""
-        chunks = range(self.num_chunks)
-        return tuple((stage, ChunkIndex(chunk)) for stage in self.stages for chunk in chunks)
+        return self.chunking.all
 
 
 def terms_of(spec: JobSpec) -> Terms:
@@ -101,6 +105,7 @@ def terms_of(spec: JobSpec) -> Terms:
         redo_after=spec.rules.redo_after,
         lease_grace=spec.rules.lease_grace,
         checkpoint_every=spec.batch.checkpoint_every,
+        is_tied=spec.model.tied_head,
     )
 
 
@@ -181,10 +186,11 @@ class Committed:
 
 @dataclass(frozen=True)
 class Averaging:
-    """The AverageSet is out; averaged chunks come in. Nothing can stop the step any more."""
+    """The AverageSet is out; averaged chunks come in until `ends`, then it lapses."""
 
     draft: Draft
     average: AverageSet
+    ends: UnixMillis
     chunks: frozenset[Chunk] = frozenset()
 
 
@@ -213,7 +219,7 @@ class SwarmState:
     members: Mapping[PeerId, Member] = field(default_factory=dict)
     owners: Mapping[PeerId, Address] = field(default_factory=dict)  # of all that ever joined
     gates: Gates = field(default_factory=Gates)
-    at: UnixMillis = _LONG_AGO  # of the last event
+    at: UnixMillis = LONG_AGO  # of the last event
     started: bool = False  # every stage has once had all its peers
     standing_since: UnixMillis | None = None  # deadlines do not run while a stage has nobody
     next_notice: int = 0

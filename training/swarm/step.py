@@ -7,8 +7,9 @@ Which copies count is decided in `copies.py`, everything from the StepClose on i
 is a member in `membership.py`. A deadline that passes in Closed or Committed strikes whoever it
 waited for: those units are done again by others (back to Working, under the next revision of the
 StepClose), or, where nobody can, the step ends without an update. Once the AverageSet is out, only
-the averaged chunks are missing, and any member may bring them. Coordinator, tests and simulations
-run this one function.
+the averaged chunks are missing, and any member that has the parts may bring them; one that is still
+missing at the deadline lets the AverageSet lapse: the step ends without an update. Coordinator,
+tests and simulations run this one function.
 
 Invariants
 - An event that does not fit changes nothing; a repeated one neither. So replay of the journal is
@@ -39,6 +40,7 @@ from training.swarm.closing import (
     exchange_is_late,
     is_full,
     is_last_step,
+    lapse,
     leave_out,
     replaceable,
     strike,
@@ -46,7 +48,7 @@ from training.swarm.closing import (
     uncommitted,
     unserved,
 )
-from training.swarm.copies import is_committed, lose_units, take_copies, undo
+from training.swarm.copies import abandoned, is_committed, lose_units, take_copies, undo
 from training.swarm.duties import parts_wanted
 from training.swarm.events import (
     Change,
@@ -227,11 +229,11 @@ def _held(state: SwarmState, event: PartsHeld) -> SwarmState:
 def _averaged(state: SwarmState, event: ChunkAveraged) -> SwarmState:
     chunk = event.chunk
     match state.phase:
-        case Averaging(_, average, chunks) as phase if chunk.average_set == average.digest():
+        case Averaging(average=average) as phase if chunk.average_set == average.digest():
             name = (chunk.stage, chunk.chunk)
             if name not in state.terms.chunks:
                 return state
-            return replace(state, phase=replace(phase, chunks=chunks | {name}))
+            return replace(state, phase=replace(phase, chunks=phase.chunks | {name}))
     return state
 
 
@@ -252,10 +254,14 @@ def _progress(state: SwarmState) -> Change | None:
     match state.phase:
         case Working(draft) | Closed(draft) | Committed(draft) if _is_given_up(state):
             return end_without_update(state, draft)
+        case Averaging() if _is_given_up(state):
+            return lapse(state)
         case Working(draft, ends):
             if (peer := free_to_go(state)) is not None:
                 state, effects = _without(state, peer)
                 return with_deadlines_in_order(state), effects
+            if draft.closes and (gone := abandoned(state, draft)):
+                return undo(state, gone)
             if state.barren >= MAX_BARREN_STEPS:
                 return replace(state, paused=True, barren=0), (PauseJob(),)
             if not state.paused and is_full(state, draft):
@@ -279,9 +285,11 @@ def _progress(state: SwarmState) -> Change | None:
                 return leave_out(state, draft, away)
             if _passed(state, ends):
                 return exchange_is_late(state, phase)
-        case Averaging(draft, chunks=chunks):
+        case Averaging(draft, ends=ends, chunks=chunks):
             if len(chunks) == len(state.terms.chunks):
                 return end_with_update(state, draft)
+            if _passed(state, ends):
+                return lapse(state)
     return None
 
 

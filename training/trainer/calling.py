@@ -111,11 +111,17 @@ class Calling:
             self._balancers[stage] = after
             if peer is not None:
                 return peer
-            await self._pause(span)
-            self._waited[stage] = self._waited.get(stage, 0.0) + span
+            await self._wait(stage, span)
             span, avoid = min(2 * span, LONGEST_PAUSE), ()
-            times = 1 + int(self._waited[stage] / LIFT_AFTER)
+            times = 1 + int(self._waited.get(stage, 0.0) / LIFT_AFTER)
             self._list(stage, version=self._balancers[stage].version + 1, times=times)
+
+    async def _wait(self, stage: StageIndex, span: float) -> None:
+        """Let time pass; calls that wait side by side do not make it pass faster."""
+        begun = self._waited.get(stage, 0.0)
+        await self._pause(span)
+        if self._waited.get(stage, 0.0) >= begun:  # else somebody has answered meanwhile
+            self._waited[stage] = max(self._waited.get(stage, 0.0), begun + span)
 
     # --------------------------------------------------------------------------------------- asking
 

@@ -202,6 +202,7 @@ class _Trainer:
             if task is not None:
                 task.cancel()
         self._waiting, self._walking, self._ended = {}, {}, {}
+        self._reporting = frozenset()  # its answer does not matter any more
         self._rounds, self._validation = {}, None
 
     # ----------------------------------------------------------------------------------- units

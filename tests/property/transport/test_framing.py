@@ -1,35 +1,19 @@
 """For all inputs: frames carry exactly what was put in, and any bytes are a frame or refused."""
 
 import itertools
-from collections.abc import Sequence
 from contextlib import suppress
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.errors import Malformed
+from tests.support.frames import assembled
 from training.transport.framing import (
     Assembler,
     CallFrame,
-    DataFrame,
-    ReplyFrame,
     call_frames,
     read_frame,
 )
-
-
-def assembled(frames: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
-    """What the frames of one call or reply carry."""
-    first, *rest = map(read_frame, frames)
-    assert isinstance(first, CallFrame | ReplyFrame)
-    assembler = Assembler(first.lengths)
-    assembler.feed(first.body)
-    for frame in rest:
-        assert isinstance(frame, DataFrame)
-        assembler.feed(frame.body)
-    assert assembler.complete
-    header, tensors = assembler.take()
-    return header, [bytes(tensor) for tensor in tensors]
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=6))

@@ -1,12 +1,20 @@
 """How fast a newcomer is: timed by the coordinator's clock, one peer at a time."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from typing_extensions import Buffer
 
-from contracts.terms.errors import DeadlineExceeded, TallystickError, Unavailable
+from contracts.terms.errors import (
+    Conflict,
+    DeadlineExceeded,
+    Overloaded,
+    TallystickError,
+    Unavailable,
+    WrongBytes,
+)
 from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex
 from training.coordinator.measuring import Measuring
 from training.transport.calls import Done
@@ -31,17 +39,32 @@ class Watch:
 class TimedPeer:
     """A session to a peer that takes so many ns for each of its calls."""
 
-    def __init__(self, watch: Watch, *takes: int, then: TallystickError | None = None) -> None:
-        self._watch, self._takes, self._then = watch, list(takes), then
+    def __init__(
+        self,
+        watch: Watch,
+        *takes: int,
+        then: TallystickError | None = None,
+        heard: Callable[[], None] = lambda: None,
+        waits: asyncio.Event | None = None,
+    ) -> None:
+        self._watch, self._takes, self._then, self._heard = watch, list(takes), then, heard
+        self._waits = waits
 
     async def call(
-        self, method: str, header: bytes, tensors: Sequence[Buffer] = (), *, deadline: Deadline
+        self,
+        method: str,
+        header: bytes,
+        tensors: Sequence[Buffer] = (),
+        *,
+        deadline: Deadline,
+        answer_bytes: int | None = None,
     ) -> Reply:
         """See `port.Session.call`."""
+        self._heard()
         if not self._takes:
             assert self._then is not None
             raise self._then
-        await asyncio.sleep(0)
+        await (self._waits.wait() if self._waits else asyncio.sleep(0))
         self._watch.now += self._takes.pop(0)
         return Reply(Done().encoded(), ())
 
@@ -63,33 +86,90 @@ class TimedPeer:
         raise AssertionError
 
 
-async def test_measuring__building_takes_long__only_the_second_call_counts() -> None:
+async def test_measuring__machine_is_busy_now_and_then__the_least_of_all_units_counts() -> None:
     watch = Watch()
-    peer = TimedPeer(watch, 5000 * MILLISECOND, 20 * MILLISECOND)
+    takes = [5000, 50, 45, 20, 60, 30, 40, 50, 70]  # it builds the stage first
+    peer = TimedPeer(watch, *(each * MILLISECOND for each in takes))
 
     rate = await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE)
 
     assert rate == 50 * 10**6  # 50 units a second
 
 
+@pytest.mark.parametrize(
+    ("takes", "rate"), [((400, 250), 4 * 10**6), ((2500,), 400_000)], ids=["twice", "once"]
+)
+async def test_measuring__units_take_long__are_timed_until_it_is_enough(
+    takes: tuple[int, ...], rate: int
+) -> None:
+    watch = Watch()
+    peer = TimedPeer(watch, 0, *(each * MILLISECOND for each in takes))  # one more would fail
+
+    assert await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE) == rate
+
+
 async def test_measuring__answer_at_once__is_bounded_by_the_clock() -> None:
     watch = Watch()
+    peer = TimedPeer(watch, *[0] * 9)
 
-    rate = await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), TimedPeer(watch, 0, 0), STAGE)
+    rate = await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE)
 
     assert rate == 10**15
 
 
-async def test_measuring__two_at_once__do_not_slow_each_other_down() -> None:
+async def test_measuring__two_at_once__take_turns_and_do_not_slow_each_other_down() -> None:
     watch = Watch()
     measuring = Measuring(JOB, watch)
-    peers = [TimedPeer(watch, 0, 10 * MILLISECOND) for _ in range(2)]
+    takes = [0, 350 * MILLISECOND, 100 * MILLISECOND, 50 * MILLISECOND]
+    asked: list[int] = []
+    peers = [TimedPeer(watch, *takes, heard=partial(asked.append, n)) for n in range(2)]
 
     rates = await asyncio.gather(
         *(measuring.rate_of(PeerId(bytes([i]) * 32), peer, STAGE) for i, peer in enumerate(peers))
     )
 
-    assert rates == [10**8, 10**8]
+    assert rates == [20 * 10**6, 20 * 10**6]
+    turns = asked[2:]
+    assert turns == turns[:2] * 3
+    assert {*turns} == {0, 1}
+
+
+async def test_measuring__another_one_builds__its_end_is_waited_for() -> None:
+    watch = Watch()
+    measuring = Measuring(JOB, watch)
+    asked: list[str] = []
+    is_built = asyncio.Event()
+    builder = TimedPeer(watch, *[0] * 9, heard=partial(asked.append, "builder"), waits=is_built)
+    other = TimedPeer(watch, *[0] * 9, heard=partial(asked.append, "other"))
+    running = [
+        asyncio.ensure_future(measuring.rate_of(PeerId(bytes([i]) * 32), peer, STAGE))
+        for i, peer in enumerate((builder, other))
+    ]
+    while len(asked) < 2:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    before = list(asked)
+    is_built.set()
+    await asyncio.gather(*running)
+
+    assert before == ["builder", "other"]  # both were asked to build, and nobody is timed
+
+
+async def test_measuring__another_one_builds_for_ever__is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("training.coordinator.measuring.CALM", 0.0)
+    watch = Watch()
+    measuring = Measuring(JOB, watch)
+    builder = TimedPeer(watch, *[0] * 9, waits=asyncio.Event())
+    building = asyncio.ensure_future(measuring.rate_of(PeerId(bytes(32)), builder, STAGE))
+    await asyncio.sleep(0)
+
+    rate = await measuring.rate_of(PeerId(bytes([1]) * 32), TimedPeer(watch, *[0] * 9), STAGE)
+
+    assert rate == 10**15
+    building.cancel()
 
 
 async def test_measuring__no_answer__says_so_and_is_forgotten() -> None:
@@ -102,14 +182,37 @@ async def test_measuring__no_answer__says_so_and_is_forgotten() -> None:
     assert measuring.stages() == ()
 
 
+@pytest.mark.parametrize("error", [Conflict("another job"), WrongBytes("no such rows")])
+async def test_measuring__peer_says_no__may_join_again(error: TallystickError) -> None:
+    watch = Watch()
+    peer = TimedPeer(watch, 0, then=error)
+
+    with pytest.raises(Unavailable, match=error.message):
+        await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE)
+
+
 async def test_measuring__under_way__its_stage_is_known() -> None:
     watch = Watch()
     measuring = Measuring(JOB, watch)
     running = asyncio.ensure_future(
-        measuring.rate_of(PeerId(bytes(32)), TimedPeer(watch, 1, 1), STAGE)
+        measuring.rate_of(PeerId(bytes(32)), TimedPeer(watch, *[1] * 9), STAGE)
     )
     await asyncio.sleep(0)
 
     assert measuring.stages() == (STAGE,)
     await running
+    assert measuring.stages() == ()
+
+
+async def test_measuring__same_peer_asks_twice_at_once__the_second_call_is_refused() -> None:
+    watch = Watch()
+    peer = TimedPeer(watch, *[MILLISECOND] * 9)
+    measuring = Measuring(JOB, watch)
+    first = asyncio.ensure_future(measuring.rate_of(PeerId(bytes(32)), peer, STAGE))
+    await asyncio.sleep(0)
+
+    with pytest.raises(Overloaded):
+        await measuring.rate_of(PeerId(bytes(32)), peer, STAGE)
+
+    assert await first == 10**9
     assert measuring.stages() == ()

@@ -150,14 +150,14 @@ def test_check_chunk__mean_longer_than_its_parts__is_refused(record: JobRecord) 
         members=tuple(AverageMember(grad_commit=c.digest(), weight=8) for c in (long, short)),
     )
 
-    check_chunk(averaged(average, 10**12 // 4), average, [long, short], "none")
+    check_chunk(record.spec, averaged(average, 10**12 // 4), average, [long, short])
     with pytest.raises(Malformed, match="longer"):
-        check_chunk(averaged(average, 10**12 // 4 + 10**7), average, [long, short], "none")
-    with pytest.raises(Malformed, match="no parts"):
-        check_chunk(averaged(average, 0), average, [], "none")
+        check_chunk(record.spec, averaged(average, 10**12 // 4 + 10**7), average, [long, short])
+    with pytest.raises(Malformed, match="longer"):
+        check_chunk(record.spec, averaged(average, 0), average, [])
     other = average.model_copy(update={"step": 2})
     with pytest.raises(Malformed, match="another"):
-        check_chunk(averaged(other, 0), average, [long, short], "none")
+        check_chunk(record.spec, averaged(other, 0), average, [long, short])
 
 
 @pytest.mark.parametrize(("codec", "bits"), [("none", 20), ("float16", 11), ("bfloat16", 8)])
@@ -174,9 +174,37 @@ def test_check_chunk__mean_longer_by_what_its_codec_rounds__passes_and_not_by_mo
     )
     rounded, longer = (10**24 * (2**more + 1) ** 2 // 4**more for more in (bits, bits - 2))
 
-    check_chunk(averaged(average, rounded), average, [long], codec)
+    rules = record.spec.rules.model_copy(update={"gradient_codec": codec})
+    spec = record.spec.model_copy(update={"rules": rules})
+    check_chunk(spec, averaged(average, rounded), average, [long])
     with pytest.raises(Malformed, match="longer"):
-        check_chunk(averaged(average, longer), average, [long], codec)
+        check_chunk(spec, averaged(average, longer), average, [long])
+
+
+def test_check__tied_head_over_two_stages__parts_and_means_of_the_shared_chunks_are_known(
+    record: JobRecord,
+) -> None:
+    batch = record.spec.batch.model_copy(update={"stages": 2, "layer_ends": (1, 2)})
+    tied = replace(record, spec=record.spec.model_copy(update={"batch": batch}))
+    parts = tuple(part(number) for number in range(4))
+    first = commit(tied, parts=parts, units_root=unit_leaves_root([leaf(0, loss=None)]))
+    first = first.model_copy(update={"num_units": 1, "num_samples": 4})
+    last = commit(tied, parts=parts, stage=StageIndex(1))
+    average = AverageSet(
+        job=tied.job,
+        step=StepNumber(1),
+        step_close=ZERO_DIGEST,
+        members=tuple(AverageMember(grad_commit=c.digest(), weight=8) for c in (first, last)),
+    )
+    shared = averaged(average, 4 * 10**12).model_copy(update={"chunk": ChunkIndex(2)})
+
+    check_commit(tied, first, [leaf(0, loss=None)])
+    check_commit(tied, last, [leaf(0), leaf(1)])
+    check_chunk(tied.spec, shared, average, [first, last])
+    with pytest.raises(Malformed, match="longer"):
+        check_chunk(tied.spec, shared, average, [first])
+    with pytest.raises(Malformed, match="parts are wrong"):
+        check_commit(tied, last.model_copy(update={"parts": parts[:2]}), [leaf(0), leaf(1)])
 
 
 def test_report__stored_and_read__is_equal() -> None:

@@ -191,3 +191,20 @@ async def test_work_for__job_not_over__is_never_finished(world: World) -> None:
     world.work.end()
 
     assert not (await world.ask(0)).finished
+
+
+async def test_work_for__report_of_an_older_step_comes_late__units_of_this_one_are_still_out(
+    world: World,
+) -> None:
+    first = await world.ask(0)
+    second = await world.ask(1)
+    unit = units_of(first)[0]
+    asking = asyncio.ensure_future(world.ask(0, after=first, busy=tuple(units_of(first))))
+    await asyncio.sleep(0)
+
+    world.work.note_report(world.trainer(0), StepNumber(first.step - 1), {unit})
+    world.done(units_of(second)[0], "ann")
+    await asyncio.sleep(0)
+
+    assert not asking.done()
+    asking.cancel()

@@ -16,6 +16,7 @@ from contracts.terms.ids import (
 )
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, PartDigest, StepClose
 from contracts.terms.moments import UnixMillis
+from training.swarm.duties import Duty, duties_of
 from training.swarm.events import (
     ChunkAveraged,
     Effect,
@@ -100,6 +101,11 @@ def copy(
         between("dx", stage + 1),
         between("dx", stage),
     )
+
+
+def duty_of(state: SwarmState, peer: PeerId) -> Duty | None:
+    """What is owed to one peer."""
+    return duties_of(state).get(peer)
 
 
 class Swarm:

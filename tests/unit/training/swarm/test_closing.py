@@ -11,6 +11,8 @@ from tests.unit.training.swarm.factories import (
     B,
     C,
     Swarm,
+    averaged_chunk,
+    duty_of,
     grad_commit,
     joining,
     owner_of,
@@ -18,16 +20,20 @@ from tests.unit.training.swarm.factories import (
     terms,
 )
 from training.swarm.closing import assigned_units
-from training.swarm.duties import SumChunks, duty_of, missing_places, workers_of
+from training.swarm.duties import SumChunks, missing_places, workers_of
 from training.swarm.events import (
+    BuildSeal,
+    ChunkAveraged,
     EndedWithoutUpdate,
     GradCommitted,
     PartsDenied,
     PartsHeld,
     PeerLeaving,
     PeerLost,
+    PeerReturned,
     Redo,
     SendNotice,
+    StopAsked,
     Ticked,
     UnitsLacked,
 )
@@ -110,6 +116,79 @@ def test_parts_denied__comes_again__deadline_moves_once() -> None:
     swarm.now += 100
     assert swarm.tell(PartsDenied(StepNumber(1), B, swarm.at)) == ()
     assert swarm.state.phase == before.phase
+
+
+def averaging() -> Swarm:
+    """The AverageSet is out, and one of three chunks is averaged."""
+    swarm = committed()
+    swarm.hold(A, B, C)
+    average = phase_of(swarm).average
+    swarm.tell(ChunkAveraged(averaged_chunk(A, average, 0), swarm.at))
+    return swarm
+
+
+def phase_of(swarm: Swarm) -> Averaging:
+    assert isinstance(swarm.state.phase, Averaging)
+    return swarm.state.phase
+
+
+WITHOUT_UPDATE = (EndedWithoutUpdate(StepNumber(1)), BuildSeal(StepNumber(1), last=False))
+
+
+def test_lapse__chunk_is_missing_at_the_deadline__ends_without_a_second_average_set() -> None:
+    swarm = averaging()
+
+    swarm.now = phase_of(swarm).ends - 1
+    assert swarm.tell(Ticked(swarm.at)) == ()
+    swarm.now += 1
+
+    assert swarm.tell(Ticked(swarm.at)) == WITHOUT_UPDATE
+    assert swarm.state.gates == Gates()
+    swarm.seal()
+    assert swarm.state.barren == 1
+
+
+def test_lapse__chunk_comes_late__changes_nothing() -> None:
+    swarm = averaging()
+    average, swarm.now = phase_of(swarm).average, phase_of(swarm).ends
+    swarm.tell(Ticked(swarm.at))
+    before = swarm.state
+
+    assert swarm.tell(ChunkAveraged(averaged_chunk(B, average, 1), swarm.at)) == ()
+    assert swarm.state == before
+
+
+def test_lapse__summing_peers_are_replaced__deadline_stays() -> None:
+    swarm = averaging()
+    ends = phase_of(swarm).ends
+
+    swarm.now += 1500
+    swarm.tell(PartsDenied(StepNumber(1), B, swarm.at))
+
+    assert phase_of(swarm).ends == ends
+
+
+def test_lapse__stage_was_empty_for_a_while__deadline_moves_by_that() -> None:
+    swarm = averaging()
+    ends = phase_of(swarm).ends
+    for each in (A, B, C):
+        swarm.tell(PeerLost(each, swarm.at))
+    swarm.now += 5000
+    assert swarm.tell(Ticked(swarm.at)) == ()
+
+    swarm.tell(PeerReturned(A, "", StepNumber(0), swarm.at))
+
+    assert phase_of(swarm).ends == ends + 5000
+
+
+def test_lapse__job_is_to_stop_and_a_stage_is_empty__ends_at_once() -> None:
+    swarm = averaging()
+    for each in (A, B, C):
+        swarm.tell(PeerLost(each, swarm.at))
+
+    effects = swarm.tell(StopAsked(swarm.at))
+
+    assert effects == (WITHOUT_UPDATE[0], BuildSeal(StepNumber(1), last=True))
 
 
 def late_exchange(swarm: Swarm) -> tuple[object, ...]:

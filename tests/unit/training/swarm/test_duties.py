@@ -2,13 +2,13 @@
 
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AveragedChunk, GradCommit
-from tests.unit.training.swarm.factories import JOB, A, B, C, Swarm, grad_commit, terms
+from contracts.terms.moments import UnixMillis
+from tests.unit.training.swarm.factories import JOB, A, B, C, Swarm, duty_of, grad_commit, terms
 from training.swarm.duties import (
     ApplySeal,
     Commit,
     FetchParts,
     SumChunks,
-    duty_of,
     missing_places,
     next_deadline,
     parts_wanted,
@@ -77,8 +77,8 @@ def test_duty_of__member_that_joined_during_the_step__owes_no_commit() -> None:
     assert duty_of(swarm.state, B) is None
 
 
-def two_stages() -> Swarm:
-    swarm = Swarm(Terms(JOB, 2, 3, 2, 2, 1, 1000, 1000, 10_000, 10_000))
+def two_stages(*, is_tied: bool = False) -> Swarm:
+    swarm = Swarm(Terms(JOB, 2, 3, 2, 2, 1, 1000, 1000, 10_000, 10_000, is_tied=is_tied))
     for peer, stage in STAGE_OF.items():
         swarm.join(peer, stage=stage)
     return swarm
@@ -106,6 +106,37 @@ def test_two_stages__one_stage_has_done_all_units__step_does_not_close() -> None
     work_in(swarm, FIRST, 0, 1, 2)
 
     assert missing_places(swarm.state) == tuple((SECOND, UnitId(unit)) for unit in range(3))
+
+
+def test_parts_wanted__tied_head__who_sums_a_shared_chunk_holds_the_last_stages_parts_too() -> None:
+    swarm = two_stages(is_tied=True)
+    work_in(swarm, FIRST, 0, 1, 2)
+    work_in(swarm, SECOND, 0, 1, 2)
+    first, last = (commit.digest() for commit in commit_in(swarm))
+
+    wanted = parts_wanted(swarm.state)
+
+    own = {(A, (first, ChunkIndex(n))) for n in range(4)}
+    own |= {(B, (last, ChunkIndex(n))) for n in range(2)}
+    assert wanted is not None
+    assert set(wanted) == own | {(A, (last, ChunkIndex(n))) for n in (2, 3)}
+
+
+def test_duty_of__tied_head__the_first_stage_alone_sums_what_both_share() -> None:
+    swarm = two_stages(is_tied=True)
+    work_in(swarm, FIRST, 0, 1, 2)
+    work_in(swarm, SECOND, 0, 1, 2)
+    commit_in(swarm)
+    for peer in STAGE_OF:
+        duty = duty_of(swarm.state, peer)
+        assert isinstance(duty, FetchParts)
+        swarm.tell(PartsHeld(StepNumber(1), peer, duty.parts, swarm.at))
+
+    first, last = (duty_of(swarm.state, peer) for peer in (A, B))
+
+    assert isinstance(first, SumChunks) and isinstance(last, SumChunks)
+    assert first.chunks == tuple((FIRST, ChunkIndex(n)) for n in range(4))
+    assert last.chunks == tuple((SECOND, ChunkIndex(n)) for n in range(2))
 
 
 def test_two_stages__whole_step__equal_units_in_both_and_every_chunk_of_both() -> None:
@@ -149,3 +180,16 @@ def test_two_stages__whole_step__equal_units_in_both_and_every_chunk_of_both() -
     }
     assert swarm.effects[-1] == BuildSeal(StepNumber(1), last=False)
     assert C not in swarm.state.members
+
+
+def test_next_deadline__redo_was_due_and_nobody_could_do_it__is_not_due_again() -> None:
+    swarm = Swarm(terms(peers=1))
+    swarm.join(A)
+    swarm.work(A, *range(6))
+    swarm.tell(PeerLost(A, swarm.at))
+    redo = UnixMillis(swarm.now + swarm.terms.redo_after)
+    assert next_deadline(swarm.state) == redo
+
+    grace = swarm.now + swarm.terms.lease_grace
+    assert next_deadline(swarm.state, after=redo) == grace
+    assert next_deadline(swarm.state, after=UnixMillis(grace)) is None

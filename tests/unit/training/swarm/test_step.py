@@ -3,13 +3,12 @@
 from contracts.terms.digest import digest
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import AverageSet, Notice
-from tests.unit.training.swarm.factories import STAGE, A, B, C, Swarm, copy, terms
+from tests.unit.training.swarm.factories import STAGE, A, B, C, Swarm, copy, duty_of, terms
 from training.swarm.duties import (
     ApplySeal,
     Commit,
     FetchParts,
     SumChunks,
-    duty_of,
     missing_places,
     next_deadline,
     parts_wanted,
@@ -268,6 +267,23 @@ def test_advance__away_longer_than_the_grace__leaves_and_its_units_go_out_again(
     assert isinstance(notice, SendNotice)
     assert (notice.message.what, notice.message.number) == ("leave", 2)
     assert redo == Redo(((STAGE, UnitId(3)),))
+
+
+def test_advance__peer_left_after_the_close__its_units_go_out_with_those_that_are_lacking() -> None:
+    swarm = Swarm(terms(peers=1, stages=2))
+    for who, stage in ((A, 0), (B, 1)):
+        swarm.join(who, stage=stage)
+        swarm.work(who, *range(6), stage=stage)
+    swarm.tell(Resumed(swarm.at))
+    swarm.now += 10_000
+    swarm.tell(Ticked(swarm.at))
+    assert swarm.state.members == {}
+    swarm.join(A)
+
+    lacked = tuple((STAGE, UnitId(unit)) for unit in range(6))
+    swarm.tell(UnitsLacked(StepNumber(1), A, lacked, swarm.at))
+
+    assert missing_places(swarm.state) == swarm.terms.places
 
 
 def test_advance__owner_gone_before_its_parts_were_fetched__its_units_are_done_again() -> None:

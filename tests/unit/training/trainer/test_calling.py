@@ -1,6 +1,8 @@
 """Whom a trainer calls, and what a failed call means."""
 
+import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import cast
 
 import pytest
@@ -16,7 +18,7 @@ from contracts.terms.errors import (
 from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, UnitId
 from tests.support.history import make_digest, make_session
 from training.telling import tell_nobody
-from training.trainer.calling import LIFT_AFTER, Calling, TensorLost
+from training.trainer.calling import LIFT_AFTER, Calling, Pause, TensorLost
 from training.trainer.sessions import Sessions
 from training.trainer.ways import AskBackward, AskForward, Passed, Stretch
 from training.transport.calls import Computed, Forward, Held, PlaceView, StepWork, WorkerView
@@ -41,7 +43,13 @@ class Peer:
         self.attempts: list[int] = []
 
     async def call(
-        self, method: str, header: bytes, tensors: Sequence[Buffer] = (), *, deadline: Deadline
+        self,
+        method: str,
+        header: bytes,
+        tensors: Sequence[Buffer] = (),
+        *,
+        deadline: Deadline,
+        answer_bytes: int | None = None,
     ) -> Reply:
         """See `port.Session.call`."""
         forward = method == "stage.forward"
@@ -68,11 +76,16 @@ class FakeSessions:
         return key in self._peers
 
 
+async def _at_once(_span: float) -> None:
+    """A pause that takes no time."""
+
+
 class World:
     """A `Calling` with a stage of peers, and the pauses that it made."""
 
     def __init__(self, *, quota: int = 4, **peers: Peer) -> None:
         self.pauses: list[float] = []
+        self.pause: Pause = _at_once
         self.peers = peers
         sessions = cast(Sessions, FakeSessions(**peers))
         self.calling = Calling(JOB, sessions, seed=1, tell=tell_nobody, pause=self._pause)
@@ -80,6 +93,7 @@ class World:
 
     async def _pause(self, span: float) -> None:
         self.pauses.append(span)
+        await self.pause(span)
 
     def announce(
         self, *names: str, quota: int = 4, full: Sequence[str] = (), version: int = 1000
@@ -189,6 +203,26 @@ async def test_calling__nobody_within_its_quota__caps_are_lifted_after_a_while()
 
     assert sum(world.pauses) >= LIFT_AFTER
     assert world.pauses == sorted(world.pauses)
+
+
+async def test_calling__several_units_wait_at_once__caps_are_lifted_no_sooner() -> None:
+    world, spans = World(ann=Peer(), quota=0), [0.0] * 4
+    waiting = ContextVar[int]("waiting")
+
+    async def pause(span: float) -> None:
+        spans[waiting.get()] += span
+        await asyncio.sleep(0)
+
+    async def forward(number: int) -> None:
+        waiting.set(number)
+        await world.forward()
+
+    world.pause = pause
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(len(spans)):
+            tasks.create_task(forward(number))
+
+    assert min(spans) >= LIFT_AFTER
 
 
 async def test_calling__the_only_peer_within_its_quota_always_fails__others_may_have_more() -> None:
