@@ -107,10 +107,9 @@ class Failpoint:
     event: str
     step: int
 
-    @property
-    def mark(self) -> str:
-        """Name of the file that says that it has struck."""
-        return f"failpoint-{self.action}-{self.event}-{self.step}.done"
+    def mark(self, process: str) -> str:
+        """Name of the file that says that it has struck this process."""
+        return f"{process}-{self.action}-{self.event}-{self.step}.done"
 
 
 def parse_failpoints(text: str) -> tuple[Failpoint, ...]:
@@ -132,10 +131,13 @@ def parse_failpoints(text: str) -> tuple[Failpoint, ...]:
 
 
 class Failing:
-    """Tells, and then strikes where a failpoint fits."""
+    """Tells, and then strikes where a failpoint fits; processes that share a folder have names."""
 
-    def __init__(self, tell: Tell, failpoints: Iterable[Failpoint], folder: Path) -> None:
+    def __init__(
+        self, tell: Tell, failpoints: Iterable[Failpoint], folder: Path, name: str = "failpoint"
+    ) -> None:
         self._tell, self._failpoints, self._folder = tell, tuple(failpoints), folder
+        self._name = name
 
     def __call__(self, event: str, **fields: object) -> None:
         """See `Tell`."""
@@ -145,7 +147,7 @@ class Failing:
                 self._strike(point)
 
     def _strike(self, point: Failpoint) -> None:
-        mark = self._folder / point.mark
+        mark = self._folder / point.mark(self._name)
         if mark.exists():
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -169,4 +171,4 @@ class FailpointFile:
             failpoints = parse_failpoints(self._file.read_text())
         except FileNotFoundError:
             failpoints = ()
-        Failing(self._tell, failpoints, self._file.parent)(event, **fields)
+        Failing(self._tell, failpoints, self._file.parent, self._file.name)(event, **fields)

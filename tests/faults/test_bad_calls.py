@@ -53,6 +53,7 @@ from training.transport.wire import PING, RELAY, AnyMethod, Passed, WireMessage
 from training.worker.answers import Answers as WorkerAnswers
 from training.worker.book import WorkerBook
 from training.worker.counting import CountingCompute
+from training.worker.download import RANGE
 from training.worker.peers import Peers
 from training.worker.work import Work
 
@@ -357,6 +358,24 @@ async def test_worker__bytes_beyond_a_checkpoint__are_refused(served: Served) ->
         await served.worker.handle(
             served.keys["ann"], calls.GET_STATE_RANGE.name, wrong.encoded(), ()
         )
+
+
+async def test_worker__more_of_a_checkpoint_at_once_than_a_range__is_malformed(
+    served: Served, tmp_path: Path
+) -> None:
+    station = served.work.station
+    file = station.compute.checkpoint
+    vast = tmp_path / "vast"
+    with vast.open("wb") as sparse:
+        sparse.truncate(RANGE + 1)
+    station.compute.checkpoint = lambda *_: vast  # type: ignore[method-assign]  # a large one
+    wrong = calls.GetStateRange(job=served.record.job, stage=STAGE, step=2, start=0, end=RANGE + 1)
+
+    with pytest.raises(Malformed, match="at once"):
+        await served.worker.handle(
+            served.keys["ann"], calls.GET_STATE_RANGE.name, wrong.encoded(), ()
+        )
+    station.compute.checkpoint = file  # type: ignore[method-assign]
 
 
 async def test_coordinator__lease_that_is_not_in_the_roster__is_forbidden(served: Served) -> None:

@@ -120,3 +120,16 @@ async def test_job__every_fault_on_one_kind_of_call__ends_with_the_same_curve(
 
     assert await curve_of(swarm) == await curve_of(undisturbed)
     assert {fault for each in made for _, fault in each.struck} != set()
+
+
+async def test_job__reference_unit_asked_or_answered_in_nonsense__nobody_ends(
+    tmp_path: Path,
+) -> None:
+    swarm = MemorySwarm(make_papers("ann", "bob", steps=1), tmp_path)
+    faults = (Fault.CORRUPT, OnReply(Fault.CORRUPT), Fault.TRUNCATE, OnReply(Fault.TRUNCATE))
+    made = with_faults(swarm, calls.MEASURE.name, faults)
+
+    await swarm.run()
+
+    assert sum(len(each.struck) for each in made) == 2 * len(faults)
+    assert (swarm.refused, len(swarm.seals())) == ({}, 1)

@@ -5,8 +5,9 @@ fails. Everything that counts is equal to the run without kills: weights, losses
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from contracts.terms.history import Leaves, decode_kept, encode_kept, unit_leaves_root
+from contracts.terms.ids import StageIndex
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice, StepClose
-from contracts.terms.signatures import decode_signed, expect
+from contracts.terms.signatures import Signed, decode_signed, expect
 from tests.support.history import make_digest
 from tests.support.lying import Answer, LyingTransport
 from tests.support.plain_swarm import plain_run
@@ -26,9 +28,12 @@ from tests.support.swarm_job import (
     make_papers,
     patient_rules,
 )
+from training.averaging.slices import Slice
 from training.transport import calls
 from training.transport.faulty_adapter import Fault, FaultyTransport
 from training.transport.port import Transport
+from training.worker.counting import CountingCompute
+from training.worker.ports import Compute
 
 STEPS, UNITS, CHUNKS = 4, 6, 2
 WINDOW = 2  # the step in which somebody dies
@@ -454,6 +459,99 @@ async def test_swarm__summing_peer_sums_nothing__another_one_does(tmp_path: Path
     bob = swarm.session_of("bob").peer
     assert {line["peer"] for line in swarm.lines("parts_denied", of=COORDINATOR)} == {bob}
     assert bob not in {chunk.peer for chunk in swarm.messages(AveragedChunk)}
+    assert_as_plain(swarm)
+
+
+def summing_too_long(swarm: MemorySwarm, liar: str) -> dict[str, Any]:
+    """In one step its mean of one chunk is longer than the parts of it."""
+
+    def stretch(_header: bytes, answer: Answer) -> Answer:
+        signed = [expect(decode_signed(bytes(each)), AveragedChunk) for each in answer[1]]
+        return answer[0], [longer(each.message).encoded() for each in signed]
+
+    def longer(chunk: AveragedChunk) -> Signed[AveragedChunk]:
+        if (chunk.step, chunk.chunk) == (WINDOW, 1):
+            chunk = chunk.model_copy(update={"norm_squared": 10**30})
+        return swarm.session_of(liar).sign(chunk)
+
+    return {calls.SUM_CHUNKS.name: stretch}
+
+
+async def test_swarm__nobody_brings_a_mean_that_can_be__step_lapses_and_the_job_goes_on(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", rules=patient_rules(exchange_timeout=3000))
+    swarm.wrap = lambda name, transport: (
+        LyingTransport(transport, summing_too_long(swarm, name))
+        if name in swarm.papers.members
+        else transport
+    )
+
+    await swarm.run()
+
+    lapsed = swarm.lines("ended_without_update", of=COORDINATOR)
+    assert [line["step"] for line in lapsed] == [WINDOW]
+    averages = [each for each in swarm.messages(AverageSet) if each.step == WINDOW]
+    assert [len(each.members) for each in averages] == [2]
+    kept = [(each.chunk, each.step) for each in swarm.messages(AveragedChunk)]
+    assert (1, WINDOW) not in kept
+    earned = [seal.earned for seal in swarm.seals()]
+    assert earned[0] < earned[1] < earned[2] < earned[3]  # all had delivered what they owed
+    assert [len(roots) for roots in swarm.weights_roots()] == [1]
+    assert WINDOW not in swarm.losses()
+
+
+def measuring_wrongly(swarm: MemorySwarm, liar: str) -> Callable[[StageIndex], Compute]:
+    """In one step parts of its gradient are not as long as it says."""
+
+    class Wrong(CountingCompute):
+        def gradient(self) -> tuple[Slice, ...]:
+            """See `Compute.gradient`."""
+            parts = super().gradient()
+            if swarm.computes.get(liar) is not self or self.counter != WINDOW - 1:
+                return parts
+            return tuple(replace(part, norm_squared=part.norm_squared + 1) for part in parts)
+
+    batch = swarm.papers.spec.message.batch
+    return lambda stage: Wrong(batch.chunks, stage, batch.stages)
+
+
+async def test_swarm__peer_commits_to_a_wrong_norm__is_left_out_and_no_summing_peer_is_blamed(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem")
+    swarm.make_compute = measuring_wrongly(swarm, "bob")
+
+    await swarm.run(timeout=30)
+
+    bob = swarm.session_of("bob").peer
+    broken = [(line["step"], line["peer"]) for line in swarm.lines("link_broken", of=COORDINATOR)]
+    assert broken == [(WINDOW, bob)]
+    assert swarm.lines("parts_denied", of=COORDINATOR) == []
+    assert bob not in {
+        chunk.peer for chunk in swarm.messages(AveragedChunk) if chunk.step == WINDOW
+    }
+    assert_as_plain(swarm)
+
+
+async def test_swarm__owner_serves_nobody__who_waited_for_it_commits_in_time(
+    tmp_path: Path,
+) -> None:
+    rules = patient_rules(commit_timeout=5000, exchange_timeout=3000)
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", rules=rules)
+    key = swarm.session_of("bob").key
+
+    def wrap(name: str, transport: Transport) -> Transport:
+        fault = Fault.DROP if name == COORDINATOR else Fault.PARTITION
+        script = {(calls.GET_PART.name, key, count): fault for count in (1, 2)}
+        return transport if name in ("bob", TRAINER) else FaultyTransport(transport, script)
+
+    swarm.wrap = wrap
+
+    await swarm.run()
+
+    assert swarm.lines("redo", of=COORDINATOR) != [], "it is struck when nobody has its parts"
+    assert swarm.lines("ended_without_update", of=COORDINATOR) == []
     assert_as_plain(swarm)
 
 

@@ -3,17 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from contracts.terms.errors import Conflict, NotFound, Overloaded, Unavailable
+from contracts.terms.digest import tensor_digest
+from contracts.terms.errors import Conflict, NotFound, Overloaded, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from contracts.terms.messages import UnitLeaf
 from tests.support.pipeline import UNIT, Pipeline, pipeline
 from training.averaging.slices import Slice
 from training.transport import calls
 from training.worker import units as units_module
 from training.worker.answers import Answers
 from training.worker.counting import CountingCompute
+from training.worker.ports import Passed
+from training.worker.tensors import Kept
 from training.worker.turns import Rank
 
 OTHER = UnitId(1)
@@ -249,11 +254,11 @@ async def test_units__backward_waits_beside_forwards__goes_first(three: Pipeline
     others = [await three.forward("ann0", unit=UnitId(unit)) for unit in (1, 2)]
     engine, gate = three.works["ann1"].station.engine, asyncio.Event()
     blocker = asyncio.ensure_future(engine.at(Rank.STEP, gate.wait))
-    forwards = [
-        asyncio.ensure_future(three.forward("ann1", three.held(y.y, "ann0"), unit=y.unit))
-        for y in others
-    ]
-    await waits(three, "ann1", 2)
+    forwards = []
+    for number, y in enumerate(others, start=1):
+        asked = three.forward("ann1", three.held(y.y, "ann0"), unit=y.unit)
+        forwards.append(asyncio.ensure_future(asked))
+        await waits(three, "ann1", number)  # who has fetched its x first is asked first
 
     backward = asyncio.ensure_future(
         three.backward("ann1", three.held(first.y, "ann0"), three.held(last.dx, "ann2"))
@@ -269,7 +274,7 @@ async def test_units__backward_waits_beside_forwards__goes_first(three: Pipeline
 async def waits(swarm: Pipeline, name: str, number: int) -> None:
     """Until so many passes wait for their turn at a worker."""
     turn = swarm.works[name].station.engine._turn
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(turn._waiting) < number:
             await asyncio.sleep(0)
 
@@ -403,3 +408,109 @@ async def test_commit__same_close_again_after_a_restart__the_same_bytes(three: P
     assert await three.forward("ann1", three.held(middle.x, "ann0")) == middle.model_copy(
         update={"dy": ZERO_DIGEST, "dx": ZERO_DIGEST}
     )
+
+
+# ------------------------------------------------------------------------------ neighbours that lie
+
+
+async def test_units__dy_of_another_shape_than_our_y__is_refused_before_it_is_computed_with(
+    three: Pipeline,
+) -> None:
+    _, middle, last = await three.through("ann0", "ann1", "ann2")
+    first = await three.forward("ann0", unit=OTHER)
+    await three.forward("ann1", three.held(first.y, "ann0"), unit=OTHER)
+    dy, before = await lying_dy(three, last.dx, unit=OTHER), gradient(three, "ann1")
+
+    with pytest.raises(WrongBytes, match="dy is not of the shape"):
+        await three.backward("ann1", three.held(first.y, "ann0"), dy, unit=OTHER)
+
+    assert gradient(three, "ann1") == before
+    assert middle.dy == last.dx
+
+
+async def test_units__redo_with_a_dy_of_another_shape__is_refused_and_not_counted(
+    three: Pipeline,
+) -> None:
+    first, _, last = await three.through("ann0", "ann1", "ann2")
+    dy = await lying_dy(three, last.dx)
+
+    with pytest.raises(WrongBytes, match="dy is not of the shape"):
+        await three.backward("bob1", three.held(first.y, "ann0"), dy)
+
+    assert in_gradient(three, "bob1") == ()
+
+
+async def lying_dy(swarm: Pipeline, honest: Digest, *, unit: UnitId = UNIT) -> calls.Held:
+    """The bytes of a dy of the last stage, signed once more as of another shape, and unit."""
+    kept = swarm.works["ann2"].station.tensors.get(StepNumber(1), honest)
+    shape = (*kept.header.message.shape, 1)
+    name = tensor_digest("float32", shape, kept.data)
+    lie = kept.header.message.model_copy(
+        update={"shape": shape, "tensor_digest": name, "unit": unit, "attempt": 9}
+    )
+    signed = swarm.papers.members["ann2"].session.sign(lie)
+    swarm.works["ann2"].station.tensors.put(Kept(signed, kept.data))
+    return swarm.held(name, "ann2")
+
+
+async def test_units__tensor_that_is_longer_than_any__is_not_kept(
+    three: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await three.forward("ann0")
+    monkeypatch.setattr(three.works["ann1"].station.peers, "_tensor_bytes", 8)
+
+    with pytest.raises(NotFound):
+        await three.forward("ann1", three.held(first.y, "ann0"))
+
+    assert {line["code"] for line in three.told("not_fetched")} == {"malformed"}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), MemoryError()])
+async def test_units__device_fails_in_the_middle_of_a_pass__nothing_of_it_is_in_the_gradient(
+    three: Pipeline, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    await three.through("ann0", "ann1", "ann2")
+    compute = three.works["ann2"].station.compute
+    assert isinstance(compute, CountingCompute)
+    alone = gradient(three, "ann2")
+    backward = compute.backward
+
+    def half(*given: Any) -> Passed:
+        backward(*given)
+        compute._units.remove(OTHER)  # the sums have it, the list of units does not
+        raise error
+
+    middle = await forward_to_the_last(three, OTHER)
+    monkeypatch.setattr(compute, "backward", half)
+    with pytest.raises(Unavailable, match="broke off"):
+        await three.forward("ann2", three.held(middle.y, "ann1"), unit=OTHER)
+    monkeypatch.undo()
+    committed = await three.works["ann2"].commits.commit(three.close(ann2=(0,)))
+
+    assert isinstance(committed, list)
+    (own,) = committed
+    parts = [part.digest for part in own.signed.message.parts]
+    assert parts == [piece.digest for piece in alone]
+
+
+async def forward_to_the_last(swarm: Pipeline, unit: UnitId) -> UnitLeaf:
+    """A unit's forward passes through the first two stages; the leaf of the second."""
+    first = await swarm.forward("ann0", unit=unit)
+    return await swarm.forward("ann1", swarm.held(first.y, "ann0"), unit=unit)
+
+
+async def test_units__validation_under_a_name_of_training__no_second_value(
+    three: Pipeline,
+) -> None:
+    (first, *_) = await three.through("ann0", "ann1", "ann2", attempt=0)
+    station = three.works["ann0"].station
+    station.tensors.drop(StepNumber(1))
+    await station.note_state(StepNumber(1))
+    compute = station.compute
+    assert isinstance(compute, CountingCompute)
+    compute.weights[0] += 1  # the update of that step
+
+    with pytest.raises(Conflict, match="attempt 0 had another y"):
+        await evaluate(three, "ann0", None)
+
+    assert first.y != ZERO_DIGEST

@@ -15,6 +15,7 @@ from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm
 from training.config import TrainConfig
 from training.data.corpus import ShardedCorpus, builtin_files, read_corpus, shard_corpus
 from training.data.loading import MemoryBlobs
+from training.models.parameters import EMBEDDING
 from training.recipes import micro
 from training.worker.ports import Compute
 from training.worker.stage_compute import StageCompute
@@ -34,17 +35,27 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def configured() -> TrainConfig:
+def configured(*, is_tied: bool = False) -> TrainConfig:
     config = micro(num_steps=NUM_STEPS)
-    return replace(config, data=replace(config.data, units_per_step=UNITS))
+    return replace(
+        config,
+        model=replace(config.model, tied_head=is_tied),
+        data=replace(config.data, units_per_step=UNITS),
+    )
 
 
 def swarm_of(
-    folder: Path, corpus: ShardedCorpus, *workers: str, stages: int = 1, trainers: int = 1
+    folder: Path,
+    corpus: ShardedCorpus,
+    *workers: str,
+    stages: int = 1,
+    trainers: int = 1,
+    is_tied: bool = False,
+    **rules: int,
 ) -> MemorySwarm:
-    papers = stage_papers(
-        configured(), corpus.manifest.digest(), *workers, stages=stages, trainers=trainers
-    )
+    config, manifest = configured(is_tied=is_tied), corpus.manifest.digest()
+    changed = {"stages": stages, "trainers": trainers} | rules
+    papers = stage_papers(config, manifest, *workers, **changed)
     return stage_swarm(folder, papers, corpus)
 
 
@@ -134,4 +145,39 @@ async def test_swarm__two_stages_with_the_real_stage_and_a_kill__equals_the_plai
     await swarm.run()
 
     assert swarm.deadly == {}, "the kill has to land"
+    assert_as_plain(swarm, corpus)
+
+
+def assert_copies_equal(swarm: MemorySwarm) -> None:
+    copies = [weights_of(compute)[EMBEDDING] for compute in swarm.computes.values()]
+    assert all(torch.equal(copy, copies[0]) for copy in copies)
+
+
+@pytest.mark.parametrize("victim", ["ann", "bob"])
+async def test_swarm__tied_head_over_two_stages_and_a_kill__equals_the_plain_result(
+    tmp_path: Path, corpus: ShardedCorpus, victim: str
+) -> None:
+    swarm = swarm_of(tmp_path, corpus, "ann", "bob", "cem", "dan", stages=2, is_tied=True)
+    swarm.deadly = {(COORDINATOR, "average_set_stored", 2): victim}
+
+    await swarm.run()
+
+    assert swarm.restarts == 1, "the kill has to land"
+    assert_copies_equal(swarm)
+    assert_as_plain(swarm, corpus)
+
+
+@pytest.mark.parametrize("victim", ["ann", "bob"])
+async def test_swarm__tied_head_and_a_summing_peer_gone_for_good__others_sum_what_both_share(
+    tmp_path: Path, corpus: ShardedCorpus, victim: str
+) -> None:
+    names, rules = ("ann", "bob", "cem", "dan"), {"redo_after": 200, "lease_grace": 200}
+    swarm = swarm_of(tmp_path, corpus, *names, stages=2, is_tied=True, **rules)
+    swarm.deadly = {(COORDINATOR, "average_set_stored", 2): victim}
+    swarm.for_good = frozenset({victim})
+
+    await swarm.run()
+
+    assert swarm.deadly == {}, "the kill has to land"
+    assert_copies_equal(swarm)
     assert_as_plain(swarm, corpus)

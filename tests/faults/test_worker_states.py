@@ -1,5 +1,6 @@
 """States that come from others: newcomers, peers that differ, peers that leave."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -9,16 +10,28 @@ from typing import Any
 import pytest
 from typing_extensions import Buffer
 
-from contracts.terms.errors import InvariantBroken, NotFound, Unavailable
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import (
+    Conflict,
+    InvariantBroken,
+    NotFound,
+    Overloaded,
+    Refused,
+    TallystickError,
+    Unavailable,
+    WrongBytes,
+)
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
+from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.journal import Journal
 from training.transport import calls
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
+from training.worker import states as states_module
 from training.worker.book import WorkerBook
 from training.worker.counting import CountingCompute
 from training.worker.peers import Peers
@@ -102,12 +115,14 @@ async def test_worker__wants_to_leave__goes_with_a_seal_and_its_work_counts(
 # ------------------------------------------------------------- one worker, and seals of a job
 
 
-@pytest.fixture
-async def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemorySwarm:
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
     """A job that has ended, of one peer a stage; it has kept all its averages."""
-    monkeypatch.setattr(Store, "drop_chunks", lambda *_: None)
-    swarm = swarm_of(tmp_path / "job", "ann", "bob", peers_per_stage=1, steps=5)
-    await swarm.run()
+    folder = tmp_path_factory.mktemp("job")
+    swarm = swarm_of(folder, "ann", "bob", peers_per_stage=1, steps=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "drop_chunks", lambda *_: None)
+        asyncio.run(swarm.run())
     return swarm
 
 
@@ -273,3 +288,93 @@ async def test_states__checkpoint_and_ranges__only_what_is_there(
         for stage_, step_ in ((1, 2), (0, 1)):
             with pytest.raises(NotFound):
                 await work.states.view(StageIndex(stage_), StepNumber(step_))
+
+
+async def test_states__checkpoint_of_several_ranges__is_named_as_a_whole_and_read_once(
+    tmp_path: Path, sealed: MemorySwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with worker_of(sealed, tmp_path / "again") as (work, _):
+        await take(work, sealed, 1, 2)
+        stage, step = StageIndex(0), StepNumber(2)
+        data = work.station.compute.checkpoint(work.station.checkpoints, step).read_bytes()
+        read = list[int]()
+        view_of = states_module._view_of
+
+        def counted(path: Path) -> calls.StateView:
+            read.append(1)
+            return view_of(path)
+
+        monkeypatch.setattr(states_module, "RANGE", len(data) // 2 - 1)
+        monkeypatch.setattr(states_module, "_view_of", counted)
+
+        views = await asyncio.gather(*(work.states.view(stage, step) for _ in range(5)))
+
+        assert set(views) == {calls.StateView(digest=blob_digest(data), num_bytes=len(data))}
+        assert len(read) == 1
+
+
+async def test_states__member_is_measured_for_another_stage__keeps_its_seat(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_of(sealed, tmp_path / "again") as (work, _):
+        await take(work, sealed, 1)
+
+        with pytest.raises(Conflict, match="member of stage 0"):
+            await work.states.measure(StageIndex(1), 1)
+        await work.states.measure(StageIndex(0), 1)
+
+        assert (work.station.stage, work.station.applied) == (0, 1)
+
+
+async def test_states__loaded__nothing_of_a_download_is_left(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    async with worker_of(sealed, tmp_path / "again") as (work, _):
+        await take(work, sealed, 1, 2)
+        left = work.station.folder / "download" / "of-a-liar"
+        left.mkdir(parents=True)
+
+        await work.states._loaded(StepNumber(2))
+
+        assert not left.exists()
+
+
+# ------------------------------------------------------------------- a coordinator that says no
+
+
+@pytest.mark.parametrize("answer", [WrongBytes("a lie"), Refused("no"), Overloaded("later")])
+async def test_worker__coordinator_answers_a_join_with_any_error__asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: TallystickError
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", stages=1, peers_per_stage=1, steps=1)
+    join, said = CoordinatorAnswers.join, list[str]()
+
+    async def refuse_once(self: CoordinatorAnswers, *given: Any) -> Any:
+        if not said:
+            said.append(answer.code)
+            raise answer
+        return await join(self, *given)
+
+    monkeypatch.setattr(CoordinatorAnswers, "join", refuse_once)
+
+    await swarm.run()
+
+    assert said == [answer.code]
+    assert answer.code in [line["code"] for line in swarm.lines("waits", of="ann")]
+    assert (swarm.refused, len(swarm.seals())) == ({}, 1)
+
+
+async def test_states__device_fails_in_an_update__ends_instead_of_going_on_with_half_of_it(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    class Failing(CountingCompute):
+        def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
+            """See `Compute.apply`."""
+            super().apply(chunks, sealed_norm)
+            raise RuntimeError("out of memory")
+
+    async with worker_of(sealed, tmp_path / "again", Failing) as (work, _):
+        with pytest.raises(InvariantBroken, match="out of memory"):
+            await take(work, sealed, 1)
+
+        assert work.broken.done()

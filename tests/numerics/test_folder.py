@@ -23,9 +23,9 @@ from training.data.loading import MemoryBlobs
 from training.models.decoder import StageModel
 from training.models.folder import read_config, read_folder, write_folder
 from training.models.initial import initial_weights
-from training.models.parameters import parameter_shapes
+from training.models.parameters import EMBEDDING, parameter_shapes
 from training.models.starting import starting_weights
-from training.models.weights import Weights, decode_weights, encode_weights
+from training.models.weights import Weights, decode_weights, encode_weights, merged
 from training.recipes import micro
 from training.stages.stage import Stage
 
@@ -289,13 +289,41 @@ def test_write_folder__there_is_one_or_tensors_are_missing__nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_write_folder__stages_of_a_tied_model__is_the_folder_of_the_whole(tmp_path: Path) -> None:
+    tied = replace(CONFIG.model, tied_head=True)
+    weights = drawn(tied)
+    pieces = [
+        {name: weights[name] for name in parameter_shapes(tied, stage)}
+        for stage in slices_of(tied, (1, 2))
+    ]
+
+    whole, differing = merged(pieces)
+    write_folder(tmp_path / "out", tied, whole)
+    found = read_folder(tmp_path / "out")
+
+    assert sum(EMBEDDING in piece for piece in pieces) == 2
+    assert differing == ()
+    assert found.config.tied_head and set(found.weights) == set(weights)
+    assert encode_weights(found.weights) == encode_weights(weights)
+
+
+def test_merged__copies_differ__the_first_is_taken_and_it_is_said() -> None:
+    weights = drawn(CONFIG.model)
+    other = {EMBEDDING: weights[EMBEDDING] + 1}
+
+    whole, differing = merged([weights, other])
+
+    assert differing == (EMBEDDING,)
+    assert np.array_equal(whole[EMBEDDING], weights[EMBEDDING])
+
+
 # ------------------------------------------------------------------------- blobs and their slices
 
 
 def test_parameter_shapes__module__has_these_names_shapes_and_order() -> None:
     for config in SHAPES:
         stages = [whole_model(config)]
-        stages += [] if config.tied_head else slices_of(config, (1, config.num_layers))
+        stages += slices_of(config, (1, config.num_layers))
         for stage in stages:
             built = StageModel(config, stage).named_parameters()
             assert [(name, tuple(p.shape)) for name, p in built] == list(
@@ -316,6 +344,20 @@ def test_starting_weights__a_blob__each_stage_gets_its_slice() -> None:
     joined = {name: value for part in parts for name, value in part.items()}
     assert list(joined) == list(weights)
     assert all(np.array_equal(joined[name].numpy(), weights[name]) for name in weights)
+
+
+def test_starting_weights__a_blob_with_a_tied_head__both_ends_start_from_the_one_matrix() -> None:
+    tied = replace(CONFIG.model, tied_head=True)
+    weights = drawn(tied)
+    blob = encode_weights(weights)
+    spec, blobs = model_spec(tied, weights=blob_digest(blob)), {blob_digest(blob): blob}
+
+    first, last = (
+        starting_weights(spec, tied, stage, MemoryBlobs(blobs)) for stage in slices_of(tied, (1, 2))
+    )
+
+    assert torch.equal(first[EMBEDDING], last[EMBEDDING])
+    assert np.array_equal(last[EMBEDDING].numpy(), weights[EMBEDDING])
 
 
 def test_starting_weights__none_named__are_drawn_from_the_seed() -> None:

@@ -147,6 +147,19 @@ def test_weighted_mean__one_part__is_that_part() -> None:
     assert bytes(to_wire(weighted_mean([part], [28]))) == bytes(to_wire(part))
 
 
+def test_weighted_mean__totals_of_two_stages__is_the_sum_of_their_means() -> None:
+    parts, weights, totals = [vector(seed) for seed in range(4)], [8, 4, 5, 2], [12, 12, 7, 7]
+    expected = np.zeros(NUM, np.float32)
+    for part, weight, total in zip(parts, weights, totals, strict=True):
+        expected += part.numpy() * np.float32(weight / total)
+
+    both = weighted_mean(parts, weights, totals)
+
+    assert both.numpy().tobytes() == expected.tobytes()
+    means = weighted_mean(parts[:2], weights[:2]) + weighted_mean(parts[2:], weights[2:])
+    assert float((both - means).norm() / means.norm()) <= 1e-6
+
+
 def test_weighted_mean__three_parts__equals_numpy_byte_for_byte_and_exact_closely() -> None:
     parts, weights = [vector(seed) for seed in (1, 2, 3)], [12, 4, 16]
     expected = np.zeros(NUM, np.float32)
@@ -166,6 +179,8 @@ def test_weighted_mean__weights_that_do_not_fit__refused(
 ) -> None:
     with pytest.raises(Refused):
         weighted_mean([torch.ones(3)] * num_parts, weights)
+    with pytest.raises(Refused):
+        weighted_mean([torch.ones(3)] * 2, [1, 1], [2])
 
 
 def test_from_wire__bytes_of_to_wire__is_the_tensor() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Malformed, NotFound, Refused, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import CodecName, DataSpec, JobSpec
@@ -20,12 +21,14 @@ from tests.numerics.loop import sealed_norm, synthetic_corpus
 from tests.support.history import make_spec, make_wallet
 from training.config import TrainConfig, model_spec, optimizer_spec
 from training.data.loading import MemoryBlobs
+from training.models.parameters import EMBEDDING
 from training.recipes import micro
 from training.stages.validation import num_groups
 from training.worker.ports import Passed
 from training.worker.stage_compute import StageCompute
 
 CORPUS = synthetic_corpus()
+NUM_CHUNKS = 3
 FIRST, UNITS = StepNumber(1), tuple(UnitId(unit) for unit in range(4))
 CUTS = [(1, 3), (2, 3), (1, 2, 3)]
 CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")
@@ -56,7 +59,7 @@ def spec_of(*layer_ends: int, codec: CodecName = "none", tied_head: bool = False
         boundary_codec=codec,
         rows_per_unit=2,
         units_per_step=len(UNITS),
-        chunks=3,
+        chunks=NUM_CHUNKS,
     )
 
 
@@ -104,14 +107,21 @@ def whole_gradient(stages: Iterable[StageCompute]) -> Tensor:
     return torch.cat([torch.frombuffer(bytearray(data), dtype=torch.float32) for data in pieces])
 
 
-def step_of(stages: list[StageCompute], step: StepNumber) -> None:
+def step_of(stages: list[StageCompute], step: StepNumber, *, is_tied: bool = False) -> None:
     """All units of a step, then the update of every stage by the norm of all."""
     for unit in UNITS:
         trip(stages, step, unit)
     pieces = [stage.gradient() for stage in stages]
-    norm = sealed_norm(piece.norm_squared for own in pieces for piece in own)
-    for stage, own in zip(stages, pieces, strict=True):
-        stage.apply([piece.data for piece in own], norm)
+    chunking = Chunking(len(stages), NUM_CHUNKS, is_tied)
+    means = {}
+    for chunk in chunking.all:
+        parts = [pieces[stage][chunk[1]].data for stage in chunking.stages_of(chunk)]
+        ones = [1] * len(parts)
+        means[chunk] = stages[chunk[0]].mean(parts, ones, ones)
+    norm = sealed_norm(mean.norm_squared for mean in means.values())
+    for number, stage in enumerate(stages):
+        applied = chunking.of_stage(StageIndex(number))
+        stage.apply([means[chunk].data for chunk in applied], norm)
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
@@ -140,9 +150,31 @@ def test_pipeline__three_steps__weights_of_the_whole(cut: tuple[int, ...]) -> No
         assert torch.allclose(split[name], value, rtol=1e-5, atol=2e-6), name
 
 
-def test_pipeline__tied_head_in_several_stages__refused() -> None:
-    with pytest.raises(Refused, match="tied"):
-        stages_of(spec_of(1, 3, tied_head=True))
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_pipeline__tied_head_cut_off__weights_of_the_whole_and_copies_equal_after_every_step(
+    cut: tuple[int, ...],
+) -> None:
+    (whole,) = stages_of(spec_of(3, tied_head=True))
+    stages = stages_of(spec_of(*cut, tied_head=True))
+
+    for step in range(1, 4):
+        step_of([whole], StepNumber(step), is_tied=True)
+        step_of(stages, StepNumber(step), is_tied=True)
+        first, last = (stages[end].weights()[EMBEDDING] for end in (0, -1))
+        assert torch.equal(first, last)
+
+    split = {name: value for stage in stages for name, value in stage.weights().items()}
+    assert split.keys() == whole.weights().keys()
+    for name, value in whole.weights().items():
+        assert torch.allclose(split[name], value, rtol=1e-5, atol=2e-6), name
+
+
+def test_pipeline__tied_head_in_one_stage__state_is_cut_and_named_as_it_always_was() -> None:
+    (whole,) = stages_of(spec_of(3, tied_head=True))
+
+    assert next(iter(whole.weights())) == EMBEDDING
+    # Changes when names, order, initial values or the digest of a tied model change.
+    assert whole.roots().state.hex()[:16] == "14acca2d9aab569f"
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -6,20 +6,34 @@ with real messages, signatures and journals; one torch thread a peer.
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from typing_extensions import Buffer
 
+from contracts.terms.ids import StageIndex
+from contracts.terms.messages import NORM_SCALE, GradientCodecName, JobSpec
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain import greatest_difference, plain_losses
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, MemorySwarm
+from training.config import TrainConfig
+from training.data.loading import MemoryBlobs
+from training.models.parameters import EMBEDDING
 from training.recipes import micro
+from training.stages.exact import to_wire
+from training.worker.stage_compute import StageCompute
+
+Seen = defaultdict[int, list[tuple[StageIndex, bytes]]]
 
 STAGES, STEPS = 3, 3
 TOLERANCE = 1e-5  # relative, of a step's loss
+TOLERANCE_16_BITS = 1e-4  # the same, where gradients travel in 16 bits; 6e-6 was seen
+ROUNDED = 2e-3  # with gradients of 16 bits
 CORPUS = synthetic_corpus()
 _MICRO = micro(num_steps=STEPS)
 CONFIG = replace(
@@ -29,13 +43,30 @@ CONFIG = replace(
 )
 GOLDEN = [5.836350, 5.436197, 4.946681]
 """Losses of this configuration on the corpus that `synthetic_corpus` generates."""
+GOLDEN_AT = "AVX512"
 
 
-def swarm_of(folder: Path, peers_per_stage: int) -> MemorySwarm:
+def swarm_of(
+    folder: Path, peers_per_stage: int, config: TrainConfig = CONFIG, **rules: Any
+) -> MemorySwarm:
     names = [f"p{number}" for number in range(STAGES * peers_per_stage)]
     manifest = CORPUS.manifest.digest()
-    papers = stage_papers(CONFIG, manifest, *names, stages=STAGES, chunks=2)
+    papers = stage_papers(config, manifest, *names, stages=STAGES, chunks=2, **rules)
     return stage_swarm(folder, papers, CORPUS)
+
+
+class Watched(StageCompute):
+    """Notes what its copy of the embedding is after each update."""
+
+    def __init__(self, spec: JobSpec, stage: StageIndex, seen: Seen) -> None:
+        super().__init__(spec, MemoryBlobs(CORPUS.blobs), stage=stage)
+        self._stage_number, self._seen = stage, seen
+
+    def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
+        """See `Compute.apply`."""
+        super().apply(chunks, sealed_norm)
+        if (copy := self.weights().get(EMBEDDING)) is not None:
+            self._seen[self._stage.counter].append((self._stage_number, bytes(to_wire(copy))))
 
 
 def finished(swarm: MemorySwarm) -> MemorySwarm:
@@ -78,7 +109,9 @@ def test_swarm__three_stages__equals_the_plain_model_step_for_step(
 
 
 def test_swarm__three_stages__has_the_golden_losses(swarm: MemorySwarm) -> None:
-    assert greatest_difference(losses_of(swarm), GOLDEN) <= TOLERANCE
+    # Another vector unit rounds otherwise.
+    here = torch.backends.cpu.get_cpu_capability() == GOLDEN_AT
+    assert greatest_difference(losses_of(swarm), GOLDEN) <= (TOLERANCE if here else 10 * TOLERANCE)
 
 
 def test_swarm__peers_of_a_stage__have_equal_states_after_every_step(swarm: MemorySwarm) -> None:
@@ -90,6 +123,41 @@ def test_swarm__peers_of_a_stage__have_equal_states_after_every_step(swarm: Memo
     assert all(len(each) == 1 for each in roots.values())
     num_peers = len(swarm.papers.members)
     assert len(swarm.lines("seal_applied", of=COORDINATOR)) == num_peers * STEPS
+
+
+@pytest.mark.parametrize("codec", ["none", "bfloat16"])
+def test_swarm__tied_head_over_three_stages__equals_the_plain_model_and_copies_stay_equal(
+    tmp_path: Path, codec: GradientCodecName
+) -> None:
+    config = replace(
+        CONFIG,
+        model=replace(CONFIG.model, tied_head=True),
+        optimizer=replace(CONFIG.optimizer, clip_norm=0.5),
+    )
+    swarm, seen = swarm_of(tmp_path, 2, config, gradient_codec=codec), Seen(list)
+    spec = swarm.papers.spec.message
+    swarm.make_compute = lambda stage: Watched(spec, stage, seen)
+
+    losses = losses_of(finished(swarm))
+
+    assert all(seal.gradient_norm > 0.5 * NORM_SCALE for seal in swarm.seals()), "clip is active"
+    tolerance = TOLERANCE if codec == "none" else ROUNDED
+    assert greatest_difference(losses, plain_losses(config, rows_of(config, CORPUS))) <= tolerance
+    assert sorted(seen) == list(range(1, STEPS + 1))
+    for copies in seen.values():
+        assert sorted(stage for stage, _ in copies) == [0, 0, STAGES - 1, STAGES - 1]
+        assert len({copy for _, copy in copies}) == 1
+
+
+@pytest.mark.parametrize("codec", ["float16", "bfloat16"])
+def test_swarm__gradients_of_16_bits__has_nearly_the_losses_of_fp32_and_equal_states(
+    tmp_path: Path, codec: str
+) -> None:
+    swarm = finished(swarm_of(tmp_path, 2, gradient_codec=codec))
+
+    assert greatest_difference(losses_of(swarm), GOLDEN) <= TOLERANCE_16_BITS
+    assert all(len(each) == 1 for each in roots_of(swarm).values())
+    assert swarm.refused == {} and swarm.seals()[-1].last
 
 
 def test_swarm__resumed_between_two_steps__equals_the_uninterrupted_one_in_bytes(

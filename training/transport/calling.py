@@ -43,6 +43,7 @@ class _Call:
     size: int
     outgoing: Outgoing
     answer: asyncio.Future[Reply]
+    most: int | None  # bytes of the reply that are wanted
     failed: bool = False
     reply: Assembler | None = None
 
@@ -73,7 +74,12 @@ class OurCalls:
         self._arriving = 0  # bytes that replies on their way have announced
 
     async def call(
-        self, method: str, header: bytes, tensors: Sequence[Buffer], deadline: Deadline
+        self,
+        method: str,
+        header: bytes,
+        tensors: Sequence[Buffer],
+        deadline: Deadline,
+        answer_bytes: int | None,
     ) -> Reply:
         """See `port.Session.call`."""
         spec = self._methods.named(method)
@@ -83,7 +89,7 @@ class OurCalls:
         try:
             async with asyncio.timeout(min(seconds(deadline), MAX_DEADLINE_MS / 1000)) as scope:
                 await self._room.acquire(size)
-                call = self._begin(spec, parts, size, scope.when())
+                call = self._begin(spec, parts, size, scope.when(), answer_bytes)
                 return await call.answer
         except TimeoutError:
             raise self._late(spec, started=call is not None) from None
@@ -148,14 +154,19 @@ class OurCalls:
         return size
 
     def _begin(
-        self, spec: AnyMethod, parts: Sequence[memoryview], size: int, ends_at: float | None
+        self,
+        spec: AnyMethod,
+        parts: Sequence[memoryview],
+        size: int,
+        ends_at: float | None,
+        answer_bytes: int | None,
     ) -> _Call:
         assert ends_at is not None
         loop = asyncio.get_running_loop()
         number = next(self._ids)
         deadline_ms = max(1, int((ends_at - loop.time()) * 1000))
         outgoing = Outgoing(call_frames(number, spec.name, deadline_ms, parts))
-        call = _Call(number, spec, size, outgoing, loop.create_future())
+        call = _Call(number, spec, size, outgoing, loop.create_future(), answer_bytes)
         self._started[number] = call
         self._outbox.add(outgoing)
         return call
@@ -192,10 +203,17 @@ class OurCalls:
         try:
             if not frame.failed:
                 call.method.check_reply(frame.lengths)
+                self._check_wanted(call, sum(frame.lengths))
             elif frame.lengths[0] > MAX_FAILURE_BYTES or len(frame.lengths) > 1:
                 raise TooLarge(f"{call.method.name}: an error of {sum(frame.lengths)} bytes")
         except TooLarge as error:
             call.fail(TooLarge(error.message, **error.data, peer=self._node.hex()))
+
+    @staticmethod
+    def _check_wanted(call: _Call, size: int) -> None:
+        if call.most is not None and size > call.most:
+            message = f"{call.method.name}: an answer larger than wanted"
+            raise TooLarge(message, size=size, limit=call.most)
 
     def _feed(self, call: _Call, reply: Assembler, body: memoryview) -> None:
         reply.feed(body)

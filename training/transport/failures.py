@@ -44,7 +44,8 @@ def failure_bytes(error: TallystickError) -> bytes:
     data = {key: _encodable(value) for key, value in error.data.items()}
     if len(encode(data)) > _MAX_DATA_BYTES:
         data = {}
-    return Failure(code=error.code, message=error.message[:MAX_TEXT], data=data).encoded()
+    text = error.message.encode(errors="replace").decode()  # a name of a file may be no UTF-8
+    return Failure(code=error.code, message=text[:MAX_TEXT], data=data).encoded()
 
 
 def reported_error(data: bytes, peer: SessionKey) -> TallystickError:
@@ -69,6 +70,6 @@ def _encodable(value: object) -> Any:
     """`value` where the encoding has a place for it, else its text."""
     try:
         encode(value)  # type: ignore[arg-type]  # a value of any type: encode itself decides
-    except TallystickError:
-        return str(value)
+    except (TallystickError, UnicodeEncodeError):
+        return str(value).encode(errors="replace").decode()
     return value

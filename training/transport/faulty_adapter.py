@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -87,6 +88,7 @@ class OnReply:
 
 AnyFault: TypeAlias = Fault | Delay | Partition | OnReply
 When: TypeAlias = tuple[str, SessionKey, int]  # kind, peer, occurrence from 1
+_PassOn: TypeAlias = Callable[[bytes, Sequence[Buffer]], Awaitable[Reply]]
 
 
 def _method_name(method: str, _header: bytes) -> str:
@@ -286,18 +288,25 @@ class _FaultySession:
         return await self._inner.wait_closed()
 
     async def call(
-        self, method: str, header: bytes, tensors: Sequence[Buffer] = (), *, deadline: Deadline
+        self,
+        method: str,
+        header: bytes,
+        tensors: Sequence[Buffer] = (),
+        *,
+        deadline: Deadline,
+        answer_bytes: int | None = None,
     ) -> Reply:
         """See `port.Session.call`; the script decides what becomes of it."""
+        pass_on = partial(self._inner.call, method, deadline=deadline, answer_bytes=answer_bytes)
         try:
             async with asyncio.timeout(seconds(deadline)):
-                return await self._call(method, header, tensors, deadline)
+                return await self._call(method, header, tensors, pass_on)
         except TimeoutError:
             node = self.node.hex()
             raise DeadlineExceeded(f"{method}: no answer from {node[:16]}", node=node) from None
 
     async def _call(
-        self, method: str, header: bytes, tensors: Sequence[Buffer], deadline: Deadline
+        self, method: str, header: bytes, tensors: Sequence[Buffer], pass_on: _PassOn
     ) -> Reply:
         when, fault = self._faults.next_fault(self.node, method, header)
         await self._faults.strike_passage(when, fault)
@@ -306,8 +315,8 @@ class _FaultySession:
         if fault is Fault.DUPLICATE:
             self._faults.note_struck(when)
             with suppress(TallystickError):
-                await self._inner.call(method, header, tensors, deadline=deadline)
-        answer = await self._answer(method, header, tensors, deadline)
+                await pass_on(header, tensors)
+        answer = await self._answer(pass_on(header, tensors))
         if isinstance(fault, OnReply):
             await self._faults.strike_passage(when, fault.fault)
             answer = self._changed_answer(when, fault.fault, answer)
@@ -316,12 +325,11 @@ class _FaultySession:
             raise answer
         return answer
 
-    async def _answer(
-        self, method: str, header: bytes, tensors: Sequence[Buffer], deadline: Deadline
-    ) -> Reply | TallystickError:
+    @staticmethod
+    async def _answer(passed: Awaitable[Reply]) -> Reply | TallystickError:
         """What the peer says, an error included; what this side finds is raised."""
         try:
-            return await self._inner.call(method, header, tensors, deadline=deadline)
+            return await passed
         except TallystickError as error:
             if "peer" not in error.data:  # nobody reported it
                 raise

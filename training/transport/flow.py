@@ -106,6 +106,10 @@ class Outgoing:
         self.started = True
         return frame, self._ahead is None
 
+    def let_go(self) -> None:
+        """Free its buffers: the other side may never end the call that it belongs to."""
+        self.frames, self._ahead = iter(()), None
+
 
 class Outbox:
     """Frames to send: urgent ones first, then one of each message in turn."""
@@ -132,9 +136,10 @@ class Outbox:
         self._ready.set()
 
     def drop(self, message: Outgoing) -> None:
-        """Send no further frame of `message`; its `on_sent` does not run."""
+        """Send no further frame of `message`, and keep none of it; its `on_sent` does not run."""
         if message in self._messages:
             self._messages.remove(message)
+        message.let_go()
 
     def finish(self, last: bytes | None = None) -> None:
         """Send `last`, if given, and nothing after it."""

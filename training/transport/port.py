@@ -47,6 +47,10 @@ class Limits:
     """Bytes of those calls together, headers included; no single call may be larger."""
     max_reply_bytes: int = 256 * MIB
     """Bytes of replies that may be half arrived here; no single reply may be larger."""
+    max_unsent_bytes: int = 256 * MIB
+    """Bytes of replies that wait here until the other side reads; no single one may be larger."""
+    max_large_replies: int = 8
+    """Replies of methods that may answer megabytes, made or waiting at once; further calls wait."""
     max_waiting: int = 1024
     """Own calls that may wait for room; the next one raises `Overloaded` at once."""
     max_sessions_per_peer: int = 4
@@ -111,7 +115,13 @@ class Session(Protocol):
         ...
 
     async def call(
-        self, method: str, header: bytes, tensors: Sequence[Buffer] = (), *, deadline: Deadline
+        self,
+        method: str,
+        header: bytes,
+        tensors: Sequence[Buffer] = (),
+        *,
+        deadline: Deadline,
+        answer_bytes: int | None = None,
     ) -> Reply:
         """Ask the peer; waits while the peer has no room.
 
@@ -120,9 +130,10 @@ class Session(Protocol):
             header: Encoded request.
             tensors: Contiguous buffers, read until the call ends and not to be written till then.
             deadline: Span for all of it; it travels, so the peer stops too.
+            answer_bytes: A longer answer is refused, and not stored; None: the method's bound.
 
         Raises:
-            NotFound: no such method. TooLarge: over the method's or the peer's bounds.
+            NotFound: no such method. TooLarge: over the method's or the peer's bounds, or these.
             PeerUnreachable, DeadlineExceeded, Overloaded: see the module.
             TallystickError: what the peer's handler raised.
         """

@@ -56,6 +56,8 @@ class RelayLimits:
     max_bytes: int = 1024 * MIB
     max_calls_per_caller: int = 8
     max_bytes_per_caller: int = 256 * MIB
+    longest: float = 300.0
+    """Seconds that a call may keep its room; who says more is given this."""
     max_waiting: int = 256
     """Calls that may wait for room, of all and of each caller; the next is `Overloaded`."""
 
@@ -101,7 +103,8 @@ class Relay:
             PeerUnreachable: the target has no session with us.
             Overloaded: too many wait already. TooLarge: the answer is, or could never fit here.
         """
-        ends_at = asyncio.get_running_loop().time() + request.milliseconds / 1000
+        wait = min(request.milliseconds / 1000, self._limits.longest)
+        ends_at = asyncio.get_running_loop().time() + wait
         if request.method not in self._methods:
             raise Forbidden(f"{request.method!r} is not passed on")
         self._authorize(caller, request.to, self._methods[request.method])
@@ -121,14 +124,17 @@ class Relay:
         header, *rest = tensors
         left = ends_at - asyncio.get_running_loop().time()
         try:
-            reply = await session.call(request.method, bytes(header), rest, deadline=left)
+            reply = await session.call(
+                request.method,
+                bytes(header),
+                rest,
+                deadline=left,
+                answer_bytes=request.max_bytes,
+            )
         except TallystickError as error:
             if "peer" not in error.data:  # nobody reported it: it happened here
                 raise
             return PassedBack(failed=True), [failure_bytes(error)]
-        size = len(reply.header) + sum(tensor.nbytes for tensor in reply.tensors)
-        if size > request.max_bytes:
-            raise TooLarge("an answer larger than wanted", size=size, limit=request.max_bytes)
         return PassedBack(failed=False), [reply.header, *reply.tensors]
 
     @asynccontextmanager
@@ -203,7 +209,13 @@ class RelayedSession:
         return self._through.closed
 
     async def call(
-        self, method: str, header: bytes, tensors: Sequence[Buffer] = (), *, deadline: Deadline
+        self,
+        method: str,
+        header: bytes,
+        tensors: Sequence[Buffer] = (),
+        *,
+        deadline: Deadline,
+        answer_bytes: int | None = None,
     ) -> Reply:
         """See `port.Session.call`; also `Forbidden` when the relay does not pass it on."""
         spec = self._methods.named(method)
@@ -211,13 +223,13 @@ class RelayedSession:
         wait = min(seconds(deadline), MAX_DEADLINE_MS / 1000)
         if wait <= 0:
             raise DeadlineExceeded(f"{method}: no time was left", node=self._node.hex())
+        longest = spec.max_reply_header_bytes + spec.max_reply_tensor_bytes
+        wanted = longest if answer_bytes is None else answer_bytes
         request = Passed(
             to=self._node,
             method=method,
             milliseconds=max(1, int(wait * 1000)),
-            max_bytes=min(
-                spec.max_reply_header_bytes + spec.max_reply_tensor_bytes, self._answer_bytes
-            ),
+            max_bytes=min(longest, wanted, self._answer_bytes),
         )
         answer, parts = await ask(self._through, RELAY, request, [header, *tensors], deadline=wait)
         if not parts or (answer.failed and len(parts) > 1):

@@ -32,12 +32,13 @@ from training.transport.framing import (
     byte_view,
     reply_frames,
 )
-from training.transport.port import Handler, Limits
+from training.transport.port import MIB, Handler, Limits
 from training.transport.wire import AnyMethod, Hello, Methods
 
 log = logging.getLogger(__name__)
 
 _WIND_DOWN = 5.0  # seconds for cancelled handlers to end
+_LARGE = 4 * MIB  # a method may answer more than this: few of its replies are made at once
 
 
 @dataclass(eq=False)
@@ -52,6 +53,8 @@ class _Call:
     task: asyncio.Task[None] | None = None
     reply: Outgoing | None = None
     reply_size: int = 0
+    has_place: bool = False
+    """One of those for large replies."""
     lent: Sequence[Buffer] = ()
     """What the handler returned, kept for as long as it is read."""
 
@@ -74,12 +77,15 @@ class TheirCalls:
         theirs: Hello,
     ) -> None:
         self._node, self._outbox, self._handler = node, outbox, handler
-        self._methods, self._limits, self._theirs = methods, limits, theirs
+        self._methods, self._limits = methods, limits
+        # What they have announced bounds their memory; ours is not for them to decide.
+        self._most_bytes = min(theirs.max_reply_bytes, limits.max_unsent_bytes)
         self._room = Window(  # for replies that are on their way
             max_count=limits.max_calls,
-            max_bytes=theirs.max_reply_bytes,
+            max_bytes=self._most_bytes,
             max_waiting=limits.max_calls,
         )
+        self._places = asyncio.Semaphore(limits.max_large_replies)
         self._open: dict[int, _Call] = {}
         self._held = 0  # bytes of open calls
         self._tasks: set[asyncio.Task[None]] = set()
@@ -176,6 +182,9 @@ class TheirCalls:
         name = call.method.name
         try:
             async with asyncio.timeout_at(call.ends_at) as scope:
+                if call.method.max_reply_tensor_bytes > _LARGE:
+                    await self._places.acquire()
+                    call.has_place = True
                 parts = await self._answer(call)
                 size = sum(len(part) for part in parts)
                 await self._room.acquire(size)
@@ -208,7 +217,7 @@ class TheirCalls:
             spec.check_reply(lengths)
         except TooLarge as error:
             raise InvariantBroken(f"own handler: {error.message}") from error
-        size, limit = sum(lengths), self._theirs.max_reply_bytes
+        size, limit = sum(lengths), self._most_bytes
         if size > limit:
             raise TooLarge(f"{spec.name}: a reply of {size} bytes", size=size, limit=limit)
         return parts
@@ -235,6 +244,8 @@ class TheirCalls:
         self._held -= call.request.size
         if call.reply is not None:
             self._room.release(call.reply_size)
+        if call.has_place:
+            self._places.release()
         call.let_go()
 
     def _send_failure(self, number: int, error: TallystickError) -> None:

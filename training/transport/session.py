@@ -95,10 +95,16 @@ class MuxSession:
         return self._reason is not None or self._stop.is_set()
 
     async def call(
-        self, method: str, header: bytes, tensors: Sequence[Buffer] = (), *, deadline: Deadline
+        self,
+        method: str,
+        header: bytes,
+        tensors: Sequence[Buffer] = (),
+        *,
+        deadline: Deadline,
+        answer_bytes: int | None = None,
     ) -> Reply:
         """See `port.Session.call`."""
-        return await self._ours.call(method, header, tensors, deadline)
+        return await self._ours.call(method, header, tensors, deadline, answer_bytes)
 
     def stop(self) -> None:
         """Begin to close, without waiting."""

@@ -1,6 +1,7 @@
 """What a worker answers: trainers ask for passes, the coordinator leads the step, members fetch."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -123,7 +124,8 @@ class Answers:
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """A boundary tensor that we sent or received, and its header."""
         self._need_job(request.job, self._at.stage)
-        kept = self._at.tensors.get(StepNumber(request.step), request.digest)
+        read = partial(self._at.tensors.get, StepNumber(request.step), request.digest)
+        kept = await self._at.engine.beside(read)
         return calls.Done(), [kept.header.encoded(), kept.data]
 
     # ------------------------------------------------------------------------------------- step
@@ -133,7 +135,9 @@ class Answers:
     ) -> tuple[calls.StepCommitted, Sequence[Buffer]]:
         """GradCommits, or what is lacking."""
         self._peers.set_members(request.members)
-        answer = await self._work.commits.commit(_first(tensors, StepClose))
+        close = _first(tensors, StepClose)
+        self._need_job(close.message.job)
+        answer = await self._work.commits.commit(close)
         if isinstance(answer, tuple):
             stage = self._at.stage
             lacks = tuple(calls.PlaceView(stage=stage, unit=unit) for unit in answer)
@@ -173,9 +177,11 @@ class Answers:
         """AveragedChunks."""
         self._peers.set_members(request.members)
         average = _first(tensors, AverageSet)
+        self._need_job(average.message.job)
         commits = self._commits(tensors[1:])
+        num_chunks = len(self._at.chunking.summed_in(self._at.stage))
         for chunk in request.chunks:
-            _need_below(chunk, self._at.batch.chunks, "chunks")
+            _need_below(chunk, num_chunks, "chunks")
         signed = await self._work.averages.average(average, commits, request.chunks)
         return calls.ChunksSummed(), [each.encoded() for each in signed]
 
@@ -204,7 +210,7 @@ class Answers:
         self, _caller: SessionKey, request: calls.GetPart, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """One part of a gradient."""
-        part = self._work.averages.part(request.part.grad_commit, request.part.chunk)
+        part = await self._work.averages.part(request.part.grad_commit, request.part.chunk)
         return calls.Done(), [part]
 
     async def get_chunk(
@@ -212,7 +218,7 @@ class Answers:
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """One averaged chunk."""
         step = StepNumber(request.step)
-        return calls.Done(), [self._work.averages.mean(step, request.stage, request.chunk)]
+        return calls.Done(), [await self._work.averages.mean(step, request.stage, request.chunk)]
 
     async def get_state(
         self, _caller: SessionKey, request: calls.GetState, _tensors: Tensors

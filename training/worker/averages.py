@@ -1,11 +1,27 @@
 """Parts of gradients and their means: what this peer holds, sums, and hands out.
 
 Invariants: nothing is kept whose digest and norm are not those that its owner or a seal bound; a
-mean is on disk and in the journal before anybody hears of it; one mean a chunk and step.
+mean is on disk and in the journal before anybody hears of it; one mean a chunk and step; the order
+of a sum is that of the peers, whoever's part came first. Of what is fetched a few at a time are on
+their way, and fewer from one peer, so that a silent one does not keep us from the others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
 
+from contracts.governance.steps import applied_chunks
+from contracts.terms.chunks import Chunk
 from contracts.terms.errors import (
     Equivocation,
     Malformed,
@@ -14,16 +30,20 @@ from contracts.terms.errors import (
     Unavailable,
     WrongBytes,
 )
-from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Message
 from contracts.terms.signatures import Signed, verify_session
 from training.averaging.slices import Slice, in_peer_order, need_digest, slice_digest
 from training.swarm.state import Part
+from training.tasks import first_error
 from training.telling import Span
 from training.worker.station import Station
 from training.worker.turns import Rank
 
 Commits = Mapping[Digest, Signed[GradCommit]]
+T = TypeVar("T")
+
+FETCHES, FETCHES_OF_ONE = 4, 2  # on their way to us at once, in all and from one peer
 
 
 class Averages:
@@ -31,29 +51,46 @@ class Averages:
 
     def __init__(self, station: Station) -> None:
         self._at = station
+        self._lanes = asyncio.Semaphore(FETCHES)
+        self._lanes_of: dict[PeerId, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(FETCHES_OF_ONE)
+        )
+
+    @asynccontextmanager
+    async def _lane(self, owner: PeerId) -> AsyncIterator[None]:
+        async with self._lanes_of[owner], self._lanes:
+            yield
 
     # ------------------------------------------------------------------------------------ parts
 
     async def hold(self, parts: Iterable[Part], commits: Commits) -> list[Part]:
-        """Fetch parts of others; returns those that are here now."""
-        held, span = [], Span()
-        for name, chunk in parts:
+        """Fetch parts of others; returns those that are here now.
+
+        In half of the time that the exchange has: then the coordinator can still bring the rest.
+        """
+        wanted, held, span = list(parts), set[Part](), Span()
+
+        async def fetch(part: Part) -> None:
+            name, chunk = part
             try:
                 await self._part(commits[name].message, chunk)
+                held.add(part)
             except TallystickError as error:  # the coordinator sees which are not here
                 self._tell_lack(chunk, error)
-            else:
-                held.append((name, chunk))
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._at.rules.exchange_timeout / 1000 / 2):
+                await _together(map(fetch, wanted))
         about = {"step": self._at.step, "stage": self._at.stage, "parts": len(held)}
         self._at.tell("parts_fetched", **about, **span.lap())
-        return held
+        return [part for part in wanted if part in held]
 
     async def take(self, parts: Sequence[tuple[Part, memoryview]], commits: Commits) -> list[Part]:
         """Keep parts that the coordinator relays; returns those that are what was bound."""
         held = []
         for (name, chunk), data in parts:
             try:
-                await self._keep_part(commits[name].message, chunk, bytes(data))
+                await self._take_part(commits[name].message, chunk, bytes(data))
             except TallystickError as error:
                 self._tell_lack(chunk, error)
             else:
@@ -71,17 +108,34 @@ class Averages:
         )
 
     async def _part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        data = self._at.store.part(commit.step, commit.digest(), chunk)
-        if data is not None and self._digest(data) == commit.parts[chunk].digest:
-            return data
-        data = await self._at.peers.fetch_part(commit, chunk)
-        await self._keep_part(commit, chunk, data)
+        read = partial(self._at.store.part, commit.step, commit.digest(), chunk)
+        if (data := await self._stored(read, commit.parts[chunk].digest)) is None:
+            async with self._lane(commit.peer):
+                data = await self._at.peers.fetch_part(commit, chunk)
+                await self._keep_part(commit, chunk, data)
         return data
 
+    async def _stored(self, read: Callable[[], bytes | None], digest: Digest) -> bytes | None:
+        """What is on our disk, if it is what was bound."""
+
+        def checked() -> bytes | None:
+            data = read()
+            with suppress(Malformed):  # a power cut has left half of it
+                return data if data is not None and self._digest(data) == digest else None
+            return None
+
+        return await self._at.engine.beside(checked)
+
+    async def _take_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
+        digest = commit.parts[chunk].digest
+        await self._at.engine.beside(lambda: self._need_digest(data, digest))
+        await self._keep_part(commit, chunk, data)
+
     async def _keep_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
-        self._need_digest(data, commit.parts[chunk].digest)
+        """Keep a part that has the right digest; raises as `_need_norm`."""
         await self._need_norm(data, commit.parts[chunk].norm_squared)
-        self._at.store.put_part(commit.step, commit.digest(), chunk, data)
+        put = partial(self._at.store.put_part, commit.step, commit.digest(), chunk, data)
+        await self._at.engine.beside(put)
         about = {"step": commit.step, "stage": commit.stage, "chunk": chunk}
         self._at.tell("part_stored", peer=commit.peer, **about)
 
@@ -113,8 +167,9 @@ class Averages:
                 raise Equivocation(f"two AverageSets of step {average.step}")
             return known
         messages = {name: signed.message for name, signed in commits.items()}
-        mean = await self._sum(average, messages, chunk)
-        self._at.store.put_chunk(average.step, chunk, mean.data)
+        mean = await self._sum(average, messages, (self._at.stage, chunk))
+        bind = partial(self._at.store.bind_chunk, average.step, chunk, mean.data)
+        await self._at.engine.beside(bind)
         signed = self._at.session.sign(self._averaged(average, chunk, mean))
         self._at.book.keep_chunk(signed)
         self._at.tell("chunk_stored", step=average.step, stage=self._at.stage, chunk=chunk)
@@ -133,15 +188,23 @@ class Averages:
         )
 
     async def _sum(
-        self, average: AverageSet, commits: Mapping[Digest, GradCommit], chunk: ChunkIndex
+        self, average: AverageSet, commits: Mapping[Digest, GradCommit], chunk: Chunk
     ) -> Slice:
+        """The mean of each stage that has parts in a chunk, added up in the order of stages."""
         weights = {member.grad_commit: member.weight for member in average.members}
         if not weights.keys() <= commits.keys():
             raise Malformed("an AverageSet came without all of its GradCommits")
-        ordered = in_peer_order((commits[name] for name in weights), self._at.stage)
-        parts = [await self._part(commit, chunk) for commit in ordered]
+        members = [commits[name] for name in weights]
+        of_stages = [in_peer_order(members, each) for each in self._at.chunking.stages_of(chunk)]
+        ordered, (_, number) = [commit for own in of_stages for commit in own], chunk
+        if any(number >= len(commit.parts) for commit in ordered):
+            raise Malformed(f"a GradCommit without part {number}")
+        parts = await _together(self._part(commit, number) for commit in ordered)
         own = [weights[commit.digest()] for commit in ordered]
-        return await self._at.engine.run(lambda: self._at.compute.mean(parts, own))
+        totals = [
+            sum(weights[commit.digest()] for commit in mates) for mates in of_stages for _ in mates
+        ]
+        return await self._at.engine.run(lambda: self._at.compute.mean(parts, own, totals))
 
     async def hold_sealed(self, messages: Sequence[Message]) -> None:
         """Have the means that a seal over `messages` names for our stage, before it is stored.
@@ -149,9 +212,10 @@ class Averages:
         Raises:
             Unavailable: one of them is nowhere, and cannot be summed again.
         """
-        for chunk in messages:
-            if isinstance(chunk, AveragedChunk) and chunk.stage == self._at.stage:
-                await self._mean_or_sum(chunk, messages)
+        means = applied_chunks(self._at.book.record.spec, messages)
+        names = self._at.chunking.of_stage(self._at.stage)
+        own = [chunk for chunk in means if (chunk.stage, chunk.chunk) in names]
+        await _together(self._mean_or_sum(chunk, messages) for chunk in own)
 
     async def _mean_or_sum(self, chunk: AveragedChunk, messages: Sequence[Message]) -> None:
         """A mean, summed again from its parts if who summed it took it along."""
@@ -161,27 +225,34 @@ class Averages:
             mean = await self._sum(
                 next(message for message in messages if isinstance(message, AverageSet)),
                 {m.digest(): m for m in messages if isinstance(m, GradCommit)},
-                chunk.chunk,
+                (chunk.stage, chunk.chunk),
             )
-            self._need_digest(mean.data, chunk.chunk_digest)
-            self._at.store.put_chunk(chunk.step, chunk.chunk, mean.data)
+            check = partial(self._need_digest, mean.data, chunk.chunk_digest)
+            await self._at.engine.beside(check)
+            await self._keep_mean(chunk, mean.data)
             self._at.tell(
                 "chunk_summed_again", step=chunk.step, stage=chunk.stage, chunk=chunk.chunk
             )
 
-    def has(self, chunk: AveragedChunk) -> bool:
+    async def _keep_mean(self, chunk: AveragedChunk, data: bytes) -> None:
+        put = partial(self._at.store.put_chunk, chunk.step, chunk.chunk, data)
+        await self._at.engine.beside(put)
+
+    async def _stored_mean(self, chunk: AveragedChunk) -> bytes | None:
+        read = partial(self._at.store.chunk, chunk.step, chunk.chunk)
+        return await self._stored(read, chunk.chunk_digest)
+
+    async def has(self, chunk: AveragedChunk) -> bool:
         """Whether a mean that a seal names is on our disk."""
-        data = self._at.store.chunk(chunk.step, chunk.chunk)
-        return data is not None and self._digest(data) == chunk.chunk_digest
+        return await self._stored_mean(chunk) is not None
 
     async def sealed(self, chunk: AveragedChunk) -> bytes:
         """A mean that a seal names, from our disk or from whoever has it; raises Unavailable."""
-        data = self._at.store.chunk(chunk.step, chunk.chunk)
-        if data is not None and self._digest(data) == chunk.chunk_digest:
-            return data
-        data = await self._at.peers.fetch_chunk(chunk)
-        await self._need_norm(data, chunk.norm_squared)
-        self._at.store.put_chunk(chunk.step, chunk.chunk, data)
+        if (data := await self._stored_mean(chunk)) is None:
+            async with self._lane(chunk.peer):
+                data = await self._at.peers.fetch_chunk(chunk)
+                await self._need_norm(data, chunk.norm_squared)
+                await self._keep_mean(chunk, data)
         return data
 
     # ----------------------------------------------------------------------------------- checks
@@ -208,16 +279,26 @@ class Averages:
 
     # ------------------------------------------------------------------------- what others fetch
 
-    def part(self, commit: Digest, chunk: ChunkIndex) -> bytes:
+    async def part(self, commit: Digest, chunk: ChunkIndex) -> bytes:
         """One part of a gradient that is here; raises NotFound."""
-        data = self._at.store.find_part(commit, chunk)
+        data = await self._at.engine.beside(partial(self._at.store.find_part, commit, chunk))
         if data is None:
             raise NotFound(f"no part {chunk} of {commit.hex()}")
         return data
 
-    def mean(self, step: StepNumber, stage: StageIndex, chunk: ChunkIndex) -> bytes:
+    async def mean(self, step: StepNumber, stage: StageIndex, chunk: ChunkIndex) -> bytes:
         """One mean that is here; raises NotFound."""
-        data = self._at.store.chunk(step, chunk) if stage == self._at.stage else None
+        data = None
+        if (stage, chunk) in self._at.chunking.of_stage(self._at.stage):
+            data = await self._at.engine.beside(partial(self._at.store.chunk, step, chunk))
         if data is None:
             raise NotFound(f"no chunk {chunk} of step {step}")
         return data
+
+
+async def _together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What these return, in their order; the first error ends the others."""
+    with first_error():
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    return [task.result() for task in tasks]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
+from contracts.governance.steps import applied_chunks
+from contracts.terms.chunks import Chunking
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Malformed
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
@@ -40,11 +42,22 @@ class SealedStep:
     chunks: tuple[AveragedChunk, ...]  # of all stages; none in a step without an update
     states: Mapping[StageIndex, Digest]
     """State roots that its update was computed on: of the GradCommits in its AverageSet."""
+    chunking: Chunking
 
     def of_stage(self, stage: StageIndex) -> tuple[AveragedChunk, ...]:
-        """The chunks of one stage, in order."""
-        own = (chunk for chunk in self.chunks if chunk.stage == stage)
-        return tuple(sorted(own, key=lambda chunk: chunk.chunk))
+        """The chunks that one stage applies, in order."""
+        named = {(chunk.stage, chunk.chunk): chunk for chunk in self.chunks}
+        return tuple(named[name] for name in self.chunking.of_stage(stage) if name in named)
+
+
+@dataclass(frozen=True)
+class NewSeal:
+    """A valid seal that is not stored yet, with what the book holds once it is."""
+
+    items: tuple[Kept, ...]  # everything under it, itself last
+    sealed: SealedStep
+    before: JobHistory
+    after: JobHistory
 
 
 @dataclass(frozen=True)
@@ -116,13 +129,11 @@ class WorkerBook:
 
     def _note(self, item: Kept) -> None:
         if isinstance(item, Signed) and isinstance(item.message, Seal):
-            self._note_seal(item.message)
+            self._note_seal(_sealed_step(self.history, item.message))
         self.history = follow(self.history, item)
 
-    def _note_seal(self, seal: Seal) -> None:
-        messages = [signed.message for signed in self.history.pending.values()]
-        chunks = tuple(each for each in messages if isinstance(each, AveragedChunk))
-        self.steps[seal.step] = SealedStep(seal, chunks, _states(messages))
+    def _note_seal(self, sealed: SealedStep) -> None:
+        self.steps[sealed.seal.step] = sealed
         self.commits, self.chunks = [], {}
 
     def _forget_after(self, step: int) -> None:
@@ -156,7 +167,7 @@ class WorkerBook:
                 return self.steps[StepNumber(later)].states.get(stage)
         return None
 
-    def read_seal(self, items: Sequence[Kept]) -> Signed[Seal] | None:
+    def read_seal(self, items: Sequence[Kept]) -> NewSeal | None:
         """Check a seal with everything under it; None if it is stored already.
 
         Raises:
@@ -173,10 +184,11 @@ class WorkerBook:
                     second=seal.message.digest().hex(),
                 )
             return None
-        history = self.history
-        for item in items:
-            history = follow(history, item)
-        return seal
+        under = self.history
+        for item in items[:-1]:
+            under = follow(under, item)
+        after = follow(under, items[-1])
+        return NewSeal(tuple(items), _sealed_step(under, seal.message), self.history, after)
 
     # ------------------------------------------------------------------------- what is changed
 
@@ -194,12 +206,13 @@ class WorkerBook:
         self._journal.append([Row(CHUNK, signed.encoded())])
         self.chunks[signed.message.chunk] = signed
 
-    def keep_seal(self, items: Iterable[Kept]) -> None:
+    def keep_seal(self, new: NewSeal) -> None:
         """Store a seal that `read_seal` has let through, with everything under it."""
-        items = list(items)
-        self._journal.append(Row(KEPT, encode_kept(item)) for item in items)
-        for item in items:
-            self._note(item)
+        if new.before is not self.history:
+            raise InvariantBroken(f"two seals of step {new.sealed.seal.step} were read at once")
+        self._journal.append(Row(KEPT, encode_kept(item)) for item in new.items)
+        self._note_seal(new.sealed)
+        self.history = new.after
 
     def keep_stage(self, stage: StageIndex) -> None:
         """Store which stage is ours; the state of another one is forgotten."""
@@ -232,6 +245,14 @@ def last_seal(items: Sequence[Kept]) -> Signed[Seal]:
         case [Signed(message=Seal() as seal, signature=signature)]:
             return Signed(seal, signature)
     raise Malformed("a seal comes last, after everything under it")
+
+
+def _sealed_step(under: JobHistory, seal: Seal) -> SealedStep:
+    """What a seal over the pending messages of `under` has applied."""
+    assert under.record is not None  # a seal comes after the opening
+    messages = [signed.message for signed in under.pending.values()]
+    chunks = applied_chunks(under.record.spec, messages)
+    return SealedStep(seal, chunks, _states(messages), under.record.spec.chunking)
 
 
 def _own_commit(data: bytes) -> OwnCommit:

@@ -10,6 +10,7 @@ Invariants
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from contracts.terms.errors import Misbehaved, NotFound, Unavailable
 from contracts.terms.history import Leaves, unit_leaves_root
@@ -74,8 +75,9 @@ class Commits:
         slices = await self._at.engine.run(self._at.compute.gradient)
         leaves = tuple(self._units.leaf(unit) for unit in units)
         message = self._grad_commit(close, leaves, slices)
-        for chunk, piece in enumerate(slices):
-            self._at.store.put_part(close.step, message.digest(), ChunkIndex(chunk), piece.data)
+        parts = [piece.data for piece in slices]
+        bind = partial(self._at.store.bind_parts, close.step, message.digest(), parts)
+        await self._at.engine.beside(bind)
         own = OwnCommit(self._at.session.sign(message), Leaves(message.digest(), leaves))
         self._at.book.keep_commit(own)
         await self._at.engine.run(self._at.compute.begin_step)  # a further round starts empty

@@ -169,8 +169,10 @@ class CountingCompute:
         size = NUM_WEIGHTS // self._num_chunks
         return tuple(_slice(mean[at : at + size]) for at in range(0, NUM_WEIGHTS, size))
 
-    def mean(self, parts: Sequence[Buffer], weights: Sequence[int]) -> Slice:
-        """See `Compute.mean`."""
+    def mean(
+        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
+    ) -> Slice:
+        """See `Compute.mean`; of one stage, as there is no tied fake."""
         vectors, total = [_numbers(part) for part in parts], sum(weights)
         if len({len(vector) for vector in vectors}) != 1:
             raise Malformed("parts of one chunk differ in length")

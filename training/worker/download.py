@@ -23,9 +23,11 @@ RANGE = 8 * MIB
 
 
 async def holders_of(
-    peers: Peers, stage: StageIndex, step: StepNumber
+    peers: Peers, stage: StageIndex, step: StepNumber, most_bytes: int
 ) -> list[tuple[StateView, list[PeerId]]]:
     """Checkpoint files of a step that members have, those of most holders first.
+
+    One of more than `most_bytes` cannot be the state, and is as none.
 
     Raises:
         NotFound: no member that is reached has one, and all are. Unavailable: some are not.
@@ -36,6 +38,8 @@ async def holders_of(
     found: dict[tuple[bytes, int], tuple[StateView, list[PeerId]]] = {}
     unreached = False
     for peer, answer in zip(mates, answers, strict=True):
+        if isinstance(answer, StateView) and answer.num_bytes > most_bytes:
+            continue
         if isinstance(answer, StateView):
             key = (answer.digest, answer.num_bytes)
             found.setdefault(key, (answer, []))[1].append(peer)
@@ -114,6 +118,9 @@ class Download:
     async def _fetch(self, peer: PeerId, start: int) -> None:
         end = min(start + self._range, self._view.num_bytes)
         data = await self._peers.get_state_range(peer, self._stage, self._step, start, end)
+        await asyncio.to_thread(self._keep, start, data)
+
+    def _keep(self, start: int, data: bytes) -> None:
         aside = self._path(start).with_suffix(".tmp")
         try:
             aside.write_bytes(data)

@@ -2,7 +2,7 @@
 
 Invariants: one piece of work at a time; a piece that has its turn goes on to its end even if
 whoever asked for it is gone, because it changes what we are; one that still waits for its turn ends
-with its asker.
+with its asker. Megabytes are read, written and hashed `beside`, so that calls are heard meanwhile.
 """
 
 import asyncio
@@ -17,6 +17,8 @@ from training.worker.turns import Rank, Turn
 
 T = TypeVar("T")
 
+_HANDS = 4  # threads for what is done beside the computing
+
 _SPAN: ContextVar[Span | None] = ContextVar("span", default=None)
 """Of the turn that the running task has."""
 
@@ -27,6 +29,7 @@ class Engine:
     def __init__(self) -> None:
         self._turn = Turn()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        self._hands = ThreadPoolExecutor(_HANDS, thread_name_prefix="disk")
         self._started: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.broken: asyncio.Future[InvariantBroken] = asyncio.get_running_loop().create_future()
@@ -35,6 +38,15 @@ class Engine:
     async def run(self, function: Callable[[], T]) -> T:
         """Compute in the thread; runs to its end even if nobody waits any more."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    async def beside(self, function: Callable[[], T]) -> T:
+        """Do what takes long and computes nothing; runs to its end like `run`.
+
+        Raises:
+            Unavailable: this process is stopping. Whatever `function` raises.
+        """
+        self._need_open()
+        return await asyncio.get_running_loop().run_in_executor(self._hands, function)
 
     async def at(self, rank: Rank, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work` when it is its turn.
@@ -83,4 +95,5 @@ class Engine:
         for task in self._started:
             task.cancel()
         await asyncio.gather(*self._started, return_exceptions=True)
-        self._thread.shutdown(wait=True)
+        for threads in (self._hands, self._thread):
+            threads.shutdown(wait=True)

@@ -44,7 +44,9 @@ from training.transport.reach import Reach
 from training.transport.wire import KIB, MAX_ANSWER_BYTES, Answer, Method, Request, ask
 from training.worker.tensors import Kept
 
-FETCH = 300.0  # seconds
+FETCH = 300.0  # seconds for one part or mean, at most
+FETCH_RANGE = 60.0  # for a range of a checkpoint
+ASK_STATE = 30.0  # a member reads its checkpoint once before it answers
 FETCH_TENSOR = 20.0  # a trainer waits 30 for the pass that needs it
 ASK = 10.0
 HEADERS = 64 * KIB  # of an answer beside its tensors, at most
@@ -68,10 +70,12 @@ class Peers:
     ) -> None:
         self._transport, self._tell, self._job = transport, tell, JobId(opening.job)
         self._reach = Reach(transport, opening.session_key, calls.RELAYED)
-        self._codec = spec.rules.gradient_codec
+        self._codec, self._chunking = spec.rules.gradient_codec, spec.chunking
         num_elements = spec.batch.rows_per_unit * spec.model.sequence_length * spec.model.width
         wire = FORMATS[spec.rules.boundary_codec]
-        self._tensor_bytes = wire.num_bytes(num_elements) + HEADERS
+        self._tensor_bytes = wire.num_bytes(num_elements)
+        # One who does not answer must leave the exchange time for whoever else can.
+        self._fetch_within = min(FETCH, spec.rules.exchange_timeout / 1000 / 4)
         self._always = frozenset({opening.session_key, *opening.trainers})
         self._members: dict[PeerId, calls.MemberView] = {}
         self._seen: dict[PeerId, calls.MemberView] = {}
@@ -154,22 +158,25 @@ class Peers:
         """
         name = calls.PartName(grad_commit=commit.digest(), chunk=chunk)
         digest, request = commit.parts[chunk].digest, calls.GetPart(part=name)
-        holders = self._holders(commit.stage, first=commit.peer)
+        stages = self._chunking.stages_beside(commit.stage, chunk)
+        holders = self._holders(stages, first=commit.peer)
         return await self._from_any(holders, calls.GET_PART, request, digest, commit.step)
 
     async def fetch_chunk(self, chunk: AveragedChunk) -> bytes:
-        """An averaged chunk from the peer that summed it, else from any member of the stage.
+        """An averaged chunk from the peer that summed it, else from any member that applies it.
 
         Raises:
             Unavailable: nobody who is reached has it.
         """
         request = calls.GetChunk(step=chunk.step, stage=chunk.stage, chunk=chunk.chunk)
-        holders = self._holders(chunk.stage, first=chunk.peer)
+        stages = self._chunking.stages_of((chunk.stage, chunk.chunk))
+        holders = self._holders(stages, first=chunk.peer)
         digest = chunk.chunk_digest
         return await self._from_any(holders, calls.GET_CHUNK, request, digest, chunk.step)
 
-    def _holders(self, stage: StageIndex, *, first: PeerId) -> list[PeerId]:
-        return sorted(self.mates(stage), key=lambda peer: (peer != first, peer))
+    def _holders(self, stages: Iterable[StageIndex], *, first: PeerId) -> list[PeerId]:
+        near = [peer for stage in stages for peer in self.mates(stage)]
+        return sorted(near, key=lambda peer: (peer != first, peer))
 
     async def _from_any(
         self,
@@ -181,8 +188,8 @@ class Peers:
     ) -> bytes:
         for peer in holders:
             try:
-                _, tensors = await self._ask(peer, method, request, deadline=FETCH)
-                return self._checked(tensors, digest)
+                _, tensors = await self._ask(peer, method, request, deadline=self._fetch_within)
+                return await asyncio.to_thread(self._checked, tensors, digest)
             except TallystickError as error:  # the next member may have it
                 self._not_fetched(method.name, peer, step, error)
         raise Unavailable(f"{method.name}: nobody who is reached has it", digest=digest.hex())
@@ -232,9 +239,9 @@ class Peers:
                     calls.GET_TENSOR,
                     request,
                     deadline=FETCH_TENSOR,
-                    answer_bytes=self._tensor_bytes,
+                    answer_bytes=self._tensor_bytes + HEADERS,
                 )
-                return self._checked_tensor(tensors, held.digest, check)
+                return await asyncio.to_thread(self._checked_tensor, tensors, held.digest, check)
             except TallystickError as error:  # the next holder may have it
                 self._not_fetched(calls.GET_TENSOR.name, peer, step, error)
                 stale |= isinstance(error, BadSignature)
@@ -246,6 +253,8 @@ class Peers:
     ) -> Kept:
         if len(tensors) != 2:
             raise Malformed("a boundary tensor comes with its header")
+        if tensors[1].nbytes > self._tensor_bytes:
+            raise Malformed(f"a boundary tensor of {tensors[1].nbytes} bytes")
         kept = Kept(expect(decode_signed(bytes(tensors[0])), TensorHeader), bytes(tensors[1]))
         header = kept.header.message
         if header.tensor_digest != digest or header.job != self._job:
@@ -261,7 +270,7 @@ class Peers:
         """Which checkpoint file of `step` a member has; raises NotFound, Unavailable."""
         request = calls.GetState(job=self._job, stage=stage, step=step)
         view, _ = await self._ask(
-            peer, calls.GET_STATE, request, deadline=FETCH, answer_bytes=HEADERS
+            peer, calls.GET_STATE, request, deadline=ASK_STATE, answer_bytes=HEADERS
         )
         return view
 
@@ -274,7 +283,7 @@ class Peers:
             peer,
             calls.GET_STATE_RANGE,
             request,
-            deadline=FETCH,
+            deadline=FETCH_RANGE,
             answer_bytes=end - start + HEADERS,
         )
         data = _only(tensors)

@@ -119,8 +119,16 @@ class Compute(Protocol):
         """The mean gradient of the units so far, cut in the job's chunks."""
         ...
 
-    def mean(self, parts: Sequence[Buffer], weights: Sequence[int]) -> Slice:
+    def mean(
+        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
+    ) -> Slice:
         """Weighted mean of one chunk's parts, in the given order.
+
+        Args:
+            parts: Wire bytes.
+            weights: Of each part.
+            totals: What each weight is a part of, by default their sum. A chunk that two stages
+                share is the sum of their means: each part has the total of its own stage.
 
         Raises:
             Malformed: parts of different lengths. NotFinite: inf or nan.

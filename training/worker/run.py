@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from contracts.keys.wallet import Session as SessionKeys
-from contracts.terms.errors import Conflict, Refused, Unavailable
+from contracts.terms.errors import Conflict, Misbehaved, Refused, TallystickError, Unavailable
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
@@ -148,8 +147,8 @@ class _Joining:
                     await self._while_open(session)
             except Conflict:
                 raise  # another job, or one that goes on without us: asking again changes nothing
-            except (Unavailable, Refused) as error:
-                self._tell("waits", step=at.step, code=error.code, reason=error.message)
+            except (Unavailable, Refused, Misbehaved) as error:
+                self._tell_waits(error)
             if not self._is_over:
                 await self._pause(span)
                 span = min(2 * span, LONGEST_PAUSE)
@@ -180,9 +179,16 @@ class _Joining:
         if not session.closed and (self.has_left or states.outdated.is_set()):
             await session.close()
 
+    def _tell_waits(self, error: TallystickError) -> None:
+        step = self._work.station.step
+        self._tell("waits", step=step, code=error.code, reason=error.message)
+
     async def _greet(self) -> None:
-        stage = self._work.station.stage
-        await self._work.station.peers.greet(range(stage - 1, stage + 2))
+        at = self._work.station
+        beside = [
+            s for chunk in at.chunking.of_stage(at.stage) for s in at.chunking.stages_of(chunk)
+        ]
+        await at.peers.greet({*range(at.stage - 1, at.stage + 2), *beside})
 
     # ---------------------------------------------------------------------------------- leaving
 
@@ -190,11 +196,12 @@ class _Joining:
         """Once we want to go: serve on until we are free to, or the session fails."""
         await self._leave.wait()
         self._tell("leaves", step=self._work.station.step)
-        with suppress(Unavailable):  # whoever waits for the session's end sees it too
+        try:
             while not await self._has_gone(session):
                 await self._pause(LEAVE_AGAIN)
-            return
-        await session.close()
+        except (Unavailable, Refused, Misbehaved) as error:
+            self._tell_waits(error)
+            await session.close()  # whoever waits for its end sees it, and begins another one
 
     async def _has_gone(self, session: Session) -> bool:
         """Whether we want to go, and are no member (any more)."""
@@ -223,7 +230,7 @@ class _Joining:
             if await self._has_gone(session):
                 return None
             await self._join(session)
-        except (Unavailable, Refused):
+        except (Unavailable, Refused, Misbehaved):
             await session.close()  # a refused session would keep us from trying again
             raise
         return session

@@ -190,9 +190,11 @@ class StageCompute:
         parts = self._stage.gradient_parts(self._batch.chunks)
         return tuple(slice_of(part, self._codec) for part in parts)
 
-    def mean(self, parts: Sequence[Buffer], weights: Sequence[int]) -> Slice:
+    def mean(
+        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
+    ) -> Slice:
         """See `Compute.mean`."""
-        return mean_slice(parts, weights, self._codec)
+        return mean_slice(parts, weights, self._codec, totals=totals)
 
     def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
         """See `Compute.apply`."""

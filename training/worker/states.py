@@ -13,11 +13,12 @@ loads a checkpoint of that step from the members of its stage, and applies from 
 """
 
 import asyncio
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from contracts.terms.digest import blob_digest
+from contracts.terms.digest import BlobHasher
 from contracts.terms.errors import (
     Conflict,
     InvariantBroken,
@@ -34,7 +35,7 @@ from contracts.terms.signatures import Signed
 from training.transport.calls import StateView
 from training.worker.averages import Averages
 from training.worker.book import SealedStep, last_seal
-from training.worker.download import Download, holders_of
+from training.worker.download import RANGE, Download, holders_of
 from training.worker.station import ComputeFor, Station
 from training.worker.turns import Rank
 from training.worker.units import Units
@@ -54,6 +55,7 @@ class States:
         self._is_disputed = False
         """We have built our state again, and others still bind themselves to another one."""
         self._served: tuple[Path, int, StateView] | None = None
+        self._viewing = asyncio.Lock()
         self.outdated = asyncio.Event()
         """Set when nobody has the checkpoint that we were to load: join again, for a newer one."""
 
@@ -78,27 +80,39 @@ class States:
         await self._move_to(step)
         while self._at.applied < self._at.book.sealed:
             sealed = self._at.book.steps[self._at.step]
-            if not all(map(self._averages.has, sealed.of_stage(self._at.stage))):
+            if not all(
+                [await self._averages.has(each) for each in sealed.of_stage(self._at.stage)]
+            ):
                 break
             await self._apply(sealed)
         self._tell_root("resumed")
 
     async def measure(self, stage: StageIndex, seed: int) -> None:
-        """One reference unit in a stage, which is built for it if it is not ours yet."""
+        """One reference unit in a stage, which is built for it if it is not ours yet.
+
+        Raises:
+            Conflict: we are a member of another stage, whose gradient building would lose.
+        """
 
         async def work() -> None:
             if self._at.seat != stage:
+                self._need_free_for(stage)
                 await self._build(stage)
             await self._at.engine.run(lambda: self._at.compute.measure(seed))
 
         await self._at.engine.at(Rank.FORWARD, work)
+
+    def _need_free_for(self, stage: StageIndex) -> None:
+        ours = self._at.book.record.members.get(self._at.peer, stage)
+        if ours != stage:
+            raise Conflict(f"this is a member of stage {ours}, not of {stage}")
 
     async def take_stage(self, stage: StageIndex, state_step: StepNumber) -> None:
         """Work in this stage, from a state that is not older than that after `state_step`."""
 
         async def work() -> None:
             if self._at.book.stage != stage:
-                self._forget_all()
+                await self._at.engine.beside(self._forget_all)
                 self._at.book.keep_stage(stage)
                 if self._at.seat == stage:  # it was built to be measured, and is as new
                     self._at.sit(stage, self._at.compute)
@@ -150,9 +164,9 @@ class States:
     async def _take(self, items: list[Kept]) -> tuple[StepNumber, Digest]:
         stage, step = self._at.stage, last_seal(items).message.step
         if (seal := self._at.book.read_seal(items)) is not None:
-            if seal.message.step > self._load_from:
+            if step > self._load_from:
                 await self._averages.hold_sealed(_messages(items))
-            self._at.book.keep_seal(items)
+            self._at.book.keep_seal(seal)
             self._at.tell("seal_stored", step=step, stage=stage)
         if self._at.applied < self._load_from:
             if self._at.book.sealed < self._load_from:
@@ -186,15 +200,26 @@ class States:
         step, norm, compute = sealed.seal.step, sealed.seal.gradient_norm, self._at.compute
         if own := sealed.of_stage(self._at.stage):
             chunks = [await self._averages.sealed(chunk) for chunk in own]
-            await self._at.engine.run(lambda: compute.apply(chunks, norm))
+            await self._update(lambda: compute.apply(chunks, norm))
         else:
             await self._at.engine.run(compute.begin_step)
         await self._move_to(step)
         self._at.book.keep_applied(step, self._at.roots.state)
         self._tell_root("seal_applied", weights_root=self._at.roots.weights)
-        self._at.store.drop_parts(step)
-        self._at.tensors.drop(step)
+        await self._at.engine.beside(lambda: self._at.store.drop_parts(step))
+        await self._at.engine.beside(lambda: self._at.tensors.drop(step))
         await self._checkpoint(step, is_last=sealed.seal.last)
+
+    async def _update(self, work: Callable[[], None]) -> None:
+        """Change the state; one that is half changed is nobody's.
+
+        Raises:
+            InvariantBroken: the device failed, or is full; a new process begins from disk.
+        """
+        try:
+            await self._at.engine.run(work)
+        except (RuntimeError, MemoryError) as error:
+            raise InvariantBroken(f"an update broke off: {error}") from error
 
     async def _checkpoint(self, step: StepNumber, *, is_last: bool) -> None:
         if not (step % self._at.batch.checkpoint_every == 0 or is_last):
@@ -202,7 +227,8 @@ class States:
         compute, folder = self._at.compute, self._at.checkpoints
         await self._at.engine.run(lambda: compute.save(folder, step))
         kept = await self._at.engine.run(lambda: compute.oldest_kept(folder))
-        self._at.store.drop_chunks(min(kept, self._at.all_applied))
+        unwanted = min(kept, self._at.all_applied)
+        await self._at.engine.beside(lambda: self._at.store.drop_chunks(unwanted))
         self._at.tell("checkpoint_stored", step=step, stage=self._at.stage)
 
     # --------------------------------------------------------------------- states of other members
@@ -227,6 +253,8 @@ class States:
 
     async def _loaded(self, step: StepNumber) -> None:
         await self._move_to(step)
+        left = self._at.folder / "download"  # of files that turned out to be wrong ones
+        await self._at.engine.beside(lambda: shutil.rmtree(left, ignore_errors=True))
         self._at.book.keep_applied(step, self._at.roots.state)
         self._tell_root("state_loaded")
 
@@ -238,7 +266,8 @@ class States:
                 offered is not what was sealed.
         """
         error: Misbehaved | Unavailable | Refused | None = None
-        for view, holders in await holders_of(self._at.peers, self._at.stage, step):
+        most = self._at.book.record.spec.memory_bytes  # of a peer; the state is a part of that
+        for view, holders in await holders_of(self._at.peers, self._at.stage, step, most):
             # All together, then each alone: one who lies then spoils his own file only.
             for group in (holders, *([holder] for holder in holders if len(holders) > 1)):
                 try:
@@ -317,19 +346,20 @@ class States:
     async def view(self, stage: StageIndex, step: StepNumber) -> StateView:
         """Digest and size of our checkpoint file; raises NotFound."""
         path = self._file(stage, step)
-        written = path.stat().st_mtime_ns
-        if self._served is None or self._served[:2] != (path, written):
-            data = await asyncio.to_thread(path.read_bytes)
-            view = StateView(digest=blob_digest(data), num_bytes=len(data))
-            self._served = path, written, view
-        return self._served[2]
+        async with self._viewing:  # read once, for all who ask at the same time
+            written = _stat(path).st_mtime_ns
+            if self._served is None or self._served[:2] != (path, written):
+                view = await self._at.engine.beside(lambda: _view_of(path))
+                self._served = path, written, view
+            return self._served[2]
 
     async def range(self, stage: StageIndex, step: StepNumber, start: int, end: int) -> bytes:
         """Bytes [start, end) of it; raises NotFound, Malformed."""
         path = self._file(stage, step)
-        if not 0 <= start < end <= path.stat().st_size:
-            raise Malformed(f"bytes {start} to {end} of {path.stat().st_size}")
-        return await asyncio.to_thread(_read_range, path, start, end)
+        size = _stat(path).st_size
+        if not 0 <= start < end <= min(size, start + RANGE):
+            raise Malformed(f"bytes {start} to {end} of {size}, {RANGE} at once")
+        return await self._at.engine.beside(lambda: _read_range(path, start, end))
 
     def _file(self, stage: StageIndex, step: StepNumber) -> Path:
         if stage != self._at.stage:
@@ -337,10 +367,33 @@ class States:
         return self._at.compute.checkpoint(self._at.checkpoints, step)
 
 
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:  # dropped for a newer one at this moment
+        raise NotFound(f"{path.name} is gone") from error
+
+
+def _view_of(path: Path) -> StateView:
+    """A checkpoint may be larger than what memory is left, so it is read in pieces."""
+    hasher, size = BlobHasher(), 0
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(RANGE):
+                hasher.update(piece)
+                size += len(piece)
+    except OSError as error:
+        raise NotFound(f"{path.name} cannot be read: {error.strerror}") from error
+    return StateView(digest=hasher.digest(), num_bytes=size)
+
+
 def _read_range(path: Path, start: int, end: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(end - start)
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+    except OSError as error:
+        raise NotFound(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def _messages(items: Sequence[Kept]) -> list[Message]:

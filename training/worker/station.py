@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from contracts.keys.wallet import Session as SessionKeys
+from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Conflict, Unavailable
 from contracts.terms.ids import PeerId, StageIndex, StepNumber
 from contracts.terms.messages import BatchSpec, RulesSpec
@@ -54,6 +55,11 @@ class Station:
     def batch(self) -> BatchSpec:
         """How the job is cut."""
         return self.book.record.spec.batch
+
+    @property
+    def chunking(self) -> Chunking:
+        """Which chunks the job's gradients are summed in."""
+        return self.book.record.spec.chunking
 
     @property
     def rules(self) -> RulesSpec:

@@ -1,12 +1,16 @@
 """Gradient parts and averaged chunks on a worker's disk.
 
-Invariants: a file is there whole or not at all; what a message is about to bind is on disk before
-the message is signed; nothing is read without a check of its digest by whoever uses it.
+Invariants: a file is there whole or not at all, whenever the process is killed; what a message of
+ours binds survives a power cut from before it is signed (`bind_...`), what others can give us again
+does not have to (`put_...`); nothing is read without a check of its digest by whoever uses it.
+All of it blocks, so it is for threads; several of them may keep the same file at once.
 Layout: `parts/<step>/<GradCommit>-<chunk>.bin`, `chunks/<step>/<chunk>.bin`, wire bytes.
 """
 
 import os
 import shutil
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -21,8 +25,15 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._parts, self._chunks = folder / "parts", folder / "chunks"
 
+    def bind_parts(self, step: StepNumber, commit: Digest, parts: Sequence[Buffer]) -> None:
+        """Keep all parts of a gradient of ours, chunk by chunk; errors as `put_chunk`."""
+        paths = [self._part(step, commit, ChunkIndex(chunk)) for chunk in range(len(parts))]
+        for path, data in zip(paths, parts, strict=True):
+            _write(path, data, synced=True)
+        _sync_folders(paths[-1])
+
     def put_part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex, data: Buffer) -> None:
-        """Keep one part of a gradient; errors as `put_chunk`."""
+        """Keep one part of somebody's gradient; errors as `put_chunk`."""
         _write(self._part(step, commit, chunk), data)
 
     def part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> bytes | None:
@@ -36,8 +47,14 @@ class Store:
                 return data
         return None
 
+    def bind_chunk(self, step: StepNumber, chunk: ChunkIndex, data: Buffer) -> None:
+        """Keep one averaged chunk that we have summed; errors as `put_chunk`."""
+        path = self._chunk(step, chunk)
+        _write(path, data, synced=True)
+        _sync_folders(path)
+
     def put_chunk(self, step: StepNumber, chunk: ChunkIndex, data: Buffer) -> None:
-        """Keep one averaged chunk.
+        """Keep one averaged chunk that a seal names.
 
         Raises:
             Unavailable: the disk is full or cannot be written.
@@ -72,26 +89,31 @@ def _part_name(commit: Digest, chunk: ChunkIndex) -> str:
     return f"{commit.hex()}-{chunk:04d}.bin"
 
 
-def _write(path: Path, data: Buffer) -> None:
-    aside = path.with_suffix(".tmp")
+def _write(path: Path, data: Buffer, *, synced: bool = False) -> None:
+    aside = path.with_suffix(f".{threading.get_ident()}.tmp")  # another thread has its own
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(aside, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(aside, path)
-        _sync_folder(path.parent)
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sync_folders(path: Path) -> None:
+    """The names on the way to a file survive too: its own, and that of the step's folder."""
+    for folder in (path.parent, path.parent.parent):
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise Unavailable(f"cannot sync {folder}: {error.strerror}") from error
 
 
 def _read(path: Path) -> bytes | None:

@@ -1,16 +1,20 @@
 """Boundary tensors on a worker's disk: what it sent and received in a step, with their headers.
 
 Invariants
-- Under one name (step, unit, attempt, kind) this peer signs one tensor, restarts included.
+- Under one name (step, unit, attempt, kind) this peer signs one tensor, restarts included; also
+  when the step is sealed, as validation in its state signs under the same names.
 - Nothing is handed out that does not have its digest: files of a killed process are whole (written
   aside, renamed), and after a power cut they are compared again before they are used.
-- They stay until their step is sealed (PROTOCOL section 3.1) and go with it.
-Files are not synced: a peer that loses its machine has lost its share of the step anyway.
+- They stay until their step is sealed (PROTOCOL section 3.1) and go with it; its headers stay until
+  the next one is.
+Safe to use from several threads. Files are not synced: a peer that loses its machine has lost its
+share of the step anyway.
 Layout: `tensors/<step>/<digest>.bin`, wire bytes, and `<digest>-<attempt>.head`, signed headers.
 """
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +63,7 @@ class Tensors:
         self._folder, self._stage = folder / "tensors", stage
         self._newest: dict[tuple[int, Digest], int] = {}  # attempt of the newest header
         self._sent: dict[_Name, Digest] = {}
+        self._noting = threading.Lock()
         for path in sorted(self._folder.glob("*/*" + _HEAD)):
             try:
                 self._note(expect(decode_signed(_read(path)), TensorHeader).message)
@@ -88,8 +93,7 @@ class Tensors:
         sign: Callable[[TensorHeader], Signed[TensorHeader]],
     ) -> None:
         """Sign a tensor that we sent once more, as of a higher attempt; errors as `put`."""
-        before = expect(decode_signed(self._read_head(step, digest)), TensorHeader).message
-        header = before.model_copy(update={"attempt": attempt})
+        header = self.header(step, digest).model_copy(update={"attempt": attempt})
         self.need_unsent(header)
         _write(self._head(step, digest, attempt), sign(header).encoded())
         self._note(header)
@@ -126,17 +130,26 @@ class Tensors:
 
     def drop(self, step: StepNumber) -> None:
         """Forget the tensors of all steps up to `step`."""
-        self._newest = {key: a for key, a in self._newest.items() if key[0] > step}
-        self._sent = {name: digest for name, digest in self._sent.items() if name[0] > step}
+        with self._noting:
+            self._newest = {key: a for key, a in self._newest.items() if key[0] > step}
+            self._sent = {name: digest for name, digest in self._sent.items() if name[0] >= step}
         for each in self._folder.glob("*"):
-            if each.name.isdecimal() and int(each.name) <= step:
+            if each.name.isdecimal() and int(each.name) < step:
                 shutil.rmtree(each, ignore_errors=True)
+        for path in self._folder.glob(f"{step:08d}/*.bin"):
+            path.unlink(missing_ok=True)
 
     def _note(self, header: TensorHeader) -> None:
         key = (header.step, header.tensor_digest)
-        self._newest[key] = max(header.attempt, self._newest.get(key, 0))
-        if header.stage == self._stage:
-            self._sent[_name(header)] = header.tensor_digest
+        with self._noting:
+            if self._path(*key).exists():
+                self._newest[key] = max(header.attempt, self._newest.get(key, 0))
+            if header.stage == self._stage:
+                self._sent[_name(header)] = header.tensor_digest
+
+    def header(self, step: StepNumber, digest: Digest) -> TensorHeader:
+        """The newest header of a tensor that is here; raises NotFound, Unavailable."""
+        return expect(decode_signed(self._read_head(step, digest)), TensorHeader).message
 
     def _path(self, step: StepNumber, digest: Digest) -> Path:
         return self._folder / f"{step:08d}" / f"{digest.hex()}.bin"
@@ -150,7 +163,7 @@ def _name(header: TensorHeader) -> _Name:
 
 
 def _write(path: Path, data: Buffer) -> None:
-    aside = path.with_suffix(path.suffix + ".tmp")
+    aside = path.with_suffix(f"{path.suffix}.{threading.get_ident()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(aside, "wb") as file:

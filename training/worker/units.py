@@ -15,6 +15,7 @@ counted again from there when the unit is to be committed to.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from contracts.terms.errors import (
     Conflict,
@@ -36,6 +37,8 @@ from training.worker.turns import Rank
 
 MAX_FORWARDS = 8  # asked for and not answered: what is fetched, waits or is computed
 MAX_BACKWARDS = 64
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -126,10 +129,15 @@ class Units:
             await self._make_way(step, unit)
 
         def pass_backward() -> UnitLeaf:
+            if before is not None:
+                self._need_form(step, asked.dy, before.y)
             x = self._read(step, asked.x) if before is None else None
             passed = compute.backward(step, unit, x, self._read(step, asked.dy))
             leaf = self._sent(asked, passed, dy=asked.dy)
-            return leaf if before is None else leaf.model_copy(update={"y": before.y})
+            if before is not None:
+                return leaf.model_copy(update={"y": before.y})
+            self._need_form(step, asked.dy, leaf.y)
+            return leaf
 
         leaf = await self._pass(unit, pass_backward)
         self._keep(asked, leaf, is_complete=True)
@@ -138,11 +146,23 @@ class Units:
     async def _pass(self, unit: UnitId, work: Callable[[], UnitLeaf]) -> UnitLeaf:
         compute = self._at.compute
         try:
-            return await self._at.engine.run(work)
+            return await self._whole(unit, work)
         except TallystickError:
             if unit in compute.units:  # counted, but what came out could not be kept
                 await self._drop_gradient(self._at.step, unit)
             raise
+
+    async def _whole(self, unit: UnitId, work: Callable[[], T]) -> T:
+        """Do something to the gradient that may break in the middle, and then leaves none.
+
+        Raises:
+            Unavailable: the device has no memory left, or failed. Whatever of ours `work` raises.
+        """
+        try:
+            return await self._at.engine.run(work)
+        except (RuntimeError, MemoryError) as error:  # of torch: half of a unit may be counted
+            await self._drop_gradient(self._at.step, unit)
+            raise Unavailable(f"a pass broke off: {error}") from error
 
     async def evaluate(self, asked: Forward) -> Passed:
         """One group of validation rows through the state after `asked.step`.
@@ -274,7 +294,7 @@ class Units:
             return
         leaf = self._copies[unit].leaf
         try:
-            await self._at.engine.run(lambda: compute.subtract(step, unit, *self._ends(step, leaf)))
+            await self._whole(unit, lambda: compute.subtract(step, unit, *self._ends(step, leaf)))
         except (NotFound, Unavailable, Misbehaved) as error:
             self._at.tell("not_subtracted", step=step, unit=unit, reason=error.message)
             await self._drop_gradient(step, unit)
@@ -295,7 +315,7 @@ class Units:
             return
         compute.forget(unit)
         leaf = self._copies[unit].leaf
-        await self._at.engine.run(lambda: compute.backward(step, unit, *self._ends(step, leaf)))
+        await self._whole(unit, lambda: compute.backward(step, unit, *self._ends(step, leaf)))
 
     def forget(self, unit: UnitId) -> None:
         """A complete copy cannot be counted any more."""
@@ -323,7 +343,8 @@ class Units:
             if found != wanted:
                 raise Malformed(f"a tensor of {found}, wanted {wanted}")
 
-        self._at.tensors.put(await self._at.peers.fetch_tensor(held, step, check))
+        kept = await self._at.peers.fetch_tensor(held, step, check)
+        await self._at.engine.beside(lambda: self._at.tensors.put(kept))
 
     def _read(self, step: StepNumber, held: Held | None) -> bytes | None:
         return None if held is None else self._at.tensors.get(step, held.digest).data
@@ -345,6 +366,19 @@ class Units:
             dx=self._bound(asked, "dx", passed.dx),
             loss=passed.loss,
         )
+
+    def _need_form(self, step: StepNumber, dy: Held | None, y: Digest) -> None:
+        """Refuse a dy that its sender has signed as of another dtype or shape than our y.
+
+        The compute reads its bytes as of that shape, so a leaf would name what was not computed.
+        """
+        if dy is None:
+            return
+        ours, theirs = (self._at.tensors.header(step, name) for name in (y, dy.digest))
+        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+            raise WrongBytes(
+                "dy is not of the shape that its sender says", actual=str(theirs.shape)
+            )
 
     def _bound(self, asked: Forward | Backward, kind: TensorKind, sent: Sent | None) -> Digest:
         if sent is None:

@@ -67,6 +67,8 @@ class Peer:
     def __init__(self, error: Exception | None = None) -> None:
         self.gate = asyncio.Event()
         self.error = error or ValueError("nothing to fail with")
+        self.answer: bytes | None = None
+        """What `echo` returns beside the header, instead of what it got."""
         self.calls: list[tuple[SessionKey, str, bytes]] = []
         self.running = 0
         self.most_running = 0
@@ -91,7 +93,7 @@ class Peer:
             raise
         finally:
             self.running -= 1
-        return header, tensors
+        return header, tensors if self.answer is None else (self.answer,)
 
 
 class Net(Protocol):

@@ -398,6 +398,42 @@ async def test_call__reply_larger_than_the_caller_ever_takes__is_too_large(net: 
         await session.call("echo", b"", [bytes(MIB + 1)], deadline=DEADLINE)
 
 
+async def test_call__reply_larger_than_this_side_ever_keeps__is_too_large(net: Net) -> None:
+    vast = Limits(max_reply_bytes=2**40)  # what a caller announces is not for us to hold
+    one, two, address = await pair(
+        net, client_limits=vast, server_limits=Limits(max_unsent_bytes=MIB)
+    )
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+
+    with pytest.raises(TooLarge):
+        await session.call("echo", b"", [bytes(MIB + 1)], deadline=DEADLINE)
+
+
+async def test_call__many_that_may_answer_megabytes__few_are_handled_at_once(net: Net) -> None:
+    server = Peer()
+    limits = Limits(max_large_replies=2)
+    methods = Methods([method("wait"), method("echo", size=MIB)])
+    one, two, address = await pair(
+        net,
+        server=server,
+        server_limits=limits,
+        server_methods=methods,
+        client_methods=methods,
+    )
+    session = await two.dial(one.key, [address], deadline=DEADLINE)
+    calls = [asyncio.create_task(session.call("wait", b"", deadline=DEADLINE)) for _ in range(6)]
+    calls[5].cancel()
+    for _ in range(2):
+        await server.entered.acquire()
+
+    await session.call("echo", b"small", deadline=DEADLINE)  # is not kept waiting by them
+    server.gate.set()
+    await asyncio.wait(calls)
+
+    assert [call.exception() for call in calls[:5]] == [None] * 5
+    assert server.most_running == 3
+
+
 async def test_call__no_room_in_time__overloaded(net: Net) -> None:
     server = Peer()
     one, two, address = await pair(net, server=server, server_limits=Limits(max_calls=1))

@@ -25,7 +25,9 @@ from tests.integration.transport.harness import (
     method,
     until,
 )
+from training.transport import calling
 from training.transport.dispatch import Dispatcher
+from training.transport.framing import Assembler
 from training.transport.port import Session, Transport
 from training.transport.reach import DIAL_AGAIN, Reach
 from training.transport.relay import Relay, RelayedSession, RelayLimits
@@ -198,6 +200,41 @@ async def test_relay__answer_larger_than_wanted__is_refused(net: Net) -> None:
     assert (await session.call("echo", b"head", [b"abc"], deadline=DEADLINE)).header == b"head"
     with pytest.raises(TooLarge, match="larger than wanted"):
         await session.call("echo", b"head", [b"abcd"], deadline=DEADLINE)
+
+
+async def test_relay__answer_larger_than_wanted__is_never_stored(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[int] = []
+
+    class Counting(Assembler):
+        """Says what it takes."""
+
+        def feed(self, body: memoryview) -> None:
+            """See `Assembler.feed`."""
+            super().feed(body)
+            stored.append(sum(map(len, self._parts)))
+
+    monkeypatch.setattr(calling, "Assembler", Counting)
+    world = World(net)
+    through = (await world.open())._through
+    session = RelayedSession(key(HIDDEN), through, RELAYED, answer_bytes=1000)
+    world.peer.answer = b"a" * 2**20
+
+    with pytest.raises(TooLarge, match="larger than wanted"):
+        await session.call("echo", b"head", deadline=DEADLINE)
+
+    assert max(stored) < 1000
+
+
+async def test_relay__call_that_would_take_for_ever__keeps_its_room_for_so_long(net: Net) -> None:
+    world = World(net, limits=RelayLimits(longest=SHORT))
+    session = await world.open()
+
+    async with asyncio.timeout(DEADLINE / 2):
+        with pytest.raises(DeadlineExceeded):
+            await session.call("wait", b"", deadline=DEADLINE)
+        await world.peer.cancelled.wait()
 
 
 async def test_relay__answer_that_never_fits__is_refused_before_it_is_asked_for(net: Net) -> None:

@@ -13,6 +13,7 @@ from contracts.terms.errors import WrongConfiguration
 from training.telling import (
     Failing,
     Failpoint,
+    FailpointFile,
     JsonLines,
     Span,
     parse_failpoints,
@@ -82,3 +83,17 @@ def test_failing__its_event_and_step__strikes_once_in_the_life_of_a_folder(
         tell("seal_stored", step=3)
 
     assert struck == [(os.getpid(), signal.SIGKILL)]
+
+
+def test_failpoint_file__two_processes_of_a_folder__each_is_struck_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    struck: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _pid, number: struck.append(number))
+    for name in ("failpoints-trainer-0", "failpoints-trainer-1"):
+        (tmp_path / name).write_text("kill:seal_stored:3")
+
+        for _ in range(2):
+            FailpointFile(tell_nobody, tmp_path / name)("seal_stored", step=3)
+
+    assert struck == [signal.SIGKILL] * 2

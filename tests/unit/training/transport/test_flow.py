@@ -1,11 +1,16 @@
 """Windows and the outbox: order, bounds, fairness. Coroutines are stepped by hand."""
 
-from collections.abc import Coroutine
+import weakref
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
 
 from training.transport.flow import MAX_URGENT, Outbox, Outgoing
+
+
+class Tensor(bytearray):
+    """A buffer that can be watched."""
 
 
 def first_result(coroutine: Coroutine[Any, Any, bytes | None]) -> bytes | None:
@@ -28,6 +33,12 @@ def message(name: str, count: int, sent: list[str]) -> Outgoing:
     """`count` frames, each `name` and a number."""
     frames = iter([b"%s%d" % (name.encode(), number) for number in range(count)])
     return Outgoing(frames, lambda: sent.append(name))
+
+
+def pieces(tensor: Tensor) -> Iterator[bytes]:
+    """Its frames."""
+    for at in range(0, 100, 10):
+        yield bytes(tensor[at : at + 10])
 
 
 def drained(box: Outbox, count: int) -> list[bytes | None]:
@@ -78,6 +89,20 @@ def test_outbox__dropped_message__sends_no_more_and_is_not_sent() -> None:
     assert drained(box, 1) == [b"b0"]
     assert sent == ["b"]
     assert dropped.started
+
+
+@pytest.mark.parametrize("frames_sent", [0, 1])
+def test_outbox__dropped_message__nothing_of_it_is_kept(frames_sent: int) -> None:
+    box, tensor = outbox(), Tensor(b"a" * 100)
+    is_there = weakref.ref(tensor)
+    dropped = Outgoing(pieces(tensor))
+    box.add(dropped)
+    drained(box, frames_sent)
+    del tensor
+
+    box.drop(dropped)
+
+    assert is_there() is None
 
 
 def test_outbox__finished__sends_the_last_words_and_ends() -> None:

@@ -1,18 +1,16 @@
 """Frames: what goes in comes out, in frames of bounded size, and nothing else is accepted."""
 
 import array
-from collections.abc import Sequence
 
 import pytest
 
 from contracts.terms.errors import Malformed
+from tests.support.frames import assembled
 from training.transport.framing import (
     MAX_FRAME_BYTES,
     AbortFrame,
     Assembler,
-    CallFrame,
     CancelFrame,
-    DataFrame,
     HelloFrame,
     Kind,
     RefuseFrame,
@@ -25,20 +23,6 @@ from training.transport.framing import (
     refuse_frame,
     reply_frames,
 )
-
-
-def assembled(frames: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
-    """What the frames of one call or reply carry."""
-    first, *rest = map(read_frame, frames)
-    assert isinstance(first, CallFrame | ReplyFrame)
-    assembler = Assembler(first.lengths)
-    assembler.feed(first.body)
-    for frame in rest:
-        assert isinstance(frame, DataFrame)
-        assembler.feed(frame.body)
-    assert assembler.complete
-    header, tensors = assembler.take()
-    return header, [bytes(tensor) for tensor in tensors]
 
 
 def test_frames__of_a_large_reply__are_full_but_for_the_last() -> None:

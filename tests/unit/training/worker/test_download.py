@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import PeerUnreachable, Unavailable, WrongBytes
+from contracts.terms.errors import NotFound, PeerUnreachable, Unavailable, WrongBytes
 from contracts.terms.ids import PeerId, StageIndex, StepNumber
 from training.telling import tell_nobody
 from training.transport.calls import StateView
@@ -94,7 +94,7 @@ async def test_download__a_holder_serves_other_bytes__refused_and_dropped(tmp_pa
 async def test_holders_of__two_files__that_of_most_members_first() -> None:
     members = Holders({ANN: b"other", BOB: FILE, CEM: FILE}, {})
 
-    found = await holders_of(cast(Peers, members), STAGE, STEP)
+    found = await holders_of(cast(Peers, members), STAGE, STEP, len(FILE))
 
     assert [(view.num_bytes, peers) for view, peers in found] == [
         (len(FILE), [BOB, CEM]),
@@ -102,6 +102,24 @@ async def test_holders_of__two_files__that_of_most_members_first() -> None:
     ]
 
 
+async def test_holders_of__file_larger_than_any_state__is_as_none() -> None:
+    class Boasting(Holders):
+        """Ann says that her file is larger than a disk."""
+
+        async def get_state(self, peer: PeerId, stage: StageIndex, step: StepNumber) -> StateView:
+            """See `Peers.get_state`."""
+            view = await super().get_state(peer, stage, step)
+            return view.model_copy(update={"num_bytes": 2**53 - 1}) if peer == ANN else view
+
+    alone, both = Boasting({ANN: FILE}, {}), Boasting({ANN: FILE, BOB: FILE}, {})
+
+    found = await holders_of(cast(Peers, both), STAGE, STEP, len(FILE))
+
+    assert [(view.num_bytes, peers) for view, peers in found] == [(len(FILE), [BOB])]
+    with pytest.raises(NotFound):
+        await holders_of(cast(Peers, alone), STAGE, STEP, len(FILE))
+
+
 async def test_holders_of__no_member_else__unavailable() -> None:
     with pytest.raises(Unavailable):
-        await holders_of(cast(Peers, Holders({}, {})), STAGE, STEP)
+        await holders_of(cast(Peers, Holders({}, {})), STAGE, STEP, len(FILE))
