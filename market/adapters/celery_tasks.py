@@ -1,14 +1,17 @@
-"""Short tasks that beat re-drives: each calls one use case, carries nothing, and may be repeated.
+"""Two tasks that beat re-drives: each runs the use cases of its queue whose time has come.
 
 What is due stands in rows, so a task that is lost with Redis or with its worker is simply found
-again at the next beat; a task that waited longer than two beats expires. Whoever writes to the
-chain holds an advisory lock in Postgres, so one account is one nonce sequence however many workers
-there are. One asyncio.Runner, one engine and one connection to the chain per worker process.
+again at the next beat; a task that waited longer than two beats expires. One task a queue, so that
+a slow use case delays the others and never starves them: a task of its own for each would expire
+behind the same slow one every time. Whoever writes to the chain holds an advisory lock in Postgres,
+so one account is one nonce sequence however many workers there are. One asyncio.Runner, one engine
+and one connection to the chain per worker process.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -35,6 +38,9 @@ from market.service.sync_chain import sync_chain
 from market.settings import Settings
 
 CHAIN_LOCK = 0x7A11_0001
+BEAT = timedelta(seconds=1)
+QUEUES = {"default": False, "chain": True}
+"""Task and queue of the same name, and whether its use cases write to the chain."""
 log = logging.getLogger("market.tasks")
 
 UseCase = Callable[["Runtime"], Awaitable[object]]
@@ -54,6 +60,7 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._due_at: dict[str, float] = {}  # monotonic
         self._runner: asyncio.Runner | None = None
         self._assembled: Assembled | None = None
 
@@ -68,6 +75,22 @@ class Runtime:
     def market(self) -> Market:
         """Ports of the use cases."""
         return self.assembled.market
+
+    def run_due(self, tasks: Mapping[str, Periodic]) -> None:
+        """Run each whose time has come, one after the other; one that breaks ends no other."""
+        broken = []
+        for name, task in tasks.items():
+            if time.monotonic() < self._due_at.get(name, 0.0):
+                continue
+            # Half a beat early: beats come a little sooner or later.
+            wait = task.every - BEAT / 2
+            self._due_at[name] = time.monotonic() + wait.total_seconds()
+            try:
+                self.run(name, task)
+            except Exception as error:  # told by Celery, below
+                broken.append(error)
+        if broken:
+            raise ExceptionGroup("use cases that broke", broken)
 
     def run(self, name: str, task: Periodic) -> None:
         """Run one use case. What the environment or the chain refuses is found again by beat."""
@@ -183,7 +206,7 @@ async def _reconcile(runtime: Runtime) -> object:
 
 
 def periodic(settings: Settings) -> dict[str, Periodic]:
-    """Every task by name."""
+    """Every use case by name, in the order of a round."""
     seconds = timedelta(seconds=1)
     return {
         "outbox": Periodic(_outbox, seconds, chain=False),
@@ -206,7 +229,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
 
 
 def make_app(settings: Settings) -> Celery:
-    """The Celery application: queues `default` and `chain`, every task driven by beat."""
+    """The Celery application: queues `default` and `chain`, a task for each, driven by beat."""
     app = Celery("tallystick", broker=settings.redis_url.get_secret_value())
     tasks = periodic(settings)
     app.conf.update(
@@ -214,7 +237,7 @@ def make_app(settings: Settings) -> Celery:
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
         task_default_queue="default",
-        task_routes={name: {"queue": "chain"} for name, task in tasks.items() if task.chain},
+        task_routes={name: {"queue": name} for name in QUEUES},
         worker_prefetch_multiplier=1,
         worker_cancel_long_running_tasks_on_connection_loss=True,
         worker_hijack_root_logger=False,
@@ -229,16 +252,17 @@ def make_app(settings: Settings) -> Celery:
         beat_schedule={
             name: {
                 "task": name,
-                "schedule": task.every,
-                "options": {"expires": max(2.0, 2 * task.every.total_seconds())},
+                "schedule": BEAT,
+                "options": {"expires": 2 * BEAT.total_seconds()},
             }
-            for name, task in tasks.items()
+            for name in QUEUES
         },
         beat_max_loop_interval=1,
     )
     runtime = Runtime(settings)
-    for name, task in tasks.items():
-        _register(app, runtime, name, task)
+    for name, writes in QUEUES.items():
+        own = {key: task for key, task in tasks.items() if task.chain == writes}
+        _register(app, runtime, name, own)
 
     def close(**_: object) -> None:
         runtime.close()
@@ -248,7 +272,7 @@ def make_app(settings: Settings) -> Celery:
     return app
 
 
-def _register(app: Celery, runtime: Runtime, name: str, task: Periodic) -> None:
+def _register(app: Celery, runtime: Runtime, name: str, own: Mapping[str, Periodic]) -> None:
     @app.task(name=name)
     def run() -> None:
-        runtime.run(name, task)
+        runtime.run_due(own)

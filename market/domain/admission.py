@@ -106,12 +106,6 @@ def _check_work(spec: JobSpec, config: ModelConfig) -> None:
             signed=[str(flops) for flops in spec.unit_flops],
             would_fit=[str(flops) for flops in derived],
         )
-    if len(spec.batch.layer_ends) != spec.batch.stages:
-        raise Conflict(
-            "layer_ends has one entry for each stage",
-            signed=spec.batch.stages,
-            would_fit=len(spec.batch.layer_ends),
-        )
     bundle = bundle_of(spec)
     if bundle.slots + bundle.spares > MAX_SLOTS:
         raise Refused(

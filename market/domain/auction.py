@@ -8,7 +8,9 @@ uniform-price auction.
 
 Invariant: ask <= price <= reserve for every winner. Spares are bought with the slots, but one
 seller stays a loser where there is one to spare: else the last winner's own ask would be the price,
-or asking for spares would lift the price of all to the reserve.
+or asking for spares would lift the price of all to the reserve. Spares that come later are bought
+at the price that stands, from who asks less: so with an ask that stands, truth stays dominant over
+both rounds, and no loser of the first wins in the second.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,8 +57,12 @@ def clear(asks: Sequence[Ask], *, slots: int, reserve: PricePerPflop, spares: in
 
 
 def sell_at(asks: Sequence[Ask], *, slots: int, price: PricePerPflop) -> Clearing:
-    """Buy up to `slots` slots at a price that stands, from the cheapest that ask no more."""
-    book = _best_of_each_seller(ask for ask in asks if ask.price <= price)
+    """Buy up to `slots` slots at a price that stands, from the cheapest that ask less.
+
+    Who asks just that price may have set it as the lowest loser, and is not bought: else the last
+    loser would earn more by asking more.
+    """
+    book = _best_of_each_seller(ask for ask in asks if ask.price < price)
     return Clearing(tuple(book[:slots]), price)
 
 

@@ -52,7 +52,8 @@ def buy(
     """Buy what is missing.
 
     Slots are cleared at the lowest losing ask. Spares that come after them are paid the least that
-    a held lease is paid, so their asks decide whether they come and not what they earn.
+    a held lease is paid, and have to ask less, so their asks decide whether they come and not what
+    they earn.
 
     Raises:
         NoMatch: `all_or_nothing`, and too few sellers for the slots; or nobody sells at all.

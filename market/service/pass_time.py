@@ -8,14 +8,13 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from market.domain.bundles import bundle_of
 from market.domain.jobs import CloseRequested, DeadlinePassed, JobState, LeaseLapsed
-from market.domain.offers import is_heard
+from market.domain.offers import HEARTBEAT_MILLIS, is_heard
 from market.service.coding import spec_of
 from market.service.leases import BLOCK_MILLIS, SILENT, end, live_leases
 from market.service.life import happen
 from market.service.ports import UnitOfWork
 from market.service.rows import HeartbeatRow, JobRow, LeaseRow, MessageRow
 
-SILENCE_MARGIN_MILLIS = 30_000  # beyond a job's lease_grace, which the coordinator counts itself
 NOTICE = Notice.model_fields["kind"].default
 
 _ALIVE = (JobState.DRAFT, JobState.FUNDED, JobState.MATCHED, JobState.RUNNING)
@@ -51,9 +50,10 @@ async def lapse_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
 async def release_silent(now: UnixMillis, work: UnitOfWork) -> int:
     """Let go of leases whose provider is gone from a running job; returns how many.
 
-    Gone: its lease was not heard for the job's `lease_grace` and a margin, and a seal holds the
-    coordinator's Notice that it left. Its slot is bought again; if only its peer is gone and the
-    agent still answers, it has left for good, else it may come back.
+    Gone: its lease was not heard for the job's `lease_grace` and as long as an offer may be silent,
+    and by the coordinator's newest Notice its peer is no member: it left, or never joined. Its slot
+    is bought again; if only its peer is gone and the agent still answers, it has left for good,
+    else it may come back.
     """
     released = 0
     async with work:
@@ -72,25 +72,36 @@ async def _release_gone(job: JobRow, now: UnixMillis, work: UnitOfWork) -> int:
     names = tuple(name for lease in active for name in (lease.lease, lease.offer))
     beats = await work[HeartbeatRow].where(subject=names) if names else []
     heard = {beat.subject: beat.heard_at for beat in beats}
-    patience = spec_of(job).message.rules.lease_grace + SILENCE_MARGIN_MILLIS
+    patience = spec_of(job).message.rules.lease_grace + HEARTBEAT_MILLIS
     silent = [
         lease for lease in active if heard.get(lease.lease, lease.reserved_at) + patience <= now
     ]
-    gone = await _left(job, work) if silent else frozenset()
-    leaving = [one for one in silent if one.session_key and peer_id(one.session_key) in gone]
-    for lease in leaving:
+    members = await _members(job, work) if silent else frozenset()
+    gone = [
+        lease
+        for lease in silent
+        if lease.session_key is None or peer_id(lease.session_key) not in members
+    ]
+    for lease in gone:
         await end(lease, "ended" if is_heard(heard.get(lease.offer), now) else SILENT, work)
-    return len(leaving)
+    return len(gone)
 
 
-async def _left(job: JobRow, work: UnitOfWork) -> frozenset[PeerId]:
-    """Peers whose newest sealed Notice says that they left."""
-    newest: dict[PeerId, str] = {}
+async def _members(job: JobRow, work: UnitOfWork) -> frozenset[PeerId]:
+    """Peers that have joined and not left, as the coordinator has told so far.
+
+    Notices of the open step count: a stage without peers seals nothing before its slot is bought.
+    """
+    members: set[PeerId] = set()
     for row in await work[MessageRow].where(job=job.job, kind=NOTICE, order="sequence"):
         item = decode_kept(row.data)
-        if row.step <= job.step and isinstance(item, Signed) and isinstance(item.message, Notice):
-            newest[item.message.peer] = item.message.what
-    return frozenset(peer for peer, what in newest.items() if what == "leave")
+        if isinstance(item, Signed) and isinstance(item.message, Notice):
+            match item.message.what:
+                case "join":
+                    members.add(item.message.peer)
+                case "leave":
+                    members.discard(item.message.peer)
+    return frozenset(members)
 
 
 async def pass_deadlines(now: UnixMillis, work: UnitOfWork) -> int:

@@ -11,7 +11,6 @@ from contracts.terms.moments import UnixMillis
 from market.domain.jobs import JobState
 from market.service.activate import activate
 from market.service.coding import accept_of
-from market.service.leases import SILENT
 from market.service.pass_time import lapse_lease
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import JobRow, LeaseRow
@@ -44,7 +43,7 @@ async def release_stakes(work: UnitOfWork, chain: Chain) -> list[Digest]:
     over = (JobState.REFUNDED.value,)
     released = []
     async with work:
-        held = await work[LeaseRow].where(state=("ended", SILENT, "lapsed"), stake_state="reserved")
+        held = await work[LeaseRow].where(state=("ended", "lapsed"), stake_state="reserved")
         jobs = {row.job: await work[JobRow].get(row.job) for row in held}
     for row in held:
         job = jobs[row.job]

@@ -73,18 +73,23 @@ async def store_checkpoint(
 async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> list[Claimed]:
     """All claims of a job, by stage, the newest step first, then by the number of peers.
 
+    A claim of a step that is not sealed is not shown (yet): one member alone could else name a
+    newer step than all others.
+
     Raises:
         NotFound: no such job.
     """
     async with work:
-        if await work[JobRow].get(job) is None:
+        row = await work[JobRow].get(job)
+        if row is None:
             raise NotFound("no such job", job=job.hex())
-        rows = await work[CheckpointRow].where(job=job, order="peer")
+        claims = await work[CheckpointRow].where(job=job, order="peer")
     peers: dict[tuple[int, int, Digest], list[PeerId]] = {}
-    for row in rows:
-        peers.setdefault((row.stage, row.step, row.blob), []).append(row.peer)
-    claims = [
+    for claim in claims:
+        if claim.step <= row.step:
+            peers.setdefault((claim.stage, claim.step, claim.blob), []).append(claim.peer)
+    claimed = [
         Claimed(stage, step, blob, tuple(found), await blobs.size(blob))
         for (stage, step, blob), found in peers.items()
     ]
-    return sorted(claims, key=lambda each: (each.stage, -each.step, -len(each.peers), each.blob))
+    return sorted(claimed, key=lambda each: (each.stage, -each.step, -len(each.peers), each.blob))

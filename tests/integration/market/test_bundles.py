@@ -13,7 +13,7 @@ from tests.support.history import MODEL, JobMaker, Member, make_session, make_wa
 from tests.support.market_world import LeasedMaker, World, market_spec, sign_digest, spec_changes
 
 PRICE = 10**11
-LONG = 91  # seconds: lease_grace and the margin
+LONG = 76  # seconds: lease_grace, and how long an offer may be silent
 TWO_STAGES = {
     "stages": 2,
     "peers_per_stage": 2,
@@ -83,8 +83,8 @@ async def hear(world: World, *names: str, job: JobId) -> None:
         await hear_lease(lease, world.now, signature, world.now, world.new_work())
 
 
-async def leave(world: World, maker: JobMaker, name: str) -> None:
-    """The coordinator seals a step with the Notice that this peer left."""
+async def leave(world: World, maker: JobMaker, name: str, *, sealed: bool = True) -> None:
+    """The coordinator posts the Notice that this peer left, and mostly seals the step with it."""
     lease = (await leases(world, maker.spec.job()))[name]
     peer = peer_id(make_session(f"peer {name} {lease.lease.hex()}").key)
     sent, items = len(maker.items), maker.step_items()
@@ -92,7 +92,11 @@ async def leave(world: World, maker: JobMaker, name: str) -> None:
         job=maker.spec.job(), step=maker.next_step, number=maker.record.next_notice, what="leave",
         peer=peer, stage=StageIndex(0), address="", evidence=ZERO_DIGEST,
     )  # fmt: skip
-    maker.seal([*items, maker.session.sign(notice)])
+    signed = maker.session.sign(notice)
+    if sealed:
+        maker.seal([*items, signed])
+    else:
+        maker.keep(signed)
     maker.members = [m for m in maker.members if m.session.peer != peer]
     await world.send(maker, sent)
 
@@ -212,15 +216,22 @@ async def test_clear__job_runs__late_offer_becomes_a_spare_and_its_lease_is_stor
 
 
 @ON_MEMORY
-async def test_clear__late_offer_above_the_price__waits(world: World) -> None:
-    maker = await running(world, ("ann", "bob", "cem"), spares=2)
-    await world.offer("dear", PRICE + 1)
+async def test_clear__late_offers_at_the_price_and_below__who_set_it_stays_a_loser(
+    world: World,
+) -> None:
+    await world.register()
+    for name, price in (("ann", PRICE), ("bob", PRICE), ("cem", 2 * PRICE)):
+        await world.offer(name, price)
+    spec = await post(world, spares=2)
+    await world.tick()
+    await accept_all(world, spec.job())
 
+    await world.offer("late", 2 * PRICE - 1)
     await world.tick()
 
-    rows = await leases(world, maker.spec.job())
+    rows = await leases(world, spec.job())
     assert {name: row.price for name, row in rows.items()} == dict.fromkeys(
-        ("ann", "bob", "cem"), PRICE
+        ("ann", "bob", "late"), 2 * PRICE
     )
 
 
@@ -266,6 +277,41 @@ async def test_release__silent_without_a_notice__keeps_its_lease(world: World) -
     await world.tick()
 
     assert (await leases(world, maker.spec.job()))["bob"].state == "active"
+
+
+@ON_MEMORY
+async def test_release__left_in_a_step_that_cannot_be_sealed__its_slot_is_bought_again(
+    world: World,
+) -> None:
+    maker = await running(world, ("ann",), peers_per_stage=1, spares=0)
+    job = maker.spec.job()
+    world.wait(LONG)
+    await world.offer("new", PRICE)
+    await leave(world, maker, "ann", sealed=False)
+
+    await world.tick()
+    await world.tick()
+
+    rows = await leases(world, job)
+    assert (rows["ann"].state, rows["new"].state) == ("silent", "reserved")
+
+
+@ON_MEMORY
+async def test_release__silent_before_it_joined__its_slot_is_bought_again(world: World) -> None:
+    maker = await running(world, ("ann", "bob"))
+    job = maker.spec.job()
+    await world.offer("shy", PRICE)
+    await world.tick()
+    await accept_all(world, job)
+    world.wait(LONG)
+    await hear(world, "ann", "bob", job=job)
+    await world.offer("new", PRICE)
+
+    await world.tick()
+    await world.tick()
+
+    rows = await leases(world, job)
+    assert (rows["shy"].state, rows["new"].state) == ("silent", "reserved")
 
 
 @ON_MEMORY

@@ -49,6 +49,14 @@ async def started(world: World) -> JobMaker:
     return maker
 
 
+async def seal(world: World, maker: JobMaker, *, num_steps: int) -> None:
+    """The job goes on."""
+    sent = len(maker.items)
+    for _ in range(num_steps):
+        maker.seal_step()
+    await world.send(maker, sent)
+
+
 def member_of(maker: JobMaker) -> Session:
     return maker.members[0].session
 
@@ -76,6 +84,7 @@ async def test_store_checkpoint__newest_claim_of_a_member__is_listed_and_older_o
 ) -> None:
     maker = await started(world)
     session = member_of(maker)
+    await seal(world, maker, num_steps=2)
 
     for step, blob in ((1, OTHER), (3, BLOB), (2, OTHER), (3, BLOB)):
         assert await told(world, maker, claim(maker, session, step=step, blob=blob))
@@ -83,6 +92,20 @@ async def test_store_checkpoint__newest_claim_of_a_member__is_listed_and_older_o
     (found,) = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
     assert (found.stage, found.step, found.blob, found.num_bytes) == (0, 3, BLOB, None)
     assert found.peers == (peer_id(session.key),)
+
+
+@ON_MEMORY
+async def test_claimed_checkpoints__step_that_is_not_sealed__is_shown_when_it_is(
+    world: World,
+) -> None:
+    maker = await started(world)
+    await told(world, maker, claim(maker, member_of(maker), step=2))
+
+    assert await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs) == []
+
+    await seal(world, maker, num_steps=1)
+    (found,) = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
+    assert found.step == 2
 
 
 @ON_MEMORY
@@ -145,6 +168,29 @@ async def test_download__weights_that_a_member_published__open_in_transformers(
     assert chosen.step == 1
     opened = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     assert all(np.array_equal(opened[name], value) for name, value in stage.weights().items())
+
+
+@ON_MEMORY
+async def test_download__job_has_just_ended__waits_until_its_members_have_published(
+    world: World, tmp_path: Path
+) -> None:
+    maker = await started(world)
+    sent = len(maker.items)
+    maker.seal_step(last=True)
+    await world.send(maker, sent)
+    stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
+    saved = save_checkpoint(stage, tmp_path / "checkpoints", 2)
+
+    async with client_of_app(world) as client:
+        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
+
+        async def publish(_seconds: float) -> None:
+            await artifacts.publish(StageIndex(0), StepNumber(2), saved.path, turn=0)
+
+        chosen = await download(client, maker.spec.job(), tmp_path / "model", pause=publish)
+
+    assert chosen.step == 2
+    assert (tmp_path / "model" / "config.json").exists()
 
 
 @ON_MEMORY

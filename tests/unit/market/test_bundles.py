@@ -51,10 +51,10 @@ def test_buy__job_runs_and_too_few_sell__takes_them() -> None:
     assert bought.price == CEILING
 
 
-def test_buy__spare_later__is_paid_the_least_that_a_lease_is_paid() -> None:
+def test_buy__spare_later__asks_less_and_is_paid_the_least_that_a_lease_is_paid() -> None:
     held = [seat(price=9), seat(price=7)]
 
-    bought = buy(asks(8, 6, 2), Bundle(2, 3), held, reserve=CEILING, all_or_nothing=False)
+    bought = buy(asks(8, 7, 6, 2), Bundle(2, 3), held, reserve=CEILING, all_or_nothing=False)
 
     assert [ask.price for ask in bought.winners] == [2, 6]
     assert bought.price == 7
