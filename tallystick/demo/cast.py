@@ -1,7 +1,8 @@
 """Who takes part in the demo, what they train, and what has happened to them so far.
 
-Nine machines of unequal speed; one of them dies part-way, a tenth comes late. The machines are all
-this one: a slow one is given a slowdown (`tallystick.provider.slowed`), which changes no number.
+Nine machines of unequal speed; one of them dies part-way, a tenth comes late. An eleventh asks more
+than the nine and gets nothing: its ask is what the nine are paid. The machines are all this one: a
+slow one is given a slowdown (`tallystick.provider.slowed`), which changes no number.
 `notes.json` in the demo's home says which scenes have been played, so that a demo that was
 interrupted goes on with the same cast. Moments in Unix milliseconds.
 """
@@ -31,8 +32,10 @@ MACHINES = tuple(
 )
 VICTIM = MACHINES[4]
 LATE = Machine("provider-10", "1000", 1.0)
+OUTBID = Machine("provider-11", "1600", 1.0)
+"""Loses the auction and so makes the price; it asks less than the ceiling."""
 KILLED_AFTER = 15  # steps
-LATE_AFTER = 25  # steps
+LATE_AFTER = 18  # steps: it needs some seconds to get in, and a fast machine some for each step
 
 JOB: Mapping[str, object] = {
     "name": "demo: a small Llama learns Python's standard library",

@@ -63,7 +63,6 @@ class Crowd:
     _children: dict[str, Child] = field(default_factory=dict)
     _forgiven: set[str] = field(default_factory=set)  # were killed on purpose
     _forkserver: Child | None = None
-    _socket: Path | None = None  # of the forkserver
     _probed: dict[str, Any] = field(default_factory=dict)
 
     def start_provider(self, machine: Machine) -> Child:
@@ -74,10 +73,11 @@ class Crowd:
             *("--drain", DRAIN),  # a demo that is stopped is stopped as a whole
         )
         self._write_probe(machine)
-        environment = self._environment(name) | {SLOWDOWN: str(machine.slowdown)}
-        if self._socket is not None:
-            environment[FORKSERVER] = str(self._socket)  # for its peers
-        start = starter(self._socket)
+        environment = self._environment(name) | {
+            SLOWDOWN: str(machine.slowdown),
+            FORKSERVER: str(self.forkserver),  # for its peers
+        }
+        start = starter(self.forkserver)
         argv = (sys.executable, "-m", "tallystick", "provider", "start", *options)
         child = start(argv, environment=environment, log=self._log(name))
         self._forgiven.discard(name)
@@ -108,15 +108,21 @@ class Crowd:
         return self.home / "logs" / f"{name}.log"
 
     async def start_forkserver(self) -> None:
-        """Have providers and their peers forked from one process that has imported everything.
+        """Have what has a peer, a coordinator or a trainer in it forked from one process.
 
         Raises:
             ServiceUnreachable: it does not start.
         """
-        name, path = "forkserver", self.home / "forkserver" / "socket"
+        name = "forkserver"
         environment = self._environment(name)
-        self._forkserver = await launch(path, environment=environment, log=self._log(name))
-        self._socket = path
+        self._forkserver = await launch(
+            self.forkserver, environment=environment, log=self._log(name)
+        )
+
+    @property
+    def forkserver(self) -> Path:
+        """Its socket."""
+        return self.home / "forkserver" / "socket"
 
     async def probe(self) -> None:
         """Measure this machine once for all providers.
@@ -162,6 +168,10 @@ class Crowd:
             await asyncio.sleep(0.01)
         raise DeadlineExceeded(f"{name} got no unit within {WORK_PATIENCE:.0f} s")
 
+    async def stop_one(self, name: str) -> None:
+        """Stop a child in order."""
+        await _stop(self._children[name])
+
     def kill(self, name: str) -> None:
         """SIGKILL a child and whatever it started, as a power cut would."""
         self._forgiven.add(name)
@@ -176,8 +186,11 @@ class Crowd:
                 raise Refused(f"{name} {child.how_it_ended()}: {child.last_words()}")
 
     async def stop(self) -> None:
-        """Stop all children, the forkserver last: it would take the others with it."""
+        """Stop all children; the forkserver stays until all that it has forked has stopped."""
         await asyncio.gather(*(_stop(child) for child in self._children.values()))
+
+    async def stop_forkserver(self) -> None:
+        """Stop it, and with it whatever it has forked."""
         if self._forkserver is not None:
             await _stop(self._forkserver)
 

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.terms.amounts import format_tokens
+from contracts.terms.amounts import FLOPS_PER_PFLOP, format_tokens
 from contracts.terms.ids import Address, Digest, PeerId
 from contracts.terms.moments import UnixMillis
-from tallystick.demo.cast import LATE, MACHINES, Machine, Notes
+from tallystick.demo.cast import LATE, MACHINES, OUTBID, VICTIM, Machine, Notes
 from tallystick.demo.crowd import ProcessRow
 from tallystick.demo.shares import (
     JobWork,
@@ -19,6 +19,7 @@ from tallystick.demo.shares import (
     sealed_at,
     shares,
 )
+from tallystick.sdk.job_file import tokens
 
 MAX_DIFFERENCE = 1e-4  # relative, of the loss of each step to the plain run; the codec is off
 MIN_IMPROVEMENT = 0.15  # of validation perplexity over the byte unigram
@@ -54,7 +55,8 @@ class Swarm:
     @property
     def shares(self) -> tuple[Share, ...]:
         """A row for each provider."""
-        return shares(self.work)
+        slowdowns = {account: machine.slowdown for account, machine in self.machines.items()}
+        return shares(self.work, slowdowns)
 
     @property
     def loss(self) -> Loss | None:
@@ -108,6 +110,10 @@ class Report:
         pairs = zip(self.losses, self.reference, strict=True)
         return max(abs(ours - plain) / abs(plain) for ours, plain in pairs)
 
+    @property
+    def _is_losing_ask(self) -> bool:
+        return self.price == tokens(OUTBID.ask)
+
     def problems(self) -> list[str]:
         """What does not hold."""
         money, bound = self.settled, (1 - MIN_IMPROVEMENT) * self.unigram_perplexity
@@ -129,6 +135,7 @@ class Report:
             f"{self.swarm.work.lost} units were lost": self.swarm.work.lost == 0,
             "nobody was killed, or nothing was sealed after it": self.swarm.loss is not None,
             "the late provider did no paid work": self.swarm.late_seconds is not None,
+            f"the price is not the ask of {OUTBID.name}": self._is_losing_ask,
         }
         return [problem for problem, holds in checks.items() if not holds]
 
@@ -147,11 +154,12 @@ class Report:
         yield f"plain run           greatest relative difference of any step: {plain}"
         yield (
             f"work                {units} units in {self.swarm.work.num_stages} stages, "
-            f"{len(self.swarm.work.steps) * self.flops} FLOPs"
+            f"{len(self.swarm.work.steps) * self.flops / FLOPS_PER_PFLOP:.6f} PFLOP"
         )
+        why = f"the ask of {OUTBID.name}, which lost" if self._is_losing_ask else "nobody's ask"
         yield (
-            f"price               {format_tokens(self.price)} tokens/PFLOP (ceiling "
-            f"{format_tokens(self.ceiling)}): the lowest losing ask, or the ceiling if none lost"
+            f"price               {format_tokens(self.price)} tokens/PFLOP, {why} "
+            f"(ceiling {format_tokens(self.ceiling)})"
         )
         yield from self._providers()
         yield from self._events()
@@ -171,15 +179,20 @@ class Report:
             yield f"                    {seconds:7.1f} s  {name}"
 
     def _providers(self) -> Iterator[str]:
-        yield "providers           name, slowdown, stage, units, share of its stage, paid (tokens)"
+        columns = "name          slowed  stage  units   share  by speed  paid (tokens)"
+        yield f"providers           {columns}"
         for row in self.swarm.shares:
             machine = self.swarm.machines[row.account]
-            part = row.units / row.of_stage if row.of_stage else 0.0
+            of_stage = max(1, row.of_stage)
             paid = format_tokens(self.settled.claimed.get(row.account, 0))
             yield (
-                f"                    {machine.name:12} {machine.slowdown:4g}x {row.stage:5} "
-                f"{row.units:6} {part:7.1%}  {paid}"
+                f"                    {machine.name:12} {machine.slowdown:6g}x {row.stage:6} "
+                f"{row.units:6} {row.units / of_stage:7.1%} {row.by_speed / of_stage:9.1%}  {paid}"
             )
+        yield (
+            "                    share: of its stage's units; by speed: the same, had speed alone "
+            "split every step"
+        )
 
     def _events(self) -> Iterator[str]:
         loss, late = self.swarm.loss, self.swarm.late_seconds
@@ -191,9 +204,13 @@ class Report:
             )
         if loss is not None:
             yield (
-                f"kill                {loss.seconds:.1f} s from SIGKILL to the next sealed step; "
+                f"kill                {VICTIM.name}: {loss.seconds:.1f} s from SIGKILL to the next "
+                f"sealed step; "
                 f"units {loss.rerouted} re-routed, {loss.redone} redone, "
                 f"{self.swarm.work.lost} lost"
             )
         if late is not None:
-            yield f"late joiner         {late:.1f} s from its start to its first paid unit"
+            yield (
+                f"late joiner         {LATE.name}: {late:.1f} s from its start to its first paid "
+                "unit"
+            )

@@ -5,7 +5,7 @@ work and the pay for it cannot tell two stories. Log lines (`training.telling`) 
 what was tried in vain. Units: moments in Unix milliseconds, spans in seconds.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -66,6 +66,7 @@ class Share:
     stage: StageIndex
     units: int
     of_stage: int  # units of the stage, by everybody
+    by_speed: float  # units that it would have done, had speed alone split every step
     pay: BaseUnits  # of the account, in this job
 
 
@@ -111,7 +112,7 @@ def _units_between(
     return {peer: units for peer, units in added.items() if units}
 
 
-def shares(work: JobWork) -> tuple[Share, ...]:
+def shares(work: JobWork, slowdowns: Mapping[Address, float]) -> tuple[Share, ...]:
     """Every account that joined, by stage and then by what it did."""
     units: Counter[tuple[StageIndex, Address]] = Counter()
     of_stage: Counter[StageIndex] = Counter()
@@ -122,11 +123,45 @@ def shares(work: JobWork) -> tuple[Share, ...]:
             worker = work.workers[peer]
             units[worker.stage, worker.account] += done
             of_stage[worker.stage] += done
+    ideal = _by_speed(work, slowdowns)
     rows = [
-        Share(account, stage, done, of_stage[stage], work.pay.get(account, BaseUnits(0)))
+        Share(
+            account,
+            stage,
+            done,
+            of_stage[stage],
+            ideal[stage, account],
+            work.pay.get(account, BaseUnits(0)),
+        )
         for (stage, account), done in units.items()
     ]
     return tuple(sorted(rows, key=lambda row: (row.stage, -row.units, row.account)))
+
+
+def _by_speed(
+    work: JobWork, slowdowns: Mapping[Address, float]
+) -> Mapping[tuple[StageIndex, Address], float]:
+    """Units of each account, were every step of a stage split by the speeds of its peers."""
+    units: dict[tuple[StageIndex, Address], float] = defaultdict(float)
+    for done, here in zip(work.steps, _present(work), strict=True):
+        for stage in {worker.stage for worker in here}:
+            of_stage = sum(n for peer, n in done.items() if work.workers[peer].stage == stage)
+            speeds = {w.account: 1 / slowdowns[w.account] for w in here if w.stage == stage}
+            for account, speed in speeds.items():
+                units[stage, account] += of_stage * speed / sum(speeds.values())
+    return units
+
+
+def _present(work: JobWork) -> list[list[Worker]]:
+    """Who takes part in each step: peers from the first to the last that a seal holds work of."""
+    worked: dict[PeerId, list[int]] = {}
+    for number, step in enumerate(work.steps):
+        for peer in step:
+            worked.setdefault(peer, []).append(number)
+    return [
+        [work.workers[peer] for peer, at in worked.items() if at[0] <= number <= at[-1]]
+        for number in range(len(work.steps))
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """The demo: one job from offer to audit, on real services, in phases that are timed and told.
 
-Nine providers of unequal speed train a model in three stages; one is killed part-way, a tenth comes
-late. All are paid over several epochs and claim; the poster gets the rest back; a fresh process
-audits it all. Beside it the plain reference runs on the same job. Every figure of the report is
-read from the API, the chain, or another process's output.
+Nine providers of unequal speed train a model in three stages; an eleventh is outbid, one is killed
+part-way, a tenth comes late. All who worked are paid over several epochs and claim; the poster gets
+the rest back; a fresh process audits it all. Beside it, once all nine are at work, the plain
+reference runs on the same job. Every figure of the report is read from the API, the chain, or
+another process's output.
 
 A home holds one demo: interrupted, the same command with the same --home goes on with its job.
 """
@@ -14,7 +15,7 @@ import json
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deployment import load_deployment
 from contracts.keys.store import load_or_create_wallet
+from contracts.keys.wallet import Wallet
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.ids import Address, Digest, JobId, PeerId
@@ -37,6 +39,7 @@ from tallystick.demo.cast import (
     LATE,
     LATE_AFTER,
     MACHINES,
+    OUTBID,
     VICTIM,
     Machine,
     Notes,
@@ -45,6 +48,7 @@ from tallystick.demo.cast import (
     save_notes,
 )
 from tallystick.demo.crowd import ROOT, Crowd, ProcessRow
+from tallystick.demo.outbid import withdraw
 from tallystick.demo.report import Report, Settled, Swarm
 from tallystick.demo.shares import JobWork, LogLine, read_work
 from tallystick.sdk.client import MarketClient, retrying
@@ -57,7 +61,6 @@ from tallystick.up.stack import Services
 from training.data.corpus import unigram_perplexity
 from training.tasks import first_error
 
-_STARTED = ("running", "finished", "closed", "refunded")
 _WORKED = ("matched", "running")
 _POLL_SECONDS = 0.25
 _WATCH_SECONDS = 1.0  # a job's view is long, and the machine has better things to do
@@ -77,6 +80,8 @@ class Story:
     crowd: Crowd
     notes: Notes
     _phases: dict[str, float] = field(default_factory=dict)
+    _told: str = ""  # state of the job
+    _plain: Child | None = None
 
     @contextlib.asynccontextmanager
     async def phase(self, name: str) -> AsyncIterator[None]:
@@ -90,20 +95,18 @@ class Story:
         """From the first offer to the audit; `services` are up."""
         self.crowd.market = services.addresses.api
         async with MarketClient(services.addresses.api) as client:
-            async with self.phase(f"{len(MACHINES)} providers offer"):
-                await self._offer(client)
-            async with self.phase("the job is posted and matched"):
-                submitted = await self._post(client)
+            is_matched = await self._is_matched(client)  # by a demo that was interrupted
+            cast = self.notes.on_stage() if is_matched else (*self.notes.on_stage(), OUTBID)
+            async with self.phase(f"{len(cast)} providers offer, a job is posted and matched"):
+                submitted = await self._match(client, cast)
                 job = submitted.job
-                await self._reach(client, job, _STARTED, _MATCH_PATIENCE)
-            plain = await self._start_plain(submitted)
             async with self.phase("training"):
-                processes = await self._watch(client, job)
+                processes = await self._watch(client, submitted)
             async with self.phase("last epoch, claims, refund"):
                 settled = await self._settle(client, job, services)
             async with self.phase("audit in a fresh process"):
                 verdict = await self._audit(services, job, settled)
-            reference = await self._plain_losses(plain)
+            reference = await self._plain_losses()
             view = await client.job(job)
             swarm = Swarm(
                 work=await self._work(client, job),
@@ -132,9 +135,8 @@ class Story:
 
     # --------------------------------------------------------------------------------- phases
 
-    async def _offer(self, client: MarketClient) -> None:
+    async def _offer(self, client: MarketClient, cast: Sequence[Machine]) -> None:
         self._note(begun_at=self.notes.begun_at or _now())
-        cast = self.notes.on_stage()
         wanted = {self._account(machine) for machine in cast}  # makes the wallets of a new home
         for machine in cast:
             self.crowd.start_provider(machine)
@@ -150,25 +152,48 @@ class Story:
                 f"{machine.slowdown:g} times as slowly as this machine"
             )
 
-    async def _post(self, client: MarketClient) -> Submitted:
-        poster = load_or_create_wallet(self.home / "poster.json")
-        posted = [one for one in (await client.jobs()).jobs if one.poster == poster.account]
-        if posted:
-            self.say(f"   job {posted[0].job.hex()} of this home goes on")
-            return await self._found(client, posted[0].job)
+    async def _match(self, client: MarketClient, cast: Sequence[Machine]) -> Submitted:
+        """Have everybody offer and the job posted, and wait until it runs."""
+        with first_error():
+            async with asyncio.TaskGroup() as tasks:
+                offering = tasks.create_task(self._offer(client, cast))
+                posting = tasks.create_task(self._post(client, offering))
+        submitted = posting.result()
+        await self._reach(client, submitted.job, _has_leases, _MATCH_PATIENCE)
+        if OUTBID in cast:
+            await self.crowd.stop_one(OUTBID.name)
+            await withdraw(client, self._home(OUTBID))
+            self.say(f"   {OUTBID.name} lost, and takes its offer back")
+        await self._reach(client, submitted.job, _has_started, _MATCH_PATIENCE)
+        return submitted
+
+    async def _posted(self, client: MarketClient) -> JobId | None:
+        """The job that an interrupted demo posted from this home."""
+        poster, jobs = self._poster().account, (await client.jobs()).jobs
+        return next((one.job for one in jobs if one.poster == poster), None)
+
+    async def _is_matched(self, client: MarketClient) -> bool:
+        posted = await self._posted(client)
+        return posted is not None and _has_leases(await client.job(posted))
+
+    async def _post(self, client: MarketClient, offering: "asyncio.Task[None]") -> Submitted:
+        if posted := await self._posted(client):
+            self.say(f"   job {posted.hex()} of this home goes on")
+            return await self._found(client, posted)
         submitted = await submit(
             client,
-            poster,
+            self._poster(),
             demo_job(),
             drafts=self.home / "drafts",
             now=UnixSeconds(int(time.time())),
+            offered=lambda: offering,
             say=lambda line: self.say(f"   {line}"),
         )
         self.say(f"   job {submitted.job.hex()}")
         return submitted
 
     async def _found(self, client: MarketClient, job: JobId) -> Submitted:
-        """The job that an interrupted demo posted from this home.
+        """What was submitted then.
 
         Raises:
             Refused: this Python has another standard library, so another corpus.
@@ -180,31 +205,34 @@ class Story:
         return Submitted(job, spec, corpus)
 
     async def _reach(
-        self, client: MarketClient, job: JobId, states: tuple[str, ...], patience: timedelta
+        self,
+        client: MarketClient,
+        job: JobId,
+        holds: Callable[[schemas.JobView], bool],
+        patience: timedelta,
     ) -> schemas.JobView:
         ends = time.monotonic() + patience.total_seconds()
-        seen = ""
         while time.monotonic() < ends:
             self.crowd.check_alive()
             view = await retrying(lambda: client.job(job), patience=timedelta(minutes=1))
-            if view.state != seen:
+            if view.state != self._told:
                 self.say(f"   {view.state}")
-                seen = view.state
+                self._told = view.state
             if view.state == "failed":
                 raise Refused(f"the job failed: {view.failure}; choose another --home")
-            if view.state in states:
+            if holds(view):
                 return view
             await asyncio.sleep(_POLL_SECONDS)
-        raise DeadlineExceeded(f"the job is still {seen} after {patience}")
+        raise DeadlineExceeded(f"the job is still {self._told} after {patience}")
 
-    async def _watch(self, client: MarketClient, job: JobId) -> list[ProcessRow]:
+    async def _watch(self, client: MarketClient, submitted: Submitted) -> list[ProcessRow]:
         """Tell of each step and play the scenes; returns the processes there were after step 1."""
         processes: list[ProcessRow] = []
         ends = time.monotonic() + _JOB_PATIENCE.total_seconds()
         told = 0
         while time.monotonic() < ends:
             self.crowd.check_alive()
-            view = await retrying(lambda: client.job(job), patience=timedelta(minutes=1))
+            view = await retrying(lambda: client.job(submitted.job), patience=timedelta(minutes=1))
             for report in view.reports[told:]:
                 self.say(
                     f"   step {report.step:3}/{view.progress.steps}  "
@@ -213,6 +241,7 @@ class Story:
             told = len(view.reports)
             if told and not processes:
                 processes = self.crowd.processes()
+                self._start_plain(submitted)  # not earlier: it would slow down who gets ready
             if view.state not in _WORKED:
                 return processes
             await self._play(told)
@@ -235,7 +264,7 @@ class Story:
     async def _settle(self, client: MarketClient, job: JobId, services: Services) -> Settled:
         if self.notes.killed_at is not None:
             self.crowd.start_provider(VICTIM)  # its owner fetches what it has earned
-        view = await self._reach(client, job, ("refunded",), _MONEY_PATIENCE)
+        view = await self._reach(client, job, _is_refunded, _MONEY_PATIENCE)
         accounts = {lease.account for lease in view.leases if lease.accept}
         async with ChainConnection(services.addresses.rpc) as chain:
             contracts = bind(chain, load_deployment(Path(services.addresses.contracts)))
@@ -293,18 +322,19 @@ class Story:
 
     # ------------------------------------------------------------------------ the plain twin
 
-    async def _start_plain(self, submitted: Submitted) -> Child | None:
+    def _start_plain(self, submitted: Submitted) -> None:
         """The reference run, where this is a checkout (it is no part of the package)."""
         if not (ROOT / "tests" / "numerics" / "plain.py").exists():
             self.say("   no plain run: this is an installation without the tests")
-            return None
+            return
         folder = self.home / "plain"
         submitted.corpus.write(folder / "blobs")
         (folder / "job.msgpack").write_bytes(submitted.spec.encoded())
         options = ("--job", "job.msgpack", "--blobs", "blobs", "--out", "losses.json")
-        return self.crowd.start("plain", "tests.numerics.plain", *options, folder=folder)
+        self._plain = self.crowd.start("plain", "tests.numerics.plain", *options, folder=folder)
 
-    async def _plain_losses(self, plain: Child | None) -> list[float] | None:
+    async def _plain_losses(self) -> list[float] | None:
+        plain = self._plain
         if plain is None:
             return None
         if not plain.ended.is_set():
@@ -332,13 +362,31 @@ class Story:
             (line for file in files for line in _events(file)), key=lambda line: line["at"]
         )
 
+    def _home(self, machine: Machine) -> Path:
+        return self.home / machine.name
+
     def _account(self, machine: Machine) -> Address:
-        return load_or_create_wallet(self.home / machine.name / "wallet.json").account
+        return load_or_create_wallet(self._home(machine) / "wallet.json").account
+
+    def _poster(self) -> Wallet:
+        return load_or_create_wallet(self.home / "poster.json")
 
     def _note(self, **changes: UnixMillis) -> None:
         for name, moment in changes.items():
             setattr(self.notes, name, moment)
         save_notes(self.home, self.notes)
+
+
+def _has_leases(view: schemas.JobView) -> bool:
+    return bool(view.leases)
+
+
+def _has_started(view: schemas.JobView) -> bool:
+    return view.state in ("running", "finished", "closed", "refunded")
+
+
+def _is_refunded(view: schemas.JobView) -> bool:
+    return view.state == "refunded"
 
 
 @dataclass(frozen=True)
@@ -386,8 +434,9 @@ async def demo(home: Path, *, keep: bool, say: Say) -> int:
     (home / "logs").mkdir(parents=True, exist_ok=True)
     story = Story(home, say, Crowd(home), load_notes(home))
     os.environ[RUN_ID] = story.crowd.run_id  # children of `up` inherit it
+    settings = read_settings(home / "market")
     services = Services(
-        read_settings(home / "market"),
+        settings.model_copy(update={"forkserver": story.crowd.forkserver}),
         api_port=None if keep else 0,  # a port that people know matters when it stays
         report=lambda line: say(f"   {line}"),
     )
@@ -408,6 +457,7 @@ async def demo(home: Path, *, keep: bool, say: Say) -> int:
     finally:
         await asyncio.shield(story.crowd.stop())
         await asyncio.shield(services.stop())
+        await asyncio.shield(story.crowd.stop_forkserver())
     left = story.crowd.leftovers()
     for line in report.lines():
         say(line)

@@ -11,6 +11,7 @@ from tallystick.host.host import Host
 from tallystick.host.settings import HostSettings
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.process import run_process
+from tallystick.up.forkserver import starter
 
 
 def _say(line: str) -> None:
@@ -32,6 +33,7 @@ async def _host() -> None:
             environment=os.environ,
             new_secret=lambda: secrets.token_bytes(32),
             say=_say,
+            start=starter(settings.forkserver),
         ).run()
 
 

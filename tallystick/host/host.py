@@ -21,6 +21,8 @@ from contracts.terms.signatures import decode_signed, expect
 from market.api import schemas
 from tallystick.host.folder import JobFileOnHost, announced, count_trainers, prepare, wallet_path
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.up import child as children
+from tallystick.up.child import Start
 from tallystick.up.kept import keep
 
 BEAT_SECONDS = 1.0
@@ -41,6 +43,7 @@ class Host:
     environment: Mapping[str, str]
     new_secret: Callable[[], bytes]
     say: Callable[[str], None]
+    start: Start = children.start
     _running: dict[JobId, "asyncio.Task[None]"] = field(default_factory=dict)
     _over: set[JobId] = field(default_factory=set)
 
@@ -136,6 +139,7 @@ class Host:
             environment=self.environment,
             log=self.logs / f"{log}-{folder.name[:12]}.log",
             say=self.say,
+            start=self.start,
         )
 
     async def _stop(self, job: JobId) -> None:

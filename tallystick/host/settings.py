@@ -23,3 +23,5 @@ class HostSettings(BaseSettings):
     """Where coordinators listen; port 0 is a free one."""
     trainers: Annotated[int, Field(ge=0, le=16)] = 0
     """Trainers of a job; 0: two where it has several stages, else one."""
+    forkserver: Path | None = None
+    """Socket of the forkserver that a job's processes are started from; None: they are executed."""

@@ -87,6 +87,7 @@ class Agent:
     say: Say
     start: Start = children.start
     drain: timedelta = timedelta(seconds=30)
+    monotonic: Callable[[], float] = time.monotonic
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
     _over_since: dict[Digest, float] = field(default_factory=dict)
@@ -230,10 +231,12 @@ class Agent:
                 await self._hold(lease, deployment)
             except Refused as error:  # it lapsed, or was taken away, a moment ago
                 self._tell(f"lease {lease.lease.hex()[:12]}: {error}")
-        for name in set(self._peers) - {lease.lease for lease in leases}:
+        now, over = self.monotonic(), set(self._peers) - {lease.lease for lease in leases}
+        # A lease that came back is over no more, and has all of its time when it ends.
+        self._over_since = {name: self._over_since.get(name, now) for name in over}
+        for name, since in self._over_since.items():
             # Over, and its peer knows best when it has nothing left to do.
-            over_since = self._over_since.setdefault(name, time.monotonic())
-            if time.monotonic() - over_since > WIND_DOWN_SECONDS:
+            if now - since > WIND_DOWN_SECONDS:
                 await self._stop_peer(name)
 
     async def _hold(self, lease: schemas.LeaseView, deployment: Deployment) -> None:

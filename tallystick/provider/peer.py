@@ -38,7 +38,7 @@ from training.worker.run import run_worker
 from training.worker.stage_compute import StageCompute
 
 _OVER = ("finished", "closed", "refunded", "failed")
-_POLL = timedelta(milliseconds=200)
+_POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
 
 
 class PeerSettings(BaseSettings):

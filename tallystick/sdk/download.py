@@ -1,11 +1,12 @@
 """A trained model as a folder of `transformers`, from the blobs that the job's members published.
 
 Every stage is taken after the same step, the newest that the market has of all stages. Where
-members of a stage name different blobs, the one with most peers behind it is taken, and it is said:
-members of a stage hold equal bytes, so one of them is wrong.
+members of a stage name different blobs, the one with most peers behind it is taken or waited for,
+and it is said: members of a stage hold equal bytes, so one of them is wrong.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,11 @@ from market.api.schemas import CheckpointView
 from tallystick.sdk.client import MarketClient
 from training.config import slices_of, train_config
 
+ENDED = ("finished", "closed", "refunded")
+PATIENCE, POLL = 30.0, 0.5  # seconds; members take turns to upload, see `provider/artifacts.py`
+
 Say = Callable[[str], None]
+Pause = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,16 @@ class Chosen:
 
 
 async def download(
-    client: MarketClient, job: JobId, folder: Path, *, say: Say = lambda line: None
+    client: MarketClient,
+    job: JobId,
+    folder: Path,
+    *,
+    say: Say = lambda line: None,
+    pause: Pause = asyncio.sleep,
 ) -> Chosen:
     """Write the trained model of `job` to `folder`, which must not be there yet.
+
+    Weights of a job that has ended are waited for, as they are perhaps on their way.
 
     Raises:
         NotFound: no such job, or not all of its stages have published weights.
@@ -42,30 +54,49 @@ async def download(
     try:
         from training.models.folder import write_folder
         from training.models.parameters import parameter_shapes
-        from training.models.weights import Weights, decode_weights
+        from training.models.weights import Weights, decode_weights, merged
     except ImportError as error:
         raise Refused(
             "writing a model needs numpy and safetensors: pip install 'tallystick[models]'"
         ) from error
     if folder.exists():
         raise Conflict(f"{folder} is there already: name a new folder")
-    spec = expect(decode_signed((await client.job(job)).signed), JobSpec).message
+    view = await client.job(job)
+    spec = expect(decode_signed(view.signed), JobSpec).message
     if spec.job() != job:
         raise Conflict("the market answered with another job")
     model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
-    chosen = choose(await client.checkpoints(job), spec.batch.stages)
+    looks = round(PATIENCE / POLL) if view.state in ENDED else 0
+    chosen = await _published(client, job, spec.batch.stages, looks=looks, say=say, pause=pause)
     for stage in chosen.disputed:
         say(f"members of stage {stage} differ after step {chosen.step}: most of them are believed")
-    weights: Weights = {}
+    pieces: list[Weights] = []
     for part, found in zip(slices_of(model, spec.batch.layer_ends), chosen.stages, strict=True):
         blob = await client.get_blob(found.blob)
         what = f"stage {found.stage} after step {found.step}"
-        weights |= decode_weights(blob, parameter_shapes(model, part), what=what)
+        pieces.append(decode_weights(blob, parameter_shapes(model, part), what=what))
         say(f"{what}: {len(blob)} bytes, from {len(found.peers)} peers")
+    weights, differing = merged(pieces)
+    for name in differing:
+        say(f"the stages' copies of {name} differ after step {chosen.step}: the first is taken")
     named = spec.data.tokenizer
     tokenizer = None if named == ZERO_DIGEST else await client.get_blob(named)
     write_folder(folder, model, weights, tokenizer)
     return chosen
+
+
+async def _published(
+    client: MarketClient, job: JobId, num_stages: int, *, looks: int, say: Say, pause: Pause
+) -> Chosen:
+    """What `choose` chooses, at the latest at one look after `looks` others."""
+    for look in range(looks):
+        try:
+            return choose(await client.checkpoints(job), num_stages)
+        except NotFound:
+            if look == 0:
+                say(f"waiting up to {PATIENCE:.0f} s for the members' weights")
+            await pause(POLL)
+    return choose(await client.checkpoints(job), num_stages)
 
 
 def choose(claims: Sequence[CheckpointView], num_stages: int) -> Chosen:
@@ -81,14 +112,15 @@ def choose(claims: Sequence[CheckpointView], num_stages: int) -> Chosen:
     found: dict[tuple[int, int], list[CheckpointView]] = {}
     for claim in claims:
         found.setdefault((claim.step, claim.stage), []).append(claim)
-    here = {place for place, views in found.items() if any(v.num_bytes is not None for v in views)}
+    # Only what most of them name: a single liar who uploads first must not be believed meanwhile.
+    here = {place for place, views in found.items() if views[0].num_bytes is not None}
     steps = sorted({step for step, _ in here}, reverse=True)
     for step in steps:
         if all((step, stage) in here for stage in range(num_stages)):
             of_step = [found[step, stage] for stage in range(num_stages)]
             return Chosen(
                 step,
-                tuple(next(v for v in views if v.num_bytes is not None) for views in of_step),
+                tuple(views[0] for views in of_step),
                 tuple(views[0].stage for views in of_step if len(views) > 1),
             )
     missing = [str(s) for s in range(num_stages) if all(stage != s for _, stage in here)]

@@ -49,6 +49,7 @@ from training.config import (
     TrainConfig,
     model_spec,
     optimizer_spec,
+    shares_embedding,
     slices_of,
 )
 from training.flops import unit_flops
@@ -382,9 +383,15 @@ def cost_at(spec: JobSpec, price: PricePerPflop) -> BaseUnits:
 
 def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage: int) -> int:
     """Two for each peer, so that a fast one sums more of them; none beyond what a call carries."""
-    sizes = [FP32 * num_parameters(model, stage) for stage in stages]
-    needed = -(-max(sizes) // MAX_CHUNK_BYTES)
-    return min(max(2 * peers_per_stage, needed), MAX_CHUNKS, min(sizes) // FP32)
+    shared = model.vocab_size * model.width if model.tied_head and len(stages) > 1 else 0
+    own = [
+        num_parameters(model, stage) - (shared if shares_embedding(model, stage) else 0)
+        for stage in stages
+    ]
+    sizes = [*own, shared] if shared else own
+    needed = -(-FP32 * max(sizes) // MAX_CHUNK_BYTES)
+    most = MAX_CHUNKS // 2 if shared else MAX_CHUNKS  # a GradCommit then has twice as many parts
+    return min(max(2 * peers_per_stage, needed), most, min(sizes))
 
 
 def _model(

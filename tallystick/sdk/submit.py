@@ -10,7 +10,7 @@ whose deadline is over was not posted and is made anew.
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,11 @@ LASTING = ("price", "memory", "window")
 """Constraints of matching that an offer fails for good; others pass with time."""
 
 Say = Callable[[str], None]
+Wait = Callable[[], Awaitable[None]]
+
+
+async def at_once() -> None:
+    """Waits for nothing."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ async def submit(
     drafts: Path,
     now: UnixSeconds,
     unmatched: bool = False,
+    offered: Wait = at_once,
     say: Say = lambda line: None,
 ) -> Submitted:
     """Post `job` for `wallet`.
@@ -82,6 +88,8 @@ async def submit(
         drafts: Folder for what an interrupted call resumes from.
         now: This machine's clock; must agree with the market's within two minutes.
         unmatched: Post it even if it fits none of the offers that there are.
+        offered: Awaited when the data is with the market, before the job is posted: until the
+            offers are there that it is to be matched with.
         say: Told each phase, for a person.
 
     Raises:
@@ -120,7 +128,10 @@ async def submit(
             draft = Draft(nonce=secrets.randbits(52), posted_at=now, key=secrets.token_hex(16))
         spec_of(draft)  # refuses what cannot be signed before anything is asked for
         draft = await _allocated(client, path, draft)
-        await _post(client, wallet, spec_of(draft), corpus, network, draft, now, unmatched, say)
+        spec = spec_of(draft)
+        await _bring(client, wallet, spec, corpus, network, draft, say)
+        await offered()
+        await _post(client, wallet, spec, network, now, unmatched)
     path.unlink(missing_ok=True)
     spec = spec_of(draft)
     return Submitted(spec.job(), spec, corpus)
@@ -154,21 +165,30 @@ async def _allocated(client: MarketClient, path: Path, draft: Draft) -> Draft:
     return draft
 
 
-async def _post(
+async def _bring(
     client: MarketClient,
     wallet: Wallet,
     spec: JobSpec,
     corpus: ShardedCorpus,
     network: schemas.NetworkView,
     draft: Draft,
-    now: UnixSeconds,
-    unmatched: bool,
     say: Say,
 ) -> None:
+    """Everything that the job needs, before it is posted: the wallet's tokens, the data."""
     await _fund(client, wallet, spec, network, draft, say)
     for data in corpus.blobs.values():
         await client.put_blob(data)
     say(f"data: {len(corpus.blobs)} blobs are with the market")
+
+
+async def _post(
+    client: MarketClient,
+    wallet: Wallet,
+    spec: JobSpec,
+    network: schemas.NetworkView,
+    now: UnixSeconds,
+    unmatched: bool,
+) -> None:
     if not unmatched:
         await _need_match(client, spec)
     signed = wallet.sign(spec, Domain(network.chain_id, network.contracts.settlement))

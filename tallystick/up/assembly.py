@@ -91,6 +91,7 @@ def assemble(
         _fund(anvil, folder.keys),
         settings.chain_parameters,
         settings.trainers,
+        settings.forkserver,
     )
 
 

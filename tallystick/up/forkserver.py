@@ -24,17 +24,20 @@ from tallystick.up.socket_path import reachable
 PRELOADED = (
     "tallystick.cli.main",
     "tallystick.cli.provider",
+    "tallystick.host.folder",
     "tallystick.provider.agent",
     "tallystick.provider.blobs",
     "tallystick.sdk.located",
     "tallystick.sdk.process",
+    "training.coordinator.run",
     "training.stages.threads",
+    "training.trainer.run",
     "training.transport.calls",
     "training.transport.grpc_adapter",
     "training.worker.run",
     "training.worker.stage_compute",
 )
-"""What agents and peers import, but for themselves: those run as `__main__`."""
+"""What agents, peers, coordinators and trainers import, but for themselves: they are `__main__`."""
 
 ROOM = "TALLYSTICK_ROOM"
 _ROOM_BYTES = 64 * 1024  # of environment that a child can show; what is beyond is set, not shown

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 
@@ -68,6 +69,8 @@ class Parts:
     chain_parameters: Mapping[str, int] = field(default_factory=dict)
     trainers: int = 0
     """Of a hosted job; 0: as many as its stages want."""
+    forkserver: Path | None = None
+    """Socket of the forkserver that the host starts a job's processes from."""
 
 
 def environment_of(parts: Parts) -> dict[str, str]:
@@ -178,6 +181,14 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
     return items
 
 
+def _told_to_host(parts: Parts, market: Mapping[str, str]) -> dict[str, str]:
+    told = {name: market[name] for name in HOST_VARIABLES}
+    told["TALLYSTICK_TRAINERS"] = str(parts.trainers)
+    if parts.forkserver:
+        told["TALLYSTICK_FORKSERVER"] = str(parts.forkserver)
+    return told
+
+
 def _market(parts: Parts, market: Mapping[str, str]) -> list[Item]:
     chain = "deploy" if parts.anvil else "gateway"
     needs = ("migrate", "redis", chain)
@@ -203,10 +214,7 @@ def _market(parts: Parts, market: Mapping[str, str]) -> list[Item]:
         ServiceSpec(
             name="host",
             argv=_python("tallystick.host"),
-            environment={
-                **{name: market[name] for name in HOST_VARIABLES},
-                "TALLYSTICK_TRAINERS": str(parts.trainers),
-            },
+            environment=_told_to_host(parts, market),
             depends_on=("api",),
             says="ready\n",
             grace=30.0,  # it stops the jobs that it hosts first

@@ -37,6 +37,8 @@ class UpSettings(BaseSettings):
     """Changes to the numbers that the embedded chain starts with, as JSON."""
     trainers: Annotated[int, Field(ge=0, le=16)] = 0
     """Trainers of a hosted job; 0: two where it has several stages, else one."""
+    forkserver: Path | None = None
+    """Socket of the forkserver that the host starts a job's processes from."""
     min_free_bytes: Annotated[int, Field(ge=0)] = 512 * 2**20
     """`up` does not start with less free disk, and stops cleanly at a quarter of it."""
 

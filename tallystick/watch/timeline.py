@@ -38,7 +38,7 @@ _NAMES = {
 }
 _OF_A_UNIT = ("unit_forward", "unit_done")
 _GLOBAL = ("seal_stored", "failpoint", "peer_joined", "peer_lost", "redo", "ended_without_update")
-_LAST_WORDS = ("finished", "failed")
+_LAST_WORDS = ("finished", "left", "too_late", "failed")
 _HEAD = ("at", "mono", "process", "pid", "event", "job", "took_us")
 _LEADERS = ("coordinator", "trainer")  # everybody else is a peer
 
@@ -326,9 +326,10 @@ def _instant(name: str, number: int, at_us: int, scope: str, about: Event) -> Ev
 def _gone(own: Sequence[Told], number: int) -> Iterator[Event]:
     """Processes that ended without last words: killed, or still at work."""
     last = {each.by: each for each in own}
-    for each in last.values():
-        if each.event not in _LAST_WORDS:
-            yield _instant("gone", number, each.at_us, "g", {"pid": each.by.pid})
+    ended = {each.by for each in own if each.event in _LAST_WORDS}  # one may upload after them
+    for by, each in last.items():
+        if by not in ended:
+            yield _instant("gone", number, each.at_us, "g", {"pid": by.pid})
 
 
 def _phases(own: Sequence[Told], number: int, *, row: int) -> Iterator[Event]:

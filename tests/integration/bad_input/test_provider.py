@@ -39,6 +39,7 @@ from tests.support.stack import ROOT
 
 PROBE = {"device_class": "cpu", "memory_bytes": 2**40, "flops_per_second": 10**10}
 STAKE = 10**7
+PEER, PROBE_MODULE = "tallystick.provider.peer", "tallystick.provider.probe"
 OURS = secrets.token_hex(4)  # in the run ids: other runs of these tests have their own
 
 
@@ -255,11 +256,21 @@ def left(run_id: str) -> list[int]:
     return [one.pid for one in running() if environment_of(one.pid).get(RUN_ID) == ours]
 
 
-async def child_of(run_id: str) -> None:
-    """Wait until the agent of this run has a child."""
+async def child_of(run_id: str, module: str = PEER) -> None:
+    """Wait until the agent of this run has a child, which has become what it is to run.
+
+    Stopped before that it has not asked the kernel yet to die with its parent.
+    """
     async with asyncio.timeout(60):
-        while len(left(run_id)) < 2:
+        while not any(_words(pid)[1:3] == ["-m", module] for pid in left(run_id)):
             await asyncio.sleep(0.02)
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
 
 
 async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_resumes(
@@ -353,7 +364,7 @@ async def test_start__ctrl_c_while_it_measures__is_a_clean_end(tmp_path: Path) -
         market_at_url(empty_world(now())) as market,
         agent(tmp_path / "home", market, "measuring") as first,
     ):
-        await child_of("measuring")
+        await child_of("measuring", PROBE_MODULE)
         assert await first.end(signal.SIGINT) == 0
 
     assert first.said == ["stopped; the same command resumes"]

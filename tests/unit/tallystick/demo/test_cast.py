@@ -11,12 +11,14 @@ from tallystick.demo.cast import (
     LATE,
     LATE_AFTER,
     MACHINES,
+    OUTBID,
     VICTIM,
     Notes,
     demo_job,
     load_notes,
     save_notes,
 )
+from tallystick.sdk.job_file import tokens
 
 
 def test_demo_job__as_announced__nine_peers_sixty_steps_and_at_most_4096_tokens() -> None:
@@ -28,6 +30,12 @@ def test_demo_job__as_announced__nine_peers_sixty_steps_and_at_most_4096_tokens(
     assert config.num_steps == 60 > LATE_AFTER > KILLED_AFTER
     assert config.tokens_per_step <= 4096
     assert job.boundary_codec == job.gradient_codec == "none"
+
+
+def test_outbid__asks_more_than_all_others_and_less_than_the_ceiling() -> None:
+    asks = [tokens(machine.ask) for machine in (*MACHINES, LATE)]
+
+    assert max(asks) < tokens(OUTBID.ask) < demo_job().price_ceiling
 
 
 def test_on_stage__at_first__is_everybody_but_the_late_one() -> None:

@@ -9,9 +9,10 @@ import pytest
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import StageIndex
 from contracts.terms.moments import UnixMillis
-from tallystick.demo.cast import LATE, MACHINES, VICTIM, Notes
+from tallystick.demo.cast import LATE, MACHINES, OUTBID, VICTIM, Notes
 from tallystick.demo.report import Report, Settled, Swarm
 from tallystick.demo.shares import JobWork, Worker
+from tallystick.sdk.job_file import tokens
 from tests.support.history import make_digest, make_session, make_wallet
 
 ACCOUNTS = {machine: make_wallet(machine.name).account for machine in (*MACHINES, LATE)}
@@ -57,8 +58,8 @@ def report() -> Report:
         validation_perplexity=10.0,
         unigram_perplexity=20.0,
         flops=1000,
-        price=2_000_000,
-        ceiling=2_000_000,
+        price=tokens(OUTBID.ask),
+        ceiling=2_000_000_000,
         earned=100,
         settled=Settled(
             escrowed=150,
@@ -88,6 +89,7 @@ def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -
     assert "3.0 s from SIGKILL to the next sealed step" in text
     assert "2.0 s from its start to its first paid unit" in text
     assert "all 9 after 1.0 s" in text
+    assert "1600.000000 tokens/PFLOP, the ask of provider-11, which lost" in text
 
 
 @pytest.mark.parametrize(
@@ -97,14 +99,15 @@ def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -
         {"reference": [5.0, 4.001]},
         {"reference": [5.0]},
         {"earned": 101},
+        {"price": 2_000_000_000},
         {"swarm": replace(swarm(), work=replace(swarm().work, units_per_step=10))},
         {"swarm": replace(swarm(), notes=Notes(late_at=UnixMillis(7000)))},
         {"swarm": replace(swarm(), notes=Notes(killed_at=UnixMillis(6000)))},
         {"swarm": replace(swarm(), work=replace(swarm().work, pay={}))},
     ],
     ids=[
-        "perplexity", "loss", "fewer steps", "earned", "units lost", "no kill", "nobody late",
-        "pay",
+        "perplexity", "loss", "fewer steps", "earned", "nobody lost", "units lost", "no kill",
+        "nobody late", "pay",
     ],
 )  # fmt: skip
 def test_problems__a_figure_that_does_not_hold__is_one(change: dict[str, Any]) -> None:

@@ -23,6 +23,8 @@ from tests.support.history import DOMAIN, JobMaker, make_members, make_session, 
 MEMBERS = make_members(("ann", "bob", "cem"), stages=2)
 """ann and cem in stage 0, bob in stage 1; four units a step in one chunk."""
 ANN, BOB, CEM = (member.wallet.account for member in MEMBERS)
+EVE = make_wallet("eve").account
+SAME = {account: 1.0 for account in (ANN, BOB, CEM, EVE)}
 SPEC = {"units_per_step": 4, "chunks": 1}
 
 
@@ -54,7 +56,7 @@ def test_read_work__nothing_opened__is_refused() -> None:
 
 
 def test_shares__two_in_one_stage__have_half_of_it_and_their_pay() -> None:
-    rows = shares(WORKED)
+    rows = shares(WORKED, SAME)
 
     assert [(row.stage, row.units, row.of_stage) for row in rows] == [
         (0, 4, 8),
@@ -66,11 +68,27 @@ def test_shares__two_in_one_stage__have_half_of_it_and_their_pay() -> None:
     assert set(WORKED.pay) == {ANN, BOB, CEM}
 
 
+def test_shares__one_is_three_times_slower__speed_alone_gives_it_a_quarter() -> None:
+    rows = shares(WORKED, {ANN: 3.0, BOB: 2.0, CEM: 1.0})
+
+    assert {row.account: row.by_speed for row in rows} == {ANN: 2.0, BOB: 8.0, CEM: 6.0}
+
+
+def test_shares__who_comes_late_or_is_gone__has_no_part_by_speed_in_other_steps() -> None:
+    ann, _, cem = (member.session.peer for member in MEMBERS)
+    work = replace(WORKED, steps=({ann: 4}, {cem: 4}, {ann: 2, cem: 2}, {cem: 4}))
+
+    parts = {row.account: row.by_speed for row in shares(work, SAME)}
+
+    assert parts[ANN] == 4 + 2 + 2  # idle in the second step, and gone after the third
+    assert parts[CEM] == 2 + 2 + 4
+
+
 def test_shares__who_joined_and_did_nothing__has_a_row() -> None:
     idle = make_session("idle").peer
     work = replace(WORKED, workers={**WORKED.workers, idle: Worker(EVE, StageIndex(0))})
 
-    assert [(row.units, row.pay) for row in shares(work) if row.account == EVE] == [(0, 0)]
+    assert [(row.units, row.pay) for row in shares(work, SAME) if row.account == EVE] == [(0, 0)]
 
 
 def test_first_step__account_that_worked__is_the_first_that_a_seal_holds() -> None:
@@ -82,7 +100,6 @@ def test_first_step__account_that_worked__is_the_first_that_a_seal_holds() -> No
     assert work.first_step(EVE) is None
 
 
-EVE = make_wallet("eve").account
 VICTIM = make_session("victim").peer
 
 

@@ -44,13 +44,11 @@ def test_choose__members_differ__most_of_them_are_believed_and_it_is_said() -> N
     assert chosen.disputed == (1,)
 
 
-def test_choose__most_name_a_blob_that_nobody_uploaded__is_the_one_that_is_here() -> None:
+def test_choose__most_name_a_blob_that_nobody_uploaded__is_waited_for() -> None:
     claims = [view(0, 60, "a", peers=2, here=False), view(0, 60, "b")]
 
-    chosen = choose(claims, 1)
-
-    assert chosen.stages == (claims[1],)
-    assert chosen.disputed == (0,)
+    with pytest.raises(NotFound, match="missing: stage 0"):
+        choose(claims, 1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError, TooLarge
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.job_file import (
@@ -301,6 +301,17 @@ def test_build_spec__three_stages__are_planned_and_each_is_priced() -> None:
     assert spec.rules.boundary_codec == "blockwise8"
 
 
+def test_build_spec__tied_head_over_two_stages__both_ends_have_parts_for_the_shared_chunks() -> (
+    None
+):
+    spec = spec_of(job(stages=2, model={"tied_head": True}))
+
+    assert spec.model.tied_head and spec.batch.stages == 2
+    assert [len(spec.chunking.of_stage(StageIndex(stage))) for stage in range(2)] == [4, 4]
+    with pytest.raises(Malformed, match="2048 chunks"):
+        spec_of(job(stages=2, model={"tied_head": True}, chunks=2049))
+
+
 def test_build_spec__layer_ends_said__are_the_cut() -> None:
     spec = spec_of(job(model={"num_layers": 5}, layer_ends=[1, 5], chunks=9))
 
@@ -313,7 +324,6 @@ def test_build_spec__layer_ends_said__are_the_cut() -> None:
         ({"stages": 3}, "2 layers cannot be cut into 3"),
         ({"layer_ends": [1]}, "do not cut 2 layers"),
         ({"stages": 1, "layer_ends": [1, 2]}, "2 ends, stages is 1"),
-        ({"stages": 2, "model": {"tied_head": True}}, "tied head"),
         ({"peer_memory": "1MiB"}, "use more stages"),
         ({"layer_ends": [1, 2], "peer_memory": "1MiB"}, "a peer needs .* peer_memory is 1048576"),
     ],

@@ -1,6 +1,7 @@
 """Postgres, Redis and anvil as values: no secret in argv, broken state repaired."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,18 @@ def test_table__outside_servers__starts_none_of_them(folder: DataFolder) -> None
     assert {item.name for item in items if isinstance(item, Step)} == {
         *("postgres", "redis", "gateway", "migrate")
     }
+
+
+def test_table__forkserver__is_told_to_the_host_alone(folder: DataFolder) -> None:
+    made = replace(parts(folder), forkserver=Path("/run/socket"))
+
+    told = {
+        item.name
+        for item in table(made)
+        if item.environment.get("TALLYSTICK_FORKSERVER") == "/run/socket"
+    }
+
+    assert told == {"host"}
 
 
 def test_table__no_secret__in_any_command_line(folder: DataFolder) -> None:

@@ -108,6 +108,16 @@ def test_timeline__a_unit__flows_through_the_stages_and_back() -> None:
     assert flow == [("s", 2), ("t", 3), ("f", 2)]
 
 
+def test_timeline__peer_that_left_in_order_or_uploaded_at_the_end__is_not_gone() -> None:
+    bob, ann = {"peer": "bb" * 32, "stage": 1}, {"peer": "aa" * 32, "stage": 0}
+    ends = [line(BOB, 1100, "left", step=1, **bob)]
+    ends += [line(ANN, 1100, "weights_uploaded", step=1, bytes=9, **ann)]
+
+    names = [event["name"] for event in of_kind(trace(step() + ends), "i")]
+
+    assert "left" in names and "gone" not in names
+
+
 def test_timeline__process_without_last_words__is_gone() -> None:
     instants = [(event["name"], event["pid"], event["s"]) for event in of_kind(trace(), "i")]
 

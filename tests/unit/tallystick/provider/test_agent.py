@@ -1,0 +1,62 @@
+"""When does an agent end the peer of a lease that is over?"""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from contracts.chain.deployment import NAMES, Deployment
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.moments import UnixMillis
+from market.api.schemas import LeaseView
+from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask
+from tallystick.provider.folder import ProviderFolder
+from tallystick.sdk.client import MarketClient
+from tests.support.history import make_session, make_wallet
+
+LEASE = LeaseView(
+    lease=Digest(b"l" * 32), state="silent", offer=Digest(b"o" * 32), job=JobId(b"j" * 32),
+    account=Address(b"a" * 20), stage=0, price=PricePerPflop(1), stake=BaseUnits(0),
+    accept_ends=UnixMillis(0), spec=b"spec", accept=None, session_key=None, heard_at=None,
+)  # fmt: skip
+ASK = Ask(PricePerPflop(1), BaseUnits(0), "cpu", 2**30, 10**9, 10**8, 1, timedelta(days=1))
+NOWHERE = Deployment(chain_id=1, block=0, **dict.fromkeys(NAMES, Address(bytes(20))))
+
+
+class Clock:
+    """Stands still unless it is told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return self.now
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_follow__lease_that_was_over_and_came_back__has_all_of_its_time_when_it_ends(
+    tmp_path: Path,
+) -> None:
+    clock, folder = Clock(), ProviderFolder(tmp_path)
+    async with MarketClient("http://127.0.0.1:1") as client:
+        agent = Agent(
+            client, folder, make_wallet("ann"), make_session("agent"), ASK, (), {}, print,
+            monotonic=clock,
+        )  # fmt: skip
+        peer = asyncio.create_task(_for_ever())
+        agent._peers[LEASE.lease] = peer
+        await agent._follow((), NOWHERE)
+        await agent._follow((LEASE,), NOWHERE)
+
+        clock.now = 2 * WIND_DOWN_SECONDS
+        await agent._follow((), NOWHERE)
+        was_left_alone = not peer.done()
+        clock.now += WIND_DOWN_SECONDS + 1
+        await agent._follow((), NOWHERE)
+
+    folder.close()
+    assert was_left_alone and peer.cancelled()
