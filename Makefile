@@ -5,6 +5,8 @@ SHELL = /bin/sh
 PYTHON =
 RUN = .venv/bin/python -m
 PYTEST = $(RUN) pytest -q
+# e2e one test at a time in one stream, the rest by files in another (tests/conftest.py).
+STREAMS = -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help environment demo check test contracts-test chaos \
 	format lint types imports unit property services
@@ -46,12 +48,11 @@ unit: environment
 property: environment
 	$(PYTEST) -n 2 tests/property
 
-# Everything else, one test at a time: two would share the machine's clocks and ports.
 services: environment
-	$(PYTEST) tests --ignore=tests/unit --ignore=tests/property --ignore=tests/contracts
+	$(PYTEST) $(STREAMS) tests --ignore=tests/unit --ignore=tests/property --ignore=tests/contracts
 
 contracts-test: environment
 	$(PYTEST) tests/contracts
 
 chaos: environment
-	$(PYTEST) -m chaos --ceilings=off tests
+	$(PYTEST) $(STREAMS) -m chaos --ceilings=off tests

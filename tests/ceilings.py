@@ -34,6 +34,9 @@ UNIT_CPU_LIMIT = 0.050
 UNIT_CPU_AIM = 0.010
 """CPU seconds of one unit test's body, above which it is named at the end of the run."""
 
+TABLE = "table"
+"""Name of the property under which a test records lines for people, shown at the end of a run."""
+
 Interval = tuple[float, float]
 
 
@@ -64,6 +67,7 @@ class Ceilings:
         self.intervals: dict[str, list[Interval]] = defaultdict(list)
         self.num_tests: dict[str, int] = defaultdict(int)
         self.slow_units: list[tuple[float, str]] = []
+        self.tables: dict[str, str] = {}
 
     def seconds(self) -> dict[str, float]:
         """Wall seconds by folder."""
@@ -84,7 +88,10 @@ class Ceilings:
         if report.when != "call":
             return
         self.num_tests[folder] += 1
-        used = dict(report.user_properties).get("cpu_seconds")
+        told = dict(report.user_properties)
+        if TABLE in told:
+            self.tables[report.nodeid] = str(told[TABLE])
+        used = told.get("cpu_seconds")
         if folder == "unit" and isinstance(used, float) and used > UNIT_CPU_AIM:
             self.slow_units.append((used, report.nodeid))
 
@@ -94,7 +101,10 @@ class Ceilings:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table of folders, the slowest unit tests and the broken ceilings."""
+        """Print what tests recorded, the table of folders, slow unit tests, broken ceilings."""
+        for nodeid, table in sorted(self.tables.items()):
+            terminalreporter.section(nodeid.rpartition("::")[2])
+            terminalreporter.line(table)
         terminalreporter.section("seconds per folder")
         for folder, taken in sorted(self.seconds().items()):
             limit = f"of {CEILINGS[folder]}" if folder in CEILINGS else ""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 import pytest_socket
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
     from tests.installed import Installed
@@ -19,7 +21,10 @@ pytest_plugins = ("tests.ceilings",)
 
 # Time is limited a folder, by its ceiling: one slow example on a busy machine is no finding.
 hypothesis.settings.register_profile(
-    "tallystick", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "tallystick",
+    deadline=None,
+    derandomize=True,  # the same examples every time
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("tallystick")
 
@@ -49,6 +54,20 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> "Installed":
     from tests.installed import install
 
     return install(tmp_path_factory.mktemp("installed"))
+
+
+class Streams(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Files side by side, but all of e2e one after the other: each test has a whole market."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        from tests.ceilings import folder_of
+
+        return "e2e" if folder_of(nodeid) == "e2e" else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Streams | None:
+    """Use `Streams` under `--dist loadfile`."""
+    return Streams(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

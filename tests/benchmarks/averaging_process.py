@@ -106,9 +106,11 @@ class GivenCompute(CountingCompute):
         bounds = chunk_bounds(len(self._base), NUM_CHUNKS)
         return tuple(slice_of(self._base[a:b] * scale, self._job.codec) for a, b in bounds)
 
-    def mean(self, parts: Sequence[Buffer], weights: Sequence[int]) -> Slice:
+    def mean(
+        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
+    ) -> Slice:
         """See `Compute.mean`."""
-        return mean_slice(parts, weights, self._job.codec)
+        return mean_slice(parts, weights, self._job.codec, totals=totals)
 
     def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
         """See `Compute.apply`; refuses what is not the mean over all units."""

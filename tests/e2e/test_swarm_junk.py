@@ -12,20 +12,13 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.ids import JobId
-from contracts.terms.typed_data import Domain
-from tallystick.demo.shares import JobWork, read_work
+from tallystick.demo.shares import JobWork
 from tests.support.stack import Stack, stack
 from training.swarm.caps import OWNER_CAP, PEER_CAP
 
-UNITS, STEPS = 20, 8
+UNITS, STEPS = 20, 4
 SLOWDOWN = 30.0
 JUNK = ("tests.support.junk_provider",)
-
-
-async def _work(running: Stack, job: JobId) -> JobWork:
-    network = await running.client.network()
-    domain = Domain(network.chain_id, network.contracts.settlement)
-    return read_work([item async for _, item in running.client.messages(job)], domain)
 
 
 async def _trained(running: Stack, honest: tuple[str, ...]) -> JobId:
@@ -54,7 +47,7 @@ async def test_junk__measured_like_the_others__has_at_most_1_2_of_its_part(tmp_p
     async with stack(tmp_path, forked=True) as running:
         job = await _trained(running, ("ann", "bob"))
 
-        work = await _work(running, job)
+        work = await running.work(job)
         rates = _rates(running, job)
         part = Fraction(rates[running.peer_of("junk", job).hex()], sum(rates.values()))
         cap = ceil(PEER_CAP * part * UNITS)
@@ -73,7 +66,7 @@ async def test_junk__lies_when_it_is_measured__has_at_most_a_quarter_among_five_
         running.variables["TALLYSTICK_TEST_LIES"] = "1"
         job = await _trained(running, ("ann", "bob", "cem", "dan"))
 
-        work = await _work(running, job)
+        work = await running.work(job)
         rates = _rates(running, job)
         assert rates[running.peer_of("junk", job).hex()] > sum(rates.values()) / 2
         junk = _units_of_junk(running, job, work)

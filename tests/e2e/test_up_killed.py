@@ -113,7 +113,12 @@ def test_up__killed_in_the_middle_of_a_job__nothing_survives_and_the_next_resume
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    _until(lambda: (folder / f"failpoint-stop-grad_commit_stored-{STOPS_AT}.done").exists(), 60)
+    _until(
+        lambda: (
+            folder / f"failpoints-coordinator-stop-grad_commit_stored-{STOPS_AT}.done"
+        ).exists(),
+        60,
+    )
 
     assert send(up, signal.SIGKILL)
 

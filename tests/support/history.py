@@ -21,7 +21,6 @@ from contracts.terms.history import Kept, Leaves, unit_leaves_root
 from contracts.terms.ids import (
     ZERO_DIGEST,
     Address,
-    ChunkIndex,
     Digest,
     StageIndex,
     StepNumber,
@@ -124,13 +123,17 @@ def make_members(
 
 
 def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
-    """A job of 3 units a step and 12 steps, W = 2, with enough budget for all of them."""
+    """A job of 3 units a step and 12 steps, W = 2, with enough budget for all of them.
+
+    Its head is tied if it has one stage; with several, a `model` may say so.
+    """
     batch = {
         "steps": 12, "units_per_step": 6, "rows_per_unit": 4, "stages": 1, "peers_per_stage": 3,
         "spares": 0, "chunks": 2, "checkpoint_every": 5, "validate_every": 5,
     }  # fmt: skip
     batch |= {key: changed.pop(key) for key in tuple(changed) if key in batch}
-    stages, layers = batch["stages"], changed.get("model", MODEL).num_layers
+    model = MODEL if batch["stages"] == 1 else MODEL.model_copy(update={"tied_head": False})
+    stages, layers = batch["stages"], changed.get("model", model).num_layers
     ends = tuple(max(stage, layers * stage // stages) for stage in range(1, stages + 1))
     layer_ends = changed.pop("layer_ends", ends)
     rules: dict[str, Any] = {
@@ -149,7 +152,7 @@ def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
         "min_stake": BaseUnits(1_000_000),
         "memory_bytes": 10**9,
         "unit_flops": (Flops(123_456_789_012_345),) * batch["stages"],
-        "model": MODEL,
+        "model": model,
         "optimizer": OPTIMIZER,
         "data": DataSpec(manifest=make_digest("manifest"), seed=3, tokenizer=ZERO_DIGEST),
         "batch": BatchSpec(layer_ends=layer_ends, **batch),
@@ -320,11 +323,11 @@ class JobMaker:
         """Digests and norms of a gradient that does not exist."""
         return tuple(
             PartDigest(
-                chunk=ChunkIndex(chunk),
+                chunk=chunk,
                 digest=make_digest("part", member.session.peer, step, chunk),
                 norm_squared=10**12 + 10**9 * step + 10**6 * chunk,
             )
-            for chunk in range(self.spec.batch.chunks)
+            for _, chunk in self.spec.chunking.of_stage(member.stage)
         )
 
     def leaf(self, stage: StageIndex, unit: UnitId) -> UnitLeaf:
@@ -359,23 +362,23 @@ class JobMaker:
         self, average: AverageSet, commits: Sequence[GradCommit]
     ) -> Iterable[Signed[Message]]:
         """Every chunk of every stage, summed in turn by the members of the stage."""
-        for stage in range(self.spec.batch.stages):
+        for stage, chunk in self.spec.chunking.all:
             summing = [member for member in self.members if member.stage == stage]
-            for chunk in range(self.spec.batch.chunks):
-                member = summing[chunk % len(summing)]
-                parts = [each.parts[chunk] for each in commits if each.stage == stage]
-                shortest = min(part.norm_squared for part in parts)
-                message: Message = AveragedChunk(
-                    job=average.job,
-                    step=average.step,
-                    stage=StageIndex(stage),
-                    peer=member.session.peer,
-                    average_set=average.digest(),
-                    chunk=ChunkIndex(chunk),
-                    chunk_digest=make_digest("chunk", stage, average.step, chunk),
-                    norm_squared=isqrt(shortest) ** 2,
-                )
-                yield member.session.sign(message)
+            member = summing[chunk % len(summing)]
+            givers = self.spec.chunking.stages_of((stage, chunk))
+            parts = [each.parts[chunk] for each in commits if each.stage in givers]
+            shortest = min(part.norm_squared for part in parts)
+            message: Message = AveragedChunk(
+                job=average.job,
+                step=average.step,
+                stage=stage,
+                peer=member.session.peer,
+                average_set=average.digest(),
+                chunk=chunk,
+                chunk_digest=make_digest("chunk", int(stage), average.step, int(chunk)),
+                norm_squared=isqrt(shortest) ** 2,
+            )
+            yield member.session.sign(message)
 
     @property
     def next_step(self) -> StepNumber:

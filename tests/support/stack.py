@@ -26,7 +26,9 @@ from contracts.keys.wallet import Wallet
 from contracts.terms.errors import Unavailable
 from contracts.terms.ids import JobId, PeerId
 from contracts.terms.moments import UnixSeconds
+from contracts.terms.typed_data import Domain
 from market.api import schemas
+from tallystick.demo.shares import JobWork, read_work
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.submit import Submitted, submit
@@ -185,6 +187,12 @@ class Stack:
             job, lambda v: v.state == "refunded" and v.paid == v.earned, within=within
         )
 
+    async def work(self, job: JobId) -> JobWork:
+        """Who did what in a job, from its sealed messages."""
+        network = await self.client.network()
+        domain = Domain(network.chain_id, network.contracts.settlement)
+        return read_work([item async for _, item in self.client.messages(job)], domain)
+
     def job_folder(self, job: JobId) -> Path:
         """What the host keeps of a job."""
         return self.home / "jobs" / job.hex()
@@ -265,6 +273,23 @@ def _json_lines(log: Path) -> Iterator[dict[str, Any]]:
             value = json.loads(line)
             if isinstance(value, dict):
                 yield value
+
+
+async def plain_curve(submitted: Submitted, folder: Path) -> list[float]:
+    """Losses of a job's plain twin, in nats per token: one process, torch's own optimiser."""
+    submitted.corpus.write(folder / "blobs")
+    (folder / "job.msgpack").write_bytes(submitted.spec.encoded())
+    options = ("--job", "job.msgpack", "--blobs", "blobs", "--out", "losses.json")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.numerics.plain", *options),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    losses: list[float] = json.loads((folder / "losses.json").read_text())["losses"]
+    return losses
 
 
 async def kill_and_see(identity: Identity) -> None:
