@@ -36,7 +36,12 @@ class Engine:
         """Set when we are in a state that must not be: the process has to end."""
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Compute in the thread; runs to its end even if nobody waits any more."""
+        """Compute in the thread; runs to its end even if nobody waits any more.
+
+        Raises:
+            Unavailable: this process is stopping. Whatever `function` raises.
+        """
+        self._need_open()
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def beside(self, function: Callable[[], T]) -> T:

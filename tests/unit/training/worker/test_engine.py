@@ -28,9 +28,10 @@ async def test_engine__beside__neither_the_loop_nor_the_compute_waits_for_it() -
     await engine.close()
 
 
-async def test_engine__closed__nothing_begins_beside_any_more() -> None:
+async def test_engine__closed__nothing_begins_any_more() -> None:
     engine = Engine()
     await engine.close()
 
-    with pytest.raises(Unavailable, match="stopping"):
-        await engine.beside(lambda: None)
+    for begin in (engine.run, engine.beside):
+        with pytest.raises(Unavailable, match="stopping"):
+            await begin(lambda: None)
