@@ -19,8 +19,8 @@ import pytest
 CEILINGS = {
     "unit": 60,
     "property": 120,
-    "numerics": 90,
     "contracts": 120,
+    "numerics": 90,
     "architecture": 90,
     "faults": 270,
     "integration": 600,
@@ -28,7 +28,7 @@ CEILINGS = {
 }
 """Wall seconds by folder of `tests/`; a folder without a line has no ceiling.
 
-The last four run two at a time on two cores (`STREAMS` in the Makefile).
+But for the first three, tests run side by side with e2e on two cores (`STREAMS` in the Makefile).
 """
 
 UNIT_CPU_LIMIT = 0.050
