@@ -11,7 +11,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -172,12 +172,15 @@ class Crowd:
         """Stop a child in order."""
         await _stop(self._children[name])
 
-    def kill(self, name: str) -> None:
+    def processes_of(self, name: str) -> list[Identity]:
+        """A child and whatever it started."""
+        return [one for one in self._ours() if environment_of(one.pid).get(SERVICE) == name]
+
+    def kill(self, name: str, processes: Iterable[Identity]) -> None:
         """SIGKILL a child and whatever it started, as a power cut would."""
         self._forgiven.add(name)
-        for one in self._ours():
-            if environment_of(one.pid).get(SERVICE) == name:
-                send(one, signal.SIGKILL)
+        for one in processes:
+            send(one, signal.SIGKILL)
 
     def check_alive(self) -> None:
         """Raises Refused when a child ended that should not have."""

@@ -251,9 +251,10 @@ class Story:
     async def _play(self, num_steps: int) -> None:
         """One provider dies with work in its hands, a tenth comes."""
         if num_steps >= KILLED_AFTER and self.notes.killed_at is None:
+            victims = self.crowd.processes_of(VICTIM.name)  # to find them takes a while
             await self.crowd.until_it_works(VICTIM.name)
             self._note(killed_at=_now())
-            self.crowd.kill(VICTIM.name)
+            self.crowd.kill(VICTIM.name, victims)
             self.say(f"   SIGKILL to {VICTIM.name}, agent and peer")
         if num_steps >= LATE_AFTER and self.notes.late_at is None:
             self._account(LATE)

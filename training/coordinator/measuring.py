@@ -24,8 +24,8 @@ Nanoseconds = Callable[[], int]
 BUILD = 120.0  # seconds, for the first call
 TIMED = 30.0  # seconds: a peer that is slower than this is of no use to a step
 CALM = 5.0  # seconds that others' building is waited for
-TRIES = 8
-ENOUGH = 0.5  # seconds of timed calls: a longer unit has its noise averaged out
+TRIES = 5
+ENOUGH = 0.3  # seconds of timed calls: a longer unit has its noise averaged out
 MICRO = 10**6
 _NANOSECONDS = 10**9
 
