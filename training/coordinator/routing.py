@@ -89,8 +89,10 @@ class WorkFor:
         validate = self._validate_after(trainer)
         if any(unit not in busy for _, unit in places) or validate > request.validating:
             return True
-        known = {self._book.key_of(member.peer) for member in self._workers()}
-        return bool(places or validate) and known != {*request.known}
+        # A member that is no worker yet has a quota too: without it the others' grow.
+        quotas = {each.session_key: each.quota for each in self._worker_views(trainer)}
+        known = {each.session_key: each.quota for each in request.known}
+        return bool(places or validate) and known != quotas
 
     def _is_over(self) -> bool:
         return self._over and isinstance(self._book.state.phase, Finished)

@@ -101,7 +101,7 @@ class _Trainer:
         self._tell, self._pause = tell, pause
         self._in_flight, self._max_units = in_flight, max_units
         self._tasks = asyncio.TaskGroup()
-        self._step, self._known = StepNumber(0), frozenset[SessionKey]()
+        self._step, self._known = StepNumber(0), tuple[calls.QuotaView, ...]()
         self._heard: tuple[Session | None, int] = (None, 0)  # versions are of one session
         self._waiting: dict[UnitId, tuple[Stretch, ...]] = {}
         self._walking: dict[UnitId, asyncio.Task[None]] = {}
@@ -155,7 +155,7 @@ class _Trainer:
             job=self._job,
             seen=version if is_up_to_date else 0,
             step=self._step,
-            known=tuple(sorted(self._known)),
+            known=self._known,
             busy=tuple(sorted(self._busy())),
             validating=self._validated_after,
         )
@@ -177,7 +177,9 @@ class _Trainer:
     def _take(self, work: calls.StepWork) -> None:
         if work.step != self._step:
             self._begin(work)
-        self._known = frozenset(worker.session_key for worker in work.workers)
+        self._known = tuple(
+            calls.QuotaView(session_key=each.session_key, quota=each.quota) for each in work.workers
+        )
         self._calling.announce(work)
         under_way = self._busy() - self._waiting.keys()
         self._waiting = {

@@ -58,6 +58,13 @@ class WorkerView(Record):
     counted: Count  # how many of them are counted already
 
 
+class QuotaView(Record):
+    """A worker that a trainer knows of, and how many units it may give it."""
+
+    session_key: SessionKeyField
+    quota: Count
+
+
 class CopyView(Record):
     """One peer's copy of a unit in a stage; a digest is zero where there is no such tensor."""
 
@@ -78,7 +85,7 @@ class Held(Record):
     holders: Annotated[tuple[PeerIdField, ...], Len(1, 8)]
 
 
-Keys = Annotated[tuple[SessionKeyField, ...], Len(0, MAX_PEERS)]
+Quotas = Annotated[tuple[QuotaView, ...], Len(0, MAX_PEERS)]
 Members = Annotated[tuple[MemberView, ...], Len(0, MAX_PEERS)]
 Workers = Annotated[tuple[WorkerView, ...], Len(0, MAX_PEERS)]
 Places = Annotated[tuple[PlaceView, ...], Len(0, MAX_UNITS)]
@@ -154,7 +161,7 @@ class NextStep(WireMessage):
     job: JobIdField
     seen: Count  # the version of the answer before; 0: answer at once
     step: StepOrZero
-    known: Keys  # workers
+    known: Quotas
     busy: Units  # of that step: on their way, or done and not reported yet
     validating: StepOrZero  # the newest `validate_after` that it has taken on
 

@@ -97,7 +97,7 @@ async def test_measuring__machine_is_busy_now_and_then__the_least_of_all_units_c
 
 
 @pytest.mark.parametrize(
-    ("takes", "rate"), [((400, 250), 4 * 10**6), ((2500,), 400_000)], ids=["twice", "once"]
+    ("takes", "rate"), [((200, 125), 8 * 10**6), ((2500,), 400_000)], ids=["twice", "once"]
 )
 async def test_measuring__units_take_long__are_timed_until_it_is_enough(
     takes: tuple[int, ...], rate: int
@@ -120,7 +120,7 @@ async def test_measuring__answer_at_once__is_bounded_by_the_clock() -> None:
 async def test_measuring__two_at_once__take_turns_and_do_not_slow_each_other_down() -> None:
     watch = Watch()
     measuring = Measuring(JOB, watch)
-    takes = [0, 350 * MILLISECOND, 100 * MILLISECOND, 50 * MILLISECOND]
+    takes = [0, 150 * MILLISECOND, 100 * MILLISECOND, 50 * MILLISECOND]
     asked: list[int] = []
     peers = [TimedPeer(watch, *takes, heard=partial(asked.append, n)) for n in range(2)]
 

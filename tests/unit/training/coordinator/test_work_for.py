@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -83,7 +84,10 @@ class World:
         """What a trainer is told that goes by the answer `after` and has `busy` on its way."""
         trainer = self.trainer(number)
         self.sessions[trainer] = cast(Session, object())  # that there is one is all that counts
-        known = tuple(sorted(each.session_key for each in after.workers)) if after else ()
+        known = tuple(
+            calls.QuotaView(session_key=each.session_key, quota=each.quota)
+            for each in (after.workers if after else ())
+        )
         request = calls.NextStep(
             job=self.papers.job,
             seen=after.version if after else 0,
@@ -162,6 +166,24 @@ async def test_work_for__nothing_new__waits_until_there_is(world: World) -> None
     ]
 
 
+async def test_work_for__who_was_about_to_work_is_gone__larger_quotas_are_news(
+    world: World,
+) -> None:
+    bob, state = world.peer("bob"), world.book.state
+    behind = replace(state.members[bob], applied=StepNumber(state.step - 2))
+    world.book.state = replace(state, members={**state.members, bob: behind})
+    work = await world.ask(0)
+    news = asyncio.ensure_future(world.ask(0, after=work, busy=tuple(range(UNITS))))
+    await asyncio.sleep(0)
+
+    world.book.record(PeerLost(bob, world.now))
+
+    before = {each.session_key: each.quota for each in work.workers}
+    after = {each.session_key: each.quota for each in (await news).workers}
+    assert before.keys() == after.keys()
+    assert sum(before.values()) < UNITS <= sum(after.values())
+
+
 async def test_work_for__unit_that_is_not_out__is_news(world: World) -> None:
     work = await world.ask(0)
     world.done(5, "ann")
@@ -196,8 +218,8 @@ async def test_work_for__job_not_over__is_never_finished(world: World) -> None:
 async def test_work_for__report_of_an_older_step_comes_late__units_of_this_one_are_still_out(
     world: World,
 ) -> None:
-    first = await world.ask(0)
-    second = await world.ask(1)
+    await world.ask(1)
+    first, second = await world.ask(0), await world.ask(1)
     unit = units_of(first)[0]
     asking = asyncio.ensure_future(world.ask(0, after=first, busy=tuple(units_of(first))))
     await asyncio.sleep(0)
