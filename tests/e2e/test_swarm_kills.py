@@ -32,7 +32,7 @@ COORDINATOR, TRAINER, PEER, SPEAKER = "coordinator", "trainer-0", "peer", "who i
 PROVIDERS = ("ann", "bob", "cem", "dan", "eve", "fay")
 JOB: dict[str, Any] = {
     "model": {"num_layers": 3}, "stages": 3, "peers_per_stage": 2, "units_per_step": 8,
-    "commit_timeout": "8s", "exchange_timeout": "8s",
+    "commit_timeout": "8s", "exchange_timeout": "8s", "budget": 50,
 }  # fmt: skip
 FIRST_STEP = 3
 STEPS_A_ROW = 4  # two to arm a failpoint, two until everybody is back
