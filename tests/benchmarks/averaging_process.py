@@ -19,11 +19,11 @@ from typing_extensions import Buffer
 from contracts.terms.amounts import Flops
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import InvariantBroken
-from contracts.terms.ids import ZERO_DIGEST, StageIndex
-from contracts.terms.messages import GradientCodecName, JobOpening
-from contracts.terms.signatures import Signed
+from contracts.terms.ids import StageIndex
+from contracts.terms.messages import GradientCodecName
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
+from tests.support.swarm_process import signed_opening
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.coordinator.ports import MemoryFeed, MemoryRoster
@@ -125,19 +125,6 @@ class GivenCompute(CountingCompute):
         self.begin_step()
 
 
-def _opening(papers: Papers) -> Signed[JobOpening]:
-    message = JobOpening(
-        job=papers.job,
-        job_spec=papers.spec.message.digest(),
-        session_key=papers.session.key,
-        trainers=papers.opening.trainers,
-        anchorer=papers.opening.anchorer,
-        opening_block=papers.opening.opening_block,
-        outside_auditors=ZERO_DIGEST,
-    )
-    return papers.coordinator.sign(message, DOMAIN)
-
-
 class _Address:
     """Where the coordinator listens."""
 
@@ -192,7 +179,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
             await run_worker(
                 folder / role,
                 papers.spec,
-                _opening(papers),
+                signed_opening(papers),
                 papers.leases[role],
                 domain=DOMAIN,
                 session=session,
