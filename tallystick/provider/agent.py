@@ -309,7 +309,9 @@ class Agent:
         self.say(f"peer of lease {lease.hex()[:12]} is done")
 
     async def _stop_peer(self, lease: Digest) -> None:
-        task = self._peers.pop(lease)
+        task = self._peers.pop(lease, None)
+        if task is None:
+            return  # it ended by itself while others were being stopped
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

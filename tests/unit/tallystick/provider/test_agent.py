@@ -38,15 +38,19 @@ async def _for_ever() -> None:
     await asyncio.Event().wait()
 
 
+def agent_of(client: MarketClient, folder: ProviderFolder, clock: Clock) -> Agent:
+    return Agent(
+        client, folder, make_wallet("ann"), make_session("agent"), ASK, (), {}, print,
+        monotonic=clock,
+    )  # fmt: skip
+
+
 async def test_follow__lease_that_was_over_and_came_back__has_all_of_its_time_when_it_ends(
     tmp_path: Path,
 ) -> None:
     clock, folder = Clock(), ProviderFolder(tmp_path)
     async with MarketClient("http://127.0.0.1:1") as client:
-        agent = Agent(
-            client, folder, make_wallet("ann"), make_session("agent"), ASK, (), {}, print,
-            monotonic=clock,
-        )  # fmt: skip
+        agent = agent_of(client, folder, clock)
         peer = asyncio.create_task(_for_ever())
         agent._peers[LEASE.lease] = peer
         await agent._follow((), NOWHERE)
@@ -60,3 +64,26 @@ async def test_follow__lease_that_was_over_and_came_back__has_all_of_its_time_wh
 
     folder.close()
     assert was_left_alone and peer.cancelled()
+
+
+async def test_follow__a_peer_ends_by_itself_while_another_is_stopped__is_no_error(
+    tmp_path: Path,
+) -> None:
+    clock, folder = Clock(), ProviderFolder(tmp_path)
+    async with MarketClient("http://127.0.0.1:1") as client:
+        agent = agent_of(client, folder, clock)
+
+        async def ends_with_the_other() -> None:
+            try:
+                await _for_ever()
+            finally:
+                agent._peers.clear()  # as `_keep_peer` does for its own
+
+        for name in (Digest(b"a" * 32), Digest(b"b" * 32)):
+            agent._peers[name] = asyncio.create_task(ends_with_the_other())
+        await agent._follow((), NOWHERE)
+        clock.now = WIND_DOWN_SECONDS + 1
+        await agent._follow((), NOWHERE)
+
+    folder.close()
+    assert agent._peers == {}
