@@ -81,6 +81,7 @@ async def test_follow__a_peer_ends_by_itself_while_another_is_stopped__is_no_err
 
         for name in (Digest(b"a" * 32), Digest(b"b" * 32)):
             agent._peers[name] = asyncio.create_task(ends_with_the_other())
+        await asyncio.sleep(0)  # both begin
         await agent._follow((), NOWHERE)
         clock.now = WIND_DOWN_SECONDS + 1
         await agent._follow((), NOWHERE)
