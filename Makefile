@@ -52,7 +52,7 @@ services: environment
 	$(PYTEST) $(STREAMS) tests --ignore=tests/unit --ignore=tests/property --ignore=tests/contracts
 
 contracts-test: environment
-	$(PYTEST) tests/contracts
+	$(PYTEST) -n 2 --dist worksteal tests/contracts
 
 chaos: environment
 	$(PYTEST) $(STREAMS) -m chaos --ceilings=off tests

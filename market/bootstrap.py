@@ -30,7 +30,7 @@ from market.service.ports import BlobStore, Chain, UnitOfWork, Wakeup
 from market.settings import Settings
 from training.telling import FailpointFile, JsonLines
 
-WRITING_ROLES = ("anchorer", "proposer", "relayer", "faucet")
+WRITING_ROLES = ("anchorer", "proposer", "relayer", "faucet", "slasher")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,10 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
 
 
 def watch_transactions(folder: Path) -> Watch:
-    """Says what was stored and broadcast, where chaos tests look and fail it."""
+    """Says what was stored and broadcast, where chaos tests look and fail it.
+
+    `step` is the number in the name of the intention; 0 where it has none, as failpoints want one.
+    """
     # Celery replaces sys.stderr by a logger; a killed process must have written its line.
     lines = JsonLines(sys.__stderr__ or sys.stderr, process="market")
     tell = FailpointFile(lines, folder / "failpoints-market")
@@ -123,7 +126,7 @@ def watch_transactions(folder: Path) -> Watch:
     def watch(phase: str, key: str) -> None:
         what, _, rest = key.partition(":")
         number = rest.partition(":")[0]
-        tell(f"{what}_{phase}", key=key, step=int(number) if number.isdecimal() else None)
+        tell(f"{what}_{phase}", key=key, step=int(number) if number.isdecimal() else 0)
 
     return watch
 

@@ -5,6 +5,8 @@ files are imported by their path. Shared factories of a folder lie beside its te
 imported absolutely (`from tests.unit.contracts.factories import seal`).
 """
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -63,6 +65,15 @@ class Streams(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         from tests.ceilings import folder_of
 
         return "e2e" if folder_of(nodeid) == "e2e" else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name what fails at once: a run takes a quarter of an hour, and its summary comes last."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        line = str(report.longrepr).strip().splitlines()[-1:]
+        sys.stderr.write(f"\nFAILED {report.nodeid}: {''.join(line)[:300]}\n")
+        sys.stderr.flush()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Streams | None:

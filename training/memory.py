@@ -26,6 +26,7 @@ MAX_GRAPHS = 8
 """Forward graphs that a stage keeps for their backward; the last stage does both at once."""
 COPIES = 4  # of the gradient at once
 COPIES_ON_TOP = 3  # of what the passes left
+COMPARED = 5  # copies of a gradient at the end of an audit: two as bytes, two joined, one in pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,18 @@ def stage_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> 
     )
 
 
-def peer_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> int:
-    """Bytes that a peer of `stage` must have: with all graphs that it may keep at once."""
-    return stage_memory(config, stage, rows_per_unit).total(1 if stage.has_head else MAX_GRAPHS)
+def peer_memory(
+    config: ModelConfig, stage: StageSlice, rows_per_unit: int, *, audits: bool = False
+) -> int:
+    """Bytes that a peer of `stage` must have: with all graphs that it may keep at once.
+
+    With `audits` it also replays somebody's peer-step meanwhile: weights and a gradient of its own,
+    one more graph, and at the end both gradients that are compared, as bytes and as numbers.
+    """
+    memory, graphs = stage_memory(config, stage, rows_per_unit), 1 if stage.has_head else MAX_GRAPHS
+    if not audits:
+        return memory.total(graphs)
+    return memory.total(graphs + 1) + memory.weights + (1 + COMPARED) * memory.gradient
 
 
 def _kept_per_token(config: ModelConfig, stage: StageSlice) -> int:

@@ -18,7 +18,12 @@ from training.memory import peer_memory
 
 
 def plan_layers(
-    config: ModelConfig, num_stages: int, rows_per_unit: int, *, memory_bytes: int | None = None
+    config: ModelConfig,
+    num_stages: int,
+    rows_per_unit: int,
+    *,
+    memory_bytes: int | None = None,
+    audits: bool = False,
 ) -> tuple[int, ...]:
     """`layer_ends` of a cut into `num_stages` stages; ties go to the earlier stage.
 
@@ -27,6 +32,7 @@ def plan_layers(
         num_stages: At least one layer goes into each.
         rows_per_unit: Rows that a peer computes at once.
         memory_bytes: What a peer has, None for any.
+        audits: Whether a peer also replays the work of others.
 
     Raises:
         Refused: more stages than layers, or a stage that no cut makes fit into the memory.
@@ -40,7 +46,8 @@ def plan_layers(
         return unit_flops(config, _of(shapes[stage], num_layers), rows_per_unit)
 
     def fits(stage: int, num_layers: int) -> bool:
-        need = peer_memory(config, _of(shapes[stage], num_layers), rows_per_unit)
+        part = _of(shapes[stage], num_layers)
+        need = peer_memory(config, part, rows_per_unit, audits=audits)
         return memory_bytes is None or need <= memory_bytes
 
     open_stages = [stage for stage in range(num_stages) if fits(stage, 1)]

@@ -15,6 +15,7 @@ once, without a sleep anywhere. The same lines feed the metrics and the timeline
     stage, step, unit, chunk, round, attempt, revision      which, where the event has one
     took_us     microseconds that it took; it ended with this line
     waited_us   microseconds that it waited before that, for its turn or for another process
+    cpu_us      microseconds of CPU time that the thread which computes gave it
     queue       how many wait for their turn in this process now
     units, loss, members, code, reason and others           as the event says
 

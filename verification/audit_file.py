@@ -13,22 +13,28 @@ made. A closed job that is paid in several pieces needs a snapshot after each.
 Paths name where a mismatch showed, e.g. ``items/12`` or ``snapshots/0/settlement/3``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, SealedStep, follow
 from contracts.governance.lane import AnchoredBatch, fold_lane
+from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.settlement import due_shares, share
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.auditors import AuditorList
 from contracts.terms.encoding import decode, encode
 from contracts.terms.history import Kept, Leaves, decode_kept
-from contracts.terms.ids import Address, Digest, JobId, StepNumber
-from contracts.terms.messages import JobOpening, JobSpec, Seal, StepClose
+from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
+from contracts.terms.merkle import FORFEITED, FROZEN
+from contracts.terms.messages import JobOpening, JobSpec, Seal, StepClose, StepCoin
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from verification.batches import ShownBatch, batch_value, check_batch, read_batch
+from verification.batches import ShownBatch, batch_value, check_batch, drawn_by, read_batch
 from verification.coin import step_coin
+from verification.docket import Docket, begin_job
+from verification.odds import Odds
 from verification.reading import Field, at, mismatch, require
 from verification.snapshots import (
     SHIPPED_AS,
@@ -40,16 +46,19 @@ from verification.snapshots import (
     check_contracts,
     check_settlement,
     check_wiring,
+    claimants,
     paid_by,
     read_facts,
     read_snapshot,
     snapshot_value,
     wanted_places,
 )
+from verification.tallies import Tally
 
 VERSION = "audit_file.v1"
 MAX_FILE_BYTES = 2**31
 
+NOTHING = BaseUnits(0)
 NOT_FINAL = (1, 2, 4)  # Settlement.EpochState: Posted, Disputed, Rejected
 
 
@@ -115,6 +124,8 @@ class Verdict:
     accounts: Mapping[Address, AccountVerdict]
     escrow: EscrowVerdict
     checked: Mapping[str, int]
+    forfeited: BaseUnits = NOTHING
+    odds: Mapping[PeerId, tuple[Odds, ...]] = field(default_factory=dict)
     work: str = "unchecked"
 
 
@@ -124,6 +135,7 @@ class _History:
 
     record: JobRecord
     seals: dict[StepNumber, SealedStep] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
     num_signatures: int = 0
     num_units: int = 0
 
@@ -158,6 +170,7 @@ def verify(
     *,
     anchor: Digest | None = None,
     settlement: Address | None = None,
+    begin: Begin = begin_job,
 ) -> Verdict:
     """Check a whole file.
 
@@ -167,6 +180,7 @@ def verify(
         anchor: Hash of the newest snapshot's block, from the reader's own source.
         settlement: Address of Settlement, from the reader's own source. Only with both is the
             verdict `anchored`; else it says no more than that the file fits itself.
+        begin: By which the draws of a checked job are folded: with the shipped calibration table.
 
     Raises:
         AuditMismatch: anything does not fit; data: `path`.
@@ -180,11 +194,10 @@ def verify(
         check_contracts(snapshot, wiring, file.code, f"snapshots/{index}")
         for index, snapshot in enumerate(file.snapshots)
     ]
-    history = _check_items(file)
+    history = _check_items(file, begin)
     record = history.record
-    first_batch = _check_lane(file, history)
-    accounts = [lease.account for lease in record.leases.values()]
-    places = wanted_places(ships, record.job, record.opening.anchorer, accounts)
+    first_batch, drawn_with = _check_lane(file, history)
+    places = wanted_places(ships, record.job, record.opening.anchorer, claimants(file.items))
     paid: dict[Address, BaseUnits] = {}
     for index, snapshot in enumerate(file.snapshots):
         path = f"snapshots/{index}"
@@ -193,8 +206,11 @@ def verify(
         _check_lane_at(file, snapshot, facts, path)
         paid = _check_pay(history, first_batch, snapshot, facts, paid, path)
         escrow = _check_escrow(history, snapshot, facts, paid, path)
-    anchored = anchor is not None and settlement is not None
-    return _verdict(file, history, wiring, facts, escrow, paid, first_batch, anchored)
+    _check_coins(file, drawn_with)  # now that the lane is the chain's
+    is_shown = all(shown.is_served for shown in file.lane)
+    anchored = anchor is not None and settlement is not None and is_shown
+    coins = {step: batch.coin for step, batch in drawn_with.items() if batch.coin is not None}
+    return _verdict(file, history, wiring, facts, escrow, paid, coins, first_batch, anchored)
 
 
 def _verdict(
@@ -204,12 +220,12 @@ def _verdict(
     facts: ChainFacts,
     escrow: EscrowVerdict,
     paid: Mapping[Address, BaseUnits],
+    coins: Mapping[StepNumber, Digest],
     first_batch: Mapping[StepNumber, AnchoredBatch],
     anchored: bool,
 ) -> Verdict:
     record, newest = history.record, history.seals.get(history.record.step)
-    coins = {step: batch.coin for step, batch in first_batch.items() if batch.coin is not None}
-    draws = {step: step_coin(record.job, step, coin) for step, coin in coins.items()}
+    draws = [step_coin(record.job, step, coins[step]) for step in coins.keys() & history.seals]
     pay = {leaf.account: leaf for leaf in newest.pay} if newest else {}
     header = file.snapshots[-1].header
     return Verdict(
@@ -224,28 +240,44 @@ def _verdict(
         steps=record.step,
         ended=record.ended,
         num_units=history.num_units,
-        accounts={
-            account: AccountVerdict(
-                pay[account].earned if account in pay else BaseUnits(0),
-                pay[account].vested if account in pay else BaseUnits(0),
-                paid.get(account, BaseUnits(0)),
-                BaseUnits(claimed),
-            )
-            for account, claimed in sorted(facts.claimed.items(), key=lambda item: item[0])
-        },
+        accounts=_accounts(record, pay, paid, facts.claimed),
         escrow=escrow,
         checked={
             "signatures": history.num_signatures,
             "seals": len(history.seals),
             "batches": len(file.lane),
+            "batches not shown": sum(not shown.is_served for shown in file.lane),
             "anchored steps": len(first_batch),
             "draws derived": len(draws),
-            "peer-steps drawn": 0,
+            "drawn": history.tally.rulings["drawn"],
+            "settled by an audit": history.tally.rulings["settled"],
+            "settled as unrepeated": history.tally.rulings["unrepeated"],
+            "reports missed": history.tally.rulings["missed"],
+            "convicted": history.tally.rulings["convicted"],
             "snapshots": len(file.snapshots),
             "contracts": len(SHIPPED_AS),
             "accounts in the final root": len(file.snapshots[-1].settlement.accounts),
         },
+        forfeited=pay[FORFEITED].vested if FORFEITED in pay else NOTHING,
+        odds=_odds(history),
+        work="unchecked" if record.spec.rules.audit is None else "audited where it was drawn",
     )
+
+
+def _accounts(
+    record: JobRecord,
+    pay: Mapping[Address, PayLeaf],
+    paid: Mapping[Address, BaseUnits],
+    claimed: Mapping[Address, int],
+) -> dict[Address, AccountVerdict]:
+    """Everybody with a lease, and who earned something by auditing from outside."""
+    leased = {lease.account for lease in record.leases.values()}
+    found = {}
+    for account in sorted({*leased, *pay, *paid} - {FROZEN, FORFEITED}):
+        leaf = pay.get(account, PayLeaf(account, NOTHING, NOTHING))
+        own = paid.get(account, NOTHING)
+        found[account] = AccountVerdict(leaf.earned, leaf.vested, own, BaseUnits(claimed[account]))
+    return found
 
 
 def _read_item(field: Field) -> Kept:
@@ -255,6 +287,9 @@ def _read_item(field: Field) -> Kept:
             fields = field.record("type", "message", "signature")
             signed = {"message": fields["message"].value, "signature": fields["signature"].value}
             return decode_kept(encode({"type": "signed", "data": encode(signed)}))
+        if isinstance(value, dict) and value.get("type") == "auditors":
+            listed = field.record("type", "data")["data"].value
+            return decode_kept(encode({"type": "auditors", "data": encode(listed)}))
         return decode_kept(encode(value))
 
 
@@ -262,6 +297,8 @@ def _item_value(item: Kept) -> dict[str, object]:
     if isinstance(item, Leaves):
         leaves = [leaf.value() for leaf in item.leaves]
         return {"type": "leaves", "grad_commit": item.grad_commit, "leaves": leaves}
+    if isinstance(item, AuditorList):
+        return {"type": "auditors", "data": item.value()}
     return {"type": "signed", "message": item.message.value(), "signature": item.signature}
 
 
@@ -277,10 +314,10 @@ def _check_headers(file: AuditFile, anchor: Digest | None) -> None:
         check_before(earlier.header, later, f"snapshots/{index - 1}", f"snapshots/{index}")
 
 
-def _check_items(file: AuditFile) -> _History:
+def _check_items(file: AuditFile, begin: Begin) -> _History:
     """Signatures, order, the chain of seals, pay and vesting: see `contracts.governance`."""
-    following, seals = JobHistory(file.domain), dict[StepNumber, SealedStep]()
-    num_signatures = num_units = 0
+    following, seals = JobHistory(file.domain, begin), dict[StepNumber, SealedStep]()
+    num_signatures, num_units, tally = 0, 0, Tally()
     for index, item in enumerate(file.items):
         with at(f"items/{index}"):
             following = follow(following, item)
@@ -289,30 +326,58 @@ def _check_items(file: AuditFile) -> _History:
         num_signatures += 1
         if isinstance(item.message, Seal) and following.newest:
             seals[item.message.step] = following.newest
+            if following.record is not None:
+                tally.note(following.record.checking, item.message.step)
         if isinstance(item.message, StepClose) and item.message.revision == 0:
             num_units += len({unit for each in item.message.assignments for unit in each.units})
     if following.record is None:
         mismatch("items", f"no {JobSpec.__name__} and {JobOpening.__name__}")
-    return _History(following.record, seals, num_signatures, num_units)
+    return _History(following.record, seals, tally, num_signatures, num_units)
 
 
-def _check_lane(file: AuditFile, history: _History) -> dict[StepNumber, AnchoredBatch]:
-    """The job's seals in the anchored batches: the first batch of each anchored step."""
+def _odds(history: _History) -> dict[PeerId, tuple[Odds, ...]]:
+    """P(undetected) of one falsified peer-step, of five, and of all that a peer did."""
+    docket = history.record.checking
+    return history.tally.odds(docket.rules.terms) if isinstance(docket, Docket) else {}
+
+
+def _check_lane(
+    file: AuditFile, history: _History
+) -> tuple[dict[StepNumber, AnchoredBatch], dict[StepNumber, AnchoredBatch]]:
+    """The first batch of each anchored step; and what each step is drawn with (`drawn_by`)."""
     first: dict[StepNumber, AnchoredBatch] = {}
-    record = history.record
+    drawn_with: dict[StepNumber, AnchoredBatch] = {}
+    told, record = set[StepNumber](), history.record
     for index, shown in enumerate(file.lane):
         path = f"lane/{index}"
         if shown.batch.block <= record.opening.opening_block:
-            require(not shown.leaves, f"{path}/leaves", "a batch before the opening shows none")
+            bare = shown.is_served and not shown.leaves
+            require(bare, f"{path}/leaves", "a batch before the opening shows none")
             continue
-        for leaf in check_batch(shown, record.job, path):
+        leaves = check_batch(shown, record.job, path) if shown.is_served else []
+        steps = [leaf.step for leaf in leaves] if shown.is_served else None
+        drawn_with.update(drawn_by(shown.batch, steps, told))
+        for leaf in leaves:
             sealed = history.seals.get(leaf.step)
             known = sealed is not None and sealed.seal.message.digest() == leaf.seal
             require(known, f"{path}/leaves", f"another seal of step {leaf.step} was anchored")
             first.setdefault(leaf.step, shown.batch)
     with at("lane"):
         fold_lane(shown.batch for shown in file.lane)
-    return first
+    return first, drawn_with
+
+
+def _check_coins(file: AuditFile, drawn_with: Mapping[StepNumber, AnchoredBatch]) -> None:
+    """The coins that seals hold are those of the first batch that holds, or may hold, the step."""
+    for index, item in enumerate(file.items):
+        if isinstance(item, Signed) and isinstance(item.message, StepCoin):
+            said, batch = item.message, drawn_with.get(item.message.of)
+            same = batch is not None and (batch.root, batch.block, batch.coin) == (
+                said.batch,
+                said.block,
+                said.coin,
+            )
+            require(same, f"items/{index}", f"the chain has another coin for step {said.of}")
 
 
 def _check_lane_at(file: AuditFile, snapshot: Snapshot, facts: ChainFacts, path: str) -> None:
@@ -351,34 +416,40 @@ def _check_pay(
         is_final = facts.newest["state"] not in NOT_FINAL
         allowed = {booked["debited"] - (0 if is_final else booked["lastDebit"])}
     require(total in allowed, where, "the job's part is not what escrow debited for it")
-    expected = _due_shares(history, first_batch, snapshot, facts, before, total)
-    require(found == expected, where, "an account's part is not what the job's seal says")
+    payable = _payable(history, first_batch, snapshot, facts, before, total)
+    require(found in payable, where, "an account's part is not what the job's seal says")
     return found
 
 
-def _due_shares(
+def _payable(
     history: _History,
     first_batch: Mapping[StepNumber, AnchoredBatch],
     snapshot: Snapshot,
     facts: ChainFacts,
     before: Mapping[Address, BaseUnits],
     total: int,
-) -> dict[Address, BaseUnits] | None:
-    """How `total` is divided: by an anchored seal that vests it, else by the closing."""
+) -> Iterator[Mapping[Address, BaseUnits]]:
+    """How `total` may be divided: by an anchored seal that vests it, or by the closing.
+
+    A closing may show a seal before one that vests as much, and divide it in another way.
+    """
     if total == 0:
-        return {}
-    for step, sealed in history.seals.items():
-        batch = first_batch.get(step)
-        anchored = batch is not None and batch.block <= snapshot.header.number
-        if anchored and sealed.seal.message.vested == total:
-            return {leaf.account: leaf.vested for leaf in sealed.pay if leaf.vested}
+        yield {}
+    anchored = {
+        step
+        for step, batch in first_batch.items()
+        if batch.block <= snapshot.header.number and step in history.seals
+    }
+    for sealed in (history.seals[step] for step in sorted(anchored)):
+        if sealed.seal.message.vested == total:
+            yield {leaf.account: leaf.vested for leaf in sealed.pay if leaf.vested}
     shown = _shown_seal(history, facts)
-    if shown is None:
-        return None
+    if shown is None or shown.seal.message.step not in anchored:
+        return
     due = due_shares(shown.pay, last=shown.seal.message.last)
     owed = {account: max(0, amount - before.get(account, 0)) for account, amount in due.items()}
-    piece = share(total - sum(before.values()), owed)
-    return {
+    piece = share(max(0, total - sum(before.values())), owed)
+    yield {
         account: BaseUnits(before.get(account, 0) + piece.get(account, 0))
         for account in sorted({*before, *piece})
     }
@@ -409,7 +480,7 @@ def _check_escrow(
         if shown is None:
             mismatch("items", f"the job was closed by a seal of step {closing['seals'] - 1}")
         seal = shown.seal.message
-        due = seal.vested if seal.last else seal.earned
+        due = sum(due_shares(shown.pay, last=seal.last).values())
         poster = closing["poster"].to_bytes(20, "big")
         fits = (closing["earned"], closing["due"], poster) == (seal.earned, due, spec.poster)
         require(fits, where, "the job was closed by another seal of that step")

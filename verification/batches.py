@@ -6,18 +6,22 @@ part, the left one turns right all the way down and the right one left. So the f
 no leaf of the job. An empty run of the job's own leaves proves that the batch holds none.
 
 Invariants: two different seals of one step are an equivocation, in whatever batches; a coin counts
-for the first batch that holds a step.
+for the first batch that holds a step. A batch whose list nobody serves may hold any step that is in
+no batch before it and that could be sealed by then: all of such a step is drawn (`drawn_by`).
 """
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from contracts.governance.lane import AnchoredBatch
 from contracts.terms import merkle
-from contracts.terms.ids import Digest, JobId, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
 from contracts.terms.merkle import Proof, batch_leaf, plain_node
 from verification.reading import Field, require
+
+MAY_HOLD = 5
+"""Steps that may be sealed before the coin of the first of them is said (`docket.MAX_UNDRAWN`)."""
 
 Entry = tuple[JobId, int, Digest]
 """A leaf of a batch: job, step, seal."""
@@ -40,10 +44,11 @@ class ShownLeaf:
 
 @dataclass(frozen=True)
 class ShownBatch:
-    """A batch of the lane, and its leaves around a job; none for a batch before the opening."""
+    """A batch of the lane, and its leaves around a job; none for one before the opening."""
 
     batch: AnchoredBatch
     leaves: tuple[ShownLeaf, ...]
+    is_served: bool = True  # False: nobody shows us its list
 
 
 def show_batch(entries: Sequence[Entry], job: JobId) -> tuple[ShownLeaf, ...]:
@@ -69,6 +74,8 @@ def read_batch(field: Field) -> ShownBatch:
     coin = None if fields["coin"].value is None else Digest(fields["coin"].bytes(32))
     batch = AnchoredBatch(Digest(fields["root"].bytes(32)), fields["block"].integer(), coin)
     require(batch.block < 2**64, fields["block"].path, "no block number")
+    if fields["leaves"].value is None:
+        return ShownBatch(batch, (), is_served=False)
     return ShownBatch(batch, tuple(_read_leaf(leaf) for leaf in fields["leaves"].list()))
 
 
@@ -78,7 +85,9 @@ def batch_value(shown: ShownBatch) -> dict[str, object]:
         "root": shown.batch.root,
         "block": shown.batch.block,
         "coin": shown.batch.coin,
-        "leaves": [
+        "leaves": None
+        if not shown.is_served
+        else [
             {
                 "job": leaf.job,
                 "step": leaf.step,
@@ -115,6 +124,26 @@ def check_batch(shown: ShownBatch, job: JobId, path: str) -> list[ShownLeaf]:
         require(not _turns(leaves[-1].proof, False), f"{path}/{last}", "a leaf after it is missing")
     require(len(leaves) <= len(own) + 2, path, "more leaves than the job's and two neighbours")
     return own
+
+
+def drawn_by(
+    batch: AnchoredBatch, steps: Iterable[StepNumber] | None, told: set[StepNumber]
+) -> list[tuple[StepNumber, AnchoredBatch]]:
+    """Steps whose coin is that of `batch`, as it counts for them; notes them in `told`.
+
+    Args:
+        batch: The next one of the lane.
+        steps: Of the job that its list holds; None: nobody serves the list. Then all of the steps
+            is drawn, which a root of zero says, of as many as may wait for their coins.
+        told: Steps that batches before it hold, or may hold.
+    """
+    if steps is None:
+        newest = max(told, default=0)
+        steps = (StepNumber(newest + more) for more in range(1, MAY_HOLD + 1))
+        batch = replace(batch, root=ZERO_DIGEST)
+    found = [(step, batch) for step in steps if step not in told]
+    told.update(step for step, _ in found)
+    return found
 
 
 def _read_leaf(field: Field) -> ShownLeaf:

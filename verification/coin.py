@@ -14,3 +14,8 @@ def step_coin(job: JobId, step: StepNumber, coin: Digest) -> Digest | None:
     if coin == ZERO_DIGEST:
         return None
     return digest("step coin", job + step.to_bytes(8, "big") + coin)
+
+
+def ordering_coin(job: JobId, step: StepNumber, coin: Digest) -> Digest:
+    """What orders the auditors of `step`, and seeds their replays: B_t, or a name known to all."""
+    return step_coin(job, step, coin) or digest("late coin", job + step.to_bytes(8, "big"))

@@ -44,6 +44,9 @@ RECORDED = keccak(b"Recorded(address,uint64,uint64,bytes32)")
 LOG_PAGE = 5_000
 """Blocks that one question for logs covers; nodes bound their answers."""
 
+SLOT_PAGE = 500
+"""Slots that one question for proofs covers; go-ethereum answers at most 1024."""
+
 FindSettlement = Callable[[Digest], Awaitable[EpochSettlement]]
 """The settlement with this root, e.g. from the market's API."""
 
@@ -78,7 +81,7 @@ async def take_snapshot(
         addresses: Of the contracts, by the names of `snapshots.SHIPPED_AS`.
         job: The job.
         anchorer: Whose lane holds its seals.
-        accounts: Of all its leases.
+        accounts: Whose claims it proves: `snapshots.claimants`.
         before: Header of the snapshot before, which this block proves; None for the first.
 
     Raises:
@@ -190,6 +193,16 @@ async def _get_proof(
     rpc: Rpc, address: Address, slots: Sequence[int], block: int
 ) -> tuple[Nodes, dict[int, Nodes]]:
     """Nodes of the account, and of each slot."""
+    account, proofs = await _get_proof_page(rpc, address, slots[:SLOT_PAGE], block)
+    for start in range(SLOT_PAGE, len(slots), SLOT_PAGE):
+        page = slots[start : start + SLOT_PAGE]
+        proofs |= (await _get_proof_page(rpc, address, page, block))[1]
+    return account, proofs
+
+
+async def _get_proof_page(
+    rpc: Rpc, address: Address, slots: Sequence[int], block: int
+) -> tuple[Nodes, dict[int, Nodes]]:
     keys = [f"0x{slot:064x}" for slot in slots]
     try:
         answer = await rpc.request("eth_getProof", [_text(address), keys, hex(block)])

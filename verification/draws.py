@@ -14,7 +14,7 @@ from typing import TypeAlias
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import InvariantBroken
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, SessionKey, StageIndex
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex
 
 NOBODY_IS_DRAWN = Fraction(0)
 """q under `checking: off`."""
@@ -27,12 +27,12 @@ class PeerStep:
     """The units that one peer computed in one step under one GradCommit."""
 
     stage: StageIndex
-    session_key: SessionKey
+    peer: PeerId
     round: int
 
     def name(self) -> bytes:
         """What the PRF is taken of."""
-        return encode(["peer_step", self.stage, self.session_key, self.round])
+        return encode(["peer_step", self.stage, self.peer, self.round])
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,19 @@ class Repeat:
         return encode(["repeat", self.report])
 
 
-Subject: TypeAlias = PeerStep | Chunk | Repeat
+@dataclass(frozen=True)
+class Again:
+    """A subject whose first audits leave it open: who looks at it in a later round."""
+
+    of: Digest  # the message that is audited
+    round: int
+
+    def name(self) -> bytes:
+        """What the PRF is taken of."""
+        return encode(["again", self.of, self.round])
+
+
+Subject: TypeAlias = PeerStep | Chunk | Repeat | Again
 
 
 def prf(step_coin: Digest, name: bytes) -> int:

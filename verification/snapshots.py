@@ -20,9 +20,13 @@ from contracts.chain.proofs import (
 )
 from contracts.governance.settlement import AccountPay, EpochSettlement
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
+from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import keccak
 from contracts.terms.encoding import decode, encode
+from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
+from contracts.terms.messages import LeaseAccept
+from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from verification.reading import Field, at, require
 
@@ -91,6 +95,21 @@ class ChainFacts:
     job: Mapping[str, int]
     closing: Mapping[str, int]
     lane: Mapping[str, int]
+
+
+def claimants(items: Iterable[Kept]) -> tuple[Address, ...]:
+    """Whom a job may pay, by its history: every lease, and all that may audit it from outside.
+
+    The whole list of auditors, although few of them may ever be drawn: it is fixed by the opening,
+    so that a snapshot of an early block proves the same places as a late one.
+    """
+    found: set[Address] = set()
+    for item in items:
+        if isinstance(item, AuditorList):
+            found |= {each.account for each in item.auditors}
+        elif isinstance(item, Signed) and isinstance(item.message, LeaseAccept):
+            found.add(item.message.account)
+    return tuple(sorted(found))
 
 
 def wanted_places(

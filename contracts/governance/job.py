@@ -1,23 +1,32 @@
 """A job's history as it arrives, item by item: what may come next, and what it establishes. Pure.
 
-The order of `contracts.terms.history`: JobSpec, JobOpening, LeaseAccepts, then the messages of a
-step, each GradCommit followed by its leaves, then the Seal over exactly these. A LeaseAccept may
-also come between steps. API, ledger and audit all read histories by this one fold, so that what one
-accepts no other refuses.
+The order of `contracts.terms.history`: JobSpec, JobOpening, of a checked job the list of outside
+auditors, LeaseAccepts, then the messages of a step, each GradCommit followed by its leaves, then
+the Seal over exactly these. A LeaseAccept may also come between steps. API, ledger and audit all
+read histories by this one fold, so that what one accepts no other refuses.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from contracts.governance.checking import Begin, unread
 from contracts.governance.pay import PayLeaf
-from contracts.governance.record import JobRecord, check_signature, open_job, with_lease
+from contracts.governance.record import (
+    JobRecord,
+    check_signature,
+    open_job,
+    with_auditors,
+    with_lease,
+)
 from contracts.governance.seals import UnderSeal, compare_seal
+from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Conflict, Equivocation, Malformed
 from contracts.terms.history import Kept, Leaves, unit_leaves_root
 from contracts.terms.ids import Digest
 from contracts.terms.messages import (
     UNDER_A_SEAL,
+    AuditReport,
     GradCommit,
     JobOpening,
     JobSpec,
@@ -44,14 +53,16 @@ class SealedStep:
 
 @dataclass(frozen=True)
 class JobHistory:
-    """What the items so far establish. Begin with `JobHistory(domain)`."""
+    """What the items so far establish. Begin with `JobHistory(domain, begin)`."""
 
     domain: Domain
+    begin: Begin = unread
     spec: Signed[JobSpec] | None = None
     record: JobRecord | None = None  # from the opening on
     pending: dict[Name, Signed[Message]] = field(default_factory=dict)  # not yet sealed
     leaves: Mapping[Digest, tuple[UnitLeaf, ...]] = field(default_factory=dict)  # of pending
     newest: SealedStep | None = None
+    parties: tuple[Signed[Message], ...] = ()  # JobSpec, JobOpening and LeaseAccepts, as signed
 
 
 def follow(history: JobHistory, item: Kept) -> JobHistory:
@@ -65,6 +76,9 @@ def follow(history: JobHistory, item: Kept) -> JobHistory:
     """
     if isinstance(item, Leaves):
         return _with_leaves(history, item)
+    if isinstance(item, AuditorList):
+        record = with_auditors(_opened(history), item, history.begin)
+        return replace(history, record=record)
     match item.message:
         case JobSpec():
             return _with_spec(history, expect(item, JobSpec))
@@ -72,7 +86,7 @@ def follow(history: JobHistory, item: Kept) -> JobHistory:
             return _with_opening(history, expect(item, JobOpening))
         case LeaseAccept():
             record = with_lease(_opened(history), expect(item, LeaseAccept))
-            return replace(history, record=record)
+            return replace(history, record=record, parties=(*history.parties, item))
         case Seal():
             return _with_seal(history, expect(item, Seal))
         case message if isinstance(message, UNDER_A_SEAL):
@@ -90,7 +104,7 @@ def _with_spec(history: JobHistory, spec: Signed[JobSpec]) -> JobHistory:
     if history.spec is not None:
         raise Conflict("the job has a spec already")
     verify_wallet(spec, spec.message.poster, history.domain)
-    return replace(history, spec=spec)
+    return replace(history, spec=spec, parties=(spec,))
 
 
 def _with_opening(history: JobHistory, opening: Signed[JobOpening]) -> JobHistory:
@@ -100,7 +114,8 @@ def _with_opening(history: JobHistory, opening: Signed[JobOpening]) -> JobHistor
         if history.record.opening == opening.message:
             raise Conflict("the job is opened already")
         raise Equivocation("two openings of one job")
-    return replace(history, record=open_job(history.spec, opening, history.domain))
+    record = open_job(history.spec, opening, history.domain)
+    return replace(history, record=record, parties=(*history.parties, opening))
 
 
 def _with_message(history: JobHistory, signed: Signed[Message]) -> JobHistory:
@@ -108,8 +123,10 @@ def _with_message(history: JobHistory, signed: Signed[Message]) -> JobHistory:
     if record.ended:
         raise Conflict("the job has ended")
     check_signature(record, signed)
-    if getattr(signed.message, "step", None) != record.step + 1:
-        raise Conflict(f"{signed.message.kind}: not of step {record.step + 1}")
+    step, is_report = record.step + 1, isinstance(signed.message, AuditReport)
+    said = getattr(signed.message, "step", None)
+    if said != step and not (is_report and said is not None and said < step):
+        raise Conflict(f"{signed.message.kind}: not of step {step}")
     name = equivocation_name(signed.message)
     assert name is not None  # every message 3 to 8 has one
     if other := history.pending.get(name):

@@ -9,10 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from contracts.terms import merkle
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address
 from contracts.terms.merkle import EMPTY_PAY, PayNode, Proof, pay_leaf, pay_node
+
+_NO_STAKE = BaseUnits(0)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What pay and checking need to know of a LeaseAccept: whose work, at what price and risk."""
+
+    account: Address
+    price: PricePerPflop
+    stake: BaseUnits = _NO_STAKE  # reserved for the job
+    device_class: str = ""
 
 
 @dataclass(frozen=True)

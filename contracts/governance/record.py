@@ -6,9 +6,13 @@ seal, makes a new one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from contracts.governance.checking import Begin, Checking, Unchecked, Unlisted
 from contracts.governance.gates import Gates
-from contracts.governance.vesting import Lease, PayState
+from contracts.governance.pay import Lease
+from contracts.governance.vesting import PayState
+from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
 from contracts.terms.ids import Digest, JobId, PeerId, SessionKey, StageIndex, StepNumber
@@ -25,9 +29,12 @@ from contracts.terms.messages import (
     Notice,
     Seal,
     StepClose,
+    StepCoin,
 )
 from contracts.terms.signatures import Signed, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
+
+NOBODY_OUTSIDE = AuditorList(auditors=())
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,8 @@ class JobRecord:
     members: Mapping[PeerId, StageIndex] = field(default_factory=dict)  # by sealed Notices
     next_notice: int = 0
     gates: Gates = field(default_factory=Gates)
+    outside: AuditorList = NOBODY_OUTSIDE
+    checking: Checking = field(default_factory=Unchecked)
 
     @property
     def step(self) -> StepNumber:
@@ -57,7 +66,21 @@ class JobRecord:
 
     def pay_leases(self) -> dict[PeerId, Lease]:
         """Accounts and prices, as `pay_after` wants them."""
-        return {peer: Lease(each.account, each.price) for peer, each in self.leases.items()}
+        leases = {
+            peer: Lease(each.account, each.price, each.stake, each.device_class)
+            for peer, each in self.leases.items()
+        }
+        return leases | self._outside_leases
+
+    @cached_property
+    def _outside_leases(self) -> dict[PeerId, Lease]:
+        audit = self.spec.rules.audit
+        if audit is None:
+            return {}
+        return {
+            each.peer: Lease(each.account, audit.price, each.stake, each.device_class)
+            for each in self.outside.auditors
+        }
 
 
 def open_job(spec: Signed[JobSpec], opening: Signed[JobOpening], domain: Domain) -> JobRecord:
@@ -77,7 +100,22 @@ def open_job(spec: Signed[JobSpec], opening: Signed[JobOpening], domain: Domain)
         raise Malformed("unit_flops has one entry per stage")
     pay = PayState(window=spec.message.rules.vesting_window)
     previous = opening.message.digest()
-    return JobRecord(domain, spec.message, opening.message, job, previous, pay)
+    checking: Checking = Unchecked() if spec.message.rules.audit is None else Unlisted()
+    return JobRecord(domain, spec.message, opening.message, job, previous, pay, checking=checking)
+
+
+def with_auditors(record: JobRecord, outside: AuditorList, begin: Begin) -> JobRecord:
+    """The record of a checked job with the list that its opening names.
+
+    Raises:
+        Conflict: nobody checks the job, the list is known already, or it is another one.
+        Refused: see `begin`.
+    """
+    if not isinstance(record.checking, Unlisted):
+        raise Conflict("the job has no list of outside auditors, or has it already")
+    if outside.digest() != record.opening.outside_auditors:
+        raise Conflict("the opening names another list of outside auditors")
+    return replace(record, outside=outside, checking=begin(record.spec, outside))
 
 
 def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:
@@ -113,12 +151,15 @@ def signer_of(record: JobRecord, message: Message) -> SessionKey:
         Malformed: no message of a step.
     """
     match message:
-        case StepClose() | AverageSet() | Notice():
+        case StepClose() | AverageSet() | StepCoin() | Notice():
             return record.opening.session_key
         case GradCommit(peer=peer) | AveragedChunk(peer=peer) | AuditReport(auditor=peer):
-            if peer not in record.leases:
-                raise BadSignature(f"{message.kind}: {peer.hex()} has no lease in this job")
-            return record.leases[peer].session_key
+            if peer in record.leases:
+                return record.leases[peer].session_key
+            for each in record.outside.auditors if isinstance(message, AuditReport) else ():
+                if each.peer == peer:
+                    return each.session_key
+            raise BadSignature(f"{message.kind}: {peer.hex()} has no lease in this job")
     raise Malformed(f"a {message.kind} is not part of a step")
 
 

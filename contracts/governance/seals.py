@@ -6,17 +6,28 @@ the coordinator's choice but whether the step is the last.
 Source: PROTOCOL section 3.6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from contracts.governance.checking import StepFacts, Terms
 from contracts.governance.pay import PayLeaf, pay_root
 from contracts.governance.record import JobRecord, check_signature
-from contracts.governance.steps import read_step, require
-from contracts.governance.vesting import StepFacts, advance, pay_after
+from contracts.governance.steps import StepOutcome, of_kind, read_step, require
+from contracts.governance.vesting import Earned, advance, pay_after
 from contracts.terms.errors import BadSignature, Conflict, InvalidSeal, Malformed
 from contracts.terms.history import messages_root
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import LeaseAccept, Message, Notice, Seal, UnitLeaf
+from contracts.terms.messages import (
+    AuditReport,
+    AveragedChunk,
+    GradCommit,
+    LeaseAccept,
+    Message,
+    Notice,
+    Seal,
+    StepCoin,
+    UnitLeaf,
+)
 from contracts.terms.signatures import Signed
 
 
@@ -48,9 +59,11 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
     messages = [signed.message for signed in under.messages]
     joined = _after_notices(record, [each for each in messages if isinstance(each, Notice)])
     outcome = read_step(replace(record, members=joined.present), messages, under.leaves)
-    step = StepNumber(record.step + 1)
-    state = advance(record.pay, StepFacts(step, outcome.work, last))
-    pay = pay_after(state, record.pay_leases())
+    step, leases = StepNumber(record.step + 1), record.pay_leases()
+    facts = _facts(step, messages, outcome, last=last)
+    checking, standing = record.checking.after(facts, Terms(record.spec, leases, record.members))
+    state = advance(record.pay, Earned(step, outcome.work, last), standing)
+    pay = pay_after(state, leases)
     root = pay_root(pay)
     require(root.earned <= record.spec.budget, "budget", f"{root.earned} earned is above it")
     seal = Seal(
@@ -71,8 +84,27 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
         members=joined.remaining,
         next_notice=joined.next_notice,
         gates=outcome.gates,
+        checking=checking,
     )
     return Derived(seal, pay, after)
+
+
+def _facts(
+    step: StepNumber, messages: Sequence[Message], outcome: StepOutcome, *, last: bool
+) -> StepFacts:
+    # A seal names a set: what follows from it must not depend on the order in which it is kept.
+    messages = sorted(messages, key=lambda each: each.digest())
+    return StepFacts(
+        step=step,
+        commits=of_kind(messages, GradCommit),
+        work=outcome.work,
+        above=outcome.too_long,
+        chunks=of_kind(messages, AveragedChunk),
+        coins=of_kind(messages, StepCoin),
+        reports=of_kind(messages, AuditReport),
+        notices=sorted(of_kind(messages, Notice), key=lambda each: each.number),
+        last=last,
+    )
 
 
 def verify_seal(record: JobRecord, seal: Signed[Seal], under: UnderSeal) -> Derived:
@@ -124,10 +156,22 @@ def _after_notices(record: JobRecord, notices: list[Notice]) -> _Members:
             present[notice.peer] = remaining[notice.peer] = notice.stage
         else:
             is_member = present.get(notice.peer) == notice.stage
-            require(is_member, "notice", f"{notice.what} of a peer that is not of this stage")
+            is_known = is_member or _is_outside(record, notice) or _is_of_old(record, notice)
+            require(is_known, "notice", f"{notice.what} of a peer that is not of this stage")
             if notice.what in ("leave", "suspension"):
                 require(remaining.pop(notice.peer, None) is not None, "notice", "left already")
     return _Members(present, remaining, number)
+
+
+def _is_of_old(record: JobRecord, notice: Notice) -> bool:
+    """Whether it says what became of work whose peer may have left."""
+    return notice.what == "missing_data" and notice.peer in record.leases
+
+
+def _is_outside(record: JobRecord, notice: Notice) -> bool:
+    """Whether it is about the report of somebody who is no member; checking says if it is due."""
+    outside = (each.peer for each in record.outside.auditors)
+    return notice.what == "missed_report" and notice.peer in outside
 
 
 def _check_join(record: JobRecord, notice: Notice, members: Mapping[PeerId, StageIndex]) -> None:

@@ -106,12 +106,15 @@ def read_step(record: JobRecord, messages: Sequence[Message], leaves: Leaves) ->
     """
     _no_equivocation(messages)
     step = record.step + 1
-    require(all(_step_of(each) == step for each in messages), "step", f"not all of step {step}")
-    require(not _of(messages, AuditReport), "audit_reports", "nobody is drawn, checking is off")
-    closes = sorted(_of(messages, StepClose), key=lambda close: close.revision)
-    averages = _of(messages, AverageSet)
-    commits = {each.digest(): each for each in _of(messages, GradCommit)}
-    chunks, notices = _of(messages, AveragedChunk), _of(messages, Notice)
+    fits = all(_step_of(each) == step or _is_older(each, step) for each in messages)
+    require(fits, "step", f"not all of step {step}")
+    closes = sorted(of_kind(messages, StepClose), key=lambda close: close.revision)
+    averages = of_kind(messages, AverageSet)
+    commits = {each.digest(): each for each in of_kind(messages, GradCommit)}
+    reports = {each.digest() for each in of_kind(messages, AuditReport)}
+    named = {name for commit in commits.values() for name in commit.reports}
+    require(named <= reports, "reports", "one that a GradCommit names is missing")
+    chunks, notices = of_kind(messages, AveragedChunk), of_kind(messages, Notice)
     require(set(leaves) == set(commits), "leaves", "not the leaves of the sealed GradCommits")
     if not closes:
         require(not (commits or averages or chunks), "step_close", "work without a StepClose")
@@ -179,12 +182,18 @@ def _work(record: JobRecord, commits: Iterable[GradCommit]) -> Work:
     return work
 
 
-def _of(messages: Sequence[Message], kind: type[M]) -> list[M]:
+def of_kind(messages: Sequence[Message], kind: type[M]) -> list[M]:
+    """Messages of one kind, in their order."""
     return [message for message in messages if isinstance(message, kind)]
 
 
 def _step_of(message: Message) -> int:
     return int(getattr(message, "step", 0))
+
+
+def _is_older(message: Message, step: int) -> bool:
+    """A report names the step of the work that it is about."""
+    return isinstance(message, AuditReport) and message.step < step
 
 
 def _no_equivocation(messages: Sequence[Message]) -> None:
@@ -263,7 +272,6 @@ def _check_commit(record: JobRecord, commit: GradCommit, leaves: tuple[UnitLeaf,
     parts = [part.chunk for part in commit.parts]
     whole = parts == [number for _, number in chunks]
     require(whole, "grad_commit", "parts are not all chunks in order")
-    require(not commit.reports, "reports", "nobody is drawn, checking is off")
     is_first, is_last = commit.stage == 0, commit.stage == stages - 1
     for leaf in leaves:
         require((leaf.loss is not None) == is_last, "leaves", "a loss belongs to the last stage")

@@ -1,40 +1,43 @@
 """When work that a seal holds becomes pay: the fold from sealed steps to earned and vested. Pure.
 
-With `checking: off` nobody is drawn, so step t vests in the seal of step t + W, and everything in
-the `last` seal. The value is taken of a lease's cumulative FLOPs, so that rounding never adds up:
-earned = floor(cumulative FLOPs x price / 1e15), vested the same over the part that has vested.
+Step t of a peer vests in the first seal by which every draw of that peer up to step t + W is
+settled, and not while it owes a report or is frozen (`checking.Standing`); the `last` seal vests
+the rest. Where nobody is drawn that is the seal of step t + W. What is frozen counts as earned by
+the reserved account `FROZEN` until its case ends; what is forfeited went to `FORFEITED` for good,
+and vests there at once.
 
-Invariants: what is earned and what has vested never falls; vested <= earned; after the last seal
-they are equal; the result is the same whether steps are folded one by one or all at once.
-Source: PROTOCOL section 6.
+The value is taken of a lease's cumulative FLOPs, so that rounding never adds up: earned =
+floor(cumulative FLOPs x price / 1e15); over the FLOPs that were resolved, vested or forfeited, the
+same; a forfeit is the difference that it makes to that.
+
+Invariants: the earned total, what has vested and what is forfeited never fall; vested + forfeited
+<= earned; after the last seal they are equal; the result is the same whether steps are folded one
+by one or all at once. Source: PROTOCOL section 6.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from contracts.governance.pay import PayLeaf
+from contracts.governance.checking import Forfeit, Standing
+from contracts.governance.pay import Lease, PayLeaf
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, PeerId, StepNumber
+from contracts.terms.merkle import FORFEITED, FROZEN
 
 NO_STEP = StepNumber(0)
 
-
-@dataclass(frozen=True)
-class Lease:
-    """What pay needs to know of a LeaseAccept: whose work it is and at what price."""
-
-    account: Address
-    price: PricePerPflop
+Work: TypeAlias = Mapping[PeerId, Flops]
 
 
 @dataclass(frozen=True)
-class StepFacts:
-    """What one seal says about work: FLOPs per peer that count as done in its step."""
+class Earned:
+    """Work that one seal holds."""
 
     step: StepNumber
-    work: Mapping[PeerId, Flops]
+    work: Work
     last: bool = False
 
 
@@ -44,13 +47,15 @@ class PayState:
 
     window: int  # W: steps between being earned and vesting
     step: StepNumber = NO_STEP
-    earned: Mapping[PeerId, Flops] = field(default_factory=dict)  # cumulative
-    vested: Mapping[PeerId, Flops] = field(default_factory=dict)  # cumulative
-    waiting: tuple[StepFacts, ...] = ()  # earned and not vested, oldest first
+    earned: Work = field(default_factory=dict)  # cumulative
+    resolved: Work = field(default_factory=dict)  # cumulative: vested or forfeited
+    forfeits: tuple[tuple[PeerId, Flops, Flops], ...] = ()  # resolved from, to
+    waiting: tuple[tuple[StepNumber, Work], ...] = ()  # earned and not resolved, oldest first
+    frozen: frozenset[PeerId] = frozenset()
     ended: bool = False
 
 
-def advance(state: PayState, facts: StepFacts) -> PayState:
+def advance(state: PayState, facts: Earned, standing: Standing) -> PayState:
     """The state after one more sealed step; steps come one by one, none after the last.
 
     Raises:
@@ -58,27 +63,39 @@ def advance(state: PayState, facts: StepFacts) -> PayState:
     """
     if state.ended or facts.step != state.step + 1:
         raise InvariantBroken(f"step {facts.step} cannot follow step {state.step}")
-    waiting = (*state.waiting, facts)
-    ripe = len(waiting) if facts.last else max(0, len(waiting) - state.window)
-    return replace(
+    fresh = _sum([facts.work, standing.audits])
+    waiting = (*state.waiting, (facts.step, fresh))
+    state = replace(
         state,
         step=facts.step,
-        earned=_add(state.earned, (facts,)),
-        vested=_add(state.vested, waiting[:ripe]),
-        waiting=waiting[ripe:],
+        earned=_sum([state.earned, fresh]),
+        waiting=waiting,
+        frozen=standing.frozen,
         ended=facts.last,
     )
+    for forfeit in standing.forfeits:
+        state = _forfeit(state, forfeit)
+    return _vest(state, standing)
 
 
 def pay_after(state: PayState, leases: Mapping[PeerId, Lease]) -> tuple[PayLeaf, ...]:
     """What each account has earned and vested in `state`, sorted by account.
 
     Coordinator, members, ledger, settlement and audit all call this one function. Accounts whose
-    work is not yet worth a base unit are left out, and so are the reserved accounts `FROZEN` and
-    `FORFEITED`, which stay empty while nobody is drawn.
+    work is not yet worth a base unit are left out.
     """
-    earned = _by_account(state.earned, leases)
-    vested = _by_account(state.vested, leases)
+    earned: Counter[Address] = Counter()
+    vested: Counter[Address] = Counter()
+    forfeited = _forfeited(state, leases)
+    for peer, flops in state.earned.items():
+        lease = leases[peer]
+        resolved = pay_for(state.resolved.get(peer, Flops(0)), lease.price)
+        waiting = pay_for(flops, lease.price) - resolved
+        vested[lease.account] += resolved - forfeited[peer]
+        earned[lease.account] += resolved - forfeited[peer]
+        earned[FROZEN if peer in state.frozen else lease.account] += waiting
+        earned[FORFEITED] += forfeited[peer]
+        vested[FORFEITED] += forfeited[peer]
     return tuple(
         PayLeaf(account, BaseUnits(earned[account]), BaseUnits(vested[account]))
         for account in sorted(earned)
@@ -86,16 +103,67 @@ def pay_after(state: PayState, leases: Mapping[PeerId, Lease]) -> tuple[PayLeaf,
     )
 
 
-def _add(total: Mapping[PeerId, Flops], steps: Iterable[StepFacts]) -> Mapping[PeerId, Flops]:
-    summed = dict(total)
-    for step in steps:
-        for peer, work in step.work.items():
-            summed[peer] = Flops(summed.get(peer, 0) + work)
+def _forfeited(state: PayState, leases: Mapping[PeerId, Lease]) -> Counter[PeerId]:
+    """Base units that each peer has lost."""
+    lost: Counter[PeerId] = Counter()
+    for peer, start, end in state.forfeits:
+        price: PricePerPflop = leases[peer].price
+        lost[peer] += pay_for(end, price) - pay_for(start, price)
+    return lost
+
+
+def _forfeit(state: PayState, forfeit: Forfeit) -> PayState:
+    """What waits of a peer, or of one of its steps, is lost."""
+    peer = forfeit.peer
+    taken = [
+        (step, work)
+        for step, work in state.waiting
+        if peer in work and forfeit.step in (None, step)
+    ]
+    flops = Flops(sum(work[peer] for _, work in taken))
+    if not flops:
+        return state
+    start = state.resolved.get(peer, Flops(0))
+    lost = {step for step, _ in taken}
+    return replace(
+        state,
+        resolved=_sum([state.resolved, {peer: flops}]),
+        forfeits=(*state.forfeits, (peer, start, Flops(start + flops))),
+        waiting=tuple(
+            (step, _without(work, {peer}) if step in lost else work) for step, work in state.waiting
+        ),
+    )
+
+
+def _vest(state: PayState, standing: Standing) -> PayState:
+    """What is ripe is resolved."""
+    ripe: list[Work] = []
+    waiting: list[tuple[StepNumber, Work]] = []
+    for step, work in state.waiting:
+        due = {peer for peer in work if _is_ripe(state, standing, step, peer)}
+        ripe.append({peer: work[peer] for peer in due})
+        left = _without(work, due)
+        if left:
+            waiting.append((step, left))
+    return replace(state, resolved=_sum([state.resolved, *ripe]), waiting=tuple(waiting))
+
+
+def _is_ripe(state: PayState, standing: Standing, step: StepNumber, peer: PeerId) -> bool:
+    if state.ended:
+        return True
+    if peer in standing.owing or peer in standing.frozen:
+        return False
+    known = min(standing.settled_to, standing.open_since.get(peer, state.step + 1) - 1)
+    return step + state.window <= known
+
+
+def _without(work: Work, peers: set[PeerId]) -> Work:
+    return {peer: flops for peer, flops in work.items() if peer not in peers} if peers else work
+
+
+def _sum(works: Iterable[Work]) -> dict[PeerId, Flops]:
+    summed: dict[PeerId, Flops] = {}
+    for work in works:
+        for peer, flops in work.items():
+            summed[peer] = Flops(summed.get(peer, 0) + flops)
     return summed
-
-
-def _by_account(work: Mapping[PeerId, Flops], leases: Mapping[PeerId, Lease]) -> Counter[Address]:
-    amounts: Counter[Address] = Counter()
-    for peer, flops in work.items():
-        amounts[leases[peer].account] += pay_for(flops, leases[peer].price)
-    return amounts

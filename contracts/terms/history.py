@@ -1,13 +1,15 @@
 """What is kept of a job: one ordered list, from the signed spec to the last seal.
 
 The coordinator's journal, the table of messages, the API and the audit file all hold these items
-in this form. A GradCommit is followed by its unit leaves, which its `units_root` binds.
+in this form. A GradCommit is followed by its unit leaves, which its `units_root` binds; the opening
+of a checked job by the list of outside auditors, which it names.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.digest import digest
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, Value, decode, encode
 from contracts.terms.errors import Malformed
@@ -25,7 +27,7 @@ class Leaves:
     leaves: tuple[UnitLeaf, ...]
 
 
-Kept: TypeAlias = Signed[Message] | Leaves
+Kept: TypeAlias = Signed[Message] | Leaves | AuditorList
 
 
 def unit_leaves_root(leaves: Sequence[UnitLeaf]) -> Digest:
@@ -47,6 +49,8 @@ def encode_kept(item: Kept) -> bytes:
         case Leaves(grad_commit, leaves):
             values: list[Value] = [leaf.value() for leaf in leaves]
             return encode({"type": "leaves", "grad_commit": grad_commit, "leaves": values})
+        case AuditorList():
+            return encode({"type": "auditors", "data": item.encoded()})
 
 
 def decode_kept(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Kept:
@@ -62,7 +66,9 @@ def decode_kept(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> Kept:
             not rest and len(name) == 32 and len(leaves) <= MAX_UNITS
         ):
             return Leaves(Digest(name), tuple(UnitLeaf.from_value(leaf) for leaf in leaves))
-    raise Malformed("a kept item is a signed message or the leaves of a GradCommit")
+        case {"type": "auditors", "data": bytes(listed), **rest} if not rest:
+            return decode_auditors(listed)
+    raise Malformed("a kept item is a signed message, leaves of a GradCommit or a list of auditors")
 
 
 def kept_digest(item: Kept) -> Digest:

@@ -55,6 +55,8 @@ UINT256_MAX = 2**256 - 1
 LOSS_SCALE = 10**6  # a loss of 1 nat per token is 1_000_000
 NORM_SCALE = 10**9  # a gradient norm of 1 is 1_000_000_000
 NORM_SQUARED_SCALE = 10**12
+DISTANCE_SCALE = 10**9
+MILLION = 10**6
 
 
 _DERIVED = ("cached_details", "chunking")
@@ -203,10 +205,24 @@ class BatchSpec(Record):
         return self
 
 
+class AuditSpec(Record):
+    """How work is checked (PROTOCOL sections 4 to 7). Rates are parts of 1e6."""
+
+    floor: Annotated[int, Ge(1), Le(MILLION)]  # q of a peer-step, at least
+    sums: Annotated[int, Ge(0), Le(MILLION)]  # q of an averaged chunk
+    repeats: Annotated[int, Ge(0), Le(MILLION)]  # r: of the reports, by outside auditors
+    margin: Annotated[int, Ge(MILLION), Le(10 * MILLION)]  # m: above break-even
+    detection: Annotated[int, Ge(1), Le(MILLION)]  # of a falsified peer-step by one replay
+    deadline: Annotated[int, Ge(1), Le(10_000)]  # D: steps in which a drawn auditor reports
+    thresholds: DigestField  # of the calibration table that verdicts follow from
+    price: PriceField  # of an outside auditor's work; inside it is that of the lease
+    budget: BaseUnitsField  # for audits, part of the job's budget
+
+
 class RulesSpec(Record):
     """The job's protocol numbers (PROTOCOL section 7), within governance bounds."""
 
-    checking: Literal["off"]
+    audit: AuditSpec | None  # None: nobody checks anything
     boundary_codec: CodecName  # of activations and their gradients between stages
     gradient_codec: GradientCodecName  # of parts and averaged chunks inside a stage
     vesting_window: Annotated[int, Ge(0), Le(10_000)]  # W, steps
@@ -219,7 +235,7 @@ class RulesSpec(Record):
 class JobSpec(WalletMessage):
     """The poster orders work: model, data, budget, and the numbers that decide its checking."""
 
-    kind: Literal["job_spec.v2"] = "job_spec.v2"
+    kind: Literal["job_spec.v3"] = "job_spec.v3"
     typed: ClassVar[TypedStruct] = typed_data.JOB_SPEC
 
     poster: AddressField
@@ -456,19 +472,40 @@ class AveragedChunk(Message):
     norm_squared: WideIntField  # 1e-12
 
 
-class AuditReport(Message):
-    """Message 7: an auditor states what its replay showed (empty lists while checking is off)."""
+Verdict = Literal["match", "mismatch", "missing"]
 
-    kind: Literal["audit_report.v1"] = "audit_report.v1"
+
+class AuditReport(Message):
+    """Message 7: an auditor states what its replay showed."""
+
+    kind: Literal["audit_report.v2"] = "audit_report.v2"
 
     job: JobIdField
-    step: StepField
+    step: StepField  # of the subject
+    stage: StageField
     auditor: PeerIdField
     subject: DigestField  # of a GradCommit, AveragedChunk or AuditReport
-    attempt: Count
-    distances: Annotated[tuple[tuple[Text, Count], ...], Len(0, 4096)]  # 1e-9, by tensor kind
-    projections: Annotated[tuple[Signed64, ...], Len(0, MAX_UNITS)]
-    verdict: Literal["match", "mismatch", "missing"]
+    attempt: Count  # which of the draw's auditors this is, counted from 0
+    distances: Annotated[tuple[tuple[Text, Count], ...], Len(0, 64)]  # 1e-9, by name, ascending
+    projections: Annotated[tuple[Signed64, ...], Len(0, MAX_UNITS)]  # 1e-6, after each unit
+    verdict: Verdict
+
+
+class StepCoin(Message):
+    """Beside message 8: the coin by which a step is drawn, as soon as it counts.
+
+    The coordinator says it, so that draws follow from the history alone; members compare it with
+    the chain before they take the seal, and the offline audit compares it again.
+    """
+
+    kind: Literal["step_coin.v1"] = "step_coin.v1"
+
+    job: JobIdField
+    step: StepField  # of the seal that holds this
+    of: StepField  # that it draws
+    batch: DigestField  # root of the first that holds its seal; zero: nobody shows what it holds
+    block: Annotated[int, Ge(0), Le(UINT64_MAX)]
+    coin: DigestField  # hash of that block; zero: it came too late, everything is drawn
 
 
 class Notice(Message):
@@ -483,7 +520,7 @@ class Notice(Message):
     peer: PeerIdField
     stage: StageField
     address: Text  # where it can be dialled; empty: through the coordinator
-    evidence: DigestField  # the LeaseAccept of a join, a report, a header, or zero
+    evidence: DigestField  # the LeaseAccept of a join, a draw's subject, a header, or zero
 
 
 class Seal(WalletMessage):
@@ -530,13 +567,14 @@ MESSAGES: dict[str, type[Message]] = {
         AverageSet,
         AveragedChunk,
         AuditReport,
+        StepCoin,
         Notice,
         Seal,
     )
 }
 """Every message by its kind."""
 
-UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, Notice)
+UNDER_A_SEAL = (StepClose, GradCommit, AverageSet, AveragedChunk, AuditReport, StepCoin, Notice)
 """Messages 3 to 8: what a seal's `messages_root` covers."""
 
 
@@ -581,6 +619,8 @@ def equivocation_name(message: Message) -> tuple[object, ...] | None:
                     message.chunk)  # fmt: skip
         case AuditReport():
             return (message.kind, message.auditor, message.subject, message.attempt)
+        case StepCoin():
+            return (message.kind, message.job, message.of)
         case Notice():
             return (message.kind, message.job, message.number)
         case Seal():

@@ -24,6 +24,8 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused, ServiceUnreachable, Unavailable
 from market.bootstrap import Assembled, Market, assemble
 from market.service.anchor_seals import anchor_seals
+from market.service.auditors import fix_auditors
+from market.service.burn_forfeits import burn_forfeits
 from market.service.clear_jobs import clear_jobs
 from market.service.close_jobs import close_jobs, refund_jobs
 from market.service.drain_outbox import drain_outbox
@@ -33,6 +35,7 @@ from market.service.pass_time import lapse_leases, pass_deadlines, release_silen
 from market.service.reconcile import reconcile
 from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.settle_epoch import Rhythm, settle_epoch
+from market.service.slash import announce_slashes, execute_slashes
 from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
 from market.settings import Settings
@@ -197,8 +200,27 @@ async def _refund(runtime: Runtime) -> object:
     return await refund_jobs(market.clock(), market.new_work(), market.chain)
 
 
+async def _burn(runtime: Runtime) -> object:
+    return await burn_forfeits(runtime.market.new_work(), runtime.market.chain)
+
+
 async def _snapshots(runtime: Runtime) -> object:
     return await store_snapshots(runtime.market.new_work(), runtime.market.chain)
+
+
+async def _auditors(runtime: Runtime) -> object:
+    market = runtime.market
+    return await fix_auditors(market.clock(), market.new_work(), market.chain)
+
+
+async def _announce(runtime: Runtime) -> object:
+    market = runtime.market
+    return await announce_slashes(market.clock(), market.new_work(), market.chain)
+
+
+async def _execute(runtime: Runtime) -> object:
+    market = runtime.market
+    return await execute_slashes(market.clock(), market.new_work(), market.chain)
 
 
 async def _reconcile(runtime: Runtime) -> object:
@@ -212,6 +234,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "outbox": Periodic(_outbox, seconds, chain=False),
         "clear": Periodic(_clear, seconds, chain=False),
         "lapse": Periodic(_lapse, 2 * seconds, chain=False),
+        "auditors": Periodic(_auditors, seconds, chain=False),
         "silent": Periodic(_silent, 5 * seconds, chain=False),
         "deadlines": Periodic(_deadlines, 2 * seconds, chain=False),
         "reconcile": Periodic(_reconcile, 15 * seconds, chain=False),
@@ -223,6 +246,9 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "settle": Periodic(_settle, 2 * seconds),
         "close_jobs": Periodic(_close, 2 * seconds),
         "refund_jobs": Periodic(_refund, 2 * seconds),
+        "announce_slashes": Periodic(_announce, 2 * seconds),
+        "execute_slashes": Periodic(_execute, 2 * seconds),
+        "burn": Periodic(_burn, 2 * seconds),
         "snapshots": Periodic(_snapshots, 2 * seconds),
         "release": Periodic(_release, 10 * seconds),
     }

@@ -14,17 +14,21 @@ from contracts.chain.deployment import NAMES
 from contracts.chain.layout import shipped
 from contracts.chain.proofs import Header
 from contracts.chain.wrappers.settlement import EpochState, Statement
+from contracts.governance.pay import PayLeaf
+from contracts.governance.settlement import AccountPay
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ChainForgot, InvariantBroken, WrongConfiguration
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
-from contracts.terms.merkle import SumNode
+from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from market.domain.slashing import Slash
 from market.service.ports import (
     AccountNow,
     Audited,
+    CaseNow,
     ChainBlock,
     ChainEvent,
     CloseProof,
@@ -133,6 +137,27 @@ class RpcChain:
             block=at.number,
         )
 
+    async def stakes(
+        self, accounts: Sequence[Address]
+    ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:
+        """See `Chain.stakes`."""
+        block = await self.settled_head()
+        at, read = Block(block.number, block.hash, block.timestamp), self._contracts.stakes.stake
+        found = {account: await read(account, at) for account in accounts}
+        return block, {
+            account: StakeNow(stake.active, stake.reserved, stake.unbonding)
+            for account, stake in found.items()
+        }
+
+    async def slashable(self, job: JobId, account: Address) -> BaseUnits:
+        """See `Chain.slashable`."""
+        return await self._contracts.stakes.slashable(job, account, await self._chain.head())
+
+    async def slash_case(self, case: int) -> CaseNow | None:
+        """See `Chain.slash_case`."""
+        found = await self._contracts.stakes.case(case, await self._chain.head())
+        return None if found is None else CaseNow(found.executable_at, found.executable_until)
+
     async def job(self, job: JobId) -> JobNow:
         """See `Chain.job`."""
         at = await self._chain.head()
@@ -142,6 +167,8 @@ class RpcChain:
             deposited=funds.deposited,
             debited=funds.debited,
             state=funds.phase.name.lower(),
+            seals=closing.seals,
+            earned=closing.earned,
             due=closing.due,
             ends_at=closing.ends_at,
             refundable_at=closing.refundable_at,
@@ -218,23 +245,56 @@ class RpcChain:
         call = self._contracts.settlement.finalize()
         return await self._send("relayer", f"finalize:{epoch}", call)
 
+    async def pay_out(self, paid: AccountPay, proof: Proof[SumNode]) -> Digest:
+        """See `Chain.pay_out`."""
+        settlement, total = self._contracts.settlement, paid.cumulative
+        call = settlement.claim(paid.account, total, paid.jobs_root.hash, proof)
+        return await self._send("relayer", f"pay_out:{paid.account.hex()}:{total}", call)
+
     async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
         """See `Chain.close`."""
         escrow = self._contracts.escrow
         if proof is None:
             call, shown = escrow.request_close_unsealed(spec), "unsealed"
         else:
-            seal = proof.seal.message
-            whole = seal.last or seal.vested == seal.earned
-            call = escrow.request_close(spec, proof.seal, () if whole else proof.pay)
-            shown = str(seal.step)
+            call = escrow.request_close(spec, proof.seal, _pay_to_show(proof))
+            shown = str(proof.seal.message.step)
         return await self._send("relayer", f"close:{spec.job().hex()}:{shown}", call)
+
+    async def answer_close(self, spec: JobSpec, proof: CloseProof) -> Digest:
+        """See `Chain.answer_close`."""
+        call = self._contracts.escrow.answer_close(spec, proof.seal, _pay_to_show(proof))
+        key = f"answer:{spec.job().hex()}:{proof.seal.message.step}"
+        return await self._send("relayer", key, call)
 
     async def refund(self, job: JobId) -> Digest:
         """See `Chain.refund`."""
         return await self._send(
             "relayer", f"refund:{job.hex()}", self._contracts.escrow.refund(job)
         )
+
+    async def announce_slash(self, slash: Slash) -> Digest:
+        """See `Chain.announce_slash`."""
+        call = self._contracts.stakes.announce_slash(
+            slash.account,
+            slash.job,
+            slash.amount,
+            restitution=slash.restitution,
+            challenger=slash.challenger,
+            bounty=slash.bounty,
+            evidence=slash.evidence,
+        )
+        return await self._send("slasher", f"announce_slash:{slash.evidence.hex()}", call)
+
+    async def execute_slash(self, case: int) -> Digest:
+        """See `Chain.execute_slash`."""
+        call = self._contracts.stakes.execute_slash(case)
+        return await self._send("slasher", f"execute_slash:{case}", call)
+
+    async def drop_slash(self, case: int) -> Digest:
+        """See `Chain.drop_slash`."""
+        call = self._contracts.stakes.drop_slash(case)
+        return await self._send("slasher", f"drop_slash:{case}", call)
 
     async def give(
         self, account: Address, number: int, gas: int, tokens: BaseUnits
@@ -263,6 +323,12 @@ class RpcChain:
         if role not in self._senders:
             raise WrongConfiguration(f"this process does not hold the key of the {role}")
         return self._senders[role]
+
+
+def _pay_to_show(proof: CloseProof) -> Sequence[PayLeaf]:
+    """Leaves that prove what is frozen; the contract needs none where nothing can be."""
+    seal = proof.seal.message
+    return () if seal.last or seal.vested == seal.earned else proof.pay
 
 
 def _block(block: Block) -> ChainBlock:

@@ -7,23 +7,27 @@ does: `resend` brings their transactions back. Its snapshots have the form of pr
 nothing; `prune` loses old states, as a restart of anvil does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from contracts.chain.proofs import HEADER_FIELDS, Header
+from contracts.governance.lane import anchored, recorded
+from contracts.governance.settlement import AccountPay, due_shares
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
 from contracts.terms.encoding import Value
 from contracts.terms.errors import ChainForgot, ContractRefused
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
-from contracts.terms.merkle import SumNode
+from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from market.domain.slashing import BPS, Slash
 from market.service.ports import (
     AccountNow,
     Audited,
+    CaseNow,
     ChainBlock,
     ChainEvent,
     CloseProof,
@@ -42,9 +46,14 @@ PARAMETERS = {
     "challenge_window": 5,
     "min_epoch_length": 1,
     "max_epoch_cap": 10**18,
+    "announcement_window": 5,
     "response_window": 10,
     "refund_delay": 40,
     "epoch_length": 20,
+    "execution_window": 60,
+    "max_slash_bps": 10_000,
+    "max_bounty_bps": 2_000,
+    "min_burn_bps": 5_000,
 }
 
 
@@ -54,6 +63,7 @@ class _Job:
     deposited: int
     debited: int = 0
     state: str = "open"
+    seals: int = 0
     earned: int = 0
     due: int = 0
     ends_at: int = 0
@@ -68,6 +78,14 @@ class _Account:
     token: int = 0
     gas: int = 0
     claimed: int = 0
+    cases: int = 0  # open ones
+
+
+@dataclass
+class _Case:
+    slash: Slash
+    executable_at: int
+    executable_until: int
 
 
 @dataclass
@@ -77,8 +95,12 @@ class _State:
     jobs: dict[JobId, _Job] = field(default_factory=dict)
     accounts: dict[Address, _Account] = field(default_factory=dict)
     reserved: set[Digest] = field(default_factory=set)
+    reservations: dict[tuple[JobId, Address], int] = field(default_factory=dict)
+    cases: dict[int, _Case] = field(default_factory=dict)
+    num_cases: int = 0
     batches: int = 0
     pending: int = 0  # block of the batch whose coin is missing
+    lane: Digest = ZERO_DIGEST
     epoch: int = 0
     epoch_sum: int = 0
     root: Digest = ZERO_DIGEST
@@ -159,6 +181,12 @@ class MemoryChain:
             f"stake:{account.hex()}:{len(self._sent)}", lambda s, b: _stake(s, b, account, amount)
         )
 
+    def unbond(self, account: Address, amount: int) -> None:
+        """An account asks for free stake back."""
+        self._mine(
+            f"unbond:{account.hex()}:{len(self._sent)}", lambda s, b: _unbond(s, b, account, amount)
+        )
+
     def claim(self, account: Address, cumulative: int) -> None:
         """Anybody's claim for an account, under the final root."""
         self._mine(
@@ -217,9 +245,7 @@ class MemoryChain:
     async def account(self, account: Address) -> AccountNow:
         """See `Chain.account`."""
         found = self.state.accounts.get(account, _Account())
-        stake = StakeNow(
-            BaseUnits(found.active), BaseUnits(found.reserved), BaseUnits(found.unbonding)
-        )
+        stake = _stake_now(found)
         return AccountNow(
             gas=found.gas,
             token=BaseUnits(found.token),
@@ -228,6 +254,25 @@ class MemoryChain:
             stake=stake,
             block=self.blocks[-1].number,
         )
+
+    async def stakes(
+        self, accounts: Sequence[Address]
+    ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:
+        """See `Chain.stakes`."""
+        known = self.state.accounts
+        found = {account: _stake_now(known.get(account, _Account())) for account in accounts}
+        return await self.settled_head(), found
+
+    async def slashable(self, job: JobId, account: Address) -> BaseUnits:
+        """See `Chain.slashable`."""
+        return BaseUnits(_slashable(self.state, job, account))
+
+    async def slash_case(self, case: int) -> CaseNow | None:
+        """See `Chain.slash_case`."""
+        found = self.state.cases.get(case)
+        if found is None:
+            return None
+        return CaseNow(UnixSeconds(found.executable_at), UnixSeconds(found.executable_until))
 
     async def job(self, job: JobId) -> JobNow:
         """See `Chain.job`."""
@@ -239,6 +284,8 @@ class MemoryChain:
             deposited=BaseUnits(found.deposited),
             debited=BaseUnits(found.debited),
             state=state,
+            seals=found.seals,
+            earned=BaseUnits(found.earned),
             due=BaseUnits(found.due),
             ends_at=UnixSeconds(found.ends_at),
             refundable_at=UnixSeconds(found.refundable_at),
@@ -314,6 +361,13 @@ class MemoryChain:
         """See `Chain.finalize`."""
         return self._mine(f"finalize:{epoch}", _finalize)
 
+    async def pay_out(self, paid: AccountPay, proof: Proof[SumNode]) -> Digest:
+        """See `Chain.pay_out`."""
+        account, total = paid.account, paid.cumulative
+        return self._mine(
+            f"claim:{account.hex()}:{total}", lambda s, b: _claim(s, b, account, total)
+        )
+
     async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
         """See `Chain.close`."""
         numbers = self.parameters
@@ -321,9 +375,28 @@ class MemoryChain:
             f"close:{spec.job().hex()}", lambda s, b: _close(s, b, spec, proof, numbers)
         )
 
+    async def answer_close(self, spec: JobSpec, proof: CloseProof) -> Digest:
+        """See `Chain.answer_close`."""
+        name = f"answer:{spec.job().hex()}:{proof.seal.message.step}"
+        return self._mine(name, lambda s, b: _answer_close(s, b, spec, proof))
+
     async def refund(self, job: JobId) -> Digest:
         """See `Chain.refund`."""
         return self._mine(f"refund:{job.hex()}", lambda s, b: _refund(s, b, job))
+
+    async def announce_slash(self, slash: Slash) -> Digest:
+        """See `Chain.announce_slash`."""
+        numbers = self.parameters
+        name = f"announce_slash:{slash.evidence.hex()}"
+        return self._mine(name, lambda s, b: _announce(s, b, slash, numbers))
+
+    async def execute_slash(self, case: int) -> Digest:
+        """See `Chain.execute_slash`."""
+        return self._mine(f"execute_slash:{case}", lambda s, b: _execute(s, b, case))
+
+    async def drop_slash(self, case: int) -> Digest:
+        """See `Chain.drop_slash`."""
+        return self._mine(f"drop_slash:{case}", lambda s, b: _drop(s, b, case))
 
     async def give(
         self, account: Address, number: int, gas: int, tokens: BaseUnits
@@ -394,6 +467,88 @@ def _stake(state: _State, block: _Block, account: Address, amount: int) -> None:
     block.log("stakes", "Staked", account=account, amount=amount)
 
 
+def _unbond(state: _State, block: _Block, account: Address, amount: int) -> None:
+    found = _of(state, account)
+    _need(found.active - found.reserved >= amount, "NotEnoughFree")
+    found.active -= amount
+    found.unbonding += amount
+    block.log("stakes", "UnbondRequested", account=account, amount=amount)
+
+
+def _stake_now(found: _Account) -> StakeNow:
+    return StakeNow(BaseUnits(found.active), BaseUnits(found.reserved), BaseUnits(found.unbonding))
+
+
+def _slashable(state: _State, job: JobId, account: Address) -> int:
+    found = state.accounts.get(account, _Account())
+    free = found.active - found.reserved
+    return state.reservations.get((job, account), 0) + free + found.unbonding
+
+
+def _announce(state: _State, block: _Block, slash: Slash, numbers: dict[str, int]) -> None:
+    cap = _slashable(state, slash.job, slash.account) * numbers["max_slash_bps"] // BPS
+    _need(slash.amount > 0, "ZeroAmount")
+    _need(slash.amount <= cap, "SlashCap")
+    _need(slash.bounty <= slash.amount * numbers["max_bounty_bps"] // BPS, "SlashCap")
+    given = slash.amount * (BPS - numbers["min_burn_bps"]) // BPS
+    _need(slash.restitution + slash.bounty <= given, "SlashCap")
+    at = block.timestamp + numbers["announcement_window"]
+    state.num_cases += 1
+    state.cases[state.num_cases] = _Case(slash, at, at + numbers["execution_window"])
+    _of(state, slash.account).cases += 1
+    block.log(
+        "stakes",
+        "SlashAnnounced",
+        id=state.num_cases,
+        account=slash.account,
+        job=slash.job,
+        amount=slash.amount,
+        evidence=slash.evidence,
+    )
+
+
+def _execute(state: _State, block: _Block, number: int) -> None:
+    case = state.cases.get(number)
+    _need(case is not None, "UnknownCase")
+    assert case is not None
+    _need(case.executable_at <= block.timestamp < case.executable_until, "NotExecutable")
+    slash, taken = case.slash, _take(state, case.slash)
+    restitution = taken * slash.restitution // slash.amount
+    bounty = taken * slash.bounty // slash.amount
+    _of(state, slash.challenger).token += bounty
+    _close_case(state, block, number, (restitution, bounty, taken - restitution - bounty))
+    if restitution:
+        state.jobs[slash.job].deposited += restitution
+        block.log("escrow", "ToppedUp", job=slash.job, amount=restitution)
+
+
+def _take(state: _State, slash: Slash) -> int:
+    """From the job's reservation first, then free stake, then unbonding stake."""
+    found, key = _of(state, slash.account), (slash.job, slash.account)
+    held = min(slash.amount, state.reservations.get(key, 0))
+    free = min(slash.amount - held, found.active - found.reserved)
+    unbonding = min(slash.amount - held - free, found.unbonding)
+    if held:
+        state.reservations[key] -= held
+    found.reserved -= held
+    found.active -= held + free
+    found.unbonding -= unbonding
+    return held + free + unbonding
+
+
+def _drop(state: _State, block: _Block, number: int) -> None:
+    _need(number in state.cases, "UnknownCase")
+    _close_case(state, block, number, (0, 0, 0))
+
+
+def _close_case(state: _State, block: _Block, number: int, parts: tuple[int, int, int]) -> None:
+    account = state.cases.pop(number).slash.account
+    _of(state, account).cases -= 1
+    names = ("restitution", "bounty", "burned")
+    taken = dict(zip(names, parts, strict=True))
+    block.log("stakes", "SlashEnded", id=number, account=account, **taken)
+
+
 def _open(state: _State, block: _Block, spec: JobSpec, permit_deadline: int) -> None:
     _need(spec.job() not in state.jobs, "JobExists")
     _need(spec.deadline > block.timestamp, "DeadlinePassed")
@@ -410,7 +565,10 @@ def _reserve(state: _State, block: _Block, accept: LeaseAccept) -> None:
     _need(accept.digest() not in state.reserved, "AlreadyReserved")
     _need(accept.job in state.jobs and state.jobs[accept.job].state == "open", "JobNotOpen")
     _need(found.active - found.reserved >= accept.stake, "NotEnoughFree")
+    _need(not found.cases, "CaseOpen")
     found.reserved += accept.stake
+    key = (accept.job, accept.account)
+    state.reservations[key] = state.reservations.get(key, 0) + accept.stake
     state.reserved.add(accept.digest())
     block.log(
         "stakes",
@@ -423,30 +581,35 @@ def _reserve(state: _State, block: _Block, accept: LeaseAccept) -> None:
 
 
 def _release(state: _State, block: _Block, job: JobId, account: Address) -> None:
-    found = _of(state, account)
-    _need(found.reserved > 0, "NothingReserved")
+    found, amount = _of(state, account), state.reservations.get((job, account), 0)
+    _need(amount > 0, "NothingReserved")
     _need(block.timestamp >= state.jobs[job].refundable_at > 0, "JobNotOver")
-    amount, found.reserved = found.reserved, 0
+    _need(not found.cases, "CaseOpen")
+    found.reserved -= amount
+    del state.reservations[job, account]
     block.log("stakes", "ReservationReleased", job=job, account=account, amount=amount)
 
 
 def _anchor(state: _State, block: _Block, caller: Address, root: Digest) -> None:
     if state.pending:
         _record(state, block, caller)
-    block.log("seals", "Anchored", caller=caller, index=state.batches, root=root, lane=ZERO_DIGEST)
+    state.lane = anchored(state.lane, root, block.number)
+    block.log("seals", "Anchored", caller=caller, index=state.batches, root=root, lane=state.lane)
     state.batches += 1
     state.pending = block.number
 
 
 def _record(state: _State, block: _Block, caller: Address) -> None:
     _need(state.pending != 0, "NothingPending")
+    coin = digest("coin", str(state.pending).encode())
+    state.lane = recorded(state.lane, coin)
     block.log(
         "seals",
         "Recorded",
         caller=caller,
         index=state.batches - 1,
         blockNumber=state.pending,
-        coin=digest("coin", str(state.pending).encode()),
+        coin=coin,
     )
     state.pending = 0
 
@@ -463,7 +626,7 @@ def _propose(
     _need(block.timestamp >= state.next_at, "EpochTooEarly")
     _need(state.booked or block.timestamp >= state.ends_at, "EpochPending")
     before = state.epoch_sum if not state.booked else state.funded
-    amounts = {order.spec.job(): _debit(state, order, numbers) for order in orders}
+    amounts = {order.spec.job(): _debit(state, block, order, numbers) for order in orders}
     _need(before + sum(amounts.values()) == root.sum, "WrongSum")
     if not state.booked:
         _book(state, block)
@@ -483,13 +646,16 @@ def _propose(
     )
 
 
-def _debit(state: _State, order: PayOrder, numbers: dict[str, int]) -> int:
+def _debit(state: _State, block: _Block, order: PayOrder, numbers: dict[str, int]) -> int:
     job = state.jobs[order.spec.job()]
     cap = min(order.spec.epoch_cap, numbers["max_epoch_cap"])
+    is_closed = job.state == "closing" and block.timestamp >= job.ends_at
+    due = max(job.due, job.debited)
     if order.seal is None:
-        _need(job.state == "closing", "NotClosed")
-        return min(job.due - job.debited, cap)
-    amount = order.seal.message.vested - job.debited
+        _need(is_closed, "NotClosed")
+        return min(due - job.debited, cap)
+    vested = order.seal.message.vested
+    amount = (min(vested, due) if is_closed else vested) - job.debited
     _need(0 <= amount <= cap, "EpochCapExceeded")
     _need(job.debited + amount <= job.deposited, "Overdrawn")
     return amount
@@ -525,16 +691,30 @@ def _close(
     assert job is not None
     late = block.timestamp > spec.deadline
     _need(late or (proof is not None and proof.seal.message.last), "PosterOnly")
-    seal = proof.seal.message if proof else None
-    job.state, job.earned = "closing", seal.earned if seal else 0
-    job.due = (seal.vested if seal.last else seal.earned) if seal else 0
+    job.state = "closing"
     job.ends_at = block.timestamp + numbers["response_window"]
     job.refundable_at = block.timestamp + numbers["refund_delay"]
+    _show(block, spec, job, proof)
+
+
+def _answer_close(state: _State, block: _Block, spec: JobSpec, proof: CloseProof) -> None:
+    job, seal = state.jobs[spec.job()], proof.seal.message
+    _need(job.state == "closing" and block.timestamp < job.ends_at, "NotClosing")
+    _need((seal.earned, seal.step + 1) > (job.earned, job.seals), "NotBetter")
+    _show(block, spec, job, proof)
+
+
+def _show(block: _Block, spec: JobSpec, job: _Job, proof: CloseProof | None) -> None:
+    """A close by a seal, or by none."""
+    if proof is not None:
+        seal = proof.seal.message
+        job.seals, job.earned = seal.step + 1, seal.earned
+        job.due = sum(due_shares(proof.pay, last=seal.last).values())
     block.log(
         "escrow",
         "CloseRequested",
         job=spec.job(),
-        seals=seal.step + 1 if seal else 0,
+        seals=job.seals,
         earned=job.earned,
         due=job.due,
         silence=False,

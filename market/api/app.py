@@ -7,13 +7,34 @@ from fastapi import FastAPI
 
 from market.api import problems
 from market.api.context import Api
-from market.api.routes import blobs, hosting, jobs, network, offers, settlement
+from market.api.routes import (
+    auditors,
+    blobs,
+    checks,
+    hosting,
+    jobs,
+    network,
+    offers,
+    providers,
+    settlement,
+    slashes,
+)
 from market.api.schemas import API_PREFIX, Problem
 from market.bootstrap import assemble, load_host_token
 from market.settings import Settings
 
 VERSION = "0.1.0"
-ROUTERS = (network.router, offers.router, jobs.router, blobs.router, hosting.router)
+ROUTERS = (
+    network.router,
+    offers.router,
+    providers.router,
+    auditors.router,
+    jobs.router,
+    checks.router,
+    blobs.router,
+    hosting.router,
+    slashes.router,
+)
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 

@@ -21,6 +21,7 @@ from market.api.schemas import MAX_JSON_BYTES, Body, read_body
 from market.bootstrap import Market
 from market.service.ports import Network, UnitOfWork
 from market.service.rows import IdempotencyRow
+from market.service.show_checks import Tallies
 
 B = TypeVar("B", bound=Body)
 
@@ -39,7 +40,11 @@ class Api:
     faucet_tokens: int
     faucet_grants: int
     confirmations: int
+    tallies: Tallies = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        self.tallies = Tallies(self.market.histories)
 
     async def network(self) -> Network:
         """The chain's side of the network view, at most ten seconds old."""

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from contracts.terms.amounts import UINT64_MAX, UINT96_MAX, BaseUnits, PricePerPflop
+from contracts.terms.auditors import MAX_LIST_BYTES
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed
@@ -34,6 +35,7 @@ from contracts.terms.ids import (
     JobId,
     JobIdField,
     PeerIdField,
+    SessionKey,
     SessionKeyField,
     StageField,
     StepField,
@@ -42,12 +44,15 @@ from contracts.terms.messages import Count
 from contracts.terms.moments import UnixMillis, UnixMillisField, UnixSecondsField
 
 MAX_JSON_BYTES = 2**20
-MAX_BLOB_BYTES = 256 * 2**20
+MAX_BLOB_BYTES = 256 * 2**20  # of what is read whole into memory: data, weights
+MAX_BUNDLE_BYTES = 2 * 2**30  # of evidence, which is streamed; so of any blob that is put
 MAX_MESSAGES_BYTES = 16 * 2**20  # of one post; a single item has the bound of `encoding`
 MAX_MESSAGES_POSTED = 10_000
 MAX_REPORTS = 10_000
 MESSAGES_PAGE = 500
 SNAPSHOTS_PAGE = 16
+COINS_PAGE = 500
+LANE_PAGE = 200  # batches
 CLOCK_SKEW_MILLIS = 120_000
 API_PREFIX = "/v1"
 
@@ -55,6 +60,16 @@ JobState = Literal[
     "draft", "funded", "matched", "running", "finished", "closed", "refunded", "failed"
 ]
 LeaseState = Literal["reserved", "accepted", "active", "silent", "ended", "lapsed"]
+SlashState = Literal[
+    "convicted",
+    "announcing",
+    "announced",
+    "contested",
+    "dropping",
+    "executed",
+    "dropped",
+    "nothing",
+]
 EpochState = Literal["planned", "proposed", "final", "rejected"]
 
 
@@ -81,6 +96,8 @@ Wide = Annotated[int, *_AMOUNT, Ge(0)]
 SignedField = Annotated[bytes, Len(1, MAX_JSON_BYTES // 2)]
 SignatureField = Annotated[bytes, Len(64, 65)]
 Endpoint = Annotated[str, Field(min_length=3, max_length=256, pattern=r"^[^\s:]+:\d{1,5}$")]
+Chance = Annotated[str, Field(min_length=3, pattern=r"^(0x)?[0-9a-f]+/(0x)?[0-9a-f]+$")]
+DeviceClass = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x20-\x7e]+$")]
 HostName = Annotated[str, Field(min_length=1, max_length=128)]
 
 
@@ -109,6 +126,28 @@ def withdrawal_digest(offer: Digest) -> Digest:
 def hosting_digest(host: str, coordinator: Address) -> Digest:
     """What a coordinator's wallet signs (`Wallet.sign_digest`) to be run by `host`."""
     return digest("hosting", coordinator + host.encode())
+
+
+def auditor_digest(
+    account: Address, session_key: SessionKey, device_class: str, at: UnixMillis
+) -> Digest:
+    """What a wallet signs (`Wallet.sign_digest`) to audit from outside under a session key."""
+    return digest("audit key", encode([account, session_key, device_class, at]))
+
+
+def auditor_subject(account: Address) -> Digest:
+    """What heartbeats of an auditor are about."""
+    return digest("auditor", account)
+
+
+def evidence_digest(job: JobId, subject: Digest, bundle: Digest) -> Digest:
+    """What an auditor's session key signs to say which bundle shows that `subject` is wrong."""
+    return digest("evidence", job + subject + bundle)
+
+
+def contest_digest(evidence: Digest, bundle: Digest) -> Digest:
+    """What a convicted account's wallet signs (`Wallet.sign_digest`) to contest a slash."""
+    return digest("contest", evidence + bundle)
 
 
 def reports_digest(job: JobId, reports: Sequence["StepReport"]) -> Digest:
@@ -241,6 +280,8 @@ class OfferStored(Body):
     """The offer's digest, under which it is heard and withdrawn."""
 
     offer: DigestField
+    takes_checked_jobs: bool
+    """False: the calibration table does not hold its device class against two others."""
 
 
 class OfferView(Body):
@@ -262,6 +303,30 @@ class OffersView(Body):
     """Offers, cheapest first."""
 
     offers: tuple[OfferView, ...]
+
+
+class ReputationView(Body):
+    """What audits and duties have shown of an account; it never changes how often it is audited.
+
+    Honesty is a Beta posterior over its audited peer-steps and repeated reports, prior (1, 1).
+    """
+
+    honesty: int  # 1e-4: its 5 % quantile, rounded down; 500 for a stranger
+    honesty_mean: int  # 1e-4, rounded down
+    matches: int
+    mismatches: int
+    liveness: int  # 1e-6: moving average of the duties below, the newest weighs 1/16
+    kept: int
+    missed: int
+
+
+class ProviderView(Body):
+    """An account as who chooses it should know it."""
+
+    account: AddressField
+    is_matched: bool  # False: worse than a stranger, so no job is matched with it
+    reputation: ReputationView
+    offers: tuple[OfferView, ...]  # that stand
 
 
 class Heartbeat(Body):
@@ -503,6 +568,8 @@ class HostedJob(Body):
     spec: SignedField  # the signed JobSpec
     leases: tuple[LeaseView, ...]
     until: UnixMillisField
+    opening_block: int | None = None  # that the opening of a checked job has to name
+    auditors: Annotated[bytes, Len(1, MAX_LIST_BYTES)] | None = None  # and the list
 
 
 class HostedJobs(Body):
@@ -524,6 +591,174 @@ class HostHeartbeat(Body):
     host: HostName
     jobs: Annotated[tuple[JobIdField, ...], Len(0, 1000)]
     endpoints: Annotated[tuple[JobEndpoint, ...], Len(0, 1000)] = ()
+
+
+class RegisterAuditor(Body):
+    """A staked account offers to audit; `signature` by its wallet over `auditor_digest`."""
+
+    account: AddressField
+    session_key: SessionKeyField
+    device_class: DeviceClass  # that replays are made on
+    at: UnixMillisField
+    signature: Annotated[bytes, Len(65, 65)]
+
+
+class AuditorRegistered(Body):
+    """Heard from now on under `subject` of `auditor_subject`; drawn with this weight."""
+
+    stake: Money
+
+
+class AuditorJobs(Body):
+    """Jobs whose lists name the auditor's key and that are not over."""
+
+    jobs: tuple[JobIdField, ...]
+
+
+class AuditorView(Body):
+    """An entry of a job's list of outside auditors."""
+
+    account: AddressField
+    stake: Money
+    session_key: SessionKeyField
+    device_class: str
+
+
+class AuditorsView(Body):
+    """The list that a job's opening names, as of `block`."""
+
+    block: int
+    digest: DigestField
+    encoded: Annotated[bytes, Len(1, MAX_LIST_BYTES)]  # `contracts.terms.auditors`, for programs
+    auditors: tuple[AuditorView, ...]  # the same, for people
+
+
+class OddsView(Body):
+    """P(undetected) of `falsified` peer-steps of one peer, those that are hardest to find.
+
+    A chance is an exact rational, numerator/denominator, each decimal or 0x; before any coin was
+    known, from the rates with which the job really drew them.
+    """
+
+    falsified: int
+    strangers: Chance  # nobody who may audit it is its friend
+    largest_owner: Chance  # whoever has most of the weight among them is
+    whole_stage: Chance  # everybody in the stage is: only repeats outside see anything
+
+
+class RatesView(Body):
+    """How often a peer's peer-steps were drawn: 1e-6, rounded up."""
+
+    least: int
+    mean: int
+    greatest: int
+
+
+class ReceivedView(Body):
+    """Audits of what a peer has signed: peer-steps, sums and reports, each once."""
+
+    drawn: int
+    open: int
+    matched: int
+    mismatched: int
+    unrepeated: int
+    missing: int
+
+
+class PeerChecksView(Body):
+    """What checking has shown of a peer of a job, or of an outside auditor who has reported."""
+
+    peer: PeerIdField
+    account: AddressField
+    stage: StageField | None  # None: it has left, or works outside
+    peer_steps: int
+    rates: RatesView | None  # None: it did no peer-step
+    reports: int  # of its own that counted
+    missed: int  # reports that came too late, or never
+    received: ReceivedView
+    odds: tuple[OddsView, ...]  # by volume, ascending; the last is of all its peer-steps
+    stake: Money  # reserved for the job; of an outside auditor all that was active
+    stake_hours: int | None  # 1e-3 hours of its income here so far; None: it has none yet
+    convicted_at: int | None  # step of the seal
+    reputation: ReputationView
+
+
+class ChecksView(Body):
+    """What checking has shown of a job's peers, by its newest seal; none where nobody checks."""
+
+    job: JobIdField
+    checking: Literal["off", "on"]
+    step: int
+    peers: tuple[PeerChecksView, ...]  # by peer
+
+
+class SlashView(Body):
+    """A conviction and its case on chain."""
+
+    evidence: DigestField  # blob: the bundle that anyone can run again
+    job: JobIdField
+    account: AddressField
+    state: SlashState
+    wanted: Money
+    amount: Money  # announced: of it the parts below, once executed what the chain took
+    restitution: Money
+    bounty: Money
+    burned: Money
+    challenger: AddressField
+    convicted_at: UnixMillisField
+    case: int | None
+    window_ends: UnixSecondsField | None  # of an open case: until then it can be contested
+    contest: DigestField | None  # blob: the bundle that speaks against it
+    announced_by: DigestField | None  # transaction
+    ended_by: DigestField | None  # transaction
+
+
+class ConvictionView(Body):
+    """What a job's seals made slashable; `slash` once an auditor has named the bundle."""
+
+    job: JobIdField
+    subject: DigestField  # the message that was found wrong
+    step: StepField  # of the seal that ruled so
+    account: AddressField
+    wanted: Money  # of its stake
+    owed: Money  # what the job paid or owes for it: restitution at most
+    challenger: AddressField
+    auditors: tuple[PeerIdField, ...]  # whose session keys may name the bundle
+    slash: SlashView | None
+
+
+class ConvictionsView(Body):
+    """Convictions in the order of their seals, of one job or of one account."""
+
+    convictions: tuple[ConvictionView, ...]
+
+
+class SlashesView(Body):
+    """Slashes of a job, in the order of convictions."""
+
+    slashes: tuple[SlashView, ...]
+
+
+class PostEvidence(Body):
+    """An auditor of `subject` names the bundle; `signature` over `evidence_digest`."""
+
+    subject: DigestField  # the message that was found wrong
+    bundle: DigestField  # blob, uploaded before
+    session_key: SessionKeyField
+    signature: SignatureField
+
+
+class ContestSlash(Body):
+    """`signature` by the convicted account's wallet over `contest_digest`."""
+
+    bundle: DigestField
+    signature: Annotated[bytes, Len(65, 65)]
+
+
+class JudgeContest(Body):
+    """What the market's operator found when both bundles were run again."""
+
+    upheld: bool  # the contest: then nothing is slashed
 
 
 class DebitView(Body):
@@ -610,6 +845,24 @@ class BatchView(Body):
     transaction: DigestField | None
     block: int | None
     coin: DigestField | None
+
+
+class AnchoredStepView(Body):
+    """A step whose seal is anchored; `coin` once it is recorded with enough confirmations.
+
+    A coin of zeros came too late: then everything of the step is drawn.
+    """
+
+    step: StepField
+    root: DigestField  # of the first batch that holds it
+    block: int  # that anchored the batch
+    coin: DigestField | None
+
+
+class CoinsView(Body):
+    """Anchored steps of a job, ascending."""
+
+    steps: tuple[AnchoredStepView, ...]
 
 
 B = TypeVar("B", bound=Body)

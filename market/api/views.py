@@ -30,11 +30,13 @@ from market.api.schemas import (
     ProgressView,
     ProofStep,
     ProofView,
+    ReputationView,
     StepReport,
 )
 from market.domain import ledger
 from market.domain.matching import Exclusion
 from market.domain.offers import offer_state
+from market.domain.reputation import SCALE, Reputation
 from market.service.booking import balances_of
 from market.service.coding import decode_exclusions, spec_of
 from market.service.ports import UnitOfWork
@@ -51,6 +53,7 @@ from market.service.rows import (
     JobRow,
     LeaseRow,
     LedgerEntryRow,
+    ListedAuditorRow,
     OfferRow,
     ReportRow,
 )
@@ -99,6 +102,20 @@ async def offer_views(
             ).value,
         )
         for row in rows
+    )
+
+
+def reputation_view(reputation: Reputation) -> ReputationView:
+    """A reputation with its factors."""
+    mean = reputation.mean
+    return ReputationView(
+        honesty=reputation.bound,
+        honesty_mean=SCALE * mean.numerator // mean.denominator,
+        matches=reputation.matches,
+        mismatches=reputation.mismatches,
+        liveness=reputation.liveness,
+        kept=reputation.kept,
+        missed=reputation.missed,
     )
 
 
@@ -240,8 +257,7 @@ async def _claimed_of_job(job: JobId, account: Address, work: UnitOfWork) -> int
 async def entry_views(account: Address, work: UnitOfWork) -> tuple[LedgerEntryView, ...]:
     """Newest entries of everything that an account owns, newest first."""
     owned = [ledger.due(account), ledger.paid(account)]
-    jobs = {leaf.job for leaf in await work[LeaseRow].where(account=account)}
-    for job in sorted(jobs):
+    for job in await _jobs_of(account, work):
         owned += [ledger.earned(job, account), ledger.vested(job, account)]
     entries, names = work[LedgerEntryRow], tuple(owned)
     out = await entries.where(order="-sequence", limit=MAX_ENTRIES, source=names)
@@ -258,7 +274,7 @@ async def entry_views(account: Address, work: UnitOfWork) -> tuple[LedgerEntryVi
 
 async def earned_by(account: Address, work: UnitOfWork) -> tuple[BaseUnits, BaseUnits, BaseUnits]:
     """What an account has earned, what of it has vested, and what of that it may claim."""
-    jobs = sorted({lease.job for lease in await work[LeaseRow].where(account=account)})
+    jobs = await _jobs_of(account, work)
     waiting = [ledger.earned(job, account) for job in jobs]
     ripe = [ledger.vested(job, account) for job in jobs]
     settled = [ledger.due(account), ledger.paid(account)]
@@ -266,6 +282,13 @@ async def earned_by(account: Address, work: UnitOfWork) -> tuple[BaseUnits, Base
     vested = sum(balances.get(name, 0) for name in (*ripe, *settled))
     earned = vested + sum(balances.get(name, 0) for name in waiting)
     return BaseUnits(earned), BaseUnits(vested), await _claimable(account, work)
+
+
+async def _jobs_of(account: Address, work: UnitOfWork) -> list[JobId]:
+    """Jobs that an account works in, or may audit from outside."""
+    leases = await work[LeaseRow].where(account=account)
+    listed = await work[ListedAuditorRow].where(account=account)
+    return sorted({lease.job for lease in leases} | {entry.job for entry in listed})
 
 
 async def _claimable(account: Address, work: UnitOfWork) -> BaseUnits:

@@ -6,16 +6,18 @@ an offer wants it is matching's question. Every refusal carries in its data what
 
 from dataclasses import dataclass
 
-from contracts.terms.amounts import Flops
+from contracts.terms.amounts import Flops, pay_for
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
 from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.messages import JobSpec
+from contracts.terms.messages import AuditSpec, JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.domain.bundles import bundle_of
-from market.domain.pricing import affordable_price, affordable_steps, job_cost
+from market.domain.pricing import affordable_price, affordable_steps, job_cost, step_flops
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import unit_flops
 from training.memory import peer_memory
+from verification.economics import least_stake_among_equals, terms_of
+from verification.thresholds import Calibration
 
 SHORTEST_JOB_SECONDS = 60
 MAX_SLOTS = 4096
@@ -30,6 +32,8 @@ class Surroundings:
     missing_blobs: tuple[str, ...]
     """Blobs that the spec names and the market does not hold: manifest, tokenizer, weights."""
     coordinator_known: bool
+    calibration: Calibration
+    """The table that this market ships: verdicts of its checked jobs follow from it."""
 
 
 def check_job(spec: JobSpec, around: Surroundings) -> None:
@@ -44,6 +48,9 @@ def check_job(spec: JobSpec, around: Surroundings) -> None:
     _check_memory(spec, config)
     _check_budget(spec)
     _check_epoch_cap(spec, around)
+    if spec.rules.audit is not None:
+        _check_calibration(spec.rules.audit, around)
+        _check_stake(spec, spec.rules.audit)
     if not around.coordinator_known:
         raise Forbidden(
             f"0x{spec.coordinator.hex()} is no coordinator of a host here; POST /v1/coordinators",
@@ -84,8 +91,8 @@ def _unit_flops(spec: JobSpec, config: ModelConfig) -> tuple[Flops, ...]:
 
 def _needed_memory(spec: JobSpec, config: ModelConfig) -> int:
     slices = slices_of(config, spec.batch.layer_ends)
-    rows = spec.batch.rows_per_unit
-    return max(peer_memory(config, each, rows) for each in slices)
+    rows, audits = spec.batch.rows_per_unit, spec.rules.audit is not None
+    return max(peer_memory(config, each, rows, audits=audits) for each in slices)
 
 
 def _check_deadline(spec: JobSpec, around: Surroundings) -> None:
@@ -124,15 +131,62 @@ def _check_memory(spec: JobSpec, config: ModelConfig) -> None:
 
 
 def _check_budget(spec: JobSpec) -> None:
-    cost = job_cost(spec, spec.price_ceiling)
-    if cost > spec.budget:
+    audit = spec.rules.audit
+    audits = 0 if audit is None else audit.budget
+    cost, for_work = job_cost(spec, spec.price_ceiling), max(0, spec.budget - audits)
+    if cost > for_work:
         raise Unaffordable(
-            f"at its price ceiling the job costs {cost} base units, its budget is {spec.budget}",
+            f"at its price ceiling the job costs {cost} base units and its audits up to {audits}, "
+            f"its budget is {spec.budget}",
             cost=str(cost),
+            audit_budget=str(audits),
             budget=str(spec.budget),
-            budget_would_fit=str(cost),
-            price_ceiling_would_fit=str(affordable_price(spec, spec.budget)),
-            steps_would_fit=affordable_steps(spec, spec.budget),
+            budget_would_fit=str(cost + audits),
+            price_ceiling_would_fit=str(affordable_price(spec, for_work)),
+            steps_would_fit=affordable_steps(spec, for_work),
+        )
+    if audit is not None and audit.budget < pay_for(step_flops(spec), audit.price):
+        raise Unaffordable(
+            "the audit budget does not cover one step that is drawn whole",
+            audit_budget=str(audit.budget),
+            audit_budget_would_fit=str(pay_for(step_flops(spec), audit.price) + 1),
+        )
+
+
+def _check_calibration(audit: AuditSpec, around: Surroundings) -> None:
+    shipped = around.calibration.digest()
+    if audit.thresholds != shipped:
+        raise Conflict(
+            "the job names another calibration table than the one that this market ships",
+            thresholds=audit.thresholds.hex(),
+            would_fit=shipped.hex(),
+        )
+
+
+def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
+    """What a lease reserves covers one unit of the dearest stage (PROTOCOL section 7: q <= 1)."""
+    owners = spec.batch.peers_per_stage
+    least = least_stake_among_equals(
+        terms_of(audit, spec.rules.vesting_window),
+        unit_flops=spec.unit_flops,
+        units=1,
+        price=spec.price_ceiling,
+        owners=owners,
+    )
+    if least is None:
+        raise Refused(
+            "no stake covers the work of two owners who only audit each other: repeat some "
+            "reports outside (repeat_rate), or have three peers a stage (peers_per_stage)",
+            repeats=audit.repeats,
+            peers_per_stage=owners,
+        )
+    if spec.min_stake < least:
+        raise Refused(
+            f"min_stake is {spec.min_stake} base units; with {owners} owners in a stage one unit "
+            f"of the dearest, at the price ceiling, needs {least}: raise min_stake, or lower "
+            "price_ceiling or rows_per_unit",
+            min_stake=str(spec.min_stake),
+            min_stake_would_fit=str(least),
         )
 
 

@@ -10,7 +10,8 @@ Invariant: ask <= price <= reserve for every winner. Spares are bought with the 
 seller stays a loser where there is one to spare: else the last winner's own ask would be the price,
 or asking for spares would lift the price of all to the reserve. Spares that come later are bought
 at the price that stands, from who asks less: so with an ask that stands, truth stays dominant over
-both rounds, and no loser of the first wins in the second.
+both rounds, and no loser of the first wins in the second. Who comes first among equal asks has no
+part in the price, so a good name wins ties and moves nothing else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,11 +24,12 @@ from contracts.terms.ids import Address, Digest
 
 @dataclass(frozen=True)
 class Ask:
-    """An offer's price, base units for 1e15 FLOPs."""
+    """An offer's price, base units for 1e15 FLOPs; of equal ones the higher standing is first."""
 
     seller: Address
     offer: Digest
     price: PricePerPflop
+    standing: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ def sell_at(asks: Sequence[Ask], *, slots: int, price: PricePerPflop) -> Clearin
 
 
 def _best_of_each_seller(asks: Iterable[Ask]) -> list[Ask]:
-    # Ties break by id, so that everybody clears the same book the same way.
+    # Ties break by id in the end, so that everybody clears the same book the same way.
     best: dict[Address, Ask] = {}
-    for ask in sorted(asks, key=lambda ask: (ask.price, ask.offer)):
+    for ask in sorted(asks, key=lambda ask: (ask.price, -ask.standing, ask.offer)):
         best.setdefault(ask.seller, ask)
     return list(best.values())

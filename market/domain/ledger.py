@@ -9,7 +9,8 @@ An entry moves an amount from one account to another; an account is `kind` or `k
     due:ACCOUNT              debited by an epoch, not claimed
     paid:ACCOUNT             claimed
     refunded:JOB             back with the poster
-    stake:ACCOUNT            free stake; reserved:JOB:ACCOUNT, unbonding:ACCOUNT; slashed:ACCOUNT
+    stake:ACCOUNT            free stake; reserved:JOB:ACCOUNT, unbonding:ACCOUNT
+    slashed:ACCOUNT          taken by a case and burned; its other parts leave for `outside`
 
 Invariants: the sum over all accounts is zero after every event; no account but `outside` falls
 below zero; of every job, escrowed = escrow + earned + vested + debited + refunded; an event is
@@ -102,7 +103,7 @@ def unbonding(account: Address) -> str:
 
 
 def slashed(account: Address) -> str:
-    """Account of stake that was taken."""
+    """Account of stake that was taken and burned."""
     return f"slashed:{account.hex()}"
 
 
@@ -122,25 +123,41 @@ def refund(job: JobId, amount: BaseUnits) -> list[Entry]:
 def sealed(job: JobId, before: Sequence[PayLeaf], after: Sequence[PayLeaf]) -> list[Entry]:
     """A seal said what is earned and vested in total, where the seal before said `before`.
 
+    What an account has earned may fall: it is frozen or forfeited, and counts for a reserved
+    account from then on, or comes back from there. An account without pay has no leaf.
+
     Raises:
-        InvariantBroken: something falls; governance refuses such a seal before it comes here.
+        InvariantBroken: the total falls, or what an account has vested does; governance refuses
+            such a seal before it comes here.
     """
-    known = {leaf.account: leaf for leaf in before}
+    known, said = ({leaf.account: leaf for leaf in leaves} for leaves in (before, after))
+    accounts = sorted({*known, *said})
     nothing = PayLeaf(Address(b""), BaseUnits(0), BaseUnits(0))
+    pairs = {each: (known.get(each, nothing), said.get(each, nothing)) for each in accounts}
+    changes = {each: now.earned - last.earned for each, (last, now) in pairs.items()}
+    entries = _earn(job, changes)
+    for account, (last, now) in pairs.items():
+        if (more := now.vested - last.vested) < 0:
+            raise InvariantBroken(f"pay of 0x{account.hex()} falls in job {job.hex()}")
+        entries += _moves((earned(job, account), vested(job, account), more), job=job)
+    return entries
+
+
+def _earn(job: JobId, changes: Mapping[Address, int]) -> list[Entry]:
+    """What some lose others have earned; the rest was not earned before."""
+    lost = [(each, -change) for each, change in changes.items() if change < 0]
     entries: list[Entry] = []
-    for leaf in after:
-        last = known.pop(leaf.account, nothing)
-        more_earned, more_vested = leaf.earned - last.earned, leaf.vested - last.vested
-        if more_earned < 0 or more_vested < 0:
-            raise InvariantBroken(f"pay of 0x{leaf.account.hex()} falls in job {job.hex()}")
-        source, waiting = escrow(job), earned(job, leaf.account)
-        entries += _moves(
-            (source, waiting, more_earned),
-            (waiting, vested(job, leaf.account), more_vested),
-            job=job,
-        )
-    if known:
-        raise InvariantBroken(f"an account vanished from the pay of job {job.hex()}")
+    for account, more in changes.items():
+        while more > 0 and lost:
+            loser, left = lost.pop()
+            moved = min(more, left)
+            entries += _moves((earned(job, loser), earned(job, account), moved), job=job)
+            more -= moved
+            if left > moved:
+                lost.append((loser, left - moved))
+        entries += _moves((escrow(job), earned(job, account), max(0, more)), job=job)
+    if lost:
+        raise InvariantBroken(f"what was earned in job {job.hex()} falls")
     return entries
 
 
@@ -204,13 +221,30 @@ def withdrawn(account: Address, amount: BaseUnits) -> list[Entry]:
     return _moves((unbonding(account), OUTSIDE, amount))
 
 
-def slashed_stake(account: Address, amount: BaseUnits) -> list[Entry]:
-    """A case took stake: first from a reservation, then free, then unbonding stake.
+def slashed_stake(
+    job: JobId,
+    account: Address,
+    taken: BaseUnits,
+    burned: BaseUnits,
+    balances: Mapping[str, int],
+) -> list[Entry]:
+    """A case of `job` took stake: of its reservation first, then free, then unbonding stake.
 
-    The event does not say from which; all is booked against free stake, and reconciliation
-    compares the sum of the three.
+    What is not burned left the registry: the bounty for good, the restitution comes back as a
+    deposit by an event of its own. `balances` are those before.
     """
-    return _moves((stake(account), slashed(account), amount))
+    sources = (reserved(job, account), stake(account), unbonding(account))
+    parts, left = [], int(taken)
+    for source in sources[:-1]:
+        parts.append(min(left, max(0, balances.get(source, 0))))
+        left -= parts[-1]
+    parts.append(left)
+    entries, given = list[Entry](), taken - burned
+    for source, part in zip(sources, parts, strict=True):
+        out = min(part, given)
+        given -= out
+        entries += _moves((source, OUTSIDE, out), (source, slashed(account), part - out), job=job)
+    return entries
 
 
 def reversal(entries: Sequence[Entry]) -> list[Entry]:

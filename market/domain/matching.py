@@ -12,6 +12,8 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.auction import Ask
 from market.domain.offers import Candidate, is_heard
+from market.domain.reputation import is_trusted, standing
+from verification.thresholds import class_name
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Need:
     min_stake: BaseUnits
     deadline: UnixSeconds
     now: UnixMillis
+    devices: frozenset[str] | None = None
+    """Classes whose work can be compared (`thresholds.class_name`); None: any will do."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,19 @@ def _soonest(_: Need, failing: Sequence[Candidate]) -> str:
     return f"wait until {min(each.available_from for each in failing)}"
 
 
+def _is_measured(need: Need, offer: Candidate) -> bool:
+    return need.devices is None or class_name(offer.device_class) in need.devices
+
+
+def _measured(need: Need, _: Sequence[Candidate]) -> str:
+    return f"a device of the calibration table: {', '.join(sorted(need.devices or ()))}"
+
+
 _CONSTRAINTS = (
     _Constraint("price", lambda need, offer: offer.price <= need.price_ceiling, _cheapest),
     _Constraint("memory", lambda need, offer: offer.memory_bytes >= need.memory_bytes, _roomiest),
     _Constraint("stake", lambda need, offer: offer.free_stake >= need.min_stake, _richest),
+    _Constraint("device", _is_measured, _measured),
     _Constraint("window", lambda need, offer: offer.expires_at >= need.deadline, _longest),
     _Constraint("start", lambda need, offer: offer.available_from * 1000 <= need.now, _soonest),
     _Constraint(
@@ -77,6 +90,11 @@ _CONSTRAINTS = (
         lambda need, offer: not offer.leased,
         lambda need, failing: "wait for the end of its lease",
     ),
+    _Constraint(
+        "reputation",
+        lambda need, offer: is_trusted(offer.reputation),
+        lambda need, failing: "an account that was not found lying",
+    ),
 )
 
 CONSTRAINTS = tuple(constraint.name for constraint in _CONSTRAINTS)
@@ -85,7 +103,11 @@ CONSTRAINTS = tuple(constraint.name for constraint in _CONSTRAINTS)
 
 def feasible(need: Need, offers: Sequence[Candidate]) -> list[Ask]:
     """The asks of all offers that may serve the job."""
-    return [Ask(o.account, o.offer, o.price) for o in offers if not _failed(need, o)]
+    return [
+        Ask(o.account, o.offer, o.price, standing(o.reputation))
+        for o in offers
+        if not _failed(need, o)
+    ]
 
 
 def why_not(need: Need, offers: Sequence[Candidate]) -> tuple[Exclusion, ...]:

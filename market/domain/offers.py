@@ -4,7 +4,7 @@ Invariants: an offer is leased to one job at a time; a heartbeat is used once (i
 Units: prices in base units a PFLOP, memory in bytes, moments in ms unless named seconds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
@@ -12,6 +12,7 @@ from contracts.terms.errors import Expired, InsufficientStake
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.domain.reputation import Reputation
 
 HEARTBEAT_MILLIS = 15_000  # an offer that was not heard for longer is not matched
 CLOCK_SKEW_MILLIS = 120_000  # DESIGN section 5.9
@@ -40,6 +41,8 @@ class Candidate:
     heard_at: UnixMillis | None
     leased: bool
     free_stake: BaseUnits
+    device_class: str
+    reputation: Reputation = field(default_factory=Reputation)
 
 
 def offer_state(*, withdrawn: bool, leased: bool, expires_at: int, now: UnixMillis) -> OfferState:

@@ -17,6 +17,7 @@ from market.domain.bundles import Bundle, bundle_of, buy, deal
 from market.domain.matching import Exclusion, Need, feasible, why_not
 from market.domain.offers import Candidate
 from market.domain.pricing import expected_seconds, job_cost, job_flops
+from verification.thresholds import Calibration
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,12 @@ class Quote:
     not_matched: tuple[Exclusion, ...]
 
 
-def need_of(spec: JobSpec, now: UnixMillis) -> Need:
-    """What the job asks of an offer."""
-    return Need(spec.price_ceiling, spec.memory_bytes, spec.min_stake, spec.deadline, now)
+def need_of(spec: JobSpec, now: UnixMillis, calibration: Calibration) -> Need:
+    """What the job asks of an offer; of its device too, if it is checked (PROTOCOL section 5)."""
+    devices = None
+    if spec.rules.audit is not None:
+        devices = frozenset(filter(calibration.admits, calibration.classes))
+    return Need(spec.price_ceiling, spec.memory_bytes, spec.min_stake, spec.deadline, now, devices)
 
 
 def why_no_bundle(
@@ -52,7 +56,7 @@ def quote(
     spec: JobSpec, offers: Sequence[Candidate], around: Surroundings, now: UnixMillis
 ) -> Quote:
     """Try admission and clearing without effect."""
-    need, reasons = need_of(spec, now), []
+    need, reasons = need_of(spec, now, around.calibration), []
     try:
         check_job(spec, around)
     except Refused as refusal:

@@ -1,7 +1,8 @@
 """Seals go on chain in batches; every batch gets its coin.
 
 The batch is a row before its root is sent, and a (job, step) is in one batch, ever. Blocks and
-coins are noted by `sync_chain`, from the chain's events.
+coins are noted by `sync_chain`, from the chain's events. A batch with a seal of a checked job has
+its coin recorded at once, since that job waits for it; others wait for the next batch to bring it.
 """
 
 from dataclasses import replace
@@ -10,8 +11,10 @@ from contracts.terms.errors import ContractRefused, InvariantBroken
 from contracts.terms.ids import Digest
 from contracts.terms.merkle import batch_root
 from contracts.terms.moments import UnixMillis
+from market.service.auditors import is_checked
+from market.service.coding import spec_of
 from market.service.ports import Chain, UnitOfWork
-from market.service.rows import BatchEntryRow, BatchRow, SealRow
+from market.service.rows import BatchEntryRow, BatchRow, JobRow, SealRow
 
 MAX_SEALS = 10_000
 
@@ -37,6 +40,9 @@ async def anchor_seals(
             held = await work[BatchRow].lock(batch.root)
             if held is not None and held.transaction is None:
                 await work[BatchRow].put(replace(held, transaction=transaction))
+            is_awaited = await _is_awaited(batch.root, work)
+        if is_awaited:
+            await _try_to_record(batch.root, chain)
     if not waiting:
         await _record(now, work, chain, patience_millis)
     return [batch.root for batch in waiting]
@@ -63,10 +69,20 @@ async def _record(now: UnixMillis, work: UnitOfWork, chain: Chain, patience_mill
         newest = await work[BatchRow].where(order="-number", limit=1)
     if not newest or newest[0].coin is not None or newest[0].block is None:
         return
-    if now - newest[0].created_at < patience_millis:
-        return
+    if now - newest[0].created_at >= patience_millis:
+        await _try_to_record(newest[0].root, chain)
+
+
+async def _is_awaited(root: Digest, work: UnitOfWork) -> bool:
+    """Whether a checked job has a seal in the batch."""
+    entries = await work[BatchEntryRow].where(root=root)
+    jobs = await work[JobRow].where(job=tuple({entry.job for entry in entries}))
+    return any(is_checked(spec_of(row).message) for row in jobs)
+
+
+async def _try_to_record(root: Digest, chain: Chain) -> None:
     try:
-        await chain.record(newest[0].root)
+        await chain.record(root)
     except ContractRefused as refusal:
         if "NothingPending" in refusal.message:
             return  # recorded by somebody else; the event is on its way

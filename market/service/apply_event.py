@@ -15,6 +15,7 @@ from market.service.life import happen
 from market.service.ports import ChainEvent, UnitOfWork
 from market.service.rows import BatchRow, DebitRow, EpochRow, JobRow, LeaseRow
 from market.service.settle_epoch import parts_of
+from market.service.slash_events import job_of_case, slash_announced, slash_ended
 
 
 async def apply_event(
@@ -32,6 +33,8 @@ async def apply_event(
             await _closing(event, now, work)
         case "Staked" | "UnbondRequested" | "Withdrawn" | "Reserved" | "ReservationReleased":
             await _stake(event, name, now, work)
+        case "SlashAnnounced":
+            await slash_announced(event, work)
         case "SlashEnded":
             await _slashed(event, name, work)
         case "Anchored" | "Recorded" if event.args["caller"] == anchorer:
@@ -135,9 +138,15 @@ async def _reserved(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> Non
 
 
 async def _slashed(event: ChainEvent, name: str, work: UnitOfWork) -> None:
+    account, job = _account(event), await job_of_case(wide(event.args["id"]), work)
     parts = ("restitution", "bounty", "burned")
     taken = BaseUnits(sum(_amount(event, part) for part in parts))
-    await book_event(name, ledger.slashed_stake(_account(event), taken), work, overdraft=True)
+    owned = (ledger.reserved(job, account), ledger.stake(account), ledger.unbonding(account))
+    entries = ledger.slashed_stake(
+        job, account, taken, _amount(event, "burned"), await balances_of(owned, work)
+    )
+    await book_event(name, entries, work, overdraft=True)
+    await slash_ended(event, work)
 
 
 async def _anchored(event: ChainEvent, work: UnitOfWork) -> None:

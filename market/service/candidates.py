@@ -4,6 +4,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.moments import UnixMillis
 from market.domain.offers import Candidate
 from market.service.ports import UnitOfWork
+from market.service.reputation import reputations_of
 from market.service.rows import HeartbeatRow, OfferRow, StakeRow
 
 
@@ -15,6 +16,7 @@ async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
     beats = await work[HeartbeatRow].where(subject=names) if names else []
     accounts = tuple({offer.account for offer in standing})
     stakes = await work[StakeRow].where(account=accounts) if accounts else []
+    reputations = await reputations_of(accounts, work)
     heard = {beat.subject: beat.heard_at for beat in beats}
     free = {stake.account: BaseUnits(stake.active - stake.reserved) for stake in stakes}
     return [
@@ -29,6 +31,8 @@ async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
             heard_at=heard.get(offer.offer),
             leased=offer.lease is not None or offer.blocked_until > now,
             free_stake=free.get(offer.account, BaseUnits(0)),
+            device_class=offer.device_class,
+            reputation=reputations[offer.account],
         )
         for offer in standing
     ]

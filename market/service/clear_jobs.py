@@ -2,7 +2,8 @@
 
 A job that is funded buys its bundle, all or nothing. One that is matched or runs takes back who was
 silent, then replaces who is gone, then adds spares. Safe to run twice at once: a job's row and the
-winning offers' rows are held while they change, and rows that another round holds are left to it.
+winning offers' rows are held while they change. The job's row is waited for, as the messages of a
+busy job hold it most of the time; offers that another round holds are left to it.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from market.service.coding import encode_exclusions, spec_of
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow, LeaseRow, OfferRow
+from verification.thresholds import shipped_calibration
 
 MAX_JOBS_A_ROUND = 100
 _UNDER_WAY = (JobState.MATCHED.value, JobState.RUNNING.value)
@@ -37,7 +39,8 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork) -> list[LeaseRow]:
     found: list[LeaseRow] = []
     for row in waiting:
         async with work:  # one job a transaction: a round that stops half way keeps what it did
-            for held in await work[JobRow].where(job=row.job, state=row.state, lock=True):
+            held = await work[JobRow].lock(row.job)
+            if held is not None and held.state == row.state:
                 found += await _clear_one(held, now, work)
     return found
 
@@ -95,7 +98,7 @@ async def _buy(
     seats = await _seats(live, work)
     try:
         cleared = buy(
-            feasible(need_of(spec, now), free),
+            feasible(need_of(spec, now, shipped_calibration()), free),
             bundle,
             seats,
             reserve=spec.price_ceiling,
@@ -140,6 +143,7 @@ async def _note_why(
     now: UnixMillis,
     work: UnitOfWork,
 ) -> None:
-    found = encode_exclusions(why_no_bundle(need_of(spec, now), offers, missing))
+    need = need_of(spec, now, shipped_calibration())
+    found = encode_exclusions(why_no_bundle(need, offers, missing))
     if found != row.not_matched:
         await work[JobRow].put(replace(row, not_matched=found))

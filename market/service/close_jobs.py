@@ -1,37 +1,51 @@
-"""Jobs that are done or failed close on chain; what nobody earned goes back to the poster."""
+"""Jobs that are done or failed close on chain; what nobody earned goes back to the poster.
+
+A job whose coordinator is gone for good closes past its deadline by the last valid seal. What that
+seal says is earned and not frozen is due, so settlement and audits pay by the seal that the close
+shows, and only if a batch on chain holds it: we show no other, and wait until ours is anchored. Who
+closes a job by less than our newest seal is answered with it. Source: PROTOCOL section 6.
+"""
 
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
+from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixMillis
 from market.domain.jobs import JobState, RefundPaid
 from market.service.coding import decode_pay, seal_of, spec_of
 from market.service.life import happen
-from market.service.ports import Chain, CloseProof, UnitOfWork
-from market.service.rows import JobRow, SealRow
+from market.service.ports import Chain, CloseProof, JobNow, UnitOfWork
+from market.service.rows import BatchRow, JobRow, SealRow, SlashRow
+from market.service.slash import UNENDED
+
+_ENDED = (JobState.FINISHED.value, JobState.FAILED.value)
+_MAY_BE_CLOSING = (*_ENDED, JobState.RUNNING.value, JobState.CLOSED.value)
 
 
 async def close_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[JobId]:
-    """Ask JobEscrow to close what has ended; returns the jobs. Safe to repeat."""
-    closing = []
+    """Close what has ended, and answer closes by less; returns the jobs. Safe to repeat."""
+    sent = []
     async with work:
-        ended = await work[JobRow].where(state=(JobState.FINISHED.value, JobState.FAILED.value))
-        proofs = {row.job: await _newest(row, work) for row in ended}
-    for row in ended:
-        current = await chain.job(row.job)
-        if current.state != "open" or not _may_close(row, proofs[row.job], now):
-            continue
-        await chain.close(spec_of(row).message, proofs[row.job])
-        closing.append(row.job)
-    return closing
+        rows = await work[JobRow].where(state=_MAY_BE_CLOSING)
+        rows = [row for row in rows if row.state in _ENDED or _is_closing(row, now)]
+        seals = {row.job: await _newest(row, work) for row in rows}
+        rows = [row for row in rows if await _may_be_shown(seals[row.job], work)]
+    for row in rows:
+        if await _close(row, seals[row.job], now, chain):
+            sent.append(row.job)
+    return sent
 
 
 async def refund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[JobId]:
-    """Refund closed jobs whose delay is over; returns the jobs. Safe to repeat."""
+    """Refund closed jobs whose delay is over; returns the jobs. Safe to repeat.
+
+    Where somebody may still be slashed for a job, its refund waits for the restitution.
+    """
     async with work:
         closed = await work[JobRow].where(state=JobState.CLOSED.value)
+        waiting = {slash.job for slash in await work[SlashRow].where(state=UNENDED)}
     refunded = []
     for row in closed:
-        if row.refundable_at is None or row.refundable_at * 1000 > now:
+        if row.refundable_at is None or row.refundable_at * 1000 > now or row.job in waiting:
             continue
         await chain.pass_time(row.refundable_at)
         try:
@@ -45,11 +59,50 @@ async def refund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[J
     return refunded
 
 
-async def _newest(row: JobRow, work: UnitOfWork) -> CloseProof | None:
-    seal = await work[SealRow].get(row.job, row.step) if row.step else None
-    return CloseProof(seal_of(seal), decode_pay(seal.pay)) if seal else None
+async def _close(row: JobRow, newest: SealRow | None, now: UnixMillis, chain: Chain) -> bool:
+    """Close it, or answer who closes it by less; False if there is nothing to do."""
+    proof = None if newest is None else CloseProof(seal_of(newest), decode_pay(newest.pay))
+    current = await chain.job(row.job)
+    if current.state == "open" and row.state in _ENDED and _may_close(row, proof, now):
+        await chain.close(spec_of(row).message, proof)
+        return True
+    if current.state == "closing" and proof and _is_better(proof.seal.message, current):
+        return await _answer(row, proof, chain)
+    return False
+
+
+async def _answer(row: JobRow, proof: CloseProof, chain: Chain) -> bool:
+    try:
+        await chain.answer_close(spec_of(row).message, proof)
+    except ContractRefused as refusal:  # the window is over, or somebody else was quicker
+        if not any(name in refusal.message for name in ("NotClosing", "NotBetter")):
+            raise
+        return False
+    return True
+
+
+async def _newest(row: JobRow, work: UnitOfWork) -> SealRow | None:
+    return await work[SealRow].get(row.job, row.step) if row.step else None
+
+
+async def _may_be_shown(newest: SealRow | None, work: UnitOfWork) -> bool:
+    """Whether a batch on chain holds the seal; a `last` one is final whenever it comes there."""
+    if newest is None or newest.last:
+        return True
+    batch = await work[BatchRow].get(newest.batch) if newest.batch else None
+    return batch is not None and batch.block is not None
+
+
+def _is_closing(row: JobRow, now: UnixMillis) -> bool:
+    return row.due is not None and row.ends_at is not None and now < row.ends_at * 1000
 
 
 def _may_close(row: JobRow, proof: CloseProof | None, now: UnixMillis) -> bool:
-    """With a `last` seal at any time, else past the deadline."""
-    return (proof is not None and proof.seal.message.last) or row.deadline * 1000 < now
+    """With a `last` seal at any time, else past the deadline, by the whole seconds of a block."""
+    is_last = proof is not None and proof.seal.message.last
+    return is_last or (row.deadline + 1) * 1000 <= now
+
+
+def _is_better(seal: Seal, shown: JobNow) -> bool:
+    """Of two seals the greater earned total counts, then the later step."""
+    return (seal.earned, seal.step + 1) > (shown.earned, shown.seals)

@@ -4,13 +4,16 @@ The rows are the truth: a fold that ends at another sequence than the rows is ma
 """
 
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 
+from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
-from contracts.terms.history import decode_kept
+from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import JobId
 from contracts.terms.typed_data import Domain
 from market.service.ports import UnitOfWork
 from market.service.rows import MessageRow
+from verification.docket import begin_job
 
 MAX_REMEMBERED = 256
 _PAGE = 1000
@@ -19,20 +22,21 @@ _PAGE = 1000
 class Histories:
     """Folds by job, the least recently used forgotten first."""
 
-    def __init__(self, domain: Domain) -> None:
-        self._domain = domain
+    def __init__(self, domain: Domain, begin: Begin = begin_job) -> None:
+        self._domain, self._begin = domain, begin
         self._folds: OrderedDict[JobId, tuple[int, JobHistory]] = OrderedDict()
 
     async def load(self, job: JobId, sequence: int, work: UnitOfWork) -> JobHistory:
         """The history of `job` up to message `sequence`, which is its last row."""
         known = self._folds.get(job)
-        start, history = known if known and known[0] <= sequence else (0, JobHistory(self._domain))
-        while start < sequence:
-            page = await work[MessageRow].where(job=job, order="sequence", after=start, limit=_PAGE)
-            for row in page:
-                history = follow(history, decode_kept(row.data))
-            start = page[-1].sequence
+        start, history = known if known and known[0] <= sequence else (0, self.new())
+        async for item in read_items(job, work, after=start, last=sequence):
+            history = follow(history, item)
         return history
+
+    def new(self) -> JobHistory:
+        """The history of a job of which nothing was said."""
+        return JobHistory(self._domain, self._begin)
 
     def remember(self, job: JobId, sequence: int, history: JobHistory) -> None:
         """Keep a fold whose messages are committed."""
@@ -40,3 +44,12 @@ class Histories:
         self._folds.move_to_end(job)
         if len(self._folds) > MAX_REMEMBERED:
             self._folds.popitem(last=False)
+
+
+async def read_items(job: JobId, work: UnitOfWork, *, after: int, last: int) -> AsyncIterator[Kept]:
+    """The items of a job's messages beyond sequence `after` up to `last`, which is its last row."""
+    while after < last:
+        page = await work[MessageRow].where(job=job, order="sequence", after=after, limit=_PAGE)
+        for row in page:
+            yield decode_kept(row.data)
+        after = page[-1].sequence

@@ -13,8 +13,16 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
 from market.api.schemas import hosting_digest
 from market.domain.jobs import JobState
+from market.service.auditors import is_checked
+from market.service.coding import spec_of
 from market.service.ports import UnitOfWork
-from market.service.rows import CoordinatorRow, HostedJobRow, HostRow, JobRow
+from market.service.rows import (
+    AuditorListRow,
+    CoordinatorRow,
+    HostedJobRow,
+    HostRow,
+    JobRow,
+)
 
 HOSTING_MILLIS = 15_000
 _HOSTED = (JobState.MATCHED.value, JobState.RUNNING.value, JobState.FINISHED.value)
@@ -73,7 +81,8 @@ async def allocate_coordinator(now: UnixMillis, work: UnitOfWork) -> Address:
 
 
 async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> list[HostedJobRow]:
-    """Lease to `host` every job of its coordinators that nobody else holds; returns all it has.
+    """Lease to `host` every job of its coordinators that can be opened and nobody else holds;
+    returns all it has.
 
     Raises:
         Forbidden: the host is not registered.
@@ -82,7 +91,8 @@ async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> list[Hoste
         await _known_host(host, now, work)
         mine = tuple(row.address for row in await work[CoordinatorRow].where(host=host))
         jobs = await work[JobRow].where(coordinator=mine, state=_HOSTED) if mine else []
-        return [held for job in jobs if (held := await _claim(job.job, host, now, work))]
+        ready = [row.job for row in jobs if await _can_open(row, work)]
+        return [held for job in ready if (held := await _claim(job, host, now, work))]
 
 
 async def renew_jobs(
@@ -129,6 +139,13 @@ async def _claim(job: JobId, host: str, now: UnixMillis, work: UnitOfWork) -> Ho
     kept = replace(held, until=until) if held.host == host else HostedJobRow(job, host, until)
     await work[HostedJobRow].put(kept)
     return kept
+
+
+async def _can_open(row: JobRow, work: UnitOfWork) -> bool:
+    """Whether all that its opening says is fixed: of a checked job the outside auditors too."""
+    if not is_checked(spec_of(row).message):
+        return True
+    return await work[AuditorListRow].get(row.job) is not None
 
 
 async def _known_host(host: str, now: UnixMillis, work: UnitOfWork) -> None:

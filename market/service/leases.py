@@ -14,7 +14,9 @@ from contracts.terms.digest import digest
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
+from market.domain.reputation import Outcome
 from market.service.ports import UnitOfWork
+from market.service.reputation import note_duty
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 
 ACCEPT_MILLIS = 30_000  # from the reservation to the LeaseAccept
@@ -82,6 +84,9 @@ async def come_back(row: LeaseRow, offer: OfferRow, now: UnixMillis, work: UnitO
 
 
 async def end_leases(job: JobId, work: UnitOfWork) -> None:
-    """End all leases of a job that are not over."""
-    for row in await work[LeaseRow].where(job=job, state=(*LIVE, SILENT)):
+    """End all leases of a job that are not over; whoever is there until then has kept its word."""
+    rows = await work[LeaseRow].where(job=job, state=(*LIVE, SILENT))
+    for row in sorted(rows, key=lambda row: row.account):  # whose reputations are held
         await end(row, "ended", work)
+        if row.state == "active":
+            await note_duty(row.account, Outcome.KEPT, work)

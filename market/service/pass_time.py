@@ -1,4 +1,7 @@
-"""What happens because time passes: leases lapse or fall silent, deadlines pass, a close counts."""
+"""What happens because time passes: leases lapse or fall silent, deadlines pass, a close counts.
+
+Rows of jobs are waited for, never skipped: the messages of a busy job hold its row nearly always.
+"""
 
 from contracts.terms.digest import peer_id
 from contracts.terms.history import decode_kept
@@ -9,10 +12,12 @@ from contracts.terms.signatures import Signed
 from market.domain.bundles import bundle_of
 from market.domain.jobs import CloseRequested, DeadlinePassed, JobState, LeaseLapsed
 from market.domain.offers import HEARTBEAT_MILLIS, is_heard
+from market.domain.reputation import Outcome
 from market.service.coding import spec_of
 from market.service.leases import BLOCK_MILLIS, SILENT, end, live_leases
 from market.service.life import happen
 from market.service.ports import UnitOfWork
+from market.service.reputation import note_duty
 from market.service.rows import HeartbeatRow, JobRow, LeaseRow, MessageRow
 
 NOTICE = Notice.model_fields["kind"].default
@@ -28,8 +33,9 @@ async def lapse_leases(now: UnixMillis, work: UnitOfWork) -> int:
             for row in await work[LeaseRow].where(state="reserved", lock=True)
             if row.accept_ends <= now
         ]
-        for row in late:
+        for row in sorted(late, key=lambda row: row.account):  # whose reputations are held
             await end(row, "lapsed", work, blocked_until=now + BLOCK_MILLIS)
+            await note_duty(row.account, Outcome.MISSED, work)
     return len(late)
 
 
@@ -40,6 +46,7 @@ async def lapse_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
     """
     job = await work[JobRow].lock(row.job)
     await end(row, "lapsed", work, blocked_until=now + BLOCK_MILLIS)
+    await note_duty(row.account, Outcome.MISSED, work)
     if job is None:
         return
     num_live = len(await live_leases(row.job, work))
@@ -60,9 +67,8 @@ async def release_silent(now: UnixMillis, work: UnitOfWork) -> int:
         running = await work[JobRow].where(state=JobState.RUNNING.value)
     for row in running:
         async with work:
-            for job in await work[JobRow].where(
-                job=row.job, state=JobState.RUNNING.value, lock=True
-            ):
+            job = await work[JobRow].lock(row.job)
+            if job is not None and job.state == JobState.RUNNING.value:
                 released += await _release_gone(job, now, work)
     return released
 
@@ -83,7 +89,10 @@ async def _release_gone(job: JobRow, now: UnixMillis, work: UnitOfWork) -> int:
         if lease.session_key is None or peer_id(lease.session_key) not in members
     ]
     for lease in gone:
-        await end(lease, "ended" if is_heard(heard.get(lease.offer), now) else SILENT, work)
+        has_left = is_heard(heard.get(lease.offer), now)
+        await end(lease, "ended" if has_left else SILENT, work)
+        if not has_left:  # an agent that answers has ended its peer in order, or will be told why
+            await note_duty(lease.account, Outcome.MISSED, work)
     return len(gone)
 
 
@@ -106,12 +115,22 @@ async def _members(job: JobRow, work: UnitOfWork) -> frozenset[PeerId]:
 
 async def pass_deadlines(now: UnixMillis, work: UnitOfWork) -> int:
     """Fail jobs whose deadline is over, and note closes whose response window is; returns both."""
-    changed = 0
     async with work:
-        rows = await work[JobRow].where(state=tuple(state.value for state in _ALIVE), lock=True)
-        for row in rows:
-            if row.ends_at is not None and row.ends_at * 1000 <= now:
-                changed += (await happen(row, CloseRequested(), now, work)) != row
-            elif row.deadline * 1000 <= now:
-                changed += (await happen(row, DeadlinePassed(), now, work)) != row
+        rows = await work[JobRow].where(state=tuple(state.value for state in _ALIVE))
+    changed = 0
+    for late in rows:
+        if _passed(late, now) is None:
+            continue
+        async with work:
+            row = await work[JobRow].lock(late.job)
+            event = _passed(row, now) if row is not None and row.state == late.state else None
+            if row is not None and event is not None:
+                changed += (await happen(row, event, now, work)) != row
     return changed
+
+
+def _passed(row: JobRow, now: UnixMillis) -> CloseRequested | DeadlinePassed | None:
+    """What the clock says of a job that is not over."""
+    if row.ends_at is not None and row.ends_at * 1000 <= now:
+        return CloseRequested()
+    return DeadlinePassed() if row.deadline * 1000 <= now else None

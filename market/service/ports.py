@@ -10,14 +10,16 @@ from typing import Protocol, TypeVar
 
 from contracts.chain.proofs import Header
 from contracts.governance.pay import PayLeaf
+from contracts.governance.settlement import AccountPay
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import Value
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
-from contracts.terms.merkle import SumNode
+from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept, Seal
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from market.domain.slashing import Slash
 from market.service.rows import Row
 from verification.collecting import FindSettlement
 from verification.snapshots import Snapshot
@@ -176,12 +178,22 @@ class AccountNow:
 
 
 @dataclass(frozen=True)
+class CaseNow:
+    """A slash case that has not ended: when it can be executed, by chain time."""
+
+    executable_at: UnixSeconds
+    executable_until: UnixSeconds
+
+
+@dataclass(frozen=True)
 class JobNow:
     """A job in JobEscrow."""
 
     deposited: BaseUnits  # net of refunds
     debited: BaseUnits
     state: str  # none, open, closing, closed
+    seals: int  # step of the seal that the close shows + 1; 0: none is shown
+    earned: BaseUnits  # by it
     due: BaseUnits
     ends_at: UnixSeconds
     refundable_at: UnixSeconds
@@ -228,7 +240,7 @@ class Audited:
 
     job: JobId
     anchorer: Address
-    accounts: tuple[Address, ...]  # of its leases
+    accounts: tuple[Address, ...]  # whom it may pay
 
 
 @dataclass(frozen=True)
@@ -281,6 +293,21 @@ class Chain(Protocol):
     async def account(self, account: Address) -> AccountNow:
         """An account at the head."""
 
+    async def stakes(
+        self, accounts: Sequence[Address]
+    ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:
+        """Stakes of accounts, all at one confirmed block.
+
+        Raises:
+            ChainForgot: the node does not know that block's state any more.
+        """
+
+    async def slashable(self, job: JobId, account: Address) -> BaseUnits:
+        """What a slash for `job` could take from `account`, at the head."""
+
+    async def slash_case(self, case: int) -> CaseNow | None:
+        """A slash case at the head; None if there is none or it has ended."""
+
     async def job(self, job: JobId) -> JobNow:
         """A job at the head."""
 
@@ -330,11 +357,26 @@ class Chain(Protocol):
     async def finalize(self, epoch: EpochNumber) -> Digest:
         """Book an epoch whose window is over."""
 
+    async def pay_out(self, paid: AccountPay, proof: Proof[SumNode]) -> Digest:
+        """Claim for an account what the final root grants it beyond what it got."""
+
     async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
         """Start to close a job by a seal, or past its deadline without one."""
 
+    async def answer_close(self, spec: JobSpec, proof: CloseProof) -> Digest:
+        """Answer the close of a job with a better or later seal."""
+
     async def refund(self, job: JobId) -> Digest:
         """Pay the poster what was not earned."""
+
+    async def announce_slash(self, slash: Slash) -> Digest:
+        """Announce a slash, as the slasher; its evidence names the intention."""
+
+    async def execute_slash(self, case: int) -> Digest:
+        """Take what was announced."""
+
+    async def drop_slash(self, case: int) -> Digest:
+        """End a case without a slash."""
 
     async def give(
         self, account: Address, number: int, gas: int, tokens: BaseUnits

@@ -13,6 +13,7 @@ from market.domain.quote import Quote, quote
 from market.service.candidates import candidates
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import CoordinatorRow, JobRow, MessageRow, PermitRow
+from verification.thresholds import shipped_calibration
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ async def _surroundings(
         epoch_seconds=epoch_seconds,
         missing_blobs=tuple(missing),
         coordinator_known=await work[CoordinatorRow].get(spec.coordinator) is not None,
+        calibration=shipped_calibration(),
     )
 
 

@@ -13,6 +13,8 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId, PeerId, SessionKey
 from contracts.terms.moments import UnixMillis, UnixSeconds
 
+NOTHING = BaseUnits(0)
+
 
 class Row:
     """A row of a table."""
@@ -102,6 +104,32 @@ class LeaseRow(Row):
     stake_state: str = "none"  # none, reserved, released
 
 
+@dataclass(frozen=True)
+class ReputationRow(Row):
+    """What audits and duties have shown of an account; see `market.domain.reputation`."""
+
+    TABLE = "reputations"
+    KEY = ("account",)
+
+    account: Address
+    matches: int
+    mismatches: int
+    kept: int
+    missed: int
+    liveness: int  # 1e-6
+
+
+@dataclass(frozen=True)
+class CountedRow(Row):
+    """The last seal of a job whose outcomes are in reputations."""
+
+    TABLE = "counted_outcomes"
+    KEY = ("job",)
+
+    job: JobId
+    step: int
+
+
 # ----------------------------------------------------------------------------------- jobs, hosting
 
 
@@ -186,6 +214,97 @@ class HostedJobRow(Row):
     host: str
     until: UnixMillis
     address: str | None = None
+
+
+# ---------------------------------------------------------------------------- auditors, slashing
+
+
+@dataclass(frozen=True)
+class AuditorRow(Row):
+    """A staked account's audit key, as its wallet signed last."""
+
+    TABLE = "auditors"
+    KEY = ("account",)
+    UNIQUE = (("session_key",),)
+
+    account: Address
+    session_key: SessionKey
+    device_class: str
+    signed_at: UnixMillis
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class AuditorListRow(Row):
+    """The list of outside auditors that a job's opening has to name."""
+
+    TABLE = "auditor_lists"
+    KEY = ("job",)
+
+    job: JobId
+    block: int  # as of which stakes are; the opening block
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class ListedAuditorRow(Row):
+    """An entry of such a list."""
+
+    TABLE = "listed_auditors"
+    KEY = ("job", "account")
+    INDEX = (("account",),)
+
+    job: JobId
+    account: Address
+    session_key: SessionKey
+    device_class: str
+    stake: BaseUnits
+
+
+@dataclass(frozen=True)
+class ConvictionRow(Row):
+    """Something that a job's seals made slashable, and the bundle that shows it, once published."""
+
+    TABLE = "convictions"
+    KEY = ("job", "subject")
+    UNIQUE = (("evidence",),)
+
+    job: JobId
+    subject: Digest  # the message that was found wrong
+    step: int  # of the seal that said so
+    account: Address
+    wanted: BaseUnits
+    owed: BaseUnits
+    challenger: Address
+    auditors: bytes  # canonical msgpack of peer ids: who may name the bundle
+    evidence: Digest | None = None
+
+
+@dataclass(frozen=True)
+class SlashRow(Row):
+    """A conviction and the case that it becomes on chain."""
+
+    TABLE = "slashes"
+    KEY = ("evidence",)
+    UNIQUE = (("case",),)
+    INDEX = (("state",), ("job",), ("account",))
+
+    evidence: Digest  # blob: the bundle that anyone can run again
+    job: JobId
+    account: Address
+    wanted: BaseUnits  # of the stake
+    owed: BaseUnits  # what the job paid or owed for the convicted work: restitution at most
+    challenger: Address
+    convicted_at: UnixMillis
+    state: str = "convicted"  # announcing, announced, contested, executed, dropped, nothing
+    amount: BaseUnits = NOTHING  # announced
+    restitution: BaseUnits = NOTHING  # of `amount`; once executed, what the chain took
+    bounty: BaseUnits = NOTHING
+    burned: BaseUnits = NOTHING  # once executed
+    case: int | None = None  # on chain
+    contest: Digest | None = None  # blob: the bundle that speaks against it
+    announced_by: Digest | None = None  # transaction
+    ended_by: Digest | None = None  # transaction
 
 
 # ---------------------------------------------------------------------------------------- messages
@@ -483,11 +602,18 @@ ROWS: tuple[type[Row], ...] = (
     HeartbeatRow,
     StakeRow,
     LeaseRow,
+    ReputationRow,
+    CountedRow,
     JobRow,
     PermitRow,
     HostRow,
     CoordinatorRow,
     HostedJobRow,
+    AuditorRow,
+    AuditorListRow,
+    ListedAuditorRow,
+    ConvictionRow,
+    SlashRow,
     MessageRow,
     SealRow,
     ReportRow,

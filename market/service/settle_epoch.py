@@ -22,10 +22,11 @@ from contracts.terms.errors import ContractRefused, InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.domain.jobs import SETTLES, JobState
-from market.service.coding import decode_pay, seal_of, spec_of
+from market.service.coding import decode_arguments, decode_pay, seal_of, spec_of, wide
 from market.service.ports import Chain, PayOrder, UnitOfWork
 from market.service.rows import (
     BatchRow,
+    ChainEventRow,
     DebitRow,
     EpochLeafRow,
     EpochRow,
@@ -134,33 +135,50 @@ async def _statements(
     row: JobRow, previous: EpochSettlement, now: UnixMillis, rhythm: Rhythm, work: UnitOfWork
 ) -> list[Statement]:
     cap = BaseUnits(min(row.epoch_cap, rhythm.max_epoch_cap))
-    seals = await work[SealRow].where(job=row.job, order="-step", limit=MAX_SEALS_OFFERED)
-    roots = tuple({seal.batch for seal in seals if seal.batch is not None})
-    batches = await work[BatchRow].where(root=roots) if roots else []
-    anchored = {batch.root for batch in batches if batch.block is not None}
     debited = previous.debited(row.job)
-    if row.state == JobState.REFUNDED.value and _is_settled(row, seals, debited):
+    if row.state == JobState.REFUNDED.value and debited >= (row.due or 0):
         await work[JobRow].put(replace(row, settled=True))
         return []
-    seals = [seal for seal in seals if seal.batch in anchored]
-    if _closed_without_last(row, seals, now):
-        return [_closed(row, seals[0], cap)] if seals else []
-    return [
-        SealStatement(row.job, seal.digest, StepNumber(seal.step), decode_pay(seal.pay), cap)
-        for seal in seals
-        if seal.vested > debited
-    ]
+    if is_closed(row, now):  # the seal that the close shows is the one that counts
+        shown = await _anchored(await _shown(row, work), work)
+        is_whole = bool(shown) and shown[0].last and shown[0].vested - debited <= cap
+        return [_open(seal, cap) if is_whole else _closed(row, seal, cap) for seal in shown]
+    seals = await work[SealRow].where(job=row.job, order="-step", limit=MAX_SEALS_OFFERED)
+    return [_open(seal, cap) for seal in await _anchored(seals, work) if seal.vested > debited]
 
 
-def _closed_without_last(row: JobRow, seals: Sequence[SealRow], now: UnixMillis) -> bool:
-    if row.due is None or row.ends_at is None or row.ends_at * 1000 > now:
-        return False
-    return not (seals and seals[0].last)
+async def _anchored(seals: Sequence[SealRow], work: UnitOfWork) -> list[SealRow]:
+    """Those that a batch on chain holds: the others are no receipts yet."""
+    roots = tuple({seal.batch for seal in seals if seal.batch is not None})
+    batches = await work[BatchRow].where(root=roots) if roots else []
+    on_chain = {batch.root for batch in batches if batch.block is not None}
+    return [seal for seal in seals if seal.batch in on_chain]
 
 
-def _is_settled(row: JobRow, seals: Sequence[SealRow], debited: BaseUnits) -> bool:
-    due = row.due if row.due is not None else BaseUnits(0)
-    return debited >= max(due, seals[0].vested if seals else 0)
+def is_closed(row: JobRow, now: UnixMillis) -> bool:
+    """Whether the close on chain is final: nobody can show another seal any more."""
+    return row.due is not None and row.ends_at is not None and row.ends_at * 1000 <= now
+
+
+async def shown_by_close(row: JobRow, work: UnitOfWork) -> tuple[int, int]:
+    """Step of the seal that the close on chain shows, and what it says is earned; 0 for none."""
+    closes = await work[ChainEventRow].where(job=row.job, event="CloseRequested")
+    newest = max(closes, key=lambda each: (each.block, each.log_index), default=None)
+    if newest is None:
+        return 0, 0
+    said = decode_arguments(newest.args)
+    return max(0, wide(said["seals"]) - 1), wide(said["earned"])
+
+
+async def _shown(row: JobRow, work: UnitOfWork) -> list[SealRow]:
+    """The seal that the close on chain shows; none if nobody sent it to us, or another like it."""
+    step, earned = await shown_by_close(row, work)
+    seal = await work[SealRow].get(row.job, step)
+    return [seal] if seal is not None and seal.earned == earned else []
+
+
+def _open(seal: SealRow, cap: BaseUnits) -> SealStatement:
+    return SealStatement(seal.job, seal.digest, StepNumber(seal.step), decode_pay(seal.pay), cap)
 
 
 def _closed(row: JobRow, seal: SealRow, cap: BaseUnits) -> ClosedStatement:

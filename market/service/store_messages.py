@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import check_signature
+from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, NotFound, WrongBytes
-from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept, kept_digest
+from contracts.terms.history import Kept, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import (
     UNDER_A_SEAL,
@@ -25,13 +26,17 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
 from market.domain.jobs import TAKES_MESSAGES, JobState, LastSealed, Opened
 from market.domain.ledger import sealed
+from market.service.auditors import check_opening
 from market.service.booking import book_event
 from market.service.coding import decode_pay, encode_pay
+from market.service.convictions import note_convictions
 from market.service.histories import Histories
 from market.service.leases import SILENT
 from market.service.life import happen
 from market.service.ports import Chain, UnitOfWork
+from market.service.reputation import note_outcomes
 from market.service.rows import JobRow, LeaseRow, MessageRow, SealRow
+from market.service.settle_epoch import is_closed, shown_by_close
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ async def _store(
 async def _no_equivocation(row: JobRow, history: JobHistory, item: Kept, work: UnitOfWork) -> None:
     """Two values under one name by one signer, in any step (`follow` sees the open step only)."""
     name = _name(item)
-    if name is None or isinstance(item, Leaves) or history.record is None:
+    if name is None or not isinstance(item, Signed) or history.record is None:
         return
     if not isinstance(item.message, (*UNDER_A_SEAL, Seal)):
         return  # openings and leases: `follow` compares them with all that came before
@@ -137,6 +142,8 @@ def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
     kind, step = "leaves", row.step + 1
     if isinstance(item, Signed):
         kind, step = item.message.kind, int(getattr(item.message, "step", 0))
+    elif isinstance(item, AuditorList):
+        kind, step = item.kind, 0
     return MessageRow(
         job=row.job,
         sequence=row.num_messages,
@@ -149,7 +156,7 @@ def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
 
 
 def _name(item: Kept) -> Digest | None:
-    if isinstance(item, Leaves):
+    if not isinstance(item, Signed):
         return None
     name = equivocation_name(item.message)
     return None if name is None else digest("name", encode(list(name)))  # type: ignore[arg-type]
@@ -163,6 +170,7 @@ async def _opened(
             "the opening names an anchorer that is not of this market",
             would_fit=chain.anchorer.hex(),
         )
+    await check_opening(row, opening.message, work)
     block = opening.message.opening_block
     row = replace(row, opening=opening.encoded(), opening_block=block)
     return await happen(row, Opened(), now, work)
@@ -182,6 +190,8 @@ async def _sealed(
     if newest is None:
         raise InvariantBroken("a seal was followed and is not the newest")
     message = seal.message
+    if is_closed(row, now) and message.step > (await shown_by_close(row, work))[0]:
+        raise Conflict("the job was closed by an earlier seal, and pays by that one")
     last = await work[SealRow].get(row.job, row.step) if row.step else None
     before = decode_pay(last.pay) if last else ()
     stored = SealRow(
@@ -200,4 +210,7 @@ async def _sealed(
     await book_event(event, sealed(row.job, before, newest.pay), work)
     row = replace(row, step=int(message.step), last_seal=message.digest())
     await work[JobRow].put(row)
+    if history.record is not None:
+        await note_convictions(history.record, work)
+        await note_outcomes(history.record, work)
     return await happen(row, LastSealed(), now, work) if message.last else row

@@ -10,18 +10,26 @@ before; where that is too far back, a new chain of snapshots begins.
 from dataclasses import dataclass, replace
 
 from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
+from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import ChainForgot, NotFound
 from contracts.terms.history import decode_kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, EpochNumber, JobId
 from contracts.terms.messages import JobOpening, LeaseAccept
-from contracts.terms.signatures import Signed, decode_signed, expect
+from contracts.terms.signatures import decode_signed, expect
 from market.domain.jobs import JobState
 from market.service.ports import Audited, Chain, UnitOfWork
 from market.service.rows import CursorRow, DebitRow, EpochRow, JobRow, MessageRow, SnapshotRow
 from market.service.settle_epoch import load_settlement
-from verification.snapshots import Snapshot, decode_snapshot, encode_snapshot, is_near
+from verification.snapshots import (
+    Snapshot,
+    claimants,
+    decode_snapshot,
+    encode_snapshot,
+    is_near,
+)
 
-LEASE = LeaseAccept.model_fields["kind"].default
+WITH_CLAIMANTS = tuple(each.model_fields["kind"].default for each in (LeaseAccept, AuditorList))
+"""Kinds of kept items that name whom a job may pay."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ async def _take(due: Due, at: CursorRow, work: UnitOfWork, chain: Chain) -> bool
     """Take one; False if there is nothing to take."""
     async with work:
         newest = await work[SnapshotRow].where(job=due.job, order="-number", limit=1)
-        audited = await _audited(due.job, work)
+        audited = await audited_job(due.job, work)
         last = newest[0] if newest else None
         if audited is None or (last is not None and last.block >= at.block):
             await _mark(due, True, work)  # nothing to audit, or shown already
@@ -98,16 +106,15 @@ async def _take(due: Due, at: CursorRow, work: UnitOfWork, chain: Chain) -> bool
     return True
 
 
-async def _audited(job: JobId, work: UnitOfWork) -> Audited | None:
+async def audited_job(job: JobId, work: UnitOfWork) -> Audited | None:
     """Whose storage concerns a job; None if it was never opened."""
     row = await work[JobRow].get(job)
     if row is None or row.opening is None:
         return None
     opening = expect(decode_signed(row.opening), JobOpening).message
-    kept = [decode_kept(each.data) for each in await work[MessageRow].where(job=job, kind=LEASE)]
-    messages = [item.message for item in kept if isinstance(item, Signed)]
-    accounts = {each.account for each in messages if isinstance(each, LeaseAccept)}
-    return Audited(job, opening.anchorer, tuple(sorted(accounts)))
+    rows = await work[MessageRow].where(job=job, kind=WITH_CLAIMANTS)
+    accounts = claimants(decode_kept(each.data) for each in rows)
+    return Audited(job, opening.anchorer, accounts)
 
 
 async def _settlement_of(root: Digest, work: UnitOfWork) -> EpochSettlement:

@@ -28,6 +28,7 @@ from market.service.rows import (
     LedgerEntryRow,
     StakeRow,
 )
+from market.service.slash_events import forget_slash
 from market.service.store_snapshots import forget_snapshots
 
 MAX_BLOCKS = 2000  # a round
@@ -178,6 +179,8 @@ async def _forget(event: ChainEventRow, work: UnitOfWork) -> None:
             await work[BatchRow].put(replace(batch, block=None, coin=None))
     if event.event in ("EpochPosted", "EpochFinal"):
         await _unsettle(event, work)
+    if event.event in ("SlashAnnounced", "SlashEnded"):
+        await forget_slash(event, work)
 
 
 async def _unsettle(event: ChainEventRow, work: UnitOfWork) -> None:

@@ -15,14 +15,14 @@ from contracts.governance.settlement import NOTHING_SETTLED, AccountPay, EpochSe
 from contracts.terms.errors import ChainForgot, Malformed, NotFound
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
-from contracts.terms.messages import JobOpening, LeaseAccept
+from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api import schemas
 from verification.audit_file import AuditFile
 from verification.batches import ShownBatch, show_batch
 from verification.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
-from verification.snapshots import SHIPPED_AS, Snapshot, is_near, wanted_places
+from verification.snapshots import SHIPPED_AS, Snapshot, claimants, is_near, wanted_places
 
 SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 """The contracts as this program ships them."""
@@ -177,18 +177,21 @@ def _address(network: schemas.NetworkView, name: str) -> Address:
     return Address(bytes(getattr(network.contracts, name)))
 
 
-def _parties(items: list[Kept]) -> tuple[JobOpening, list[Address]]:
-    """The opening, and the accounts of all leases."""
+def _parties(items: Sequence[Kept]) -> tuple[JobOpening, Sequence[Address]]:
+    """The opening, and the accounts that the job may pay."""
     messages = [item.message for item in items if isinstance(item, Signed)]
     opening = next((each for each in messages if isinstance(each, JobOpening)), None)
     if opening is None:
         raise Malformed("this job was not opened yet: there is nothing to audit")
-    return opening, [each.account for each in messages if isinstance(each, LeaseAccept)]
+    return opening, claimants(items)
 
 
 async def _shown(client: Market, batch: AnchoredBatch, opening: JobOpening) -> ShownBatch:
     if batch.block <= opening.opening_block:
         return ShownBatch(batch, ())
-    view = await client.batch(batch.root)
+    try:
+        view = await client.batch(batch.root)
+    except NotFound:  # the market lost the list, or hides it: the file says so
+        return ShownBatch(batch, (), is_served=False)
     entries = [(each.job, each.step, each.seal) for each in view.entries]
     return ShownBatch(batch, show_batch(entries, opening.job))

@@ -5,6 +5,7 @@ from typing import Any
 
 from contracts.terms.amounts import format_tokens
 from verification.audit_file import Verdict
+from verification.odds import short, spelled
 
 
 def lines(verdict: Verdict) -> Iterator[str]:
@@ -25,12 +26,27 @@ def lines(verdict: Verdict) -> Iterator[str]:
         yield f"  vested            {format_tokens(pay.vested):>20}"
         yield f"  paid              {format_tokens(pay.paid):>20}"
         yield f"  claimed, all jobs {format_tokens(pay.claimed):>20}"
+    yield from _odds(verdict)
+    if verdict.forfeited:
+        yield f"forfeited           {format_tokens(verdict.forfeited):>20}"
     yield f"escrow in           {format_tokens(escrow.deposited):>20}"
     yield f"  paid              {format_tokens(escrow.paid):>20}"
     yield f"  refunded          {format_tokens(escrow.refunded):>20}"
     yield f"  remaining         {format_tokens(escrow.remaining):>20}"
-    yield f"work                {verdict.work}: nobody did it again"
+    again = ": nobody did it again" if verdict.work == "unchecked" else ""
+    yield f"work                {verdict.work}{again}"
     yield summary(verdict)
+
+
+def _odds(verdict: Verdict) -> Iterator[str]:
+    """How likely it is that falsified peer-steps were never seen, from the draws that were made."""
+    if verdict.odds:
+        yield "P(undetected) of so many false peer-steps: strangers, largest owner, whole stage"
+    for peer, stated in sorted(verdict.odds.items()):
+        yield f"peer                0x{peer.hex()}"
+        for each in stated:
+            chances = (each.strangers, each.friends, each.whole_stage)
+            yield f"  {each.falsified:<18}" + "".join(f"{short(chance):>12}" for chance in chances)
 
 
 def summary(verdict: Verdict) -> str:
@@ -63,6 +79,11 @@ def data(verdict: Verdict) -> dict[str, Any]:
         "ended": verdict.ended,
         "num_units": verdict.num_units,
         "checked": dict(verdict.checked),
+        "forfeited": str(verdict.forfeited),
+        "odds": {
+            peer.hex(): [spelled(each) for each in stated]
+            for peer, stated in sorted(verdict.odds.items())
+        },
         "accounts": {
             account.hex(): {
                 "earned": str(pay.earned),

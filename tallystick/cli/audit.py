@@ -1,29 +1,34 @@
-"""`tallystick audit`: export a job's audit file; verify one offline.
+"""`tallystick audit`: export a job's audit file; verify one offline; run an audit again.
 
 `verify` opens no socket and needs the base dependencies only. Its exit codes: 0 everything fits and
 leads to the reader's own block hash and contract, 10 everything fits but the reader named none, 11
-something does not fit.
+something does not fit. `rerun` opens none either and needs torch: 0 this machine confirms what the
+auditor says, 10 it does not, 11 no valid bundle.
 """
 
 import asyncio
 import json
-import os
-import secrets
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from contracts.chain.layout import shipped
-from contracts.terms.errors import AuditMismatch, Malformed, NotFound, Refused, TooLarge
+from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
 from contracts.terms.ids import Address, Digest, JobId
-from tallystick.audit import report
+from tallystick.audit import outcome, report
+from tallystick.cli.equivocation import compare_command, equivocation_command
+from tallystick.cli.files import read, write
 from verification.audit_file import MAX_FILE_BYTES, verify
 from verification.snapshots import SHIPPED_AS
 
-app = typer.Typer(no_args_is_help=True, help="Export a job's audit file; verify one offline.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Export a job's audit file; verify one offline; run an audit again.",
+)
 
 EXIT_UNANCHORED = 10
+EXIT_NOT_CONFIRMED = 10
 EXIT_MISMATCH = 11
 
 
@@ -52,7 +57,9 @@ def verify_command(
     own_contract = None if settlement is None else Address(_hex(settlement, 20, "--settlement"))
     ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
     try:
-        verdict = verify(_read(file), ships, anchor=own_block, settlement=own_contract)
+        verdict = verify(
+            read(file, MAX_FILE_BYTES), ships, anchor=own_block, settlement=own_contract
+        )
     except AuditMismatch as error:
         typer.echo(f"mismatch: {error.message}", err=True)
         raise typer.Exit(EXIT_MISMATCH) from error
@@ -103,35 +110,45 @@ def export_command(
     except AuditMismatch as error:
         typer.echo(f"the market's records do not fit: {error.message}", err=True)
         raise typer.Exit(EXIT_MISMATCH) from error
-    _write(out, data)
+    write(out, data)
     typer.echo(f"wrote {out} ({len(data)} bytes), pinned to block {number} 0x{block_hash.hex()}")
 
 
-def _read(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():  # a device may never end
-            raise Refused(f"cannot read {path}: it is no file")
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError as error:
-        raise NotFound(f"no audit file {path}") from error
-    except OSError as error:
-        raise Refused(f"cannot read {path}: {error.strerror}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise TooLarge(f"{path} is larger than any audit file ({MAX_FILE_BYTES} bytes)")
-    return data
+@app.command("rerun")
+def rerun_command(
+    file: Annotated[Path, typer.Argument(help="Evidence bundle.", metavar="BUNDLE")],
+    json_output: Annotated[bool, typer.Option("--json", help="The outcome for programs.")] = False,
+    threads: Annotated[int, typer.Option(help="CPU threads to compute on.", min=1, max=1024)] = 1,
+    device: Annotated[str, typer.Option(help="Device to compute on, as torch names it.")] = "cpu",
+) -> None:
+    """Run an audit again from its evidence bundle, offline: is the auditor's verdict confirmed?
 
+    Needs torch, and memory for two copies of the stage's weights.
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    Exit codes: 0 confirmed here, 10 not confirmed here, 11 no valid bundle.
+
+    Example: tallystick audit rerun 0f3a.bundle --threads 4
+    """
     try:
-        draft.write_bytes(data)
-        os.replace(draft, path)
-    except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        draft.unlink(missing_ok=True)
+        from tallystick.audit.rerun import rerun
+        from training.stages.threads import set_threads
+    except ModuleNotFoundError as error:
+        raise WrongConfiguration(
+            f"a rerun repeats work, and {error.name} is not installed: install the extra "
+            "`provider` (pip install 'tallystick[provider]')"
+        ) from error
+    set_threads(threads)
+    try:
+        found = asyncio.run(rerun(file, device=device))
+    except AuditMismatch as error:
+        typer.echo(f"mismatch: {error.message}", err=True)
+        raise typer.Exit(EXIT_MISMATCH) from error
+    if json_output:
+        typer.echo(json.dumps(outcome.data(found), indent=2))
+    else:
+        typer.echo("\n".join(outcome.lines(found)))
+    if not found.is_confirmed:
+        raise typer.Exit(EXIT_NOT_CONFIRMED)
 
 
 def _hex(text: str, length: int, what: str) -> bytes:
@@ -142,3 +159,7 @@ def _hex(text: str, length: int, what: str) -> bytes:
     if len(data) != length:
         raise Malformed(f"{what} has {2 * length} hexadecimal digits, this one has {2 * len(data)}")
     return data
+
+
+app.command("equivocation")(equivocation_command)
+app.command("compare")(compare_command)

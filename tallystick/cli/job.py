@@ -4,7 +4,7 @@ import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,15 +12,18 @@ from rich.table import Table
 
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import DeadlineExceeded, Malformed, Refused
-from contracts.terms.ids import JobId
+from contracts.terms.errors import DeadlineExceeded, Malformed, NotFound, Refused
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
 from market.api import schemas
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.convictions import ENDED, split_of, state_of
 from tallystick.sdk.download import download
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import load_job_file
 from tallystick.sdk.submit import submit
+from verification.odds import read_exact, short
 
 app = typer.Typer(no_args_is_help=True, help="Submit a training job, and follow it.")
 
@@ -93,6 +96,96 @@ def show_command(
         Console().print(job_table(view))
 
 
+@app.command("checks")
+def checks_command(
+    job: Annotated[str, typer.Argument(help="Job id (64 hexadecimal digits).")],
+    falsified: Annotated[
+        int | None,
+        typer.Option(help="State the odds of so many false peer-steps.", min=1, max=10_000_000),
+    ] = None,
+    market: Market = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="table or json.")] = "table",
+) -> None:
+    """Show what checking has shown of each provider: audits, rates, odds, stake.
+
+    P(undetected) is stated three times: if nobody who may audit is a friend of the cheat; if the
+    largest owner among them is; if everybody in its stage is.
+
+    Example: tallystick job checks JOB --falsified 20
+    """
+    if output not in ("table", "json"):
+        raise Malformed(f"-o {output}: choose table or json")
+
+    async def run() -> schemas.ChecksView:
+        url = HomeSettings().market if market is None else market
+        async with MarketClient(url) as client:
+            return await client.checks(parse_job_id(job), falsified=falsified)
+
+    view = asyncio.run(run())
+    if output == "json":
+        typer.echo(view.model_dump_json())
+    elif view.checking == "off":
+        typer.echo("checking is off: nobody is drawn, and work is paid unchecked")
+    elif not view.peers:
+        typer.echo("nobody has joined yet")
+    for each in view.peers if output == "table" else ():
+        Console().print(checks_table(each))
+
+
+@app.command("slashes")
+def slashes_command(
+    job: Annotated[str, typer.Argument(help="Job id (64 hexadecimal digits).")],
+    market: Market = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="table or json.")] = "table",
+) -> None:
+    """Show who was convicted in a job: the evidence, the slash of the stake, and its split.
+
+    Example: tallystick job slashes JOB
+    """
+    if output not in ("table", "json"):
+        raise Malformed(f"-o {output}: choose table or json")
+
+    async def run() -> tuple[schemas.ConvictionView, ...]:
+        url = HomeSettings().market if market is None else market
+        async with MarketClient(url) as client:
+            return await client.convictions(parse_job_id(job))
+
+    found = asyncio.run(run())
+    if output == "json":
+        typer.echo(schemas.ConvictionsView(convictions=found).model_dump_json())
+    elif not found:
+        typer.echo("nobody was convicted so that stake may be slashed")
+    for each in found if output == "table" else ():
+        Console().print(conviction_table(each))
+
+
+@app.command("evidence")
+def evidence_command(
+    evidence: Annotated[str, typer.Argument(help="As `job slashes` shows it (64 digits).")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write.")],
+    market: Market = None,
+    contest: Annotated[
+        bool, typer.Option("--contest", help="The bundle that speaks against the slash instead.")
+    ] = False,
+) -> None:
+    """Get the bundle that shows why somebody was convicted, to run it again.
+
+    Example: tallystick job evidence EVIDENCE -o found.bundle
+    """
+
+    async def run() -> None:
+        url = HomeSettings().market if market is None else market
+        async with MarketClient(url) as client:
+            slash = await client.slash(parse_digest(evidence, "evidence"))
+            wanted = slash.contest if contest else slash.evidence
+            if wanted is None:
+                raise NotFound("nobody has contested this slash")
+            await client.save_blob(wanted, out)
+
+    asyncio.run(run())
+    typer.echo(f"{out}: run it again with `tallystick audit rerun {out}`")
+
+
 @app.command("timeline")
 def timeline_command(
     folders: Annotated[
@@ -144,7 +237,12 @@ def download_command(
 
 
 def parse_job_id(text: str) -> JobId:
-    """A job id that a person typed.
+    """A job id that a person typed; raises as `parse_digest`."""
+    return JobId(parse_digest(text, "job id"))
+
+
+def parse_digest(text: str, what: str) -> Digest:
+    """A digest that a person typed.
 
     Raises:
         Malformed: not 64 hexadecimal digits.
@@ -153,10 +251,10 @@ def parse_job_id(text: str) -> JobId:
     try:
         raw = bytes.fromhex(digits)
     except ValueError as error:
-        raise Malformed(f"{text!r:.80} is no job id: 64 hexadecimal digits") from error
+        raise Malformed(f"{text!r:.80} is no {what}: 64 hexadecimal digits") from error
     if len(raw) != 32:
-        raise Malformed(f"{text!r:.80} is no job id: it has {len(digits)} digits, not 64")
-    return JobId(raw)
+        raise Malformed(f"{text!r:.80} is no {what}: it has {len(digits)} digits, not 64")
+    return Digest(raw)
 
 
 async def follow(
@@ -207,7 +305,7 @@ def job_table(view: schemas.JobView) -> Table:
         "vested": format_tokens(view.vested),
         "paid": format_tokens(view.paid),
         "refunded": format_tokens(view.refunded),
-        "checking": "off: work unchecked",
+        "checking": _checking(view.spec),
     }
     for lease in view.leases:
         rows[f"lease {lease.lease.hex()[:8]}"] = (
@@ -217,6 +315,79 @@ def job_table(view: schemas.JobView) -> Table:
         rows[f"not matched: {excluded.constraint}"] = (
             f"{excluded.offers} offers; would fit: {excluded.would_fit}"
         )
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _checking(spec: dict[str, Any]) -> str:
+    audit = spec.get("rules", {}).get("audit")
+    if audit is None:
+        return "off: work unchecked"
+    return f"on: {audit['floor'] / MILLION:.1%} of the work or more is drawn"
+
+
+def checks_table(each: schemas.PeerChecksView) -> Table:
+    """What checking has shown of a peer, for a person."""
+    where = "from outside, or left" if each.stage is None else f"in stage {each.stage}"
+    table = Table(show_header=False, title=f"peer {each.peer.hex()[:16]} {where}")
+    for name, value in checks_rows(each).items():
+        table.add_row(name, value)
+    return table
+
+
+def checks_rows(each: schemas.PeerChecksView) -> dict[str, str]:
+    """The rows of `checks_table`."""
+    rows = {"account": f"0x{each.account.hex()}", "peer-steps": str(each.peer_steps)}
+    if (rates := each.rates) is not None:
+        shown = (rates.least, rates.mean, rates.greatest)
+        rows["q: least, mean, greatest"] = ", ".join(f"{rate / MILLION:.2%}" for rate in shown)
+    rows["audits made"] = f"{each.reports}, {each.missed} missed"
+    rows["audits received"] = _received(each.received)
+    for odds in each.odds:
+        chances = (odds.strangers, odds.largest_owner, odds.whole_stage)
+        rows[f"P(undetected), {odds.falsified} false"] = ", ".join(
+            short(read_exact(chance)) for chance in chances
+        )
+    rows["stake"] = format_tokens(each.stake)
+    if each.stake_hours is not None:
+        rows["stake"] += f", {each.stake_hours / 1000:.3f} hours of its income here"
+    honesty, liveness = each.reputation.honesty / 1e4, each.reputation.liveness / 1e6
+    rows["reputation"] = f"honesty {honesty:.2%}, liveness {liveness:.2%}"
+    convicted_at = each.convicted_at
+    rows["convicted"] = "no" if convicted_at is None else f"in the seal of step {convicted_at}"
+    return rows
+
+
+def _received(received: schemas.ReceivedView) -> str:
+    return (
+        f"{received.drawn} drawn: {received.matched} matched, {received.mismatched} mismatched, "
+        f"{received.unrepeated} unrepeated, {received.missing} missing, {received.open} open"
+    )
+
+
+def conviction_table(conviction: schemas.ConvictionView) -> Table:
+    """A conviction for a person."""
+    table = Table(show_header=False, title=f"convicted by the seal of step {conviction.step}")
+    rows = {
+        "account": f"0x{conviction.account.hex()}",
+        "subject": conviction.subject.hex(),
+        "state": state_of(conviction),
+        "stake at risk": format_tokens(conviction.wanted),
+    }
+    if (slash := conviction.slash) is None:
+        rows["who may show it"] = "\n".join(peer.hex() for peer in conviction.auditors)
+    else:
+        rows["evidence"] = slash.evidence.hex()
+        if slash.amount and (slash.state == "executed" or slash.state not in ENDED):
+            rows["stake"] = split_of(slash)
+        for what, digest in (
+            ("contest", slash.contest),
+            ("announced in", slash.announced_by),
+            ("ended in", slash.ended_by),
+        ):
+            if digest is not None:
+                rows[what] = digest.hex() if what == "contest" else f"0x{digest.hex()}"
     for name, value in rows.items():
         table.add_row(name, value)
     return table

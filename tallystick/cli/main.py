@@ -33,7 +33,7 @@ NOUNS = (
     Noun("doctor", "Check this machine: what is wanted, what was found, how to remedy it."),
     Noun("provider", "Offer this machine's compute and work for pay."),
     Noun("job", "Submit a training job, and follow it."),
-    Noun("audit", "Export a job's audit file; verify one offline."),
+    Noun("audit", "Export a job's audit file; verify one offline; run an audit again."),
     Noun("deploy", "Deploy the contracts on a chain of your own."),
     Noun("version", "Print the version."),
 )

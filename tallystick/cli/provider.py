@@ -35,7 +35,9 @@ def provider() -> None:
 
 @app.command()
 def start(
-    ask: Annotated[str, typer.Option("--ask", help="Tokens per PFLOP, at least.")],
+    ask: Annotated[
+        str | None, typer.Option("--ask", help="Tokens per PFLOP, at least; none: no offer.")
+    ] = None,
     stake: Annotated[str, typer.Option("--stake", help="Tokens to hold staked.")] = "10",
     market: Annotated[str | None, typer.Option("--market", help="URL of the market.")] = None,
     home: Annotated[Path | None, typer.Option("--home", help="Wallet, journals, logs.")] = None,
@@ -49,6 +51,10 @@ def start(
     drain: Annotated[
         str, typer.Option(help="How long peers may take to leave their jobs on Ctrl-C.")
     ] = "30s",
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Audit other owners' work for pay when drawn.")
+    ] = False,
+    behaviour: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Stake, offer, and work for whatever job is matched, until Ctrl-C.
 
@@ -58,34 +64,85 @@ def start(
     Started again with the same --home it goes on where it stopped. An offer is renewed when half of
     its window is over, and after a change of these options, but never while it is leased.
     """
-    price, amount = _tokens("--ask", ask, 1, UINT64_MAX), _tokens("--stake", stake, 0, UINT96_MAX)
+    if ask is None and not audit:
+        raise Malformed("say what is offered: --ask PRICE for this machine, --audit, or both")
+    price = None if ask is None else PricePerPflop(_tokens("--ask", ask, 1, UINT64_MAX))
+    amount = _tokens("--stake", stake, 0, UINT96_MAX)
     settings = HomeSettings()
     work = _start(
         settings.market if market is None else market,
         home or settings.home / "provider",
-        PricePerPflop(price),
+        price,
         BaseUnits(amount),
         threads,
         memory,
         _span("--window", window),
         _span("--drain", drain),
         settings.forkserver,
+        audit,
+        behaviour,
     )
     asyncio.run(_until_stopped(work))
+
+
+@app.command()
+def contest(
+    evidence: Annotated[str, typer.Argument(help="Of the slash, as this provider was told it.")],
+    bundle: Annotated[
+        Path | None,
+        typer.Argument(help="Bundle that speaks for you; none: the evidence itself shows nothing."),
+    ] = None,
+    market: Annotated[str | None, typer.Option("--market", help="URL of the market.")] = None,
+    home: Annotated[Path | None, typer.Option("--home", help="As of provider start.")] = None,
+) -> None:
+    """Contest a slash of this provider's stake, while it is announced.
+
+    Example: tallystick provider contest EVIDENCE
+
+    Get the evidence first (tallystick job evidence) and run it again (tallystick audit rerun). A
+    contested slash is not executed until the market's operator has run both bundles again; if he
+    does not in time, nothing is taken.
+    """
+    settings = HomeSettings()
+    keystore = (home or settings.home / "provider") / "wallet.json"
+    url = settings.market if market is None else market
+    asyncio.run(_contest(evidence, bundle, url, keystore))
+
+
+async def _contest(text: str, bundle: Path | None, market: str, keystore: Path) -> None:
+    from contracts.keys.store import load_wallet
+    from market.api.schemas import ContestSlash, contest_digest
+    from tallystick.cli.job import parse_digest
+    from tallystick.sdk.client import MarketClient
+    from tallystick.sdk.convictions import state_of_slash
+
+    evidence = parse_digest(text, "evidence")
+    async with MarketClient(market) as client:
+        await client.slash(evidence)  # before anything large is sent
+        wallet = load_wallet(keystore)
+        name = evidence if bundle is None else await client.put_file(bundle)
+        signature = wallet.sign_digest(contest_digest(evidence, name))
+        slash = await client.contest_slash(evidence, ContestSlash(bundle=name, signature=signature))
+    typer.echo(state_of_slash(slash))
 
 
 async def _start(
     market: str,
     home: Path,
-    price: PricePerPflop,
+    price: PricePerPflop | None,
     stake: BaseUnits,
     threads: int,
     memory: int | None,
     window: timedelta,
     drain: timedelta,
     forkserver: Path | None,
+    audit: bool,
+    behaviour: str,
 ) -> None:
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
+    from tallystick.gym.registry import plans
+
+    plans(behaviour)  # a wrong one is told here, not by each of its peers
     from tallystick.provider.agent import Agent, Ask
     from tallystick.provider.folder import ProviderFolder
     from tallystick.sdk.client import MarketClient
@@ -97,7 +154,7 @@ async def _start(
             await client.network()  # a wrong URL is told at once; later a market is waited for
             measured = await _probe(folder.home / "probe.json")
             ask = Ask(
-                price=price,
+                price=PricePerPflop(1) if price is None else price,
                 stake=stake,
                 device_class=measured["device_class"],
                 memory_bytes=memory * 2**20 if memory else measured["memory_bytes"],
@@ -113,13 +170,20 @@ async def _start(
                 session=folder.agent_session(),
                 ask=ask,
                 peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
-                environment=dict(os.environ),
+                environment={**os.environ, **_played(behaviour)},
                 say=lambda line: typer.echo(line, err=True),
                 start=starter(forkserver),
                 drain=drain,
+                offers=price is not None,
+                audits=audit,
             ).run()
     finally:
         folder.close()
+
+
+def _played(behaviour: str) -> dict[str, str]:
+    """What tells its peers which adversary they play; their environment may say so already."""
+    return {"TALLYSTICK_PEER_BEHAVIOUR": behaviour} if behaviour else {}
 
 
 async def _until_stopped(work: Coroutine[None, None, None]) -> None:

@@ -16,14 +16,23 @@ from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.typed_data import Domain
 from market.api import schemas
-from tallystick.host.folder import announce, announced, count_trainers, load_job, trainer_key
+from tallystick.host.folder import (
+    announce,
+    announced,
+    count_trainers,
+    load_auditors,
+    load_job,
+    trainer_key,
+)
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.coins import MarketCoins
 from tallystick.sdk.process import run_process, teller, telling_traffic
 from training.coordinator.ports import StepReport
 from training.coordinator.run import Opening, run_coordinator
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
+from verification.docket import begin_job
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,12 @@ async def coordinate(folder: Path, tell: Tell) -> None:
     wallet = load_wallet(Path(told.wallet))
     async with MarketClient(told.market) as client:
         network = await retrying(client.network)
-        opening = Opening(anchorer=network.anchorer, opening_block=network.block, trainers=trainers)
+        opening = Opening(
+            anchorer=network.anchorer,
+            opening_block=network.block if told.opening_block is None else told.opening_block,
+            trainers=trainers,
+            auditors=load_auditors(folder),
+        )
         job = JobId(bytes.fromhex(told.job))
         transport = GrpcTransport(session.private_key, METHODS)
         tell = telling_about(telling_traffic(tell, transport.traffic), job=job)
@@ -100,6 +114,8 @@ async def coordinate(folder: Path, tell: Tell) -> None:
                 listen=announced(folder) or told.listen,
                 feed=MarketFeed(client, job, session),
                 roster=MarketRoster(client, job),
+                coins=MarketCoins(client, job),
+                begin=begin_job,
                 announce=lambda address: announce(folder, address),
                 tell=tell,
             )

@@ -1,13 +1,16 @@
 """Who takes part in the demo, what they train, and what has happened to them so far.
 
 Nine machines of unequal speed; one of them dies part-way, a tenth comes late. An eleventh asks more
-than the nine and gets nothing: its ask is what the nine are paid. The machines are all this one: a
-slow one is given a slowdown (`tallystick.provider.slowed`), which changes no number.
+than the nine and gets nothing: its ask is what the nine are paid. One of the nine is lazy, one
+accuses another falsely; who dies is chosen when all have their stages, where no liar is. Three more
+have stake and no work: they may be drawn to audit. The machines are all this one: a slow one is
+given a slowdown (`tallystick.provider.slowed`), which changes no number.
 `notes.json` in the demo's home says which scenes have been played, so that a demo that was
 interrupted goes on with the same cast. Moments in Unix milliseconds.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +27,18 @@ class Machine:
     name: str
     ask: str
     slowdown: float
+    behaviour: str = ""  # of `tallystick.gym`; honest if empty
 
 
+LIES_FROM = 8  # steps
+_SCRIPTS = {2: f"stale:from={LIES_FROM},share=1/2", 8: f"accuser_once:from={LIES_FROM}"}
 MACHINES = tuple(
-    Machine(f"provider-{number}", str(900 + 50 * number), slowdown)
+    Machine(f"provider-{number}", str(900 + 50 * number), slowdown, _SCRIPTS.get(number, ""))
     for number, slowdown in enumerate((1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0), 1)
 )
-VICTIM = MACHINES[4]
+LAZY, ACCUSER = MACHINES[1], MACHINES[7]
+AUDITORS = ("auditor-1", "auditor-2", "auditor-3")
+"""Staked providers outside the job."""
 LATE = Machine("provider-10", "1000", 1.0)
 OUTBID = Machine("provider-11", "1600", 1.0)
 """Loses the auction and so makes the price; it asks less than the ceiling."""
@@ -49,7 +57,9 @@ JOB: Mapping[str, object] = {
     "budget": 10,
     "price_ceiling": 2000,
     "deadline": "1h",
-    "checking": "off",
+    "checking": "on",
+    "audit_rate": 0.3,
+    "vesting_window": 5,
     "min_stake": 5,
     "commit_timeout": "10s",
     "exchange_timeout": "10s",
@@ -61,17 +71,33 @@ def demo_job() -> JobFile:
     return parse_job_file(JOB, source="demo")
 
 
+def choose_victim(stages: Mapping[str, int]) -> Machine:
+    """Who dies: an honest one, in a stage with as few liars as there is.
+
+    Args:
+        stages: Of everybody who works, by name.
+    """
+    lies = Counter(stages[each.name] for each in (LAZY, ACCUSER) if each.name in stages)
+    honest = [each for each in MACHINES if each.name in stages and not each.behaviour]
+    return min(honest, key=lambda each: lies[stages[each.name]])  # of equal ones the first
+
+
 @dataclass
 class Notes:
     """What has happened; None: not yet."""
 
     begun_at: UnixMillis | None = None  # the first provider was started
+    victim: str | None = None  # its name, once it is killed
     killed_at: UnixMillis | None = None
     late_at: UnixMillis | None = None  # the tenth was started
 
+    def fallen(self) -> Machine | None:
+        """Who was killed."""
+        return next((each for each in MACHINES if each.name == self.victim), None)
+
     def on_stage(self) -> tuple[Machine, ...]:
         """The machines that run now, or are to run again after an interruption."""
-        nine = (machine for machine in MACHINES if machine != VICTIM or self.killed_at is None)
+        nine = (machine for machine in MACHINES if machine.name != self.victim)
         return (*nine, LATE) if self.late_at is not None else tuple(nine)
 
 

@@ -34,12 +34,14 @@ from tallystick.up.processes import (
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or site-packages
 SLOWDOWN, FORKSERVER = "TALLYSTICK_PEER_SLOWDOWN", "TALLYSTICK_FORKSERVER"
+GYM, BEHAVIOUR = "TALLYSTICK_GYM", "TALLYSTICK_PEER_BEHAVIOUR"
 DRAIN, STOP_SECONDS = "1s", 20.0
 WORK_PATIENCE = 60.0  # seconds in which a peer that works gets a unit
 _JOB_PROCESSES = {
     "tallystick.coordinator": "coordinator",
     "tallystick.trainer": "trainer",
     "tallystick.provider.peer": "peer",
+    "tallystick.provider.outside": "auditor",
 }
 
 
@@ -68,18 +70,26 @@ class Crowd:
     def start_provider(self, machine: Machine) -> Child:
         """Start a provider's agent, or start it again."""
         name, folder = machine.name, self.home / machine.name
-        options = (
-            *("--market", self.market, "--ask", machine.ask, "--home", str(folder)),
+        self._write_probe(folder, machine.slowdown)
+        played = {SLOWDOWN: str(machine.slowdown)}
+        if machine.behaviour:
+            played |= {GYM: "1", BEHAVIOUR: machine.behaviour}
+        return self._start_agent(name, "--ask", machine.ask, variables=played)
+
+    def start_auditor(self, name: str) -> Child:
+        """Start the agent of a provider that only audits, from outside."""
+        self._write_probe(self.home / name, 1.0)
+        return self._start_agent(name, "--audit", variables={})
+
+    def _start_agent(self, name: str, *options: str, variables: dict[str, str]) -> Child:
+        argv = (
+            *(sys.executable, "-m", "tallystick", "provider", "start", *options),
+            *("--market", self.market, "--home", str(self.home / name)),
             *("--drain", DRAIN),  # a demo that is stopped is stopped as a whole
         )
-        self._write_probe(machine)
-        environment = self._environment(name) | {
-            SLOWDOWN: str(machine.slowdown),
-            FORKSERVER: str(self.forkserver),  # for its peers
-        }
-        start = starter(self.forkserver)
-        argv = (sys.executable, "-m", "tallystick", "provider", "start", *options)
-        child = start(argv, environment=environment, log=self._log(name))
+        forkserver = {FORKSERVER: str(self.forkserver)}  # for its peers
+        environment = self._environment(name) | forkserver | variables
+        child = starter(self.forkserver)(argv, environment=environment, log=self._log(name))
         self._forgiven.discard(name)
         self._children[name] = child
         return child
@@ -135,10 +145,9 @@ class Crowd:
             raise Refused(f"this machine cannot compute: {child.last_words()}")
         self._probed = json.loads(child.last_words().splitlines()[-1])
 
-    def _write_probe(self, machine: Machine) -> None:
+    def _write_probe(self, folder: Path, slowdown: float) -> None:
         """Tell an agent what its machine can do, so that it does not measure for itself."""
-        speed = int(self._probed["flops_per_second"] / machine.slowdown)
-        folder = self.home / machine.name
+        speed = int(self._probed["flops_per_second"] / slowdown)
         folder.mkdir(mode=0o700, exist_ok=True)
         write_durably(
             folder / "probe.json",
@@ -167,6 +176,19 @@ class Crowd:
                         return
             await asyncio.sleep(0.01)
         raise DeadlineExceeded(f"{name} got no unit within {WORK_PATIENCE:.0f} s")
+
+    async def until_said(self, name: str, words: str) -> None:
+        """Wait until a child has said something.
+
+        Raises:
+            DeadlineExceeded: it does not. Refused: it ended.
+        """
+        ends = time.monotonic() + WORK_PATIENCE
+        while not self._children[name].has_said(words):
+            self.check_alive()
+            if time.monotonic() > ends:
+                raise DeadlineExceeded(f"{name} did not say {words!r} within {WORK_PATIENCE:.0f} s")
+            await asyncio.sleep(0.1)
 
     async def stop_one(self, name: str) -> None:
         """Stop a child in order."""
@@ -225,6 +247,6 @@ def _row(pid: int) -> ProcessRow:
     module = words[words.index("-m") + 1] if "-m" in words else ""
     service = environment_of(pid).get(SERVICE, "")
     role = _JOB_PROCESSES.get(module, "")
-    name = f"peer of {service}" if role == "peer" else role or service
+    name = f"{role} of {service}" if role in ("peer", "auditor") else role or service
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return ProcessRow(name, pid, int(stat[1]), ports_of(pid))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from contracts.terms.amounts import FLOPS_PER_PFLOP, format_tokens
 from contracts.terms.ids import Address, Digest, PeerId
 from contracts.terms.moments import UnixMillis
-from tallystick.demo.cast import LATE, MACHINES, OUTBID, VICTIM, Machine, Notes
+from tallystick.demo.cast import LATE, MACHINES, OUTBID, Machine, Notes
+from tallystick.demo.checked import Checked
 from tallystick.demo.crowd import ProcessRow
 from tallystick.demo.shares import (
     JobWork,
@@ -33,6 +34,7 @@ class Settled:
     """Money of the job, from the chain at one block; base units."""
 
     escrowed: int
+    restituted: int  # out of stakes that were slashed
     claimed: Mapping[Address, int]  # by all that had a lease
     refunded: int
     remaining: int
@@ -96,19 +98,32 @@ class Report:
     earned: int
     settled: Settled
     swarm: Swarm
+    checked: Checked
     verdict: str
     processes: list[ProcessRow]
     phases: dict[str, float]
 
     @property
     def difference(self) -> float:
-        """Greatest relative difference to the plain run at any step; inf if lengths differ."""
+        """Greatest relative difference to the plain run before the first lie; lengths differ: inf.
+
+        What was falsified and applied stays, so later steps are those of another run.
+        """
+        return max(self._differences[: self.checked.first_lie - 1], default=0.0)
+
+    @property
+    def damage(self) -> float:
+        """The same from the first lie on."""
+        return max(self._differences[self.checked.first_lie - 1 :], default=0.0)
+
+    @property
+    def _differences(self) -> list[float]:
         if self.reference is None:
-            return 0.0
+            return []
         if len(self.reference) != len(self.losses):
-            return math.inf
+            return [math.inf]
         pairs = zip(self.losses, self.reference, strict=True)
-        return max(abs(ours - plain) / abs(plain) for ours, plain in pairs)
+        return [abs(ours - plain) / abs(plain) for ours, plain in pairs]
 
     @property
     def _is_losing_ask(self) -> bool:
@@ -127,7 +142,7 @@ class Report:
                 self.difference <= MAX_DIFFERENCE
             ),
             "escrow in is not paid + refunded + remaining": (
-                money.escrowed == paid + money.refunded + money.remaining
+                money.escrowed + money.restituted == paid + money.refunded + money.remaining
             ),
             f"only {money.epochs} epochs settled": money.epochs >= MIN_EPOCHS,
             "paid is not what was earned": paid == self.earned,
@@ -137,7 +152,8 @@ class Report:
             "the late provider did no paid work": self.swarm.late_seconds is not None,
             f"the price is not the ask of {OUTBID.name}": self._is_losing_ask,
         }
-        return [problem for problem, holds in checks.items() if not holds]
+        broken = [problem for problem, holds in checks.items() if not holds]
+        return [*broken, *self.checked.problems()]
 
     def lines(self) -> Iterator[str]:
         """The report."""
@@ -151,7 +167,10 @@ class Report:
             f"{self.unigram_perplexity:.2f} ({gain:.0%} below)"
         )
         plain = "not run" if self.reference is None else f"{self.difference:.1e}"
-        yield f"plain run           greatest relative difference of any step: {plain}"
+        yield (
+            f"plain run           greatest relative difference of any step before "
+            f"{self.checked.first_lie}, the first lie: {plain}; after it: {self.damage:.1e}"
+        )
         yield (
             f"work                {units} units in {self.swarm.work.num_stages} stages, "
             f"{len(self.swarm.work.steps) * self.flops / FLOPS_PER_PFLOP:.6f} PFLOP"
@@ -164,11 +183,12 @@ class Report:
         yield from self._providers()
         yield from self._events()
         yield (
-            f"escrow              {money.escrowed} = {paid} paid + {money.refunded} "
+            f"escrow              {money.escrowed} + {money.restituted} restituted = {paid} paid + "
+            f"{money.refunded} "
             f"refunded + {money.remaining} remaining (base units, chain, block {money.block})"
         )
         yield f"epochs              {money.epochs} settled"
-        yield "checking            off: work unchecked"
+        yield from self.checked.lines()
         yield f"audit               {self.verdict}"
         yield "processes           name, pid, parent, port"
         for row in self.processes:
@@ -204,8 +224,8 @@ class Report:
             )
         if loss is not None:
             yield (
-                f"kill                {VICTIM.name}: {loss.seconds:.1f} s from SIGKILL to the next "
-                f"sealed step; "
+                f"kill                {self.swarm.notes.victim}: {loss.seconds:.1f} s from SIGKILL "
+                f"to the next sealed step; "
                 f"units {loss.rerouted} re-routed, {loss.redone} redone, "
                 f"{self.swarm.work.lost} lost"
             )

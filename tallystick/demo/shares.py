@@ -1,17 +1,18 @@
 """Who did how much of a job, and what a loss and a newcomer cost: from its history and logs. Pure.
 
-What counts is what seals hold: units are counted by the same fold that pays, so that a share of the
-work and the pay for it cannot tell two stories. Log lines (`training.telling`) only add when, and
+What counts is what seals hold: units are those of GradCommits that count, read by the function that
+pay is read by (`contracts.governance.steps`); a paid audit is no unit. Log lines only add when, and
 what was tried in vain. Units: moments in Unix milliseconds, spans in seconds.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
-from contracts.governance.record import JobRecord
+from contracts.governance.steps import read_step
 from contracts.governance.vesting import pay_after
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
@@ -21,6 +22,7 @@ from contracts.terms.messages import Notice, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from verification.docket import begin_job
 
 LogLine: TypeAlias = Mapping[str, Any]
 """One event of a process: `at`, `process`, `event`, and what else it says; bytes are hex."""
@@ -41,7 +43,8 @@ class JobWork:
     units_per_step: int  # of each stage
     num_stages: int
     workers: Mapping[PeerId, Worker]
-    steps: tuple[Mapping[PeerId, int], ...]  # units by peer, of steps 1, 2, ...
+    steps: tuple[Mapping[PeerId, int], ...]
+    """Units by peer, of steps 1, 2, ...; without those that a checked job adds to end its draws."""
     pay: Mapping[Address, BaseUnits]
 
     @property
@@ -70,24 +73,23 @@ class Share:
     pay: BaseUnits  # of the account, in this job
 
 
-def read_work(items: Iterable[Kept], domain: Domain) -> JobWork:
-    """What a job's history establishes, with every message checked.
+def read_work(items: Iterable[Kept], domain: Domain, begin: Begin = begin_job) -> JobWork:
+    """What a job's history establishes, with every message checked; draws are folded by `begin`.
 
     Raises:
         Malformed: no history of a job that was opened.
         BadSignature, Conflict, Equivocation, InvalidSeal: see `contracts.governance.job.follow`.
     """
-    history = JobHistory(domain)
+    history = JobHistory(domain, begin)
     stages: dict[PeerId, StageIndex] = {}
     steps: list[Mapping[PeerId, int]] = []
     for item in items:
-        before, history = history.record, follow(history, item)
+        before, history = history, follow(history, item)
         match item:
             case Signed(message=Notice(what="join", peer=peer, stage=stage)):
                 stages[peer] = stage
             case Signed(message=Seal()):
-                assert before is not None and history.record is not None  # `follow` saw to it
-                steps.append(_units_between(before, history.record, stages))
+                steps.append(_units_under(before, stages))
     record = history.record
     if record is None:
         raise Malformed("the job was never opened")
@@ -95,21 +97,19 @@ def read_work(items: Iterable[Kept], domain: Domain) -> JobWork:
         units_per_step=record.spec.batch.units_per_step,
         num_stages=record.spec.batch.stages,
         workers={p: Worker(record.leases[p].account, stage) for p, stage in stages.items()},
-        steps=tuple(steps),
+        steps=tuple(steps[: record.spec.batch.steps]),
         pay={leaf.account: leaf.earned for leaf in pay_after(record.pay, record.pay_leases())},
     )
 
 
-def _units_between(
-    before: JobRecord, after: JobRecord, stages: Mapping[PeerId, StageIndex]
-) -> dict[PeerId, int]:
-    """Units that one seal added to what each peer has earned."""
-    flops = after.spec.unit_flops
-    added = {
-        peer: (earned - before.pay.earned.get(peer, 0)) // flops[stages[peer]]
-        for peer, earned in after.pay.earned.items()
-    }
-    return {peer: units for peer, units in added.items() if units}
+def _units_under(history: JobHistory, stages: Mapping[PeerId, StageIndex]) -> dict[PeerId, int]:
+    """Units that the next seal counts, by whose GradCommits: audits are paid, and are no units."""
+    assert history.record is not None  # a seal was taken after it
+    # Who joins in this seal is a member in it, and `follow` has checked who is none.
+    record = replace(history.record, members=stages)
+    messages = [signed.message for signed in history.pending.values()]
+    work = read_step(record, messages, history.leaves).work
+    return {peer: flops // record.spec.unit_flops[stages[peer]] for peer, flops in work.items()}
 
 
 def shares(work: JobWork, slowdowns: Mapping[Address, float]) -> tuple[Share, ...]:

@@ -1,9 +1,11 @@
 """The demo: one job from offer to audit, on real services, in phases that are timed and told.
 
 Nine providers of unequal speed train a model in three stages; an eleventh is outbid, one is killed
-part-way, a tenth comes late. All who worked are paid over several epochs and claim; the poster gets
-the rest back; a fresh process audits it all. Beside it, once all nine are at work, the plain
-reference runs on the same job. Every figure of the report is read from the API, the chain, or
+part-way, a tenth comes late. What they do is drawn and done again by others: one of the nine is
+lazy and one accuses falsely, until both are convicted; three staked providers outside the job have
+the last word, and stake is slashed. All who worked are paid over several epochs and claim; the
+poster gets the rest back; a fresh process audits it all. Beside it, once all nine are at work, the
+plain reference runs on the same job. Every figure of the report is read from the API, the chain, or
 another process's output.
 
 A home holds one demo: interrupted, the same command with the same --home goes on with its job.
@@ -15,6 +17,7 @@ import json
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,6 +31,7 @@ from contracts.keys.store import load_or_create_wallet
 from contracts.keys.wallet import Wallet
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import DeadlineExceeded, Refused
+from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -35,22 +39,27 @@ from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.typed_data import Domain
 from market.api import schemas
 from tallystick.demo.cast import (
+    ACCUSER,
+    AUDITORS,
     KILLED_AFTER,
     LATE,
     LATE_AFTER,
+    LAZY,
     MACHINES,
     OUTBID,
-    VICTIM,
     Machine,
     Notes,
+    choose_victim,
     demo_job,
     load_notes,
     save_notes,
 )
+from tallystick.demo.checked import Checked
 from tallystick.demo.crowd import ROOT, Crowd, ProcessRow
 from tallystick.demo.outbid import withdraw
 from tallystick.demo.report import Report, Settled, Swarm
 from tallystick.demo.shares import JobWork, LogLine, read_work
+from tallystick.demo.verdicts import read_verdicts
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.prepare import prepare
 from tallystick.sdk.submit import Submitted, submit
@@ -67,6 +76,8 @@ _WATCH_SECONDS = 1.0  # a job's view is long, and the machine has better things 
 _MATCH_PATIENCE = timedelta(minutes=2)
 _JOB_PATIENCE = timedelta(minutes=20)
 _MONEY_PATIENCE = timedelta(minutes=4)
+_SLASH_PATIENCE = timedelta(minutes=2)
+_SLASH_ENDS = ("executed", "dropped", "nothing")
 
 Say = Callable[[str], None]
 
@@ -104,22 +115,26 @@ class Story:
                 processes = await self._watch(client, submitted)
             async with self.phase("last epoch, claims, refund"):
                 settled = await self._settle(client, job, services)
+            async with self.phase("slash"):
+                slashes = await self._slashes(client, job)
             async with self.phase("audit in a fresh process"):
                 verdict = await self._audit(services, job, settled)
             reference = await self._plain_losses()
-            view = await client.job(job)
+            view, fallen = await client.job(job), self.notes.fallen()
             swarm = Swarm(
                 work=await self._work(client, job),
                 lines=self._log_lines(services, job),
                 notes=self.notes,
                 machines={self._account(machine): machine for machine in (*MACHINES, LATE)},
-                victim=_peer_of(view, self._account(VICTIM)),
+                victim=None if fallen is None else _peer_of(view, self._account(fallen)),
             )
+            checked = await self._checked(client, view, slashes)
         validation = [r.validation_millionths for r in view.reports if r.validation_millionths]
         blobs = _CorpusBlobs(submitted.corpus.blobs)
         return Report(
             losses=[report.loss_millionths / 1e6 for report in view.reports],
             reference=reference,
+            checked=checked,
             validation_perplexity=math.exp(validation[-1] / 1e6) if validation else math.inf,
             unigram_perplexity=unigram_perplexity(submitted.corpus.manifest, blobs),
             flops=sum(submitted.spec.unit_flops) * submitted.spec.batch.units_per_step,
@@ -140,12 +155,16 @@ class Story:
         wanted = {self._account(machine) for machine in cast}  # makes the wallets of a new home
         for machine in cast:
             self.crowd.start_provider(machine)
+        for name in AUDITORS:
+            self.crowd.start_auditor(name)
         ends = time.monotonic() + _MATCH_PATIENCE.total_seconds()
         while not wanted <= {offer.account for offer in (await client.offers()).offers}:
             self.crowd.check_alive()
             if time.monotonic() > ends:
                 raise DeadlineExceeded("the providers did not offer in time: see their logs")
             await asyncio.sleep(_POLL_SECONDS)
+        for name in AUDITORS:  # who is not known yet is not on the job's list
+            await self.crowd.until_said(name, "auditing from outside")
         for machine in cast:
             self.say(
                 f"   {machine.name} asks {machine.ask} tokens per PFLOP, computes "
@@ -244,18 +263,19 @@ class Story:
                 self._start_plain(submitted)  # not earlier: it would slow down who gets ready
             if view.state not in _WORKED:
                 return processes
-            await self._play(told)
+            await self._play(client, submitted.job, told)
             await asyncio.sleep(_WATCH_SECONDS)
         raise DeadlineExceeded(f"the job did not end within {_JOB_PATIENCE}")
 
-    async def _play(self, num_steps: int) -> None:
+    async def _play(self, client: MarketClient, job: JobId, num_steps: int) -> None:
         """One provider dies with work in its hands, a tenth comes."""
-        if num_steps >= KILLED_AFTER and self.notes.killed_at is None:
-            victims = self.crowd.processes_of(VICTIM.name)  # to find them takes a while
-            await self.crowd.until_it_works(VICTIM.name)
-            self._note(killed_at=_now())
-            self.crowd.kill(VICTIM.name, victims)
-            self.say(f"   SIGKILL to {VICTIM.name}, agent and peer")
+        if num_steps >= KILLED_AFTER and self.notes.victim is None:
+            victim = choose_victim(await self._stages(client, job)).name
+            victims = self.crowd.processes_of(victim)  # to find them takes a while
+            await self.crowd.until_it_works(victim)
+            self._note(victim=victim, killed_at=_now())
+            self.crowd.kill(victim, victims)
+            self.say(f"   SIGKILL to {victim}, agent and peer")
         if num_steps >= LATE_AFTER and self.notes.late_at is None:
             self._account(LATE)
             self._note(late_at=_now())
@@ -263,10 +283,11 @@ class Story:
             self.say(f"   {LATE.name} starts")
 
     async def _settle(self, client: MarketClient, job: JobId, services: Services) -> Settled:
-        if self.notes.killed_at is not None:
-            self.crowd.start_provider(VICTIM)  # its owner fetches what it has earned
+        if (fallen := self.notes.fallen()) is not None:
+            self.crowd.start_provider(fallen)  # its owner fetches what it has earned
         view = await self._reach(client, job, _is_refunded, _MONEY_PATIENCE)
         accounts = {lease.account for lease in view.leases if lease.accept}
+        accounts |= (await self._work(client, job)).pay.keys()  # auditors, and what is forfeited
         async with ChainConnection(services.addresses.rpc) as chain:
             contracts = bind(chain, load_deployment(Path(services.addresses.contracts)))
             ends = time.monotonic() + _MONEY_PATIENCE.total_seconds()
@@ -278,6 +299,42 @@ class Story:
                 await asyncio.sleep(_POLL_SECONDS)
         raise DeadlineExceeded(f"claimed {settled.claimed} of {view.earned} base units in time")
 
+    async def _slashes(self, client: MarketClient, job: JobId) -> tuple[schemas.SlashView, ...]:
+        """What became of each case, once all have ended or patience has."""
+        ends = time.monotonic() + _SLASH_PATIENCE.total_seconds()
+        while time.monotonic() < ends:
+            slashes = await client.slashes(job)
+            if slashes and all(each.state in _SLASH_ENDS for each in slashes):
+                break
+            self.crowd.check_alive()
+            await asyncio.sleep(_POLL_SECONDS)
+        return slashes
+
+    async def _checked(
+        self, client: MarketClient, view: schemas.JobView, slashes: Sequence[schemas.SlashView]
+    ) -> Checked:
+        names = {self._account(machine): machine.name for machine in (*MACHINES, LATE)}
+        names |= {self._wallet(name).account: name for name in AUDITORS}
+        peers = {
+            peer_id(lease.session_key): names[lease.account]
+            for lease in view.leases
+            if lease.session_key is not None
+        }
+        listed = (await client.auditors(view.job)).auditors
+        peers |= {each.peer: names[each.account] for each in listed if each.account in names}
+        lazy, accuser = (_peer_of(view, self._account(each)) for each in (LAZY, ACCUSER))
+        if lazy is None or accuser is None:
+            raise Refused("who was to lie has no lease; choose another --home")
+        return Checked(
+            verdicts=read_verdicts(await self._items(client, view.job), await _domain(client)),
+            names=peers,
+            lazy=lazy,
+            accuser=accuser,
+            steps=view.progress.steps,
+            slashes=slashes,
+            peers=(await client.checks(view.job)).peers,
+        )
+
     async def _money(
         self, client: MarketClient, contracts: Contracts, job: JobId, accounts: set[Address]
     ) -> Settled:
@@ -285,16 +342,18 @@ class Story:
         funds = await contracts.escrow.funds(job, head)
         logs = await contracts.escrow.events(contracts.deployment.block, head.number)
         mine = [log for log in logs if log.args.get("job") == job]
-        deposited = sum(log.args["amount"] for log in mine if log.event == "JobOpened")
-        refunded = sum(log.args["amount"] for log in mine if log.event == "Refunded")
+        moved = Counter[str]()
+        for log in mine:
+            moved[log.event] += log.args.get("amount", 0)
         epochs = [epoch for epoch in (await client.epochs()).epochs if epoch.state == "final"]
         claimed = {
             account: await contracts.settlement.claimed(account, head) for account in accounts
         }
         return Settled(
-            escrowed=deposited,
+            escrowed=moved["JobOpened"],
+            restituted=moved["ToppedUp"],
             claimed=claimed,
-            refunded=refunded,
+            refunded=moved["Refunded"],
             remaining=funds.deposited - funds.debited,
             epochs=len(epochs),
             block=head.number,
@@ -348,12 +407,19 @@ class Story:
         ]
         return losses
 
+    async def _stages(self, client: MarketClient, job: JobId) -> dict[str, int]:
+        """Where everybody works."""
+        names = {self._account(machine): machine.name for machine in MACHINES}
+        workers = (await self._work(client, job)).workers.values()
+        return {names[each.account]: each.stage for each in workers if each.account in names}
+
     # ------------------------------------------------------------------------- what was said
 
     async def _work(self, client: MarketClient, job: JobId) -> JobWork:
-        network = await client.network()
-        domain = Domain(network.chain_id, network.contracts.settlement)
-        return read_work([item async for _, item in client.messages(job)], domain)
+        return read_work(await self._items(client, job), await _domain(client))
+
+    async def _items(self, client: MarketClient, job: JobId) -> list[Kept]:
+        return [item async for _, item in client.messages(job)]
 
     def _log_lines(self, services: Services, job: JobId) -> list[LogLine]:
         """All events of the job's coordinator and trainers, by time."""
@@ -367,15 +433,23 @@ class Story:
         return self.home / machine.name
 
     def _account(self, machine: Machine) -> Address:
-        return load_or_create_wallet(self._home(machine) / "wallet.json").account
+        return self._wallet(machine.name).account
+
+    def _wallet(self, name: str) -> Wallet:
+        return load_or_create_wallet(self.home / name / "wallet.json")
 
     def _poster(self) -> Wallet:
         return load_or_create_wallet(self.home / "poster.json")
 
-    def _note(self, **changes: UnixMillis) -> None:
-        for name, moment in changes.items():
-            setattr(self.notes, name, moment)
+    def _note(self, **changes: str | UnixMillis) -> None:
+        for name, value in changes.items():
+            setattr(self.notes, name, value)
         save_notes(self.home, self.notes)
+
+
+async def _domain(client: MarketClient) -> Domain:
+    network = await client.network()
+    return Domain(network.chain_id, network.contracts.settlement)
 
 
 def _has_leases(view: schemas.JobView) -> bool:

@@ -1,8 +1,9 @@
 """What a host keeps of a hosted job, for the coordinator and the trainers that it runs.
 
 `jobs/<id>/`: `job.json` (what the processes are told), `spec.msgpack` (the signed JobSpec),
-`coordinator.key` and `trainer-0.key`, `trainer-1.key`, ... (session keys), `address` (where the
-coordinator listens), and the journals. The coordinator's wallet lies with the other keys of the
+`auditors.msgpack` (of a checked job: who may be drawn from outside), `coordinator.key` and
+`trainer-0.key`, `trainer-1.key`, ... (session keys), `address` (where the coordinator listens), and
+the journals. The coordinator's wallet lies with the other keys of the
 host. The trainers' keys are in the signed JobOpening, so their number never changes.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from contracts.keys.store import load_or_create_session
+from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
@@ -25,6 +27,7 @@ class JobFileOnHost:
     job: str
     wallet: str  # path of the coordinator's keystore
     listen: str
+    opening_block: int | None = None  # as of which the list of outside auditors is
 
 
 def wallet_path(keys: Path, coordinator: Address) -> Path:
@@ -32,13 +35,22 @@ def wallet_path(keys: Path, coordinator: Address) -> Path:
     return keys / "coordinators" / f"{coordinator.hex()}.json"
 
 
-def prepare(folder: Path, told: JobFileOnHost, spec: bytes, *, num_trainers: int) -> None:
+def prepare(
+    folder: Path,
+    told: JobFileOnHost,
+    spec: bytes,
+    *,
+    num_trainers: int,
+    auditors: bytes | None = None,
+) -> None:
     """Write a job's folder; repeating it changes nothing, and nor does another `num_trainers`."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (folder / "coordinator.key").exists():
         for number in range(num_trainers):
             load_or_create_session(trainer_key(folder, number))
         load_or_create_session(folder / "coordinator.key")  # last: it says that all are there
+    if auditors is not None:
+        _replace(folder / "auditors.msgpack", auditors)
     _replace(folder / "spec.msgpack", spec)
     _replace(folder / "job.json", json.dumps(asdict(told)).encode())
 
@@ -64,6 +76,18 @@ def load_job(folder: Path) -> tuple[JobFileOnHost, Signed[JobSpec]]:
         return told, expect(decode_signed((folder / "spec.msgpack").read_bytes()), JobSpec)
     except (OSError, ValueError, TypeError) as error:
         raise Malformed(f"{folder} is no folder of a hosted job: {error}") from error
+
+
+def load_auditors(folder: Path) -> AuditorList | None:
+    """Who may be drawn from outside; None for a job that nobody checks.
+
+    Raises:
+        Malformed: the file is damaged.
+    """
+    try:
+        return decode_auditors((folder / "auditors.msgpack").read_bytes())
+    except FileNotFoundError:
+        return None
 
 
 def announce(folder: Path, address: str) -> None:

@@ -109,9 +109,11 @@ class Host:
         folder = self._folder(hosted.job)
         spec = expect(decode_signed(hosted.spec), JobSpec)
         wallet = wallet_path(self.keys, spec.message.coordinator)
-        told = JobFileOnHost(self.client.url, hosted.job.hex(), str(wallet), self.listen)
+        told = JobFileOnHost(
+            self.client.url, hosted.job.hex(), str(wallet), self.listen, hosted.opening_block
+        )
         wanted = self.num_trainers or (2 if spec.message.batch.stages > 1 else 1)
-        prepare(folder, told, hosted.spec, num_trainers=wanted)
+        prepare(folder, told, hosted.spec, num_trainers=wanted, auditors=hosted.auditors)
         self.say(f"hosting job {hosted.job.hex()[:12]}")
         self._running[hosted.job] = asyncio.create_task(self._keep(hosted.job, folder))
 

@@ -5,11 +5,14 @@ it may be killed at any moment: started again it finds the same wallet, offer an
 that does not answer is waited for; its peers go on working meanwhile. A lease that the market no
 longer lets it keep is told of and left; what its owner has to mend ends it with one error. When it
 is stopped its peers leave their jobs in order, for as long as `drain` allows. A lease whose peer
-has left is not spoken for any more, so that the market buys its slot again.
+has left is not spoken for any more, so that the market buys its slot again. It reads the coins of
+checked jobs from the chain for its peers, may offer itself as an outside auditor, and tells its
+owner of convictions.
 """
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,23 +29,28 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import (
     ContractRefused,
     InsufficientStake,
+    Misbehaved,
     NotFound,
     Refused,
     Unavailable,
 )
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from market.api import schemas
+from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
 from tallystick.provider.folder import (
+    AuditFile,
     PeerFile,
     ProviderFolder,
     load_accept,
     save_accept,
+    save_audit_file,
     save_peer_file,
 )
+from tallystick.provider.slashes import Slashes
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
@@ -52,6 +60,8 @@ from training.tasks import first_error
 
 HEARTBEAT_SECONDS = 1.0
 CLAIM_SECONDS = 2.0
+COIN_SECONDS = 1.0
+SLASH_SECONDS = 2.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 MIN_GAS_WEI = 10**17
 ACTIVE = ("accepted", "active")
@@ -87,12 +97,17 @@ class Agent:
     say: Say
     start: Start = children.start
     drain: timedelta = timedelta(seconds=30)
+    offers: bool = True  # its machine
+    audits: bool = False  # from outside
+    audit_argv: tuple[str, ...] = (sys.executable, "-m", "tallystick.provider.outside")
     monotonic: Callable[[], float] = time.monotonic
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
+    _auditors: dict[Path, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
     _over_since: dict[Digest, float] = field(default_factory=dict)
     _told: str = ""
     _tasks: asyncio.TaskGroup | None = None
+    _coins: CoinWatches | None = None
 
     async def run(self) -> None:
         """Offer and work until cancelled; then the peers leave. Cancelled again, they are ended."""
@@ -107,11 +122,19 @@ class Agent:
                 await retrying(
                     lambda: self._prepare(network, contracts, sender), on_error=self._waiting
                 )
+                settling = SETTLING_SECONDS if network.embedded else 0.0
+                counts = Counts(network.confirmations, settling)
+                self._coins = CoinWatches(self.client, contracts, counts, time.time)
                 with first_error():
                     async with asyncio.TaskGroup() as tasks:
                         self._tasks = tasks
-                        tasks.create_task(self._heartbeats(deployment))
+                        if self.offers:
+                            tasks.create_task(self._heartbeats(deployment))
+                        if self.audits:
+                            tasks.create_task(self._audits())
+                        tasks.create_task(self._read_coins(self._coins))
                         tasks.create_task(self._claims(contracts, sender))
+                        tasks.create_task(self._watch_slashes())
         finally:
             await self._stop_peers()
             store.close()
@@ -164,8 +187,13 @@ class Agent:
         if offer is None or not (self._stands(offer) or await self._was_leased(offer)):
             offer = self.wallet.sign(self._new_offer(int(time.time())), deployment.domain)
             self.folder.save_offer(offer)
-        await self.client.post_offer(offer.encoded())
+        stored = await self.client.post_offer(offer.encoded())
         said = offer.message
+        if not stored.takes_checked_jobs:
+            self._tell(
+                "no checked job takes this machine: the market's calibration table does not hold "
+                f"{said.device_class} against two other devices"
+            )
         self.say(
             f"offering at {format_tokens(said.price)} tokens/PFLOP as 0x{said.account.hex()}"
             f" for {_window(said)}"
@@ -289,6 +317,8 @@ class Agent:
             self.ask.bandwidth,
         )
         save_peer_file(folder, peer)
+        if self._coins is not None:
+            self._coins.follow(folder, lease.job)
         kept = asyncio.create_task(self._keep_peer(lease.lease, folder))
         self._peers[lease.lease] = kept
         # What breaks it ends the agent; what ends the agent lets it leave in order.
@@ -306,22 +336,107 @@ class Agent:
         )
         self._done.add(lease)
         self._peers.pop(lease, None)
+        if self._coins is not None:
+            self._coins.forget(folder)
         self.say(f"peer of lease {lease.hex()[:12]} is done")
 
     async def _stop_peer(self, lease: Digest) -> None:
         task = self._peers.pop(lease, None)
         if task is None:
             return  # it ended by itself while others were being stopped
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await _cancelled(task)
 
     async def _stop_peers(self) -> None:
         if self._peers:
             seconds = self.drain.total_seconds()
             self.say(f"peers leave their jobs, within {seconds:.0f} s; again to end them at once")
         leaving = [self._stop_peer(lease) for lease in list(self._peers)]
+        leaving += [_cancelled(task) for task in self._auditors.values()]
         await asyncio.gather(*leaving)
+
+    # ------------------------------------------------------------------------ coins and audits
+
+    async def _read_coins(self, coins: CoinWatches) -> None:
+        while True:
+            for folder in coins.folders:
+                try:
+                    await coins.look(folder)
+                except Unavailable as error:
+                    self._waiting(error)
+                except (Refused, Misbehaved) as error:  # nothing of it counts; asked again
+                    self._tell(f"coins for {folder.name[:12]}: {error}")
+            await asyncio.sleep(COIN_SECONDS)
+
+    async def _audits(self) -> None:
+        """Offer to audit from outside, and follow the jobs that may draw us."""
+        session, is_known = self.folder.audit_session(), False
+        subject = schemas.auditor_subject(self.wallet.account)
+        while True:
+            try:
+                if not is_known:
+                    await self._register_auditor(session)
+                    is_known = True
+                beat = _heartbeat(session, subject)
+                await self._listed(await self.client.heartbeat_auditor(self.wallet.account, beat))
+            except NotFound:  # a market that was set up anew
+                is_known = False
+            except Unavailable as error:
+                self._waiting(error)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def _register_auditor(self, session: Session) -> None:
+        at = UnixMillis(time.time_ns() // 1_000_000)
+        said = schemas.auditor_digest(self.wallet.account, session.key, self.ask.device_class, at)
+        body = schemas.RegisterAuditor(
+            account=self.wallet.account,
+            session_key=session.key,
+            device_class=self.ask.device_class,
+            at=at,
+            signature=self.wallet.sign_digest(said),
+        )
+        registered = await self.client.register_auditor(body)
+        self.say(f"auditing from outside with {format_tokens(registered.stake)} tokens at stake")
+
+    async def _listed(self, jobs: tuple[JobId, ...]) -> None:
+        """Follow exactly the jobs that may draw us."""
+        assert self._coins is not None
+        folders = {self.folder.audit(job): job for job in jobs}
+        known = {each for each in self._coins.folders if each.parent.name == "audits"}
+        for folder in sorted(set(folders) - known):
+            self._coins.follow(folder, folders[folder])
+            self._start_auditor(folder, folders[folder])
+        for folder in known - set(folders):
+            self._coins.forget(folder)
+            await _cancelled(self._auditors.pop(folder))
+
+    def _start_auditor(self, folder: Path, job: JobId) -> None:
+        assert self._tasks is not None
+        self.say(f"may be drawn in job {folder.name[:12]}")
+        save_audit_file(folder, AuditFile(self.client.url, job.hex(), self.ask.threads))
+        kept = asyncio.create_task(
+            keep(
+                (*self.audit_argv, str(folder)),
+                environment=self.environment,
+                log=self.folder.audit_log(job),
+                say=self.say,
+                start=self.start,
+            )
+        )
+        self._auditors[folder] = kept
+        self._tasks.create_task(_outcome(kept))
+
+    async def _watch_slashes(self) -> None:
+        slashes = Slashes(self.client, self.folder.home, self.wallet.account, self.say)
+        while True:
+            busy = {self.folder.lease(lease) for lease in self._peers}
+            busy |= {folder for folder, task in self._auditors.items() if not task.done()}
+            try:
+                await slashes.look(busy)
+            except Unavailable as error:
+                self._waiting(error)
+            except (Refused, OSError) as error:  # asked again; nothing else of the agent needs it
+                self._tell(f"slashes: {error}")
+            await asyncio.sleep(SLASH_SECONDS)
 
     # ---------------------------------------------------------------------------------- claims
 
@@ -368,6 +483,12 @@ class Agent:
 
 async def _outcome(task: "asyncio.Task[None]") -> None:
     await asyncio.shield(task)
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def _window(offer: Offer) -> timedelta:

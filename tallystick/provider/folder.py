@@ -1,22 +1,28 @@
 """What a provider keeps on disk, and one agent at a time.
 
 `wallet.json` (the owner), `agent.key` (signs heartbeats), `offer.msgpack` (the offer that stands),
-`transactions.db` (what was sent to the chain), `leases/<id>/` (one folder a lease, with the session
-key and the signed LeaseAccept that were stored before they left). All mode 0600.
+`audit.key` (signs reports as an outside auditor), `transactions.db` (what was sent to the chain),
+`leases/<id>/` (one folder a lease, with the session key and the signed LeaseAccept that were stored
+before they left, and the job's `coins`), `audits/<job>/` (a job that may draw us from outside, with
+its `coins` and our reports). All mode 0600.
 """
 
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from contracts.keys.store import load_or_create_session, load_or_create_wallet
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.errors import Conflict, Malformed, Refused
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Message, Offer
 from contracts.terms.signatures import Signed, decode_signed, expect
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,15 @@ class PeerFile:
     lease: str
     threads: int
     bandwidth: int  # bytes per second
+
+
+@dataclass(frozen=True)
+class AuditFile:
+    """What an auditor's process is told: `audit.json` in its folder."""
+
+    market: str
+    job: str
+    threads: int
 
 
 class ProviderFolder:
@@ -72,6 +87,16 @@ class ProviderFolder:
         """The agent's session key, made on first use."""
         return load_or_create_session(self.home / "agent.key")
 
+    def audit_session(self) -> Session:
+        """The key that signs reports as an outside auditor, made on first use."""
+        return load_or_create_session(self.home / "audit.key")
+
+    def audit(self, job: JobId) -> Path:
+        """Folder of a job that may draw us from outside, made on first use."""
+        folder = self.home / "audits" / job.hex()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
     @property
     def transactions(self) -> Path:
         """SQLite file of what was sent."""
@@ -94,9 +119,16 @@ class ProviderFolder:
 
     def log(self, lease: Digest) -> Path:
         """Log of a lease's peer."""
+        return self._logs() / f"peer-{lease.hex()[:12]}.log"
+
+    def audit_log(self, job: JobId) -> Path:
+        """Log of the process that audits a job from outside."""
+        return self._logs() / f"audit-{job.hex()[:12]}.log"
+
+    def _logs(self) -> Path:
         folder = self.home / "logs"
         folder.mkdir(exist_ok=True, mode=0o700)
-        return folder / f"peer-{lease.hex()[:12]}.log"
+        return folder
 
 
 def load_accept(folder: Path) -> Signed[Message] | None:
@@ -120,9 +152,22 @@ def load_peer_file(folder: Path) -> PeerFile:
     Raises:
         Malformed: not such a file.
     """
-    path = folder / "lease.json"
+    return _told(folder / "lease.json", PeerFile)
+
+
+def save_audit_file(folder: Path, audit: AuditFile) -> None:
+    """Write what the auditor's process is told."""
+    write_durably(folder / "audit.json", json.dumps(asdict(audit)).encode())
+
+
+def load_audit_file(folder: Path) -> AuditFile:
+    """Read what the agent wrote; raises as `load_peer_file`."""
+    return _told(folder / "audit.json", AuditFile)
+
+
+def _told(path: Path, kind: Callable[..., T]) -> T:
     try:
-        return PeerFile(**json.loads(path.read_text()))
+        return kind(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise Malformed(f"{path} cannot be read: {error}") from error
 

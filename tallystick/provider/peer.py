@@ -22,8 +22,11 @@ from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.api import schemas
+from tallystick.gym.registry import behaviour_of
 from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
+from tallystick.provider.coins import CoinFile
+from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import PeerFile, load_accept, load_peer_file
 from tallystick.provider.slowed import slow_down
 from tallystick.sdk.client import MarketClient, retrying
@@ -33,9 +36,12 @@ from training.stages.threads import set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-from training.worker.ports import Compute
+from training.worker.ports import Checking, Compute
 from training.worker.run import run_worker
 from training.worker.stage_compute import StageCompute
+from verification.auditing.auditor import report_on
+from verification.auditing.loop import Auditing
+from verification.docket import begin_job
 
 _OVER = ("finished", "closed", "refunded", "failed")
 _POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
@@ -52,6 +58,8 @@ class PeerSettings(BaseSettings):
     """Seconds that it has to leave in order."""
     slowdown: float = 1.0
     """How many times slower it computes than it could; see `tallystick.provider.slowed`."""
+    behaviour: str = ""
+    """Which adversary it plays; see `tallystick.gym.registry`. Empty: none."""
 
 
 async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, tell: Tell) -> None:
@@ -76,7 +84,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
             )
         except Conflict as error:
             job = await retrying(lambda: client.job(lease.message.job))
-            if job.state not in _OVER:
+            if job.state not in _OVER and "suspended" not in error.data:
                 raise
             tell("too_late", reason=error.message)  # starting again would change nothing
 
@@ -107,30 +115,46 @@ async def _work(
         slow_down(compute, settings.slowdown)
         return compute
 
+    evidence = Evidence(folder, client, lease.message.job, session, tell)
     try:
-        finished = await run_worker(
-            folder,
-            spec,
-            opening,
-            lease,
-            domain=domain,
-            session=session,
-            transport=transport,
-            listen=settings.listen,
-            locate=Located(client, lease.message.job),
-            compute_for=compute_for,
-            bandwidth=peer.bandwidth,
-            leave=leave,
-            tell=tell,
-        )
-        if finished is not None:
-            artifacts = MarketArtifacts(client, lease.message.job, session, tell)
-            await artifacts.publish(
-                finished.stage, finished.step, finished.checkpoint, turn=finished.turn
+        async with evidence.shown():
+            finished = await run_worker(
+                folder,
+                spec,
+                opening,
+                lease,
+                domain=domain,
+                session=session,
+                transport=transport,
+                listen=settings.listen,
+                locate=Located(client, lease.message.job),
+                compute_for=compute_for,
+                bandwidth=peer.bandwidth,
+                leave=leave,
+                behaviour=behaviour_of(settings.behaviour, spec.message.rules),
+                checking=await _checking(client, spec.message, opening.message, folder),
+                tell=tell,
             )
+            if finished is not None:
+                artifacts = MarketArtifacts(client, lease.message.job, session, tell)
+                await artifacts.publish(
+                    finished.stage, finished.step, finished.checkpoint, turn=finished.turn
+                )
+        if finished is not None:
+            await evidence.finish()
     finally:
         await transport.close()
         blobs.close()
+
+
+async def _checking(
+    client: MarketClient, spec: JobSpec, opening: JobOpening, folder: Path
+) -> Checking | None:
+    """What a checked job needs; the list is compared with the opening where it is read."""
+    if spec.rules.audit is None:
+        return None
+    auditors = await retrying(lambda: client.auditors(JobId(opening.job)))
+    return Checking(auditors, begin_job, CoinFile(folder), Auditing(report_on))
 
 
 async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> schemas.JobView | None:

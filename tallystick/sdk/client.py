@@ -8,11 +8,13 @@ market gives is `Malformed`, a very long one `TooLarge`. `retrying` repeats what
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 
+from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import (
@@ -29,11 +31,14 @@ from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Address, Digest, JobId
 from market.api import schemas
 from market.api.schemas import API_PREFIX, Body, read_body
+from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.urls import http_url, is_loopback
+from verification.lanes import LanePage, decode_page
 from verification.snapshots import Snapshot, decode_snapshots
 
 B = TypeVar("B", bound=Body)
 R = TypeVar("R")
+_Reader = Callable[[httpx.Response], Awaitable[bytes]]
 
 _MSGPACK = {"content-type": "application/msgpack"}
 MAX_ANSWER_BYTES = 260 * 2**20  # the largest blob, and some more
@@ -114,10 +119,14 @@ class MarketClient:
 
     # ---------------------------------------------------------------------------------- offers
 
-    async def post_offer(self, signed: bytes) -> Digest:
+    async def post_offer(self, signed: bytes) -> schemas.OfferStored:
         """Offer a machine; the same offer again is no second one."""
         body = schemas.SignedBody(signed=signed)
-        return (await self._post("/offers", body, schemas.OfferStored)).offer
+        return await self._post("/offers", body, schemas.OfferStored)
+
+    async def provider(self, account: Address) -> schemas.ProviderView:
+        """What is known of an account, and what it offers."""
+        return await self._get(f"/providers/{account.hex()}", schemas.ProviderView)
 
     async def offers(self) -> schemas.OffersView:
         """All offers, cheapest first."""
@@ -142,6 +151,59 @@ class MarketClient:
     async def heartbeat_lease(self, lease: Digest, body: schemas.Heartbeat) -> schemas.LeaseView:
         """Say that the lease's peer is alive."""
         return await self._post(f"/leases/{lease.hex()}/heartbeat", body, schemas.LeaseView)
+
+    # -------------------------------------------------------------------------------- auditors
+
+    async def register_auditor(self, body: schemas.RegisterAuditor) -> schemas.AuditorRegistered:
+        """Offer to audit from outside."""
+        return await self._post("/auditors", body, schemas.AuditorRegistered)
+
+    async def heartbeat_auditor(
+        self, account: Address, body: schemas.Heartbeat
+    ) -> tuple[JobId, ...]:
+        """Say that an auditor is alive; answers with the jobs that may draw it."""
+        path = f"/auditors/{account.hex()}/heartbeat"
+        return (await self._post(path, body, schemas.AuditorJobs)).jobs
+
+    async def auditors(self, job: JobId) -> AuditorList:
+        """The outside auditors of a job; whoever relies on it compares it with the opening."""
+        view = await self._get(f"/jobs/{job.hex()}/auditors", schemas.AuditorsView)
+        return decode_auditors(view.encoded)
+
+    # --------------------------------------------------------------------------------- slashes
+
+    async def convictions(self, job: JobId) -> tuple[schemas.ConvictionView, ...]:
+        """What a job's seals made slashable, who may show why, and what became of it."""
+        view = await self._get(f"/jobs/{job.hex()}/convictions", schemas.ConvictionsView)
+        return view.convictions
+
+    async def convictions_of(self, account: Address) -> tuple[schemas.ConvictionView, ...]:
+        """The same of an account, in all jobs."""
+        view = await self._get(f"/accounts/{account.hex()}/convictions", schemas.ConvictionsView)
+        return view.convictions
+
+    async def slash(self, evidence: Digest) -> schemas.SlashView:
+        """One slash, by its evidence."""
+        return await self._get(f"/slashes/{evidence.hex()}", schemas.SlashView)
+
+    async def slashes(self, job: JobId) -> tuple[schemas.SlashView, ...]:
+        """Who was convicted in a job, and where each part of the stake went."""
+        return (await self._get(f"/jobs/{job.hex()}/slashes", schemas.SlashesView)).slashes
+
+    async def post_evidence(self, job: JobId, body: schemas.PostEvidence) -> schemas.SlashView:
+        """Name the bundle that shows what an audit found; an auditor of it only."""
+        return await self._post(f"/jobs/{job.hex()}/evidence", body, schemas.SlashView)
+
+    async def contest_slash(
+        self, evidence: Digest, body: schemas.ContestSlash
+    ) -> schemas.SlashView:
+        """Show a bundle that speaks against a slash; signed by the convicted account."""
+        return await self._post(f"/slashes/{evidence.hex()}/contest", body, schemas.SlashView)
+
+    async def judge_contest(self, evidence: Digest, *, upheld: bool) -> schemas.SlashView:
+        """Say what came of running both bundles again; needs the hosts' token."""
+        path = f"/slashes/{evidence.hex()}/judgement"
+        return await self._post(path, schemas.JudgeContest(upheld=upheld), schemas.SlashView)
 
     # ------------------------------------------------------------------------------------ jobs
 
@@ -176,9 +238,8 @@ class MarketClient:
         )
         return _body(answer, schemas.Stored)
 
-    async def messages(self, job: JobId) -> AsyncIterator[tuple[int, Kept]]:
-        """All kept items of a job with their sequence numbers, in order."""
-        after = 0
+    async def messages(self, job: JobId, *, after: int = 0) -> AsyncIterator[tuple[int, Kept]]:
+        """All kept items of a job beyond `after` with their sequence numbers, in order."""
         while page := await self._messages_page(job, after):
             for sequence, data in page:
                 yield sequence, decode_kept(data)
@@ -204,6 +265,27 @@ class MarketClient:
         """Where a job's weights are, by stage, the newest step first."""
         view = await self._get(f"/jobs/{job.hex()}/checkpoints", schemas.CheckpointsView)
         return view.checkpoints
+
+    async def checks(self, job: JobId, *, falsified: int | None = None) -> schemas.ChecksView:
+        """Audits, rates, odds and stakes of a job's peers; odds of so many peer-steps, too."""
+        params = {} if falsified is None else {"falsified": falsified}
+        answer = await self._send("GET", f"/jobs/{job.hex()}/checks", params=params)
+        return _body(answer, schemas.ChecksView)
+
+    async def coins(self, job: JobId, *, after: int = 0) -> tuple[schemas.AnchoredStepView, ...]:
+        """Anchored steps beyond `after` with their coins, as the market says; one page."""
+        path = f"/jobs/{job.hex()}/coins"
+        answer = await self._send("GET", path, params={"after": after})
+        return _body(answer, schemas.CoinsView).steps
+
+    async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
+        """Batches of the job's anchorer, to be checked against the chain; one page."""
+        params = {} if first is None else {"first": first}
+        answer = await self._send("GET", f"/jobs/{job.hex()}/lane", params=params)
+        try:
+            return decode_page(answer.content)
+        except AuditMismatch as error:
+            raise Malformed(f"lane: the market answered with none: {error.message}") from error
 
     async def _snapshots_page(self, job: JobId, after: int) -> tuple[Snapshot, ...]:
         answer = await self._send("GET", f"/jobs/{job.hex()}/snapshots", params={"after": after})
@@ -247,6 +329,38 @@ class MarketClient:
         if (actual := blob_digest(data)) != name:
             raise WrongBytes(f"blob {name.hex()}", expected=name, actual=actual)
         return data
+
+    async def put_file(self, path: Path) -> Digest:
+        """Store a file as a blob, a piece at a time; the same file again costs one small request.
+
+        Raises:
+            TooLarge: no market takes as much.
+        """
+        size, name = await asyncio.to_thread(measured, path)
+        if size > (most := schemas.MAX_BUNDLE_BYTES):
+            raise TooLarge(f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most)
+        if not await self.has_blob(name):
+            url, headers = f"/blobs/{name.hex()}", {"content-length": str(size)}
+            await self._send("PUT", url, content=pieces(path), headers=headers)
+        return name
+
+    async def save_blob(self, name: Digest, path: Path) -> None:
+        """Write a blob to a file, which is there whole and checked, or not at all.
+
+        Raises:
+            NotFound: the market does not hold it.
+            WrongBytes: it answered with other bytes.
+        """
+        with written(path, name, max_bytes=schemas.MAX_BUNDLE_BYTES) as append:
+
+            async def keep(response: httpx.Response) -> bytes:
+                if not response.is_success:
+                    return await _read(response)
+                async for chunk in response.aiter_bytes():
+                    append(chunk)
+                return b""
+
+            _check(await self._try("GET", f"/blobs/{name.hex()}", read=keep))
 
     # ---------------------------------------------------------------------------------- hosting
 
@@ -299,10 +413,12 @@ class MarketClient:
         _check(answer)
         return answer
 
-    async def _try(self, method: str, path: str, **options: Any) -> _Answer:
+    async def _try(
+        self, method: str, path: str, *, read: _Reader | None = None, **options: Any
+    ) -> _Answer:
         try:
             async with self._http.stream(method, path, **options) as response:
-                content = await _read(response)
+                content = await (read or _read)(response)
             return _Answer(str(response.request.url), response.status_code, content)
         except httpx.InvalidURL as error:
             raise Malformed(f"{self.url} is no URL of a market: {error}") from error

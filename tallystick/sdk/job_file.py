@@ -11,10 +11,11 @@ of a folder's model only the length of its rows may be changed: `{folder: F, seq
 
 import decimal
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,12 +28,14 @@ from contracts.terms.amounts import (
     UINT64_MAX,
     UINT96_MAX,
     BaseUnits,
+    Flops,
     PricePerPflop,
-    pay_for,
 )
 from contracts.terms.errors import Malformed, NotFound, Refused, TooLarge
 from contracts.terms.ids import MAX_CHUNKS, MAX_STAGES, ZERO_DIGEST, Address, Digest
 from contracts.terms.messages import (
+    MILLION,
+    AuditSpec,
     BatchSpec,
     CodecName,
     DataSpec,
@@ -57,6 +60,8 @@ from training.memory import FP32, num_parameters, peer_memory
 from training.planner import plan_layers
 from training.recipes import RECIPES
 from training.transport.calls import MAX_CHUNK_BYTES
+from verification.economics import least_stake_among_equals, terms_of
+from verification.thresholds import shipped_calibration
 
 MAX_FILE_BYTES = 64 * 2**10
 MAX_DEPTH = 8
@@ -120,7 +125,9 @@ def _none(value: object) -> object:
 
 
 def _checking(value: object) -> object:
-    return "off" if value is False else value  # YAML reads a bare off as false
+    if isinstance(value, bool):
+        return "on" if value else "off"  # YAML reads a bare on and off as true and false
+    return value
 
 
 Whole = Annotated[int, Strict(), Ge(1)]
@@ -158,8 +165,12 @@ class JobFile(BaseModel):
     gradient_codec: Annotated[GradientCodecName, BeforeValidator(_none)] = "none"
     checkpoint_every: Whole = 10
     validate_every: Whole | None = None
-    checking: Annotated[Literal["off"], BeforeValidator(_checking)] = "off"
-    min_stake: Tokens = 0
+    checking: Annotated[Literal["off", "on"], BeforeValidator(_checking)] = "off"
+    audit_rate: Annotated[float, Field(ge=0.01, le=1)] = 0.05
+    sum_audit_rate: Annotated[float, Field(ge=0, le=1)] = 0.1
+    repeat_rate: Annotated[float, Field(ge=0, le=1)] = 0.2
+    audit_budget: Tokens | None = None
+    min_stake: Tokens | None = None
     epoch_cap: Tokens | None = None
     vesting_window: Annotated[int, Strict(), Ge(0)] = 5
     commit_timeout: Span = timedelta(seconds=60)
@@ -298,16 +309,24 @@ def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
     Raises:
         Refused: `layer_ends` that are not as many as `stages`, or a cut that cannot be.
     """
-    rows = config.data.rows_per_unit
+    rows, audits = config.data.rows_per_unit, job.checking == "on"
     if job.layer_ends is None:
-        return plan_layers(config.model, job.stages, rows, memory_bytes=job.peer_memory)
+        return plan_layers(
+            config.model, job.stages, rows, memory_bytes=job.peer_memory, audits=audits
+        )
     ends = tuple(job.layer_ends)
     if "stages" in job.model_fields_set and job.stages != len(ends):
         raise Refused(f"layer_ends has {len(ends)} ends, stages is {job.stages}: one end a stage")
-    largest = max(peer_memory(config.model, each, rows) for each in slices_of(config.model, ends))
+    largest = _memory(job, config, slices_of(config.model, ends))
     if job.peer_memory is not None and largest > job.peer_memory:
         raise Refused(f"layer_ends: a peer needs {largest} bytes, peer_memory is {job.peer_memory}")
     return ends
+
+
+def _memory(job: JobFile, config: TrainConfig, stages: Sequence[StageSlice]) -> int:
+    """Bytes that a peer of the largest stage needs; with its audits, where there are any."""
+    rows, audits = config.data.rows_per_unit, job.checking == "on"
+    return max(peer_memory(config.model, each, rows, audits=audits) for each in stages)
 
 
 def build_spec(
@@ -331,7 +350,9 @@ def build_spec(
     ends = cut(job, config)
     stages = slices_of(config.model, ends)
     rows = config.data.rows_per_unit
+    flops = tuple(unit_flops(config.model, stage, rows) for stage in stages)
     try:
+        audit = _audit(job)
         return JobSpec(
             poster=poster,
             coordinator=coordinator,
@@ -341,9 +362,9 @@ def build_spec(
             epoch_cap=BaseUnits(job.budget if job.epoch_cap is None else job.epoch_cap),
             price_ceiling=PricePerPflop(job.price_ceiling),
             deadline=UnixSeconds(now + int(job.deadline.total_seconds())),
-            min_stake=BaseUnits(job.min_stake),
-            memory_bytes=max(peer_memory(config.model, stage, rows) for stage in stages),
-            unit_flops=tuple(unit_flops(config.model, stage, rows) for stage in stages),
+            min_stake=_min_stake(job, config, flops, audit),
+            memory_bytes=_memory(job, config, stages),
+            unit_flops=flops,
             model=model_spec(config.model, weights=weights),
             optimizer=optimizer_spec(config.optimizer),
             data=DataSpec(manifest=manifest, seed=config.data.seed, tokenizer=tokenizer),
@@ -360,7 +381,7 @@ def build_spec(
                 validate_every=job.validate_every or config.num_steps,
             ),
             rules=RulesSpec(
-                checking=job.checking,
+                audit=audit,
                 boundary_codec=job.boundary_codec,
                 gradient_codec=job.gradient_codec,
                 vesting_window=job.vesting_window,
@@ -375,10 +396,46 @@ def build_spec(
         raise Malformed(f"job: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
 
 
-def cost_at(spec: JobSpec, price: PricePerPflop) -> BaseUnits:
-    """What the whole job costs at one price, before any rounding down per account."""
-    per_step = sum(spec.unit_flops) * spec.batch.units_per_step
-    return pay_for(type(spec.unit_flops[0])(per_step * spec.batch.steps), price)
+AUDIT_MARGIN = Fraction(5, 4)  # m of PROTOCOL section 7
+AUDIT_DETECTION = Fraction(99, 100)  # of a falsified peer-step by one replay, at the least
+AUDIT_DEADLINE = 4  # D, steps
+AUDIT_BUDGET = Fraction(1, 4)  # of the job's budget, unless its file says more
+
+
+def _audit(job: JobFile) -> AuditSpec | None:
+    """How the job is checked; None if it is not."""
+    if job.checking == "off":
+        return None
+    budget = job.audit_budget
+    return AuditSpec(
+        floor=round(job.audit_rate * MILLION),
+        sums=round(job.sum_audit_rate * MILLION),
+        repeats=round(job.repeat_rate * MILLION),
+        margin=int(AUDIT_MARGIN * MILLION),
+        detection=int(AUDIT_DETECTION * MILLION),
+        deadline=AUDIT_DEADLINE,
+        thresholds=shipped_calibration().digest(),
+        price=PricePerPflop(job.price_ceiling),
+        budget=BaseUnits(int(job.budget * AUDIT_BUDGET) if budget is None else budget),
+    )
+
+
+def _min_stake(
+    job: JobFile, config: TrainConfig, flops: Sequence[Flops], audit: AuditSpec | None
+) -> BaseUnits:
+    """As the file says, else what covers a peer's equal part of a step from the first one on."""
+    if job.min_stake is not None:
+        return BaseUnits(job.min_stake)
+    if audit is None:
+        return BaseUnits(0)
+    least = least_stake_among_equals(
+        terms_of(audit, job.vesting_window),
+        unit_flops=flops,
+        units=-(-config.data.units_per_step // job.peers_per_stage),
+        price=PricePerPflop(job.price_ceiling),
+        owners=job.peers_per_stage,
+    )
+    return BaseUnits(0) if least is None else least  # no stake would do: the market says why
 
 
 def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage: int) -> int:

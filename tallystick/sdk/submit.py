@@ -31,7 +31,7 @@ from training.data.corpus import ShardedCorpus
 
 PERMIT_SECONDS = 3600
 MAX_SKEW_MILLIS = 120_000
-LASTING = ("price", "memory", "window")
+LASTING = ("price", "memory", "device", "window")
 """Constraints of matching that an offer fails for good; others pass with time."""
 
 Say = Callable[[str], None]

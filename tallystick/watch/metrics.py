@@ -7,6 +7,7 @@ them. Nothing is counted anywhere else, and a process that exports nothing count
     tallystick_units_total{event}              units in them
     tallystick_working_seconds_total{event}    what they took
     tallystick_waiting_seconds_total{event}    what they waited for before that
+    tallystick_cpu_seconds_total{event}        CPU time, of what measures it: replayed
     tallystick_step                            the newest step
     tallystick_loss_nats{of}                   per token: of a unit, of a step, on validation rows
     tallystick_queue_length                    who waits for a turn to compute
@@ -69,6 +70,7 @@ class Metrics:
         self._units = counter("units", "Units in the lines told.", "event")
         self._working = counter("working_seconds", "What they took.", "event")
         self._waiting = counter("waiting_seconds", "What they waited before that.", "event")
+        self._cpu = counter("cpu_seconds", "What they took of a CPU.", "event")
         self._step = gauge("step", "The newest step.")
         self._loss = gauge("loss_nats", "Loss in nats per token.", "of")
         self._queue = gauge("queue_length", "Who waits for a turn to compute.")
@@ -103,6 +105,8 @@ class Metrics:
             self._working.labels(event).inc(numbers["took_us"] / 1e6)
         if "waited_us" in numbers:
             self._waiting.labels(event).inc(numbers["waited_us"] / 1e6)
+        if "cpu_us" in numbers:
+            self._cpu.labels(event).inc(numbers["cpu_us"] / 1e6)
         for name, counter in self._bytes.items():
             if name in numbers:  # since the process began
                 counter.inc(max(0, numbers[name] - self._traffic[name]))

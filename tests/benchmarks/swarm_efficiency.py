@@ -24,7 +24,6 @@ import json
 import os
 import platform
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from torch.nn.utils import clip_grad_norm_
 from contracts.terms.ids import JobId, StepNumber, UnitId
 from tallystick.up.processes import RUN_ID, SERVICE, environment_of, running, send
 from tallystick.watch.phases import Phase, next_phase
+from tests.benchmarks.measuring import cpu_seconds, spread
 from tests.benchmarks.stage_throughput import commit
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.support.stack import ROOT, Stack, stack
@@ -64,7 +64,6 @@ MODEL: dict[str, Any] = {
 QUICK: dict[str, Any] = MODEL | {"width": 96, "num_layers": 2, "ffn_width": 128}
 UNITS, ROWS = 8, 4
 PATIENCE = 600.0  # seconds for one turn
-TICKS = os.sysconf("SC_CLK_TCK")
 
 Seconds: TypeAlias = dict[str, float]
 
@@ -242,16 +241,8 @@ class Swarm:
         for one in running():
             about = environment_of(one.pid)
             if about.get(RUN_ID) == self._stack.run_id:
-                used[_kind(one.pid, about.get(SERVICE, ""))] += _cpu_seconds(one.pid)
+                used[_kind(one.pid, about.get(SERVICE, ""))] += cpu_seconds(one.pid)
         return used
-
-
-def _cpu_seconds(pid: int) -> float:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(stat[11]) + int(stat[12])) / TICKS
 
 
 def _kind(pid: int, service: str) -> str:
@@ -327,7 +318,7 @@ async def measure(pairs: int, steps: int, *, quick: bool) -> dict[str, Any]:
                 print({name: round(values[-1]) for name, values in speeds.items()}, flush=True)
     cores = CORES * steps * sum(turn.seconds for turn in seen)
     return {
-        **{f"{name}, tokens/s": _spread(values, 0) for name, values in speeds.items()},
+        **{f"{name}, tokens/s": spread(values, 0) for name, values in speeds.items()},
         "swarm / two threads": _ratio(speeds, "two threads"),
         "swarm / twice one": _ratio(speeds, "twice one"),
         "parts of a step, %": _parts([turn.phases for turn in seen]),
@@ -354,17 +345,9 @@ def loops(*, quick: bool) -> Iterator[tuple[list[LoopProcess], list[LoopProcess]
             loop.process.wait()
 
 
-def _spread(values: list[float], digits: int) -> dict[str, float]:
-    return {
-        "median": round(statistics.median(values), digits),
-        "least": round(min(values), digits),
-        "most": round(max(values), digits),
-    }
-
-
 def _ratio(speeds: dict[str, list[float]], name: str) -> dict[str, float]:
     pairs = zip(speeds["swarm"], speeds[name], strict=True)
-    return _spread([ours / theirs for ours, theirs in pairs], 3)
+    return spread([ours / theirs for ours, theirs in pairs], 3)
 
 
 def _parts(turns: list[Seconds], whole: float | None = None) -> Seconds:

@@ -42,6 +42,7 @@ def _units_of_junk(running: Stack, job: JobId, work: JobWork) -> list[int]:
     return [step.get(peer, 0) for step in work.steps]
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(200)
 async def test_junk__measured_like_the_others__has_at_most_1_2_of_its_part(tmp_path: Path) -> None:
     async with stack(tmp_path, forked=True) as running:

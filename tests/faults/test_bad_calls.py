@@ -178,6 +178,8 @@ def requests(served: Served) -> dict[str, WireMessage]:
         calls.JOIN.name: calls.Join(job=job, address="x:1", bandwidth=1, applied=0, held=()),
         calls.GET_MEMBERS.name: calls.GetMembers(job=job),
         calls.LEAVE.name: calls.Leave(job=job),
+        calls.REPORT.name: calls.Report(job=job),
+        calls.FIND.name: calls.Find(job=job, digest=ZERO_DIGEST),
         calls.NEXT_STEP.name: calls.NextStep(
             job=job, seen=0, step=0, known=(), busy=(), validating=0
         ),
@@ -198,6 +200,10 @@ def requests(served: Served) -> dict[str, WireMessage]:
         calls.GET_CHUNK.name: calls.GetChunk(step=1, stage=STAGE, chunk=CHUNK),
         calls.GET_STATE.name: calls.GetState(job=job, stage=STAGE, step=2),
         calls.GET_STATE_RANGE.name: calls.GetStateRange(
+            job=job, stage=STAGE, step=2, start=0, end=1
+        ),
+        calls.GET_WEIGHTS.name: calls.GetWeights(job=job, stage=STAGE, step=2),
+        calls.GET_WEIGHTS_RANGE.name: calls.GetWeightsRange(
             job=job, stage=STAGE, step=2, start=0, end=1
         ),
     }
@@ -233,6 +239,7 @@ async def test_methods__stranger_asks_well_formed__is_refused(served: Served, me
         (calls.MEASURE, "trainer"),
         (calls.GET_MEMBERS, "trainer"),
         (calls.LEAVE, "trainer"),
+        (calls.REPORT, "trainer"),
         (calls.TAKE_PARTS, "ann"),
         (calls.CLOSE_STEP, "trainer"),
         (calls.FETCH_PARTS, "trainer"),

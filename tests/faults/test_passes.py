@@ -127,6 +127,18 @@ async def test_units__neighbours_used_other_tensors__leaf_carries_theirs(three: 
     assert [line["tensors"] for line in three.told("redo_differs")] == ["y"]
 
 
+async def test_redo__of_the_last_stage__carries_the_dx_that_was_used_and_tells_the_difference(
+    three: Pipeline,
+) -> None:
+    _, middle, last = await three.through("ann0", "ann1", "odd2")
+    x = three.held(middle.y, "ann1")
+
+    redone = [await three.forward("ann2", x, dx=last.dx) for _ in range(2)]
+
+    assert [(each.x, each.dx) for each in redone] == [(middle.y, last.dx)] * 2
+    assert [line["tensors"] for line in three.told("redo_differs")] == ["dx"]
+
+
 async def test_units__the_receiver_has_it_too__serves_when_the_sender_is_gone(
     three: Pipeline,
 ) -> None:
@@ -275,7 +287,7 @@ async def waits(swarm: Pipeline, name: str, number: int) -> None:
     """Until so many passes wait for their turn at a worker."""
     turn = swarm.works[name].station.engine._turn
     async with asyncio.timeout(60):
-        while len(turn._waiting) < number:
+        while turn.waiting < number:
             await asyncio.sleep(0)
 
 
@@ -421,9 +433,10 @@ async def test_units__dy_of_another_shape_than_our_y__is_refused_before_it_is_co
     await three.forward("ann1", three.held(first.y, "ann0"), unit=OTHER)
     dy, before = await lying_dy(three, last.dx, unit=OTHER), gradient(three, "ann1")
 
-    with pytest.raises(WrongBytes, match="dy is not of the shape"):
+    with pytest.raises(WrongBytes, match="dy is not of the shape") as caught:
         await three.backward("ann1", three.held(first.y, "ann0"), dy, unit=OTHER)
 
+    assert caught.value.data["digest"] == dy.digest.hex(), "so that it is made again"
     assert gradient(three, "ann1") == before
     assert middle.dy == last.dx
 

@@ -31,7 +31,7 @@ from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.journal import Journal
 from training.transport import calls
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
-from training.worker import states as states_module
+from training.worker import served
 from training.worker.book import WorkerBook
 from training.worker.counting import CountingCompute
 from training.worker.peers import Peers
@@ -298,14 +298,14 @@ async def test_states__checkpoint_of_several_ranges__is_named_as_a_whole_and_rea
         stage, step = StageIndex(0), StepNumber(2)
         data = work.station.compute.checkpoint(work.station.checkpoints, step).read_bytes()
         read = list[int]()
-        view_of = states_module._view_of
+        view_of = served._view_of
 
         def counted(path: Path) -> calls.StateView:
             read.append(1)
             return view_of(path)
 
-        monkeypatch.setattr(states_module, "RANGE", len(data) // 2 - 1)
-        monkeypatch.setattr(states_module, "_view_of", counted)
+        monkeypatch.setattr(served, "RANGE", len(data) // 2 - 1)
+        monkeypatch.setattr(served, "_view_of", counted)
 
         views = await asyncio.gather(*(work.states.view(stage, step) for _ in range(5)))
 

@@ -2,7 +2,8 @@
 
 For each shape a fork of its own runs the numbers of one step as a peer does: forward passes until
 all graphs that may wait are there, backward passes, the gradient in chunks as bytes, their means,
-the update, the checkpoint. It prints, a line of JSON each, the greatest resident size since torch
+the update, the checkpoint; once more with an audit that begins meanwhile.
+It prints, a line of JSON each, the greatest resident size since torch
 was loaded (Linux, /proc), and what `memory.py` says.
 """
 
@@ -10,6 +11,8 @@ import gc
 import json
 import os
 import tempfile
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -37,6 +40,7 @@ SHAPES: dict[str, tuple[ModelConfig, tuple[int, ...], int]] = {
     "last": (WIDE, (2, 4, 6), 2),
     "many parameters, few tokens": (SHORT, (4,), 0),
 }
+OPTIMIZER = OptimizerConfig(learning_rate=0.001, total_steps=2)
 
 
 def resident(field: str) -> int:
@@ -47,17 +51,34 @@ def resident(field: str) -> int:
     raise AssertionError(f"no {field}")
 
 
-def one_step(model: ModelConfig, part: StageSlice, folder: Path) -> None:
+def one_step(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool) -> None:
     """All that a peer holds at once, in the order of a step."""
-    stage = Stage(model, part, OptimizerConfig(learning_rate=0.001, total_steps=2))
+    stage = Stage(model, part, OPTIMIZER)
     units = [UnitId(unit) for unit in range(1 if part.has_head else MAX_GRAPHS)]
     for unit in units:
         stage.forward(unit, _inputs(model, part))
+    compared = one_replay(model, part, stage.weights()) if audits else None
     for unit in units:
         stage.backward(unit, None if part.has_head else _activations(model))
     averaged = [mean_slice([own.data], [1]).data for own in _own_parts(stage)]
     stage.apply(torch.cat([vector_of(chunk) for chunk in averaged]), 10**9)
     save_checkpoint(stage, folder, 1)
+    del compared  # an auditor may still be at it when all that is done
+
+
+def one_replay(
+    model: ModelConfig, part: StageSlice, weights: Mapping[str, torch.Tensor]
+) -> tuple[object, ...]:
+    """All that an audit holds at its end, when what was sent is here too."""
+    loaded = {name: tensor.clone() for name, tensor in weights.items()}
+    stage = Stage(model, part, OPTIMIZER, weights=loaded, trains=False)
+    del loaded
+    for unit in (UnitId(0), UnitId(1)):
+        stage.forward(unit, _inputs(model, part))
+        stage.backward(unit, None if part.has_head else _activations(model))
+    mine, sent = ([own.data for own in _own_parts(stage)] for _ in range(2))
+    numbers = [torch.cat([vector_of(part) for part in parts]) for parts in (mine, sent)]
+    return stage, mine, sent, numbers
 
 
 def _own_parts(stage: Stage) -> list[Slice]:
@@ -76,7 +97,7 @@ def _activations(model: ModelConfig) -> torch.Tensor:
     return torch.ones(ROWS, model.sequence_length, model.width)
 
 
-def measure(shape: str) -> None:
+def measure(shape: str, *, audits: bool) -> None:
     """Run one shape."""
     model, ends, number = SHAPES[shape]
     part = slices_of(model, ends)[number]
@@ -84,17 +105,22 @@ def measure(shape: str) -> None:
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the greatest size so far
     with tempfile.TemporaryDirectory() as folder:
-        one_step(model, part, Path(folder))
-    taken = resident("VmHWM") - before
-    print(json.dumps([shape, taken, peer_memory(model, part, ROWS)]), flush=True)
+        one_step(model, part, Path(folder), audits=audits)
+    taken, planned = resident("VmHWM") - before, peer_memory(model, part, ROWS, audits=audits)
+    print(json.dumps([named(shape, audits=audits), taken, planned]), flush=True)
+
+
+def named(shape: str, *, audits: bool) -> str:
+    """What a line is called."""
+    return f"{shape}, with an audit" if audits else shape
 
 
 def main() -> None:
     """Run all shapes, each in a fork that has torch and nothing else."""
     torch.set_num_threads(1)
-    for shape in SHAPES:
+    for shape, audits in product(SHAPES, (False, True)):
         if (child := os.fork()) == 0:
-            measure(shape)
+            measure(shape, audits=audits)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:

@@ -6,7 +6,6 @@ not.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,13 @@ from torch import Tensor
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Malformed, NotFound, Refused, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import CodecName, DataSpec, JobSpec
-from tests.numerics.loop import sealed_norm, synthetic_corpus
-from tests.support.history import make_spec, make_wallet
-from training.config import TrainConfig, model_spec, optimizer_spec
-from training.data.loading import MemoryBlobs
+from contracts.terms.messages import CodecName
+from tests.numerics.loop import sealed_norm
+from tests.numerics.pipeline import FIRST, NUM_CHUNKS, UNITS, spec_of, stages_of, trip
 from training.models.parameters import EMBEDDING
-from training.recipes import micro
 from training.stages.validation import num_groups
-from training.worker.ports import Passed
 from training.worker.stage_compute import StageCompute
 
-CORPUS = synthetic_corpus()
-NUM_CHUNKS = 3
-FIRST, UNITS = StepNumber(1), tuple(UnitId(unit) for unit in range(4))
 CUTS = [(1, 3), (2, 3), (1, 2, 3)]
 CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")
 
@@ -37,69 +29,6 @@ CODECS: tuple[CodecName, ...] = ("none", "float16", "bfloat16", "blockwise8")
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-
-
-def three_layers() -> TrainConfig:
-    config = micro()
-    return replace(config, model=replace(config.model, num_layers=3))
-
-
-def spec_of(*layer_ends: int, codec: CodecName = "none", tied_head: bool = False) -> JobSpec:
-    config = three_layers()
-    model = replace(config.model, tied_head=tied_head)
-    return make_spec(
-        make_wallet("poster"),
-        make_wallet("coordinator"),
-        model=model_spec(model),
-        optimizer=optimizer_spec(config.optimizer),
-        data=DataSpec(manifest=CORPUS.manifest.digest(), seed=0, tokenizer=ZERO_DIGEST),
-        unit_flops=(1,) * len(layer_ends),
-        stages=len(layer_ends),
-        layer_ends=layer_ends,
-        boundary_codec=codec,
-        rows_per_unit=2,
-        units_per_step=len(UNITS),
-        chunks=NUM_CHUNKS,
-    )
-
-
-def stages_of(spec: JobSpec) -> list[StageCompute]:
-    blobs = MemoryBlobs(CORPUS.blobs)
-    return [
-        StageCompute(spec, blobs, stage=StageIndex(stage)) for stage in range(spec.batch.stages)
-    ]
-
-
-@dataclass
-class Trip:
-    """What went into each stage for a unit, and what came out."""
-
-    x: list[bytes | None]
-    dy: list[bytes | None]
-    passed: list[Passed]  # of the backward pass
-
-    @property
-    def loss(self) -> int:
-        """Of the last stage."""
-        loss = self.passed[-1].loss
-        assert loss is not None
-        return loss
-
-
-def trip(stages: list[StageCompute], step: StepNumber, unit: UnitId) -> Trip:
-    """A unit up and down through all stages, as bytes."""
-    x: list[bytes | None] = [None]
-    for stage in stages[:-1]:
-        y = stage.forward(step, unit, x[-1]).y
-        assert y is not None
-        x.append(y.data)
-    passed, dy = [stages[-1].forward(step, unit, x[-1])], list[bytes | None]([None])
-    for stage in stages[-2::-1]:
-        dx = passed[0].dx
-        assert dx is not None
-        dy.insert(0, dx.data)
-        passed.insert(0, stage.backward(step, unit, None, dx.data))
-    return Trip(x, dy, passed)
 
 
 def whole_gradient(stages: Iterable[StageCompute]) -> Tensor:

@@ -146,7 +146,7 @@ def job_of(config: TrainConfig) -> JobSpec:
             validate_every=20,
         ),
         rules=RulesSpec(
-            checking="off",
+            audit=None,
             boundary_codec="none",
             gradient_codec="none",
             vesting_window=5,

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from contracts.governance.lane import fold_lane
-from contracts.governance.settlement import ClosedStatement
+from contracts.governance.settlement import ClosedStatement, due_shares
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch
@@ -64,7 +64,7 @@ def test_verify__ended_and_settled_job__counts_what_it_checked() -> None:
 
     assert checked["seals"] == checked["anchored steps"] == checked["draws derived"] == 6
     assert checked["signatures"] == sum(hasattr(each, "signature") for each in plain().job.items)
-    assert checked["peer-steps drawn"] == 0
+    assert checked["drawn"] == 0
     assert checked["snapshots"] == 2
     assert verdict().work == "unchecked"
 
@@ -108,22 +108,24 @@ def closed_market(*, cap: int, due_paid: bool) -> tuple[AuditedMarket, JobMaker]
     job.seal_step()
     market.anchor()
     market.close(job)
-    seal = job.seals[-1]
-    statement = ClosedStatement(
-        job.spec.job(),
-        seal.seal.digest(),
-        StepNumber(2),
-        seal.pay,
-        BaseUnits(cap),
-        seal.seal.earned,
-        False,
-    )
+    statement = closed_by(job, cap=cap)
     market.settle([statement])
     market.snapshot(job)
     if due_paid:
         market.settle([statement])
         market.snapshot(job)
     return market, job
+
+
+def closed_by(job: JobMaker, number: int = -1, *, cap: int = 10**9) -> ClosedStatement:
+    """What a close by a seal of the job, which is not its last, leaves to be paid."""
+    seal = job.seals[number]
+    due = BaseUnits(sum(due_shares(seal.pay, last=False).values()))
+    step = StepNumber(seal.seal.step)
+    name = job.spec.job()
+    return ClosedStatement(
+        name, seal.seal.digest(), step, seal.pay, BaseUnits(cap), due, last=False
+    )
 
 
 @pytest.mark.parametrize("due_paid", [False, True])
@@ -135,6 +137,38 @@ def test_verify__closed_job_paid_in_pieces__follows_them(due_paid: bool) -> None
     earned = job.seals[-1].seal.earned
     assert found.escrow.paid == (earned if due_paid else 1_000_001)
     assert found.escrow.refunded == job.spec.budget - earned
+
+
+@pytest.mark.parametrize(("paid_by", "is_fine"), [(0, True), (1, False)])
+def test_verify__closed_by_the_older_of_two_seals__is_paid_by_that_one(
+    paid_by: int, is_fine: bool
+) -> None:
+    market, job = AuditedMarket(), JobMaker(name="older", opening_block=1)
+    market.open(job)
+    job.seal_step()
+    job.seal_step()
+    market.anchor()
+    market.close(job, shown=0)
+    market.settle([closed_by(job, paid_by)])
+    market.snapshot(job)
+
+    if is_fine:
+        assert check(market.file(job)).escrow.paid == job.seals[0].seal.earned > 0
+    else:
+        assert refused(market.file(job)).startswith("snapshots/0")
+
+
+def test_verify__closed_and_paid_by_a_seal_that_no_batch_holds__is_refused() -> None:
+    market, job = AuditedMarket(), JobMaker(name="hasty", opening_block=1)
+    market.open(job)
+    job.seal_step()
+    market.anchor()
+    job.seal_step()
+    market.close(job)
+    market.settle([closed_by(job)])
+    market.snapshot(job)
+
+    assert refused(market.file(job)) == "snapshots/0/settlement"
 
 
 # ------------------------------------------------------------------------------- what is refused
@@ -239,6 +273,30 @@ def test_verify__batch_left_out__is_refused() -> None:
         lane = plain().file.lane[:index] + plain().file.lane[index + 1 :]
 
         assert refused(replace(plain().file, lane=lane)).startswith("lane")
+
+
+def test_verify__told_again_and_no_list_shown__pay_is_by_no_anchored_seal() -> None:
+    lane = [
+        replace(shown, leaves=(), is_served=False) if shown.leaves else shown
+        for shown in plain().file.lane
+    ]
+    told = retold(plain().job, steps=5)
+    assert refused(with_items(told.items)).startswith("lane/")
+
+    hidden = replace(with_items(told.items), lane=tuple(lane))
+
+    assert refused(hidden) == "snapshots/0/settlement"
+
+
+def test_verify__list_of_a_batch_without_pay_not_shown__counts_it_and_is_not_anchored() -> None:
+    market, job = running()
+    file = market.file(job)
+    lane = tuple(replace(shown, leaves=(), is_served=False) for shown in file.lane)
+
+    found = check(replace(file, lane=lane))
+
+    assert (found.anchored, found.checked["batches not shown"]) == (False, 1)
+    assert check(file).anchored
 
 
 def test_verify__no_snapshot__is_refused() -> None:

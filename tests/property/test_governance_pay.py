@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from contracts.governance import record, seals, steps, vesting
-from contracts.governance.vesting import Lease
+from contracts.governance.checking import Standing
+from contracts.governance.pay import Lease
 from contracts.terms.amounts import Flops, PricePerPflop
 from contracts.terms.errors import TallystickError
 from contracts.terms.history import Kept, Leaves
@@ -62,7 +63,8 @@ def vests_in_time(module: ModuleType) -> None:
         for number, done in enumerate(run, start=1):
             last = ends and number == len(run)
             facts = {peer: Flops(flops) for peer, flops in done.items()}
-            state = module.advance(state, module.StepFacts(StepNumber(number), facts, last))
+            earning = module.Earned(StepNumber(number), facts, last)
+            state = module.advance(state, earning, Standing(settled_to=StepNumber(number)))
             pay = {leaf.account: leaf for leaf in module.pay_after(state, LEASES)}
             ripe = number if last else max(0, number - window)
             assert {account: leaf.earned for account, leaf in pay.items()} == earned(run[:number])
@@ -79,11 +81,17 @@ def test_pay__any_run_of_steps__is_earned_once_and_vests_in_time() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("max(0, len(waiting) - state.window)", "len(waiting)"),
-        ("waiting=waiting[ripe:],", "waiting=waiting,"),
-        ("earned=_add(state.earned, (facts,)),", "earned=_add(state.earned, waiting),"),
-        ("len(waiting) if facts.last else", "0 if facts.last else"),
-        ("pay_for(flops, leases[peer].price)", "pay_for(flops, leases[peer].price) or 1"),
+        ("return step + state.window <= known", "return True"),
+        (
+            "        if left:\n            waiting.append((step, left))",
+            "        waiting.append((step, work))",
+        ),
+        ("earned=_sum([state.earned, fresh]),", "earned=_sum([state.earned, fresh, fresh]),"),
+        ("    if state.ended:\n        return True", "    if state.ended:\n        return False"),
+        (
+            "waiting = pay_for(flops, lease.price) - resolved",
+            "waiting = 1 + pay_for(flops, lease.price) - resolved",
+        ),
     ],
     ids=["vests at once", "vests twice", "earns twice", "last keeps", "pays too little work"],
 )

@@ -4,8 +4,10 @@
 * a job's units at the clearing price never cost more than its ceiling, its budget, or one another
 * who asks another price than its cost never earns more
 * an offer is in the book exactly when no constraint excludes it
+* standings decide between equal asks, and between no others; they move no price
 """
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +21,7 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import auction, matching, pricing
 from market.domain.offers import Candidate
+from market.domain.reputation import Reputation
 from tests.support.history import make_spec, make_wallet
 from tests.support.mutation import mutant
 
@@ -33,7 +36,7 @@ def seller(number: int) -> Address:
 
 def asks_of(module: ModuleType, book: list[tuple[int, int]]) -> list[Any]:
     return [
-        module.Ask(seller(who), Digest(bytes([place]) * 32), PricePerPflop(price))
+        module.Ask(seller(who), Digest(bytes([place]) * 32), PricePerPflop(price), who % 3)
         for place, (who, price) in enumerate(book)
     ]
 
@@ -92,6 +95,28 @@ def check_truthful(module: ModuleType) -> None:
     check()
 
 
+def check_standings(module: ModuleType) -> None:
+    """Other standings, same prices won at and paid; a loser is beaten by price, name or place."""
+
+    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
+    @given(BOOKS, st.lists(st.integers(0, 2), min_size=6, max_size=6), st.integers(1, 4), PRICES)
+    def check(book: list[tuple[int, int]], standings: list[int], slots: int, reserve: int) -> None:
+        plain = [replace(ask, standing=0) for ask in asks_of(module, book)]
+        named = [replace(ask, standing=standings[ask.seller[0] - 1]) for ask in plain]
+        before, after = (outcome(module, asks, slots, reserve) for asks in (plain, named))
+        if before is None or after is None:
+            assert before == after
+            return
+        assert after.price == before.price
+        won, winners = ([ask.price for ask in c.winners] for c in (before, after))
+        assert won == winners
+        last, taken = after.winners[-1], {ask.seller for ask in after.winners}
+        for loser in (ask for ask in named if ask.seller not in taken):
+            assert (loser.price, -loser.standing) >= (last.price, -last.standing)
+
+    check()
+
+
 def check_budget(module: ModuleType) -> None:
     """Shares of a job's units at any prices up to the ceiling never sum above what was admitted."""
 
@@ -127,7 +152,14 @@ def check_budget(module: ModuleType) -> None:
     check()
 
 
-NEED = matching.Need(PricePerPflop(20), 100, BaseUnits(5), UnixSeconds(2000), UnixMillis(1_000_000))
+NEED = matching.Need(
+    PricePerPflop(20),
+    100,
+    BaseUnits(5),
+    UnixSeconds(2000),
+    UnixMillis(1_000_000),
+    frozenset({"cpu/a"}),
+)
 CANDIDATES = st.builds(
     Candidate,
     offer=st.just(Digest(bytes(32))),
@@ -140,6 +172,8 @@ CANDIDATES = st.builds(
     heard_at=st.sampled_from([None, 984_999, 985_000, 1_000_000]),
     leased=st.booleans(),
     free_stake=st.sampled_from([4, 5, 6]).map(BaseUnits),
+    device_class=st.sampled_from(["cpu/a", "cpu/a+cpu", "cpu/b"]),
+    reputation=st.builds(Reputation, matches=st.integers(0, 2), mismatches=st.integers(0, 2)),
 )
 
 
@@ -169,6 +203,23 @@ def test_clear__any_lie__never_earns_more_than_the_truth() -> None:
     check_truthful(auction)
 
 
+def test_clear__any_standings__decide_between_equal_asks_alone() -> None:
+    check_standings(auction)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("-ask.standing", "ask.standing"),
+        ("(ask.price, -ask.standing, ask.offer)", "(-ask.standing, ask.price, ask.offer)"),
+        ("(ask.price, -ask.standing, ask.offer)", "(ask.price, ask.offer)"),
+    ],
+)
+def test_mutated_auction__names_weigh_otherwise__breaks_the_standings(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        check_standings(mutant(auction, old, new))
+
+
 def test_job_cost__any_shares_and_prices__within_ceiling_and_budget() -> None:
     check_budget(pricing)
 
@@ -183,7 +234,7 @@ def test_matching__any_offers__excluded_exactly_when_infeasible() -> None:
         ("for ask in asks if ask.price <= reserve)", "for ask in asks)"),
         ("losers[0].price if losers else reserve", "winners[0].price if losers else reserve"),
         ("best.setdefault(ask.seller, ask)", "best[ask.offer] = ask"),
-        ("(ask.price, ask.offer)", "ask.price"),
+        ("(ask.price, -ask.standing, ask.offer)", "(ask.price, -ask.standing)"),
     ],
 )
 def test_mutated_auction__wrong_price_or_winner__breaks_the_prices(old: str, new: str) -> None:

@@ -179,7 +179,7 @@ def test_ledger__any_history__conserves_every_base_unit() -> None:
             "after.get(entry.target, 0) + entry.amount",
             "after.get(entry.target, 0) + entry.amount + 1",
         ),
-        ("(source, waiting, more_earned),", "(source, waiting, leaf.earned),"),
+        ("earned(job, account), max(0, more))", "earned(job, account), max(0, more) + 1)"),
         ("part - from_vested", "part"),
         ("min(part, max(0, ", "max(part, max(0, "),
         (

@@ -2,12 +2,16 @@
 
 from collections import Counter, defaultdict
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor
+from types import ModuleType
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from contracts.terms.ids import Address, PeerId, StepNumber, UnitId
+from tests.support.mutation import mutant
+from training.swarm import caps
 from training.swarm.caps import (
     MIN_OWNERS,
     OWNER_CAP,
@@ -21,6 +25,7 @@ from training.swarm.dealing import Summing, summing_orders
 from training.swarm.routing import FORWARD, Balancer, Listed
 
 FEW = settings(max_examples=120, deadline=None, derandomize=True)
+UNSHRUNK = settings(FEW, phases=(Phase.generate,))
 
 rates = st.integers(1, 10**9)
 pairs = st.lists(st.tuples(rates, st.integers(0, 7)), min_size=1, max_size=14)
@@ -75,6 +80,72 @@ def test_quotas__any_stage__place_every_unit_within_a_unit_of_the_caps(
     assert sum(quotas.values()) >= num_units
     assert all(quota < caps[peer] * num_units + 1 for peer, quota in quotas.items())
     assert all(whole[owner] <= ceil(cap * num_units) for owner, cap in owners.items())
+
+
+def stays_within_cover(module: ModuleType) -> None:
+    """Every unit is placed; nobody does more than money covers if that is enough for the stage.
+
+    What speed alone allows stays so, where it is within the cover; and where the cover is short,
+    nobody does more than speed allows.
+    """
+
+    @UNSHRUNK
+    @given(pairs, units, st.integers(0, 9), st.lists(st.integers(0, 90), min_size=14, max_size=14))
+    def check(pairs: list[tuple[int, int]], num_units: int, turn: int, covers: list[int]) -> None:
+        workers = workers_of(pairs)
+        most = {worker.peer: cover for worker, cover in zip(workers, covers, strict=False)}
+        by_speed = {each: cap * num_units for each, cap in caps_in_stage(workers).items()}
+        quotas = module.quotas_in_stage(workers, num_units, turn=turn, most=most)
+        room = {each: max(1, cover) for each, cover in most.items()}
+
+        assert quotas.keys() == most.keys()
+        assert sum(quotas.values()) >= num_units
+        if sum(room.values()) >= num_units:
+            assert all(quota <= room[each] for each, quota in quotas.items())
+        else:
+            assert sum(quotas.values()) == num_units
+            assert all(quota < by_speed[each] + 1 for each, quota in quotas.items())
+            assert all(
+                quota >= min(room[each], floor(by_speed[each])) for each, quota in quotas.items()
+            )
+        if all(by_speed[each] <= room[each] for each in room):
+            assert quotas == quotas_in_stage(workers, num_units, turn=turn)
+
+    check()
+
+
+def test_quotas__any_cover__are_within_it_as_far_as_the_step_can_be_done() -> None:
+    stays_within_cover(caps)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    if most:\n", "    if False:\n"),
+        (
+            "return _lifted(by_speed, cover, num_units)",
+            "return {peer: min(cover[peer], cap) for peer, cap in by_speed.items()}",
+        ),
+        (
+            "return _lifted(by_speed, cover, num_units)",
+            "return _lifted(cover, by_speed, num_units)",
+        ),
+        ("    return _lifted(cover, by_speed, num_units)", "    return cover"),
+        ("    return _lifted(cover, by_speed, num_units)", "    return by_speed"),
+        ("factor * cap) for", "cap) for"),
+    ],
+    ids=[
+        "no cover",
+        "what some may not do is left undone",
+        "covers lifted first",
+        "a stage that is covered for too little stops",
+        "what all are covered for counts for nothing",
+        "nothing is lifted",
+    ],
+)
+def test_quotas__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        stays_within_cover(mutant(caps, old, new))
 
 
 @FEW

@@ -13,6 +13,7 @@ import pytest
 
 from contracts.terms.history import Kept, Leaves, decode_kept
 from contracts.terms.messages import AveragedChunk, GradCommit, LeaseAccept
+from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
 from tests.support.mutation import mutant
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, Papers, make_papers
@@ -57,7 +58,8 @@ def life_of(rows: list[Row]) -> Life:
             life.append((decode_event(row.data), []))
         elif row.kind == "kept" and life:
             item = decode_kept(row.data)
-            if isinstance(item, Leaves) or isinstance(item.message, OF_PEERS):
+            is_said = isinstance(item, Signed) and isinstance(item.message, OF_PEERS)
+            if isinstance(item, Leaves) or is_said:
                 life[-1][1].append(item)
     return [(event, kept) for event, kept in life if not isinstance(event, SealStored)]
 

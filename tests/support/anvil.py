@@ -20,7 +20,7 @@ from tallystick.up.child import Child
 from tallystick.up.node import find_anvil
 from tallystick.up.ports import choose
 
-ROLES = ("deployer", "anchorer", "proposer", "disputes", "faucet", "relayer")
+ROLES = ("deployer", "anchorer", "proposer", "disputes", "slasher", "faucet", "relayer")
 FAST_CLOCKS = {
     "challenge_window": 2,
     "min_epoch_length": 1,

@@ -15,6 +15,7 @@ from contracts.governance.settlement import (
     EpochSettlement,
     SealStatement,
     Statement,
+    due_shares,
     settle,
 )
 from contracts.terms.digest import keccak
@@ -29,6 +30,7 @@ from verification.snapshots import (
     BlockProof,
     ContractProof,
     Snapshot,
+    claimants,
     history_slot,
     wanted_places,
 )
@@ -151,11 +153,11 @@ class AuditedMarket:
         totals = SHIPS["settlement"].place("_totals")
         self.write("settlement", totals, paid=sum(self.claimed.values()))
 
-    def close(self, maker: JobMaker, *, refunded: bool = True) -> None:
-        """Close a job by its newest seal, and refund what was not earned."""
-        seal, job = maker.seals[-1].seal, maker.spec.job()
+    def close(self, maker: JobMaker, *, shown: int = -1, refunded: bool = True) -> None:
+        """Close a job by a seal, the newest unless named, and refund what was not earned."""
+        seal, job = maker.seals[shown].seal, maker.spec.job()
         escrow = SHIPS["escrow"]
-        due = seal.vested if seal.last else seal.earned
+        due = sum(due_shares(maker.seals[shown].pay, last=seal.last).values())
         self.write("escrow", escrow.place("_jobs", job), closing=1)
         self.write(
             "escrow",
@@ -177,8 +179,7 @@ class AuditedMarket:
     def snapshot(self, maker: JobMaker, *, timestamp: int = START + 100) -> Snapshot:
         """Mine a block and prove in it what concerns `maker`'s job."""
         header = self.chain.mine(timestamp)
-        accounts = [member.wallet.account for member in maker.members]
-        places = wanted_places(SHIPS, maker.spec.job(), maker.anchorer, accounts)
+        places = wanted_places(SHIPS, maker.spec.job(), maker.anchorer, claimants(maker.items))
         contracts = {}
         for name, wanted in places.items():
             slots = [slot for place in wanted.values() for slot in place.slots]

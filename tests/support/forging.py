@@ -47,7 +47,9 @@ def without_step(maker: JobMaker, step: int) -> list[Kept]:
                 seal = _resealed(record, pending, item.message)
                 kept += [*pending, maker.coordinator.sign(seal, maker.domain)]
             pending = []
-        elif isinstance(item, Leaves) or isinstance(item.message, UNDER_A_SEAL):
+        elif isinstance(item, Leaves) or (
+            isinstance(item, Signed) and isinstance(item.message, UNDER_A_SEAL)
+        ):
             pending.append(item)
         else:
             kept.append(item)

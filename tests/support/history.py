@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import Any
 
+from contracts.governance.checking import Begin, unread
 from contracts.governance.gates import gate, peer_step
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import Derived, UnderSeal, derive_seal
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import digest, keccak
 from contracts.terms.history import Kept, Leaves, unit_leaves_root
 from contracts.terms.ids import (
@@ -137,7 +139,7 @@ def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
     ends = tuple(max(stage, layers * stage // stages) for stage in range(1, stages + 1))
     layer_ends = changed.pop("layer_ends", ends)
     rules: dict[str, Any] = {
-        "vesting_window": 2, "boundary_codec": "none", "gradient_codec": "none"
+        "vesting_window": 2, "boundary_codec": "none", "gradient_codec": "none", "audit": None
     }  # fmt: skip
     rules |= {key: changed.pop(key) for key in tuple(changed) if key in rules}
     values: dict[str, Any] = {
@@ -157,7 +159,6 @@ def make_spec(poster: Wallet, coordinator: Wallet, **changed: Any) -> JobSpec:
         "data": DataSpec(manifest=make_digest("manifest"), seed=3, tokenizer=ZERO_DIGEST),
         "batch": BatchSpec(layer_ends=layer_ends, **batch),
         "rules": RulesSpec(
-            checking="off",
             commit_timeout=10_000,
             exchange_timeout=10_000,
             redo_after=60_000,
@@ -180,6 +181,10 @@ class JobMaker:
     opening_block: int = 1
     poster: Wallet = field(default_factory=lambda: make_wallet("poster"))
     coordinator: Wallet = field(default_factory=lambda: make_wallet("coordinator"))
+    device_class: str = "cpu"
+    outside: AuditorList | None = None
+    """Who may audit a checked job; None where nobody checks."""
+    begin: Begin = unread
 
     def __post_init__(self) -> None:
         stages = max(member.stage for member in self.members) + 1
@@ -193,13 +198,15 @@ class JobMaker:
             trainers=(make_session(f"trainer of {self.name}").key,),
             anchorer=self.anchorer,
             opening_block=self.opening_block,
-            outside_auditors=ZERO_DIGEST,
+            outside_auditors=ZERO_DIGEST if self.outside is None else self.outside.digest(),
         )
         self.items: list[Kept] = []
         self.seals: list[Derived] = []
-        self.history = JobHistory(self.domain)
+        self.history = JobHistory(self.domain, self.begin)
         self.keep(self.poster.sign(self.spec, self.domain))
         self.keep(self.coordinator.sign(self.opening, self.domain))
+        if self.outside is not None:
+            self.keep(self.outside)
         for member in self.members:
             self.keep(member.wallet.sign(self.lease(member), self.domain))
 
@@ -218,7 +225,7 @@ class JobMaker:
             offer=make_digest("offer", member.wallet.account),
             price=member.price,
             stake=BaseUnits(2_000_000),
-            device_class="cpu",
+            device_class=self.device_class,
         )
 
     def keep(self, *items: Kept) -> None:
@@ -244,13 +251,17 @@ class JobMaker:
         close = self.close()
         items.append(self.session.sign(close))
         commits = []
-        for member in self.members:
+        for member in self.working():
             commit, leaves = self.commit(member, close)
             commits.append(commit)
             items += [member.session.sign(commit), Leaves(commit.digest(), leaves)]
         average = self.average(close, commits if update else [])
         items.append(self.session.sign(average))
         return items + (list(self.chunks(average, commits)) if update else [])
+
+    def working(self) -> Sequence[Member]:
+        """Who does the next step."""
+        return self.members
 
     def notices(self) -> list[Notice]:
         """Everybody joins in the first step."""
@@ -276,7 +287,7 @@ class JobMaker:
         num_units = self.spec.batch.units_per_step
         assignments = []
         for stage in range(self.spec.batch.stages):
-            peers = [member for member in self.members if member.stage == stage]
+            peers = [member for member in self.working() if member.stage == stage]
             for place, member in enumerate(peers):
                 units = tuple(UnitId(unit) for unit in range(place, num_units, len(peers)))
                 if units:
@@ -363,7 +374,7 @@ class JobMaker:
     ) -> Iterable[Signed[Message]]:
         """Every chunk of every stage, summed in turn by the members of the stage."""
         for stage, chunk in self.spec.chunking.all:
-            summing = [member for member in self.members if member.stage == stage]
+            summing = [member for member in self.working() if member.stage == stage]
             member = summing[chunk % len(summing)]
             givers = self.spec.chunking.stages_of((stage, chunk))
             parts = [each.parts[chunk] for each in commits if each.stage in givers]

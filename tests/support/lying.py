@@ -1,4 +1,4 @@
-"""A transport whose owner answers some calls with a lie; everything else is as it was."""
+"""A transport whose owner answers some calls otherwise; everything else is as it was."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -19,11 +19,11 @@ Lie = Callable[[bytes, Answer], Answer]
 """The request's header and the honest answer -> the answer that is given."""
 
 
-class LyingTransport:
-    """Satisfies `port.Transport` around another one; `lies` by method."""
+class AnsweringTransport:
+    """Satisfies `port.Transport` around another one; `around` makes its handler another one."""
 
-    def __init__(self, inner: Transport, lies: Mapping[str, Lie]) -> None:
-        self._inner, self._lies = inner, lies
+    def __init__(self, inner: Transport, around: Callable[[Handler], Handler]) -> None:
+        self._inner, self._around = inner, around
 
     @property
     def key(self) -> SessionKey:
@@ -45,7 +45,7 @@ class LyingTransport:
     ) -> str | None:
         """See `port.Transport.serve`."""
         return await self._inner.serve(
-            _Liar(handler, self._lies),
+            self._around(handler),
             listen=listen,
             on_connect=on_connect,
             on_disconnect=on_disconnect,
@@ -62,6 +62,13 @@ class LyingTransport:
     async def close(self) -> None:
         """See `port.Transport.close`."""
         await self._inner.close()
+
+
+class LyingTransport(AnsweringTransport):
+    """Its owner lies; `lies` by method."""
+
+    def __init__(self, inner: Transport, lies: Mapping[str, Lie]) -> None:
+        super().__init__(inner, lambda handler: _Liar(handler, lies))
 
 
 class _Liar:

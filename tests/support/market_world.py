@@ -12,7 +12,14 @@ from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.digest import blob_digest
 from contracts.terms.history import encode_kept
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, StageIndex
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    Address,
+    Digest,
+    JobId,
+    SessionKey,
+    StageIndex,
+)
 from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
@@ -20,12 +27,14 @@ from contracts.terms.typed_data import Domain
 from market.adapters.memory import MemoryBlobs, MemoryStore, MemoryWakeup, MemoryWork
 from market.adapters.memory_chain import MemoryChain
 from market.api.context import Api
-from market.api.schemas import heartbeat_digest, hosting_digest
+from market.api.schemas import auditor_digest, heartbeat_digest, hosting_digest
 from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
 from market.domain.pricing import job_cost
 from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
+from market.service.auditors import Registration, fix_auditors, register_auditor
+from market.service.burn_forfeits import burn_forfeits
 from market.service.clear_jobs import clear_jobs
 from market.service.close_jobs import close_jobs, refund_jobs
 from market.service.drain_outbox import drain_outbox
@@ -42,6 +51,7 @@ from market.service.reconcile import reconcile
 from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.rows import JobRow, LeaseRow, OfferRow
 from market.service.settle_epoch import Rhythm, settle_epoch
+from market.service.slash import announce_slashes, execute_slashes
 from market.service.store_messages import Intake, store_messages
 from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
@@ -61,6 +71,8 @@ EPOCH_SECONDS = 20
 STAKE = 10_000_000
 PERMIT = PostedPermit(UnixSeconds(4_000_000_000), bytes(65))
 CEILING = PricePerPflop(10**12)
+DEVICE = "cpu/x86_64/AVX2/torch-2.13.0"
+"""One that the shipped calibration table holds, so that checked jobs take it."""
 
 
 def market_spec(**changed: Any) -> JobSpec:
@@ -135,7 +147,7 @@ class World:
             "session_key": make_session(f"agent {name}").key,
             "nonce": 1,
             "price": PricePerPflop(price),
-            "device_class": "cpu",
+            "device_class": DEVICE,
             "memory_bytes": 2**40,
             "flops_per_second": 10**10,
             "bandwidth": 10**8,
@@ -165,6 +177,17 @@ class World:
         self.offers[name] = row.offer
         await self.beat(name)
         return row.offer
+
+    async def audit(self, name: str, *, key: str = "") -> SessionKey:
+        """A staked account offers to audit from outside; its audit key."""
+        wallet, self.beats = make_wallet(name), self.beats + 1
+        if not (await self.ports.account(wallet.account)).stake.active:
+            await self.stake(name)
+        session, now = make_session(f"audit {key or name}"), self.now
+        signature = wallet.sign_digest(auditor_digest(wallet.account, session.key, DEVICE, now))
+        said = Registration(wallet.account, session.key, DEVICE, now, signature)
+        await register_auditor(said, now, self.new_work(), self.ports)
+        return session.key
 
     async def beat(self, name: str) -> list[LeaseRow]:
         """An agent's heartbeat."""
@@ -202,7 +225,7 @@ class World:
             offer=lease.offer,
             price=lease.price,
             stake=lease.stake,
-            device_class="cpu",
+            device_class=DEVICE,
         )
 
     async def accept(self, name: str, lease: LeaseRow) -> Member:
@@ -251,14 +274,18 @@ class World:
         await pass_deadlines(now, work())
         await reserve_stakes(now, work(), chain)
         await self.sync()
+        await fix_auditors(now, work(), chain)
         await anchor_seals(now, work(), chain, patience_millis=0)
         await self.sync()
         rhythm = Rhythm(EPOCH_SECONDS * 1000, BaseUnits(10**18))
         await settle_epoch(now, work(), chain, rhythm)
         await close_jobs(now, work(), chain)
         await refund_jobs(now, work(), chain)
+        await announce_slashes(now, work(), chain)
+        await execute_slashes(now, work(), chain)
         await release_stakes(work(), chain)
         await self.sync()
+        await burn_forfeits(work(), chain)
         await store_snapshots(work(), chain)
         await drain_outbox(work(), MemoryWakeup().wake)
         await reconcile(work())
@@ -319,7 +346,7 @@ def spec_changes(spec: JobSpec) -> dict[str, Any]:
     for name in ("kind", "poster", "coordinator"):
         del changes[name]
     changes |= {name: getattr(batch, name) for name in type(batch).model_fields}
-    return changes | {"vesting_window": rules.vesting_window}
+    return changes | {"vesting_window": rules.vesting_window, "audit": rules.audit}
 
 
 def memory_world() -> World:

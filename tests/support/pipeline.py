@@ -73,6 +73,7 @@ class Pipeline:
         attempt: int = 0,
         evaluate: bool = False,
         step: int = 1,
+        dx: Digest = ZERO_DIGEST,
     ) -> UnitLeaf:
         """Ask a worker for a forward pass."""
         asked = calls.Forward(
@@ -83,6 +84,7 @@ class Pipeline:
             attempt=attempt,
             x=x,
             evaluate=evaluate,
+            dx=dx,
         )
         return await self.works[name].units.forward(asked)
 

@@ -28,7 +28,7 @@ from tests.support.history import JobMaker
 from verification.audit_file import AuditFile
 from verification.batches import Entry, ShownBatch, show_batch
 from verification.collecting import read_code, read_header, read_lane, take_snapshot
-from verification.snapshots import SHIPPED_AS, Snapshot
+from verification.snapshots import SHIPPED_AS, Snapshot, claimants
 
 WEI = 10**20
 
@@ -159,7 +159,7 @@ class ChainMarket:
             addresses=self.addresses,
             job=maker.spec.job(),
             anchorer=maker.anchorer,
-            accounts=[member.wallet.account for member in maker.members],
+            accounts=claimants(maker.items),
             before=before,
         )
         self.snapshots.append(snapshot)

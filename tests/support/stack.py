@@ -23,12 +23,13 @@ from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deployment import load_deployment
 from contracts.keys.store import load_or_create_session, load_or_create_wallet
 from contracts.keys.wallet import Wallet
-from contracts.terms.errors import Unavailable
+from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import JobId, PeerId
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import Domain
 from market.api import schemas
 from tallystick.demo.shares import JobWork, read_work
+from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.submit import Submitted, submit
@@ -95,12 +96,15 @@ class Stack:
         self,
         name: str,
         *,
-        ask: str = ASK,
+        ask: str | None = ASK,
         stake: str = "10",
         slowdown: float = 1.0,
         agent: tuple[str, ...] = ("tallystick", "provider", "start"),
     ) -> Child:
-        """Start (or start again) a provider agent with a wallet of its own."""
+        """Start (or start again) a provider agent with a wallet of its own.
+
+        Without `ask` it only audits, from outside.
+        """
         environment = self.environment(f"provider-{name}")
         environment |= {"TALLYSTICK_PEER_SLOWDOWN": str(slowdown)} | self.variables
         if self.forkserver is not None:
@@ -110,12 +114,27 @@ class Stack:
             (
                 *(sys.executable, "-m", *agent),
                 *("--market", self.client.url, "--home", str(self.folder / name)),
-                *("--ask", ask, "--stake", stake),
+                *(("--audit",) if ask is None else ("--ask", ask)),
+                *("--stake", stake),
             ),
             environment=environment,
             log=self.folder / f"provider-{name}.log",
         )
         return self.providers[name]
+
+    async def retire(self, name: str) -> None:
+        """Stop a provider and take its offer back, so that no job is matched with it any more."""
+        await self.providers.pop(name).stop(signal.SIGTERM, grace=45.0)
+        folder = ProviderFolder(self.folder / name)
+        try:
+            offer, session = folder.offer(), folder.agent_session()
+        finally:
+            folder.close()
+        if offer is not None:
+            digest = offer.message.digest()
+            signature = session.private_key.sign(schemas.withdrawal_digest(digest))
+            with contextlib.suppress(NotFound):  # it was stopped before the market had it
+                await self.client.withdraw_offer(digest, schemas.Withdrawal(signature=signature))
 
     def lease_folder(self, name: str, job: JobId) -> Path:
         """What a provider keeps of its lease in `job`; there once its peer was started."""
@@ -127,6 +146,10 @@ class Stack:
     def peer_log(self, name: str, job: JobId) -> Path:
         """Log of a provider's peer."""
         return self.folder / name / "logs" / f"peer-{self.lease_folder(name, job).name[:12]}.log"
+
+    def audit_log(self, name: str, job: JobId) -> Path:
+        """Log of the process with which a provider audits a job from outside."""
+        return self.folder / name / "logs" / f"audit-{job.hex()[:12]}.log"
 
     def peer_of(self, name: str, job: JobId) -> PeerId:
         """Id of a provider's peer."""
@@ -232,7 +255,7 @@ class Stack:
     def tails(self) -> str:
         """The last words of everybody, for a failed assertion."""
         logs = [*self.home.glob("logs/*.log"), *self.folder.glob("**/provider-*.log")]
-        logs += self.folder.glob("*/logs/peer-*.log")
+        logs += self.folder.glob("*/logs/*-*.log")
         return "\n".join(
             f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-4:])
             for log in sorted(logs)
@@ -290,6 +313,11 @@ async def plain_curve(submitted: Submitted, folder: Path) -> list[float]:
     assert process.returncode == 0, said.decode()
     losses: list[float] = json.loads((folder / "losses.json").read_text())["losses"]
     return losses
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still; raises if it is gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 async def kill_and_see(identity: Identity) -> None:

@@ -6,18 +6,25 @@ which stage is the coordinator's to say; `stage_of` tells it from the seals.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+from typing_extensions import Buffer
+
+from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Session, Wallet
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.auditors import AuditorList, OutsideAuditor
+from contracts.terms.coins import Coins
 from contracts.terms.errors import Refused
 from contracts.terms.history import Kept, decode_kept
-from contracts.terms.ids import ZERO_DIGEST, JobId, StageIndex
+from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import (
     GradCommit,
     JobOpening,
@@ -30,6 +37,8 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
+from tests.support.checked_swarm import MadeUpCoins, begin_checked, report_by_bytes
+from tests.support.dockets import CLASS
 from tests.support.history import (
     DOMAIN,
     Member,
@@ -38,18 +47,23 @@ from tests.support.history import (
     make_spec,
     make_wallet,
 )
+from tests.support.lying import Answer, AnsweringTransport
+from training.averaging.slices import Slice
+from training.changes import Changes
 from training.coordinator.book import Opening
 from training.coordinator.ports import MemoryFeed, MemoryRoster
 from training.coordinator.run import run_coordinator
 from training.trainer.calling import Pause
 from training.trainer.run import run_trainer
-from training.transport.calls import METHODS
+from training.transport.calls import METHODS, NEXT_STEP, StepWork
 from training.transport.endpoint import system_clock
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
-from training.transport.port import Transport
-from training.worker.counting import CountingCompute
-from training.worker.ports import Compute
+from training.transport.port import Handler, Transport
+from training.worker.counting import CountingCompute, CountingReplayer
+from training.worker.outside_audited import Arithmetic, run_outside
+from training.worker.ports import HONEST, Behaviour, Checking, Compute
 from training.worker.run import run_worker
+from verification.auditing.loop import Auditing, Replaying
 
 M = TypeVar("M", bound=Message)
 COORDINATOR, TRAINER = "coordinator", "trainer"
@@ -69,6 +83,7 @@ class Papers:
     trainers: Mapping[str, Session]
     members: Mapping[str, Member]
     leases: Mapping[str, Signed[LeaseAccept]]
+    outside: Mapping[str, Session]
 
     @property
     def job(self) -> JobId:
@@ -76,8 +91,17 @@ class Papers:
         return self.spec.message.job()
 
 
-def make_papers(*workers: str, trainers: int = 1, **changed: Any) -> Papers:
-    """Papers of a job, of one stage unless `changed` says more; as in `history.make_spec`."""
+def make_papers(
+    *workers: str,
+    trainers: int = 1,
+    outside: tuple[str, ...] = (),
+    device_class: str = CLASS,
+    **changed: Any,
+) -> Papers:
+    """Papers of a job, of one stage unless `changed` says more; as in `history.make_spec`.
+
+    `outside` may be drawn as auditors from outside, if the job is checked.
+    """
     poster, coordinator = make_wallet("poster"), make_wallet("coordinator")
     rules = {name: changed.pop(name) for name in RulesSpec.model_fields if name in changed}
     usual = {"stages": 1, "rules": patient_rules(**rules)}
@@ -95,7 +119,7 @@ def make_papers(*workers: str, trainers: int = 1, **changed: Any) -> Papers:
                 offer=spec.digest(),
                 price=member.price,
                 stake=spec.min_stake,
-                device_class="cpu",
+                device_class=device_class,
             ),
             DOMAIN,
         )
@@ -103,19 +127,39 @@ def make_papers(*workers: str, trainers: int = 1, **changed: Any) -> Papers:
     }
     return Papers(
         poster.sign(spec, DOMAIN),
-        Opening(make_wallet("anchorer").account, 7, tuple(each.key for each in sessions.values())),
+        Opening(
+            make_wallet("anchorer").account,
+            7,
+            tuple(each.key for each in sessions.values()),
+            None if spec.rules.audit is None else auditor_list(outside, device_class),
+        ),
         coordinator,
         make_session("coordinator"),
         sessions,
         members,
         leases,
+        {name: make_session(name) for name in outside},
     )
+
+
+def auditor_list(names: Sequence[str], device_class: str = CLASS) -> AuditorList:
+    """These with a wallet and a key each, by account."""
+    entries = [
+        OutsideAuditor(
+            account=make_wallet(name).account,
+            stake=BaseUnits(10**9),
+            session_key=make_session(name).key,
+            device_class=device_class,
+        )
+        for name in names
+    ]
+    return AuditorList(auditors=tuple(sorted(entries, key=lambda each: each.account)))
 
 
 def patient_rules(**changed: Any) -> RulesSpec:
     """Deadlines that a loaded machine keeps too: nobody is struck who is only slow."""
     values: dict[str, Any] = {
-        "checking": "off",
+        "audit": None,
         "vesting_window": 2,
         "boundary_codec": "none",
         "gradient_codec": "none",
@@ -130,6 +174,46 @@ def patient_rules(**changed: Any) -> RulesSpec:
 def trainer_names(count: int) -> tuple[str, ...]:
     """`trainer`, `trainer-1` and so on."""
     return (TRAINER, *(f"{TRAINER}-{number}" for number in range(1, count)))
+
+
+class _Together:
+    """A coordinator's handler that hands out no step before everybody may be given units of it."""
+
+    def __init__(self, swarm: "MemorySwarm", handler: Handler) -> None:
+        self._swarm, self._handler = swarm, handler
+        self._begun = 0  # the step that trainers have heard of
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> Answer:
+        answer = await self._handler.handle(caller, method, header, tensors)
+        if method != NEXT_STEP.name:
+            return answer
+        work = StepWork.decoded(answer[0], max_bytes=NEXT_STEP.max_reply_header_bytes)
+        if work.finished or work.step <= self._begun:
+            return answer
+        await self._swarm.all_listed()
+        self._begun = work.step
+        return await self._handler.handle(caller, method, header, tensors)
+
+
+class CountingArithmetic:
+    """What an outside auditor of a swarm that counts computes with."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._batch = spec.batch
+
+    def replayer(self, stage: StageIndex) -> CountingReplayer:
+        """See `Arithmetic.replayer`."""
+        return CountingReplayer(self._batch.chunks, stage, self._batch.stages)
+
+    def most_bytes(self, stage: StageIndex) -> int:
+        """See `Arithmetic.most_bytes`."""
+        return 10**6
+
+    def mean(self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]) -> Slice:
+        """See `Compute.mean`."""
+        return CountingCompute(self._batch.chunks).mean(parts, weights, totals)
 
 
 @dataclass
@@ -161,6 +245,8 @@ class MemorySwarm:
     log: list[tuple[str, Line]] = field(default_factory=list)
     deadly: dict[When, str] = field(default_factory=dict)
     """Line -> party that dies at it, once."""
+    dies_at: Callable[[str, Line], str | None] = lambda _name, _line: None
+    """Who dies when a party tells a line, where it takes more than `deadly` to know which."""
     leaving: dict[When, str] = field(default_factory=dict)
     """Line -> worker that is asked to leave in order at it."""
     for_good: frozenset[str] = frozenset()
@@ -169,6 +255,15 @@ class MemorySwarm:
     """Party -> line that it waits for before each start."""
     jumps: dict[When, int] = field(default_factory=dict)
     """Line -> milliseconds that the coordinator's clock jumps ahead at it."""
+    behaviours: dict[str, Behaviour] = field(default_factory=dict)
+    """Worker -> where it lies."""
+    coins: Coins = field(default_factory=lambda: MadeUpCoins())
+    begin: Begin = begin_checked
+    report_on: Replaying = report_by_bytes
+    arithmetic: Callable[[JobSpec], Arithmetic] = CountingArithmetic
+    """How draws are folded, cases audited, and what auditors from outside compute with."""
+    together: bool = False
+    """Each step begins when all workers may be given units of it, so that everybody has some."""
 
     def __post_init__(self) -> None:
         self._network = MemoryNetwork()
@@ -183,12 +278,16 @@ class MemorySwarm:
         self.refused: dict[str, Refused] = {}
         self._told: dict[When, asyncio.Event] = {}
         self._leave = {name: asyncio.Event() for name in self.papers.members}
+        self._listed: dict[PeerId, StepNumber] = {}  # by the coordinator that lives: applied
+        self._newest = StepNumber(0)  # sealed
+        self._changed = Changes()
 
     # ---------------------------------------------------------------------------------- running
 
     async def run(self, *, timeout: float = 110.0) -> None:
         """Start everybody, start again whoever dies, until all have ended by themselves."""
-        names = [COORDINATOR, *self.papers.trainers, *self.papers.members]
+        papers = self.papers
+        names = [COORDINATOR, *papers.trainers, *papers.members, *papers.outside]
         async with asyncio.timeout(timeout):
             try:
                 await asyncio.gather(*(self._keep_alive(name) for name in names))
@@ -207,6 +306,7 @@ class MemorySwarm:
                 return
             except Refused as error:
                 self.refused[name] = error
+                self._changed.mark()
                 await party.transport.close()
                 return
             except asyncio.CancelledError:
@@ -229,9 +329,14 @@ class MemorySwarm:
         if name in self.late:
             await self._awaited(self.late[name]).wait()
         if name == COORDINATOR:
+            self._listed.clear()
+            if self.together:
+                transport = AnsweringTransport(transport, partial(_Together, self))
             await self._coordinator(transport)
         elif name in self.papers.trainers:
             await self._trainer(name, transport)
+        elif name in self.papers.outside:
+            await self._outside(name, transport)
         else:
             await self._worker(name, transport)
 
@@ -239,7 +344,8 @@ class MemorySwarm:
         """Session key of a party."""
         if name == COORDINATOR:
             return self.papers.session
-        return self.papers.trainers.get(name) or self.papers.members[name].session
+        sessions = {**self.papers.trainers, **self.papers.outside}
+        return sessions.get(name) or self.papers.members[name].session
 
     def kill(self, name: str) -> None:
         """End a party without a word; `run` starts it again."""
@@ -255,18 +361,56 @@ class MemorySwarm:
             if self.parties[name].dead:
                 raise asyncio.CancelledError
             self.log.append((name, {"event": event, **fields}))
+            if name == COORDINATOR:
+                self._note_listed(self.log[-1][1])
             line = (name, event, fields.get("step", 0))
             self._awaited(line).set()
             self._ahead += self.jumps.pop(line, 0)
             if line in self.leaving:
                 self._leave[self.leaving.pop(line)].set()
-            victim = self.deadly.pop(line, None)
+            victim = self.deadly.pop(line, None) or self.dies_at(name, self.log[-1][1])
             if victim is not None:
                 self.kill(victim)
                 if victim == name:
                     raise asyncio.CancelledError
 
         return tell
+
+    def _note_listed(self, line: Line) -> None:
+        match line:
+            case {"event": "seal_stored", "step": step}:
+                self._newest = step
+            case {"event": "peer_joined", "peer": peer}:
+                self._listed[peer] = StepNumber(0)
+            case {"event": "seal_applied", "peer": peer, "step": applied}:
+                self._listed[peer] = applied
+            case {"event": "peer_returned", "peer": peer, "applied": applied}:
+                self._listed[peer] = applied
+            case {"event": "peer_lost", "peer": peer}:
+                self._listed.pop(peer, None)
+            case _:
+                return
+        self._changed.mark()
+
+    async def all_listed(self) -> None:
+        """Wait until everybody who still works has applied the newest seal, and is connected."""
+        while True:
+            version = self._changed.version
+            names = self.papers.members.keys() - self.refused.keys()
+            peers = [self.session_of(name).peer for name in names]
+            if all(self._listed.get(peer, -1) >= self._newest for peer in peers):
+                return
+            await self._changed.beyond(version)
+
+    def _clock(self) -> UnixMillis:
+        """The coordinator's. One that is dead records nothing more: every event has its moment.
+
+        Its other tasks hear of its end one turn later, and its last line was told by a book that
+        had stored an event and not moved on.
+        """
+        if self.parties[COORDINATOR].dead:
+            raise asyncio.CancelledError
+        return UnixMillis(system_clock() + self._ahead)
 
     async def _locate(self) -> str | None:
         await self._opened.wait()
@@ -288,9 +432,11 @@ class MemorySwarm:
             listen="memory:0",
             feed=self.feed,
             roster=self.roster,
+            coins=self.coins,
+            begin=self.begin,
             announce=self._announce,
             tell=self._tell(COORDINATOR),
-            clock=lambda: UnixMillis(system_clock() + self._ahead),
+            clock=self._clock,
             stopwatch=self._ticks.__next__,
             pause=_short,
         )
@@ -320,9 +466,40 @@ class MemorySwarm:
             locate=self._locate,
             compute_for=lambda stage: self._compute(name, stage),
             leave=self._leave[name],
+            behaviour=self.behaviours.get(name, HONEST),
+            checking=self._checking(),
             tell=self._tell(name),
             pause=_short,
         )
+
+    async def _outside(self, name: str, transport: Transport) -> None:
+        async def items(after: int) -> AsyncIterator[Kept]:
+            for item in self.feed.items[after:]:
+                yield decode_kept(item)
+
+        await run_outside(
+            self.folder / name,
+            self.papers.job,
+            domain=DOMAIN,
+            begin=self.begin,
+            session=self.papers.outside[name],
+            transport=transport,
+            items=items,
+            coins=self.coins,
+            locate=self._locate,
+            arithmetic=self.arithmetic,
+            audits=Auditing(self.report_on, _short),
+            behaviour=self.behaviours.get(name, HONEST),
+            tell=self._tell(name),
+            pause=_short,
+        )
+
+    def _checking(self) -> Checking | None:
+        auditors = self.papers.opening.auditors
+        if auditors is None:
+            return None
+        audits = Auditing(self.report_on, _short)
+        return Checking(auditors, self.begin, self.coins, audits)
 
     def _compute(self, name: str, stage: StageIndex) -> Compute:
         batch = self.papers.spec.message.batch
@@ -336,6 +513,7 @@ class MemorySwarm:
 
     def opening(self) -> Signed[JobOpening]:
         """The coordinator's JobOpening, made again: signatures are deterministic."""
+        listed = self.papers.opening.auditors
         message = JobOpening(
             job=self.papers.job,
             job_spec=self.papers.spec.message.digest(),
@@ -343,7 +521,7 @@ class MemorySwarm:
             trainers=self.papers.opening.trainers,
             anchorer=self.papers.opening.anchorer,
             opening_block=self.papers.opening.opening_block,
-            outside_auditors=ZERO_DIGEST,
+            outside_auditors=(ZERO_DIGEST if listed is None else listed.digest()),
         )
         return self.papers.coordinator.sign(message, DOMAIN)
 
@@ -357,7 +535,7 @@ class MemorySwarm:
 
     def history(self) -> JobHistory:
         """What the market derives from it."""
-        history = JobHistory(DOMAIN)
+        history = JobHistory(DOMAIN, self.begin)
         for item in self.items():
             history = follow(history, item)
         return history

@@ -3,7 +3,8 @@
 What the entries of `tallystick` do with API and wallet files, this does with one folder: papers
 are made again by every process (keys are deterministic), blobs lie in `blobs/`, the coordinator's
 address in `address`, what the market would hear in `feed.hex`. Roles: coordinator, and the
-trainers and workers by name. TALLYSTICK_FAILPOINT says where to die.
+trainers and workers by name. TALLYSTICK_FAILPOINT says where to die, TALLYSTICK_PEER_BEHAVIOUR
+which adversary a worker plays. Coins of a checked job are made up, and there at once.
 """
 
 import asyncio
@@ -11,15 +12,19 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from contracts.keys.wallet import Session
+from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
+from tallystick.gym.registry import behaviour_of
+from tallystick.sdk.process import telling_traffic
+from tests.support.checked_swarm import MadeUpCoins
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Papers
 from training.coordinator.ports import MemoryRoster, StepReport
@@ -27,6 +32,8 @@ from training.recipes import micro
 from training.telling import Failing, JsonLines, Tell, parse_failpoints
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
+from training.worker.ports import Checking
+from verification.docket import begin_job
 
 LOOPBACK = "127.0.0.1:0"
 NUM_STEPS = 5
@@ -52,6 +59,7 @@ def process_papers(folder: Path) -> Papers:
 
 def signed_opening(papers: Papers) -> Signed[JobOpening]:
     """The coordinator's JobOpening, made again: signatures are deterministic."""
+    listed = papers.opening.auditors
     message = JobOpening(
         job=papers.job,
         job_spec=papers.spec.message.digest(),
@@ -59,7 +67,7 @@ def signed_opening(papers: Papers) -> Signed[JobOpening]:
         trainers=papers.opening.trainers,
         anchorer=papers.opening.anchorer,
         opening_block=papers.opening.opening_block,
-        outside_auditors=ZERO_DIGEST,
+        outside_auditors=ZERO_DIGEST if listed is None else listed.digest(),
     )
     return papers.coordinator.sign(message, DOMAIN)
 
@@ -100,13 +108,12 @@ class AddressFile:
         return self._path.read_text() if self._path.exists() else None
 
 
-async def run(role: str, folder: Path, tell: Tell) -> None:
-    """Be `role` until the job is over."""
-    papers = process_papers(folder)
+async def run(papers: Papers, role: str, folder: Path, tell: Tell) -> None:
+    """Be `role` of the job of these papers until it is over."""
     keys = {COORDINATOR: papers.session, **papers.trainers}
     session = keys.get(role) or papers.members[role].session
     transport = GrpcTransport(session.private_key, METHODS)
-    addresses = AddressFile(folder)
+    addresses, tell = AddressFile(folder), telling_traffic(tell, transport.traffic)
     try:
         if role == COORDINATOR:
             await _coordinator(folder, papers, transport, addresses, tell)
@@ -142,6 +149,8 @@ async def _coordinator(
         listen=LOOPBACK,
         feed=FileFeed(folder),
         roster=MemoryRoster(tuple(papers.leases.values())),
+        coins=None if papers.opening.auditors is None else MadeUpCoins(),
+        begin=begin_job,
         announce=addresses.announce,
         tell=tell,
     )
@@ -162,6 +171,7 @@ async def _worker(
     from training.worker.stage_compute import StageCompute
 
     set_threads(1)
+    rules = papers.spec.message.rules
     await run_worker(
         folder / role,
         papers.spec,
@@ -175,19 +185,31 @@ async def _worker(
         compute_for=lambda stage: StageCompute(
             papers.spec.message, FolderBlobs(folder / "blobs"), stage=stage
         ),
+        behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), rules),
+        checking=_checking(papers.opening.auditors),
         tell=tell,
     )
 
 
-def main() -> None:
-    """Parse, run, end quietly on SIGTERM."""
+def _checking(listed: AuditorList | None) -> Checking | None:
+    """What a worker of a checked job needs: one has outside auditors, if only an empty list."""
+    if listed is None:
+        return None
+    from verification.auditing.auditor import report_on  # torch, as above
+    from verification.auditing.loop import Auditing
+
+    return Checking(listed, begin_job, MadeUpCoins(), Auditing(report_on))
+
+
+def main(papers_of: Callable[[Path], Papers] = process_papers) -> None:
+    """Parse, run in the job that `papers_of` the folder are of, end quietly on SIGTERM."""
     role, folder = sys.argv[1], Path(sys.argv[2])
     (folder / "log").mkdir(exist_ok=True)
     with (folder / "log" / f"{role}.jsonl").open("a") as stream:
         failpoints = parse_failpoints(os.environ.get("TALLYSTICK_FAILPOINT", ""))
         tell = Failing(JsonLines(stream, process=role), failpoints, folder / role)
         with suppress(asyncio.CancelledError):
-            asyncio.run(_until_terminated(run(role, folder, tell)))
+            asyncio.run(_until_terminated(run(papers_of(folder), role, folder, tell)))
 
 
 async def _until_terminated(work: Coroutine[None, None, None]) -> None:

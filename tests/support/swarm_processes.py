@@ -33,6 +33,8 @@ class ProcessSwarm:
     stages: int = 1
     trainers: int = 1
     failpoints: dict[str, str] = field(default_factory=dict)
+    behaviours: dict[str, str] = field(default_factory=dict)
+    """Worker -> adversary that it plays, as `tallystick.gym.registry` names it."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +78,11 @@ class ProcessSwarm:
             self.kills.append(role)
 
     async def _start(self, role: str) -> asyncio.subprocess.Process:
-        environment = os.environ | {"TALLYSTICK_FAILPOINT": self.failpoints.get(role, "")}
+        environment = os.environ | {
+            "TALLYSTICK_FAILPOINT": self.failpoints.get(role, ""),
+            "TALLYSTICK_PEER_BEHAVIOUR": self.behaviours.get(role, ""),
+            "TALLYSTICK_GYM": "1",
+        }
         with (self.folder / f"{role}.stderr").open("ab") as errors:
             return await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -140,7 +146,7 @@ class ProcessSwarm:
             "validation": {
                 line["step"]: line["loss"] for line in self.lines(COORDINATOR, "validated")
             },
-            "pay": sorted((peer.hex(), flops) for peer, flops in record.pay.vested.items()),
+            "pay": sorted((peer.hex(), flops) for peer, flops in record.pay.resolved.items()),
             "ended": record.ended,
         }
 

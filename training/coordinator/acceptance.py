@@ -4,14 +4,14 @@ Governance refuses a seal over anything else (`contracts.governance.steps`), so 
 step unsealable is refused here, at its door, and costs its sender the step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 from contracts.governance.record import JobRecord
 from contracts.governance.steps import is_no_longer
 from contracts.terms.errors import Malformed
 from contracts.terms.history import unit_leaves_root
-from contracts.terms.ids import ZERO_DIGEST
+from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import (
     AveragedChunk,
     AverageSet,
@@ -21,8 +21,15 @@ from contracts.terms.messages import (
 )
 
 
-def check_commit(record: JobRecord, commit: GradCommit, leaves: Sequence[UnitLeaf]) -> None:
+def check_commit(
+    record: JobRecord,
+    commit: GradCommit,
+    leaves: Sequence[UnitLeaf],
+    reports: Collection[Digest] = (),
+) -> None:
     """Refuse a GradCommit that no seal could hold; units are the state machine's to compare.
+
+    `reports`: that the next seal will hold.
 
     Raises:
         Malformed: it does not extend the last seal, or contradicts its leaves or the JobSpec.
@@ -35,7 +42,7 @@ def check_commit(record: JobRecord, commit: GradCommit, leaves: Sequence[UnitLea
     _need(commit.num_samples == len(leaves) * batch.rows_per_unit, "num_samples is wrong")
     numbers = [number for _, number in record.spec.chunking.of_stage(commit.stage)]
     _need([part.chunk for part in commit.parts] == numbers, "parts are wrong")
-    _need(not commit.reports, "names reports while nobody is drawn")
+    _need(set(commit.reports) <= set(reports), "names reports that were never handed in")
     _need(all(a.unit < b.unit for a, b in pairwise(leaves)), "leaves do not ascend")
     for leaf in leaves:
         _need((leaf.loss is not None) == is_last, "a loss belongs to the last stage")

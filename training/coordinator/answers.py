@@ -1,14 +1,15 @@
 """What the coordinator answers: peers that come and go, trainers that ask for work and report."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 from typing_extensions import Buffer
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, Forbidden, PeerUnreachable
+from contracts.terms.errors import Conflict, Forbidden, Malformed, PeerUnreachable
 from contracts.terms.ids import JobId, PeerId, SessionKey, StageIndex, StepNumber
-from contracts.terms.messages import LeaseAccept, Message
-from contracts.terms.signatures import Signed, decode_signed
+from contracts.terms.messages import AuditReport, LeaseAccept, Message
+from contracts.terms.signatures import Signed, decode_signed, expect
 from training.coordinator.book import Book
 from training.coordinator.measuring import Measuring
 from training.coordinator.ports import Clock
@@ -19,6 +20,7 @@ from training.swarm.events import (
     PeerJoined,
     PeerLeaving,
     PeerReturned,
+    SealWanted,
     UnitsDone,
     UnitsLacked,
     UnitsLost,
@@ -29,10 +31,17 @@ from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
 from training.transport.port import Session
 from training.transport.relay import Relay
-from training.transport.wire import RELAY, AnyMethod
+from training.transport.wire import PING, RELAY, AnyMethod
 
 _OF_TRAINERS = (calls.NEXT_STEP.name, calls.UNITS_DONE.name, calls.VALIDATED.name)
-_OF_PEERS = (calls.JOIN.name, calls.LEAVE.name, calls.GET_MEMBERS.name)
+_OF_PEERS = (
+    *(calls.JOIN.name, calls.LEAVE.name, calls.GET_MEMBERS.name),
+    *(calls.REPORT.name, calls.FIND.name),
+)
+_OUTSIDE_CALLS = (
+    *(calls.GET_MEMBERS.name, calls.REPORT.name, calls.FIND.name),
+    *(RELAY.name, PING.name),
+)
 _TRAINERS_ASK = (calls.FORWARD.name, calls.BACKWARD.name)
 
 
@@ -59,6 +68,7 @@ class Answers:
         dispatcher = Dispatcher(authorize=self._authorize)
         dispatcher.on(calls.JOIN, self.join)
         dispatcher.on(calls.LEAVE, self.leave)
+        dispatcher.on(calls.REPORT, self.take_report)
         dispatcher.on(calls.GET_MEMBERS, self.get_members)
         dispatcher.on(calls.NEXT_STEP, self.next_step)
         dispatcher.on(calls.UNITS_DONE, self.units_done)
@@ -70,17 +80,51 @@ class Answers:
     def _authorize(self, caller: SessionKey, method: AnyMethod) -> None:
         if method.name in _OF_TRAINERS and caller not in self._trainers():
             raise Forbidden(f"{method.name} is for this job's trainers")
-        if method.name in _OF_PEERS:
+        if self._is_outside(caller):
+            if method.name not in _OUTSIDE_CALLS:
+                raise Forbidden(f"{method.name} is not for outside auditors")
+        elif method.name in _OF_PEERS:
             self._lease_of(caller)
 
     def _authorize_relay(self, caller: SessionKey, to: SessionKey, method: AnyMethod) -> None:
         members = {self._book.key_of(peer) for peer in self._book.state.members}
         callers = self._trainers() if method.name in _TRAINERS_ASK else members
-        if caller not in callers or to not in members:
+        is_audit = method.name in calls.FOR_AUDITORS and self._is_outside(caller)
+        if not (is_audit or caller in callers) or to not in members:
             raise Forbidden(f"{method.name} is not passed on between these two")
 
     def _trainers(self) -> Sequence[SessionKey]:
         return self._book.record_of_job.opening.trainers
+
+    def _is_outside(self, caller: SessionKey) -> bool:
+        """Whether somebody may be drawn from outside, and does not work here."""
+        is_listed = caller in self._listed_outside
+        return is_listed and peer_id(caller) not in self._book.record_of_job.leases
+
+    @cached_property
+    def _listed_outside(self) -> frozenset[SessionKey]:
+        return frozenset(each.session_key for each in self._book.record_of_job.outside.auditors)
+
+    async def take_report(
+        self, caller: SessionKey, request: calls.Report, tensors: Tensors
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
+        """An audit that was drawn is done.
+
+        Raises:
+            BadSignature, Malformed: not a report of the caller.
+            Conflict: nobody asks for it (any more), or it does not follow from its distances.
+            Equivocation: another one was handed in for the same draw.
+        """
+        self._need_job(request.job)
+        signed = expect(decode_signed(bytes(tensors[0])), AuditReport) if tensors else None
+        if signed is None or peer_id(caller) != signed.message.auditor:
+            raise Malformed("an auditor hands in one report, its own")
+        if not self._book.has_recorded(signed.message):  # else the answer to it was lost
+            if not self._book.record_of_job.checking.wants(signed.message):
+                raise Conflict("this report is not wanted")
+            kept = Signed[Message](signed.message, signed.signature)
+            self._book.record(SealWanted(self._clock()), kept)
+        return calls.Done(), ()
 
     def _lease_of(self, caller: SessionKey) -> LeaseAccept:
         """The lease under which `caller` may join: a sealed one, else one of the roster."""
@@ -103,8 +147,8 @@ class Answers:
 
         Raises:
             Forbidden: its lease is not the one that the market has accepted.
-            Conflict: the job is over, and it was not part of it; or it says that it has applied a
-                seal that we have not given.
+            Conflict: the job is over, and it was not part of it; it is suspended; or it says that
+                it has applied a seal that we have not given.
             Unavailable: it did not show in time how fast it is.
         """
         self._need_job(request.job)
@@ -114,6 +158,8 @@ class Answers:
         if request.applied > self._book.record_of_job.step:
             raise Conflict("a seal of this step was never given", step=request.applied)
         peer = peer_id(caller)
+        if peer in self._book.record_of_job.checking.convicts:
+            raise Conflict("audits have found false work of this peer", suspended=True)
         if peer not in self._book.state.members:
             await self._admit(caller, request)
         else:

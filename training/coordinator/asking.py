@@ -21,7 +21,13 @@ from contracts.terms.errors import (
 )
 from contracts.terms.history import Leaves, decode_kept
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StepNumber
-from contracts.terms.messages import AveragedChunk, GradCommit, Message, UnitLeaf
+from contracts.terms.messages import (
+    AuditReport,
+    AveragedChunk,
+    GradCommit,
+    Message,
+    UnitLeaf,
+)
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
 from training.averaging.norms import need_norm
@@ -199,7 +205,8 @@ class Asking:
             return False  # known; the next one may be new
         # Before anybody is judged by it: only what its peer has signed says anything.
         verify_session(signed, self._book.key_of(peer))
-        check_commit(self._book.record_of_job, signed.message, item.leaves)
+        held = [report.message.digest() for report in self._book.pending(AuditReport)]
+        check_commit(self._book.record_of_job, signed.message, item.leaves, held)
         if not await self._links_hold(signed.message, item.leaves):
             return True  # what follows from that is somebody's duty
         units = tuple(leaf.unit for leaf in item.leaves)

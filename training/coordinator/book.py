@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from contracts.governance.checking import Begin, unread
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import UnderSeal, derive_seal
 from contracts.keys.wallet import Session, Wallet
-from contracts.terms.errors import Conflict, InvariantBroken, Misbehaved, Refused
+from contracts.terms.auditors import AuditorList
+from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Misbehaved, Refused
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
 from contracts.terms.ids import (
     ZERO_DIGEST,
@@ -26,6 +28,7 @@ from contracts.terms.ids import (
     StepNumber,
 )
 from contracts.terms.messages import (
+    AuditReport,
     AverageSet,
     GradCommit,
     JobOpening,
@@ -34,11 +37,13 @@ from contracts.terms.messages import (
     Message,
     Seal,
     StepClose,
+    equivocation_name,
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from training.changes import Changes
+from training.coordinator.draws import next_event
 from training.coordinator.ports import StepReport, decode_report
 from training.journal import Journal, Row
 from training.swarm.events import (
@@ -68,6 +73,7 @@ from training.swarm.journaled import decode_event, encode_event
 from training.swarm.state import Sealing, SwarmState, terms_of
 from training.swarm.step import advance, is_last_step
 from training.telling import Tell
+from training.worker.sealed import SealedWork
 
 EVENT, KEPT, REPORT = "event", "kept", "report"
 M = TypeVar("M", bound=Message)
@@ -80,6 +86,7 @@ class Opening:
     anchorer: Address
     opening_block: int
     trainers: tuple[SessionKey, ...]
+    auditors: AuditorList | None = None  # outside of the job; None while checking is off
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,13 @@ class Book:
     """State and history of one job, and the only way to change them."""
 
     def __init__(
-        self, journal: Journal, spec: Signed[JobSpec], opening: Opening, signer: Signer, tell: Tell
+        self,
+        journal: Journal,
+        spec: Signed[JobSpec],
+        opening: Opening,
+        signer: Signer,
+        tell: Tell,
+        begin: Begin = unread,
     ) -> None:
         """Read the journal, or begin it with the job's opening.
 
@@ -105,14 +118,18 @@ class Book:
         self.changes = Changes()
         self.failure: InvariantBroken | None = None
         self.state = SwarmState(terms_of(spec.message))
-        self.history = JobHistory(signer.domain)
+        self.history = JobHistory(signer.domain, begin)
         self._journal, self._signer, self._tell = journal, signer, tell
         self._ends: dict[StepNumber, int] = {}  # row of each step's seal; of the opening for 0
         self._began_at: UnixMillis | None = None  # when the first step could begin
         self._newest_report: StepReport | None = None
         self._stages: dict[PeerId, StageIndex] = {}  # of everybody who ever joined
+        self._reports: dict[object, Digest] = {}  # AuditReports, sealed or not, by their names
+        self.sealed_work = SealedWork()
         if not len(journal):
-            self._store([_kept(spec), _kept(_opening_of(spec.message, opening, signer))])
+            listed = [_kept(opening.auditors)] if opening.auditors else []
+            opened = _kept(_opening_of(spec.message, opening, signer))
+            self._store([_kept(spec), opened, *listed])
         self._read(spec)
 
     def _read(self, spec: Signed[JobSpec]) -> None:
@@ -120,8 +137,9 @@ class Book:
             match row.kind:
                 case "kept":
                     item = decode_kept(row.data)
+                    self._note_sealed([item])
                     self.history = follow(self.history, item)
-                    self._note_end(item, row.sequence)
+                    self._note_kept(item, row.sequence)
                 case "event":
                     self._fold(decode_event(row.data))
                 case "report":
@@ -140,12 +158,22 @@ class Book:
         if state.started and self._began_at is None:
             self._began_at = event.at
 
-    def _note_end(self, item: Kept, sequence: int) -> None:
+    def _note_sealed(self, items: Iterable[Kept]) -> None:
+        """Before a seal enters the history: keep of a checked job what audits may ask for."""
+        is_seal = any(isinstance(each, Signed) and isinstance(each.message, Seal) for each in items)
+        if is_seal and self.record_of_job.spec.rules.audit is not None:
+            oldest = self.record_of_job.checking.oldest_needed
+            self.sealed_work.forget_before(self.state.step if oldest is None else oldest)
+            self.sealed_work.note(self.history)
+
+    def _note_kept(self, item: Kept, sequence: int) -> None:
         match item:
             case Signed(message=Seal(step=step)):
                 self._ends[step] = sequence
-            case Signed(message=JobOpening()):
+            case Signed(message=JobOpening()) | AuditorList():
                 self._ends[StepNumber(0)] = sequence
+            case Signed(message=AuditReport() as report):
+                self._reports[equivocation_name(report)] = report.digest()
 
     # -------------------------------------------------------------------------- what is known
 
@@ -175,6 +203,25 @@ class Book:
             for signed in self.history.pending.values()
             if isinstance(signed.message, kind)
         )
+
+    def has_recorded(self, report: AuditReport) -> bool:
+        """Whether a report is in the history, sealed or not: it may stand there once.
+
+        Raises:
+            Equivocation: another one of the same draw is.
+        """
+        known = self._reports.get(equivocation_name(report))
+        if known not in (None, report.digest()):
+            raise Equivocation("another report on the same draw is known")
+        return known is not None
+
+    def unsealed(self) -> tuple[Message, ...]:
+        """All messages that no seal holds yet, in the order they were recorded."""
+        return tuple(signed.message for signed in self.history.pending.values())
+
+    def sign(self, message: M) -> Signed[M]:
+        """A message of ours, signed with the session key; it binds once it is recorded."""
+        return self._signer.session.sign(message)
 
     def signed_close(self) -> Signed[StepClose]:
         """The newest StepClose of this step."""
@@ -211,9 +258,18 @@ class Book:
         """
         if not self._take(event, kept):
             return False
-        if isinstance(self.state.phase, Sealing):
-            self.seal(event.at)
+        self.go_on(event.at)
         return True
+
+    def go_on(self, at: UnixMillis) -> None:
+        """Store the seals that are due, and what draws ask for; errors as `seal`."""
+        while True:
+            if isinstance(self.state.phase, Sealing):
+                self.seal(at)
+            elif (event := next_event(self.state, self.record_of_job, self.unsealed(), at)) is None:
+                return
+            elif not self._take(event):
+                raise InvariantBroken(f"step {self.state.step}: {event} changes nothing")
 
     def seal(self, at: UnixMillis) -> None:
         """Derive, sign and store the seal that is due.
@@ -243,6 +299,11 @@ class Book:
     @property
     def _has_update(self) -> bool:
         return isinstance(self.state.phase, Sealing) and self.state.phase.has_update
+
+    @property
+    def newest_report(self) -> StepReport | None:
+        """Of the newest step with an update."""
+        return self._newest_report
 
     def report_of(self, step: StepNumber) -> StepReport | None:
         """The newest report, if it is of `step`."""
@@ -277,6 +338,7 @@ class Book:
         self._tell_of(event, effects, items, report)
         self._newest_report = report or self._newest_report
         self._note_join_and_start(state, event)
+        self._note_sealed(items)
         self.state, self.history = state, history
         self.changes.mark()
         return True
@@ -286,7 +348,7 @@ class Book:
         self._journal.append(rows)
         for sequence, row in enumerate(rows, start=first):
             if row.kind == KEPT:
-                self._note_end(decode_kept(row.data), sequence)
+                self._note_kept(decode_kept(row.data), sequence)
 
     def _signed(self, effects: Iterable[Effect]) -> Iterator[Signed[Message]]:
         for effect in effects:
@@ -328,6 +390,9 @@ class Book:
                     self._tell("step_closed", step=step, revision=revision)
                 case Signed(message=AverageSet(members=members)):
                     self._tell("average_set_stored", step=step, members=len(members))
+                case Signed(message=AuditReport() as said):
+                    about = {"peer": said.auditor, "subject": said.subject}
+                    self._tell("report_taken", step=step, **about, report=said.digest())
                 case Signed(message=Seal() as seal):
                     self._tell(
                         "seal_stored",
@@ -385,7 +450,7 @@ def _tell_event(tell: Tell, step: StepNumber, event: Event) -> None:
 
 
 def _kept(item: Kept | Signed[JobSpec] | Signed[LeaseAccept]) -> Row:
-    if isinstance(item, Leaves):
+    if isinstance(item, Leaves | AuditorList):
         return Row(KEPT, encode_kept(item))
     return Row(KEPT, encode_kept(Signed(item.message, item.signature)))
 
@@ -398,7 +463,7 @@ def _opening_of(spec: JobSpec, opening: Opening, signer: Signer) -> Signed[Messa
         trainers=opening.trainers,
         anchorer=opening.anchorer,
         opening_block=opening.opening_block,
-        outside_auditors=ZERO_DIGEST,
+        outside_auditors=opening.auditors.digest() if opening.auditors else ZERO_DIGEST,
     )
     signed = signer.wallet.sign(message, signer.domain)
     return Signed(signed.message, signed.signature)

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from contracts.terms.ids import PeerId, SessionKey, StepNumber
+from contracts.governance.checking import Terms
+from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
 from training.coordinator.book import Book
 from training.coordinator.ports import Clock
 from training.stages.validation import num_groups
-from training.swarm.caps import quotas_for_trainer
+from training.swarm.caps import Units, quotas_for_trainer
 from training.swarm.duties import copies_known, missing_places, workers_of
 from training.swarm.state import Copy, Finished, Member, Place, SwarmState
 from training.transport import calls
@@ -154,10 +155,17 @@ class WorkFor:
 
     def _worker_views(self, trainer: SessionKey) -> tuple[calls.WorkerView, ...]:
         number, num_trainers = self._turn_of(trainer)
-        parts = quotas_for_trainer(_soon(self._book.state), number, num_trainers)
+        parts = quotas_for_trainer(_soon(self._book.state), number, num_trainers, self._covered)
         return tuple(
             self._worker_view(member, *parts.get(member.peer, (0, 0))) for member in self._workers()
         )
+
+    def _covered(self, stage: StageIndex, by_speed: Units) -> Units:
+        """Units that q <= 1 covers in the step after the newest seal."""
+        record, members = self._book.record_of_job, self._book.state.members
+        stages = {peer: member.stage for peer, member in members.items()}
+        terms = Terms(record.spec, record.pay_leases(), stages)
+        return record.checking.most_units(StepNumber(record.step + 1), stage, by_speed, terms)
 
     def _worker_view(self, member: Member, quota: int, counted: int) -> calls.WorkerView:
         return calls.WorkerView(
@@ -178,15 +186,13 @@ class WorkFor:
 
 
 def validation_due(book: Book) -> StepNumber:
-    """The newest sealed step, if its state is to be validated and was not yet; else 0."""
-    is_over = isinstance(book.state.phase, Finished)
-    sealed = book.state.step if is_over else StepNumber(book.state.step - 1)
-    report = book.report_of(sealed)
-    every = book.record_of_job.spec.batch.validate_every
-    is_wanted = is_over or sealed % every == 0
-    if report is None or report.validation_millionths is not None or not is_wanted:
+    """The newest step with an update, if its state is to be validated and was not yet; else 0."""
+    state, report = book.state, book.newest_report
+    if report is None or report.validation_millionths is not None:
         return StepNumber(0)
-    return sealed
+    is_over = isinstance(state.phase, Finished) or state.draining
+    is_wanted = is_over or report.step % book.record_of_job.spec.batch.validate_every == 0
+    return report.step if is_wanted else StepNumber(0)
 
 
 def _soon(state: SwarmState) -> SwarmState:

@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from contracts.governance.checking import Begin, unread
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.keys.wallet import Wallet
+from contracts.terms.coins import Coins
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Refused, Unavailable
 from contracts.terms.ids import PeerId, SessionKey
@@ -17,16 +19,19 @@ from contracts.terms.typed_data import Domain
 from training.coordinator.answers import Answers
 from training.coordinator.asking import Asking, Pause
 from training.coordinator.book import Book, Opening, Signer
+from training.coordinator.drawing import Drawing
 from training.coordinator.feeding import Feeding
+from training.coordinator.finding import Finding
 from training.coordinator.measuring import Measuring, Nanoseconds
 from training.coordinator.ports import Clock, Feed, Roster
 from training.coordinator.routing import validation_due
 from training.journal import Journal
 from training.swarm.duties import next_deadline
 from training.swarm.events import PeerLost, Resumed, StopAsked, Ticked
-from training.swarm.state import Finished, Sealing
+from training.swarm.state import Finished
 from training.tasks import first_error
 from training.telling import Tell
+from training.transport import calls
 from training.transport.endpoint import system_clock
 from training.transport.port import Session, Transport
 
@@ -48,6 +53,8 @@ async def run_coordinator(
     listen: str,
     feed: Feed,
     roster: Roster,
+    coins: Coins | None = None,
+    begin: Begin = unread,
     announce: Callable[[str], None],
     tell: Tell,
     clock: Clock = system_clock,
@@ -67,6 +74,8 @@ async def run_coordinator(
         listen: `host:port`, port 0 for a free one.
         feed: Where kept items and reports go.
         roster: Who has a lease.
+        coins: By which a checked job is drawn; None for one that nobody checks.
+        begin: Makes the fold of a checked job's draws.
         announce: Called once with the address that is listened on.
         tell: The log.
         clock: Moments of events and deadlines.
@@ -81,13 +90,14 @@ async def run_coordinator(
     """
     with Journal(folder / "journal.sqlite") as journal:
         signer = Signer(wallet, session, domain)
-        book = Book(journal, spec, opening, signer, tell)
+        book = Book(journal, spec, opening, signer, tell, begin)
         running = _Running(
             book,
             transport,
             feed,
             roster,
             Measuring(book.record_of_job.job, stopwatch),
+            coins,
             clock=clock,
             tell=tell,
             pause=pause,
@@ -107,12 +117,17 @@ class _Running:
         feed: Feed,
         roster: Roster,
         measuring: Measuring,
+        coins: Coins | None,
         *,
         clock: Clock,
         tell: Tell,
         pause: Pause,
     ) -> None:
         self._book, self._transport, self._roster = book, transport, roster
+        self._finding = Finding(book, lambda: transport.sessions, clock=clock, tell=tell)
+        self._drawing = coins and Drawing(
+            book, coins, self._finding, clock=clock, tell=tell, pause=pause
+        )
         self._clock, self._tell, self._pause = clock, tell, pause
         self._answers = Answers(
             book,
@@ -131,13 +146,12 @@ class _Running:
     async def listen(self, address: str) -> str:
         """Come back to life in the state of the journal, and answer."""
         self._book.record(Resumed(self._clock()))
-        if isinstance(self._book.state.phase, Sealing):
-            self._book.seal(self._clock())  # it was due when the process ended
+        self._book.go_on(self._clock())  # a seal may have been due when the process ended
         self._tell("opened", step=self._book.state.step, job=self._book.record_of_job.job)
         self._trust([])
-        bound = await self._transport.serve(
-            self._answers.dispatcher(), listen=address, on_disconnect=self._left
-        )
+        dispatcher = self._answers.dispatcher()
+        dispatcher.on(calls.FIND, self._finding.find)
+        bound = await self._transport.serve(dispatcher, listen=address, on_disconnect=self._left)
         assert bound is not None  # an address was given
         return bound
 
@@ -154,6 +168,9 @@ class _Running:
                 self._tasks.create_task(self._ask_roster()),
                 self._tasks.create_task(self._note_losses()),
             ]
+            if self._drawing:
+                background.append(self._tasks.create_task(self._drawing.run()))
+                background.append(self._tasks.create_task(self._turn_away()))
             for peer in self._book.state.members:
                 self._welcome(peer)
             await self._over()
@@ -217,6 +234,19 @@ class _Running:
                     self._book.record(PeerLost(peer_id(key), self._clock()))
             await self._book.changes.beyond(seen)
 
+    async def _turn_away(self) -> None:
+        """End the sessions of who was suspended; each hears why when it comes again."""
+        turned: set[PeerId] = set()
+        while True:
+            seen = self._book.changes.version
+            record = self._book.record_of_job
+            gone = record.checking.convicts & record.leases.keys()  # the rest is outside anyway
+            for peer in gone - turned - self._book.state.members.keys():
+                turned.add(peer)
+                if (session := self._transport.sessions.get(self._book.key_of(peer))) is not None:
+                    await session.close()
+            await self._book.changes.beyond(seen)
+
     async def _ask_roster(self) -> None:
         while True:
             try:
@@ -229,7 +259,8 @@ class _Running:
         self._answers.roster |= {lease.message.session_key: lease for lease in leases}
         trainers = self._book.record_of_job.opening.trainers
         known = (lease.session_key for lease in self._book.record_of_job.leases.values())
-        self._transport.set_members({*trainers, *known, *self._answers.roster})
+        outside = (each.session_key for each in self._book.record_of_job.outside.auditors)
+        self._transport.set_members({*trainers, *known, *outside, *self._answers.roster})
 
     # ------------------------------------------------------------------------------------ time
 

@@ -96,6 +96,19 @@ class CheckedBlobs:
             self._kept_bytes -= len(dropped)
 
 
+class RowSource(Protocol):
+    """Where the rows of units come from: the corpus, or what somebody kept of it."""
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token."""
+        ...
+
+    def load(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...]:
+        """The unit's rows, each sequence_length + 1 tokens; raises as `CheckedBlobs.fetch`."""
+        ...
+
+
 class UnitRows:
     """Rows of units, and of validation, of one job; a token has `token_bytes` bytes."""
 

@@ -34,8 +34,9 @@ from training.stages.chunks import chunk_bounds
 from training.stages.exact import need_finite
 from training.stages.layout import ParameterLayout, bind, layout_of
 from training.stages.optimizer import Moments, apply_adamw
+from training.stages.roots import StateRoots
 from training.stages.schedule import update_scalars
-from training.stages.state import StateRoots, tensors_root
+from training.stages.state import tensors_root
 
 EXP_AVG = "exp_avg."
 EXP_AVG_SQ = "exp_avg_sq."
@@ -81,8 +82,13 @@ class Stage:
         device: str = "cpu",
         max_graphs: int = MAX_GRAPHS,
         weights: Mapping[str, Tensor] | None = None,
+        trains: bool = True,
     ) -> None:
-        """Start at `weights`, by default the initial ones; zero moments and no update."""
+        """Start at `weights`, by default the initial ones; zero moments and no update.
+
+        With `trains` false there are no moments, which halves its memory: such a stage computes
+        gradients at these weights and has no state of its own.
+        """
         self.config, self.slice, self.optimizer = config, stage, optimizer
         self.device = torch.device(device)
         self.counter = 0
@@ -91,7 +97,7 @@ class Stage:
         self.layout: ParameterLayout = layout_of(self._model)
         self._weights = self._zeros()
         self._gradient = self._zeros()
-        self._moments = Moments(self._zeros(), self._zeros())
+        self._trained = Moments(self._zeros(), self._zeros()) if trains else None
         for place in self.layout.places:
             if weights is None:
                 first = initial_parameter(config, place.name, place.shape)
@@ -111,6 +117,12 @@ class Stage:
     def num_parameters(self) -> int:
         """P, the elements of the flat gradient."""
         return self.layout.num_elements
+
+    @property
+    def _moments(self) -> Moments:
+        if self._trained is None:
+            raise InvariantBroken("a stage that does not train has no moments")
+        return self._trained
 
     # --- units ---
 
@@ -251,6 +263,11 @@ class Stage:
     def num_samples(self) -> int:
         """Rows in the gradient: the weight of `mean_gradient`."""
         return sum(self._done.values())
+
+    @property
+    def gradient_sum(self) -> Tensor:
+        """The sum over units so far, fp32 (P,); shares the stage's memory."""
+        return self._gradient
 
     def mean_gradient(self) -> Tensor:
         """Gradient of the mean loss over this step's rows so far, fp32 (P,), a copy.

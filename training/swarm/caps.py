@@ -1,21 +1,32 @@
 """How many units of a step one peer, or one owner, may be given at most (PROTOCOL section 7). Pure.
 
-A peer's share of a stage's units is at most 1.2 times its part of the stage's measured rates, an
-owner's at most a quarter where the stage has five owners or more: so whoever answers junk twenty
-times faster wins no more than that. While the caps sum below one, those of peers are lifted by one
-common factor; the quarters stay, as five of them always suffice. Exact: rationals, then whole units
-by largest remainder.
+By speed: a peer's share of a stage's units is at most 1.2 times its part of the stage's measured
+rates, an owner's at most a quarter where the stage has five owners or more: so whoever answers junk
+twenty times faster wins no more than that. While these sum below one, those of peers are lifted by
+one common factor; the quarters stay, as five of them always suffice.
 
-Invariants: the quotas of a stage sum to at least its units; a quota is less than one unit above
-its cap, and so is the sum of an owner's; the parts of all trainers sum to the quotas, and each
-trainer's to at least its units.
+By money at risk: a peer of a checked job is given no more units than q <= 1 covers, which the fold
+of its draws says (`Covered`). What that takes from some goes to who is covered for more, and the
+caps by speed, quarters included, are lifted by one common factor for it. Only where all of a stage
+are covered for less than a step are the caps by money lifted, by one common factor too, as far as
+speed allows: the step must be done, and what lies above the cover is drawn for certain, as q is 1.
+Who is covered for less than one unit is given one all the same: the peers of a stage are its
+auditors, and one who idles audits nobody, earns nothing that waits, and never comes to be covered.
+
+Exact: rationals, then whole units by largest remainder.
+
+Invariants: the quotas of a stage sum to at least its units. By speed alone a quota is less than one
+unit above its cap, and so is the sum of an owner's. If what covers all of a stage suffices, no
+quota is above its peer's cover, but for one unit. The parts of all trainers sum to the quotas, and
+each trainer's to at least its units.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
+from typing import TypeAlias
 
 from contracts.terms.ids import Address, PeerId, StageIndex, UnitId
 from training.swarm.duties import workers_of
@@ -24,6 +35,18 @@ from training.swarm.state import SwarmState, Working
 PEER_CAP = Fraction(6, 5)  # of its part of the stage's measured rates
 OWNER_CAP = Fraction(1, 4)  # of the stage's units
 MIN_OWNERS = 5  # with fewer in a stage, only the caps of peers hold
+LEAST_COVER = 1  # units that who works may always be given
+
+Units: TypeAlias = Mapping[PeerId, int]
+
+Covered: TypeAlias = Callable[[StageIndex, Units], Units]
+"""Units that q <= 1 covers of a stage's peers, given those that their speed allows; who is not in
+the answer is covered for any number (`contracts.governance.checking.Checking.most_units`)."""
+
+
+def unlimited(_stage: StageIndex, _by_speed: Units) -> Units:
+    """`Covered` of a job that nobody checks."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -35,16 +58,16 @@ class Measured:
     rate: int  # units per 1e6 seconds
 
 
-def quotas_of(state: SwarmState) -> Mapping[PeerId, int]:
+def quotas_of(state: SwarmState, covered: Covered = unlimited) -> Units:
     """Units of this step that each worker may be given, those counted already included."""
     quotas: dict[PeerId, int] = {}
     for stage in state.terms.stages:
-        quotas |= _quotas_in(state, stage)
+        quotas |= _quotas_in(state, stage, covered)
     return quotas
 
 
 def quotas_for_trainer(
-    state: SwarmState, trainer: int, num_trainers: int
+    state: SwarmState, trainer: int, num_trainers: int, covered: Covered = unlimited
 ) -> Mapping[PeerId, tuple[int, int]]:
     """A trainer's part of each worker's quota, and how many units of that part are counted already.
 
@@ -52,16 +75,21 @@ def quotas_for_trainer(
     """
     parts: dict[PeerId, tuple[int, int]] = {}
     for stage in state.terms.stages:
-        quotas = share_of(_quotas_in(state, stage), trainer, num_trainers)
+        quotas = share_of(_quotas_in(state, stage, covered), trainer, num_trainers)
         for peer, quota in quotas.items():
             own = _counted(state, stage, peer)
             parts[peer] = quota, sum(unit % num_trainers == trainer for unit in own)
     return parts
 
 
-def _quotas_in(state: SwarmState, stage: StageIndex) -> Mapping[PeerId, int]:
+def _quotas_in(state: SwarmState, stage: StageIndex, covered: Covered) -> Units:
     workers = [Measured(m.peer, m.owner, m.rate) for m in workers_of(state, stage)]
-    return quotas_in_stage(workers, state.terms.units_per_step, turn=state.step)
+    num_units = state.terms.units_per_step
+    by_speed = quotas_in_stage(workers, num_units, turn=state.step)
+    most = covered(stage, by_speed)
+    if not most:
+        return by_speed
+    return quotas_in_stage(workers, num_units, turn=state.step, most=most)
 
 
 def _counted(state: SwarmState, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
@@ -72,11 +100,19 @@ def _counted(state: SwarmState, stage: StageIndex, peer: PeerId) -> tuple[UnitId
 
 
 def quotas_in_stage(
-    workers: Sequence[Measured], num_units: int, *, turn: int = 0
-) -> Mapping[PeerId, int]:
-    """Whole units for every worker of a stage; `turn` moves rounding around from step to step."""
-    caps = caps_in_stage(workers)
-    exact = {peer: cap * num_units for peer, cap in caps.items()}
+    workers: Sequence[Measured], num_units: int, *, turn: int = 0, most: Units | None = None
+) -> Units:
+    """Whole units for every worker of a stage.
+
+    Args:
+        workers: Everybody who may be given some.
+        num_units: Of the step.
+        turn: Moves rounding around from step to step.
+        most: Units that money at risk covers, of all or some of them.
+    """
+    exact = {peer: cap * num_units for peer, cap in caps_in_stage(workers).items()}
+    if most:
+        exact = dict(_within_cover(exact, most, num_units))
     quotas = {peer: floor(units) for peer, units in exact.items()}
     wanted = max(num_units, floor(sum(exact.values()))) if workers else 0
     owner_of = {worker.peer: worker.owner for worker in workers}
@@ -100,6 +136,38 @@ def _by_remainder(exact: Mapping[PeerId, Fraction], turn: int) -> list[PeerId]:
     peers = sorted(exact)
     order = {peer: (place - turn) % len(peers) for place, peer in enumerate(peers)}
     return sorted(peers, key=lambda peer: (floor(exact[peer]) - exact[peer], order[peer]))
+
+
+# ----------------------------------------------------------------------------------- by money
+
+
+def _within_cover(
+    by_speed: Mapping[PeerId, Fraction], most: Units, num_units: int
+) -> Mapping[PeerId, Fraction]:
+    """Caps in units that sum to `num_units` at least: within `most`, as far as that suffices."""
+    cover = {peer: Fraction(max(LEAST_COVER, most.get(peer, num_units))) for peer in by_speed}
+    if sum(cover.values()) >= num_units:
+        return _lifted(by_speed, cover, num_units)
+    return _lifted(cover, by_speed, num_units)
+
+
+def _lifted(
+    caps: Mapping[PeerId, Fraction], limits: Mapping[PeerId, Fraction], wanted: int
+) -> Mapping[PeerId, Fraction]:
+    """`caps` times one factor, 1 or just so much more that they sum to `wanted` within `limits`.
+
+    The limits sum to `wanted` at least.
+    """
+    order = sorted(caps, key=lambda peer: (limits[peer] / caps[peer], peer))
+    for full in range(len(order)):  # so many are at their limit; the others share what is left
+        left = wanted - sum((limits[peer] for peer in order[:full]), Fraction())
+        factor = max(Fraction(1), left / sum((caps[peer] for peer in order[full:]), Fraction()))
+        if factor * caps[order[full]] <= limits[order[full]]:
+            return {peer: min(limits[peer], factor * cap) for peer, cap in caps.items()}
+    return limits
+
+
+# ----------------------------------------------------------------------------------- by speed
 
 
 def caps_in_stage(workers: Iterable[Measured]) -> Mapping[PeerId, Fraction]:
@@ -132,7 +200,7 @@ def _factor(parts: Sequence[Fraction], limit: Fraction) -> Fraction:
     raise AssertionError("MIN_OWNERS times OWNER_CAP is more than one")
 
 
-def share_of(quotas: Mapping[PeerId, int], trainer: int, num_trainers: int) -> Mapping[PeerId, int]:
+def share_of(quotas: Units, trainer: int, num_trainers: int) -> Units:
     """A trainer's part of each quota of one stage.
 
     The units of all quotas lie in a row, those of every peer evenly spread, and are dealt out in

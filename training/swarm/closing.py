@@ -284,11 +284,24 @@ def lapse(state: SwarmState) -> Change:
     return state, (EndedWithoutUpdate(state.step), *effects)
 
 
-def _seal(state: SwarmState, *, has_update: bool) -> Change:
-    effect = BuildSeal(state.step, last=is_last_step(state))
-    return replace(state, phase=Sealing(has_update)), (effect,)
+def end_empty(state: SwarmState) -> Change:
+    """A step without work: what was said counts, or the job ends."""
+    return _seal(state, has_update=False, is_empty=True)
+
+
+def _seal(state: SwarmState, *, has_update: bool, is_empty: bool = False) -> Change:
+    state = replace(state, phase=Sealing(has_update, is_empty))
+    return state, (BuildSeal(state.step, last=is_last_step(state)),)
+
+
+def ends_work(state: SwarmState) -> bool:
+    """Whether no step after this one has work."""
+    return state.draining or state.stopping or state.step >= state.terms.num_steps
 
 
 def is_last_step(state: SwarmState) -> bool:
-    """Whether the seal of this step ends the job."""
-    return state.stopping or state.step >= state.terms.num_steps
+    """Whether the seal that is due ends the job; of a checked one only if no draw is left open."""
+    if not state.terms.is_checked:
+        return ends_work(state)
+    is_empty = isinstance(state.phase, Sealing) and state.phase.is_empty
+    return is_empty and state.draining and state.is_clear and not state.to_seal

@@ -118,6 +118,8 @@ def missing_places(state: SwarmState) -> tuple[Place, ...]:
     """Units that nobody has done yet, ascending; none while no work goes out."""
     if not isinstance(state.phase, Working) or state.paused or not state.started:
         return ()
+    if state.draining:
+        return ()
     draft = state.phase.draft
     return tuple(
         place

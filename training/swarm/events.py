@@ -5,7 +5,7 @@ Effects that carry a message want it signed, stored and sent; the others ask for
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice, StepClose
@@ -163,6 +163,40 @@ class StopAsked:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """What the draws allow now: see `SwarmState`."""
+
+    takes_work: bool
+    is_clear: bool
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class SealWanted:
+    """A coin or a report came that a seal has to hold."""
+
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class SealDue:
+    """While a job ends: what came is enough for a seal, or a deadline counted in seals goes on."""
+
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class NoticeDue:
+    """Draws ask for a Notice: of a missed report, of missing data, or of a suspension."""
+
+    what: Literal["missed_report", "missing_data", "suspension"]
+    peer: PeerId
+    stage: StageIndex
+    subject: Digest
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
 class Ticked:
     """Time passed."""
 
@@ -186,6 +220,10 @@ Event: TypeAlias = (
     | SealApplied
     | Resumed
     | StopAsked
+    | Checked
+    | SealWanted
+    | SealDue
+    | NoticeDue
     | Ticked
 )
 

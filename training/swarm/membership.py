@@ -7,12 +7,14 @@ move by exactly the time for which some stage had nobody, or the coordinator was
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
-from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import Notice
 from contracts.terms.moments import UnixMillis
 from training.swarm.events import (
     Change,
+    NoticeDue,
     PeerJoined,
     PeerLeaving,
     PeerLost,
@@ -59,14 +61,18 @@ def state_step_for(state: SwarmState, stage: StageIndex) -> StepNumber:
 
     Every member writes one at each multiple of `checkpoint_every` and keeps the two newest, with
     the averaged chunks since the older one. Members that lag further behind than that are
-    newcomers themselves, or will need a state, and are not counted on.
+    newcomers themselves, or will need a state, and are not counted on. Where all lag so, because
+    steps without work were sealed while nobody was here, the two newest of the first of them count.
     """
     every = state.terms.checkpoint_every
     sealed = state.step if isinstance(state.phase, Finished) else state.step - 1
+    applied = [m.applied for m in state.members.values() if m.stage == stage]
     newest = sealed // every * every
+    if applied and max(applied) < newest - every:
+        newest = max(applied) // every * every
     older = max(0, newest - every)
-    members = [m for m in state.members.values() if m.stage == stage and m.applied >= older]
-    kept_by_all = bool(members) and all(member.applied >= newest for member in members)
+    members = [each for each in applied if each >= older]
+    kept_by_all = bool(members) and all(each >= newest for each in members)
     return StepNumber(newest if kept_by_all else older)
 
 
@@ -174,21 +180,42 @@ def overdue(state: SwarmState, at: UnixMillis) -> tuple[PeerId, ...]:
     return tuple(sorted(member.peer for member in away))
 
 
-def left(state: SwarmState, peer: PeerId) -> Change:
+def left(
+    state: SwarmState,
+    peer: PeerId,
+    what: Literal["leave", "suspension"] = "leave",
+    evidence: Digest = ZERO_DIGEST,
+) -> Change:
     """A member less, with its Notice."""
     member = state.members[peer]
     notice = Notice(
         job=state.terms.job,
         step=state.step,
         number=state.next_notice,
-        what="leave",
+        what=what,
         peer=peer,
         stage=member.stage,
         address=member.address,
-        evidence=ZERO_DIGEST,
+        evidence=evidence,
     )
     members = {name: each for name, each in state.members.items() if name != peer}
     state = replace(state, members=members, next_notice=state.next_notice + 1)
+    return state, (SendNotice(notice),)
+
+
+def noticed(state: SwarmState, event: NoticeDue) -> Change:
+    """A Notice about an audit, which moves nobody."""
+    notice = Notice(
+        job=state.terms.job,
+        step=state.step,
+        number=state.next_notice,
+        what=event.what,
+        peer=event.peer,
+        stage=event.stage,
+        address="",
+        evidence=event.subject,
+    )
+    state = replace(state, next_notice=state.next_notice + 1, to_seal=state.to_seal + 1)
     return state, (SendNotice(notice),)
 
 

@@ -67,6 +67,7 @@ class Terms:
     redo_after: int
     lease_grace: int
     checkpoint_every: int = 1  # steps
+    is_checked: bool = False  # work is drawn: the job ends with empty steps
     is_tied: bool = False  # the head is the embedding
 
     @cached_property
@@ -105,6 +106,7 @@ def terms_of(spec: JobSpec) -> Terms:
         redo_after=spec.rules.redo_after,
         lease_grace=spec.rules.lease_grace,
         checkpoint_every=spec.batch.checkpoint_every,
+        is_checked=spec.rules.audit is not None,
         is_tied=spec.model.tied_head,
     )
 
@@ -199,6 +201,7 @@ class Sealing:
     """Everything under the seal is there; the seal is not stored yet."""
 
     has_update: bool
+    is_empty: bool = False  # a step without work, by which draws go on
 
 
 @dataclass(frozen=True)
@@ -225,7 +228,12 @@ class SwarmState:
     next_notice: int = 0
     barren: int = 0  # steps in a row that ended without an update
     paused: bool = False
-    stopping: bool = False  # the next seal is the last
+    stopping: bool = False  # the step in work is the last one with work
+    draining: bool = False  # all work is sealed; steps are empty until no draw is open
+    takes_work: bool = True  # enough steps are drawn for one more to be closed
+    is_clear: bool = True  # no draw is open, by the newest seal
+    to_seal: int = 0  # what was said that only a seal makes count
+    seal_due: bool = False  # by an empty one, while the job ends
 
 
 def at_work(state: SwarmState, stage: StageIndex) -> tuple[Member, ...]:

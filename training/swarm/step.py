@@ -35,8 +35,10 @@ from training.swarm.closing import (
     close,
     deny_parts,
     differing,
+    end_empty,
     end_with_update,
     end_without_update,
+    ends_work,
     exchange_is_late,
     is_full,
     is_last_step,
@@ -52,11 +54,13 @@ from training.swarm.copies import abandoned, is_committed, lose_units, take_copi
 from training.swarm.duties import parts_wanted
 from training.swarm.events import (
     Change,
+    Checked,
     ChunkAveraged,
     Effect,
     Event,
     GradCommitted,
     LinkBroken,
+    NoticeDue,
     PartsDenied,
     PartsHeld,
     PauseJob,
@@ -66,7 +70,9 @@ from training.swarm.events import (
     PeerReturned,
     Resumed,
     SealApplied,
+    SealDue,
     SealStored,
+    SealWanted,
     StopAsked,
     Ticked,
     UnitsDone,
@@ -79,6 +85,7 @@ from training.swarm.membership import (
     leaving,
     left,
     lost,
+    noticed,
     overdue,
     resumed,
     returned,
@@ -150,9 +157,34 @@ def _note(state: SwarmState, event: Event) -> Change:
             return _averaged(state, event), ()
         case SealStored(step, last):
             return _sealed(state, step, last), ()
+        case Checked(takes_work, is_clear):
+            return replace(state, takes_work=takes_work, is_clear=is_clear), ()
+        case SealWanted():
+            return _to_seal(state), ()
+        case SealDue():
+            return replace(state, seal_due=state.draining), ()
+        case NoticeDue():
+            return _noticed(state, event)
         case Ticked(at):
             return _without_overdue(state, at)
     assert_never(event)
+
+
+def _noticed(state: SwarmState, event: NoticeDue) -> Change:
+    """A Notice that draws ask for; whoever is suspended is no member, and its open work is lost."""
+    if isinstance(state.phase, Sealing | Finished):
+        return state, ()
+    if event.what != "suspension":
+        return noticed(state, event)
+    if event.peer not in state.members:
+        return state, ()
+    return _without(_to_seal(state), event.peer, event)
+
+
+def _to_seal(state: SwarmState) -> SwarmState:
+    if isinstance(state.phase, Finished):
+        return state
+    return replace(state, to_seal=state.to_seal + 1)
 
 
 def _stopping(state: SwarmState, at: UnixMillis) -> SwarmState:
@@ -179,9 +211,12 @@ def _without_overdue(state: SwarmState, at: UnixMillis) -> Change:
     return state, effects
 
 
-def _without(state: SwarmState, peer: PeerId) -> Change:
+def _without(state: SwarmState, peer: PeerId, convicted: NoticeDue | None = None) -> Change:
     """A member less. What it is bound to still counts, if others get its parts in time."""
-    state, notice = left(state, peer)
+    if convicted is None:
+        state, notice = left(state, peer)
+    else:
+        state, notice = left(state, peer, "suspension", convicted.subject)
     draft = state.phase.draft if isinstance(state.phase, Working) else None
     own = [place for place, copy in draft.done.items() if copy.peer == peer] if draft else []
     state, redo = undo(state, own)
@@ -240,10 +275,15 @@ def _averaged(state: SwarmState, event: ChunkAveraged) -> SwarmState:
 def _sealed(state: SwarmState, step: StepNumber, last: bool) -> SwarmState:
     if not isinstance(state.phase, Sealing) or step != state.step:
         return state
-    barren = 0 if state.phase.has_update else state.barren + 1
+    is_barren = not state.phase.has_update and not state.phase.is_empty
+    barren, draining = state.barren + 1 if is_barren else 0, ends_work(state)
+    is_clear = state.is_clear and state.phase.is_empty  # work is not drawn yet, in the least
+    state = replace(
+        state, barren=barren, draining=draining, is_clear=is_clear, to_seal=0, seal_due=False
+    )
     if last:
-        return replace(state, phase=Finished(), barren=barren)
-    return replace(state, step=StepNumber(step + 1), phase=Working(), barren=barren)
+        return replace(state, phase=Finished())
+    return replace(state, step=StepNumber(step + 1), phase=Working())
 
 
 # -------------------------------------------------------------------- what follows from it
@@ -260,11 +300,14 @@ def _progress(state: SwarmState) -> Change | None:
             if (peer := free_to_go(state)) is not None:
                 state, effects = _without(state, peer)
                 return with_deadlines_in_order(state), effects
+            if state.draining:
+                is_over = state.is_clear and not state.to_seal
+                return end_empty(state) if state.seal_due or is_over else None
             if draft.closes and (gone := abandoned(state, draft)):
                 return undo(state, gone)
             if state.barren >= MAX_BARREN_STEPS:
                 return replace(state, paused=True, barren=0), (PauseJob(),)
-            if not state.paused and is_full(state, draft):
+            if not state.paused and state.takes_work and is_full(state, draft):
                 return close(state, draft)
             if _passed(state, ends):
                 return end_without_update(state, draft)

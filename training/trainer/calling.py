@@ -31,15 +31,19 @@ Pause = Callable[[float], Awaitable[None]]
 
 FORWARD_TIME, BACKWARD_TIME = 30.0, 75.0  # seconds, as in SWARM
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+MOST_BLAME = 3  # complaints in a step
 LIFT_AFTER = 5.0  # seconds in which nobody could be asked within the caps
 
 
 class TensorLost(Unavailable):
-    """Peers that were asked could not get a tensor from any of its holders."""
+    """Peers that were asked could not get a tensor from any of its holders, or not use it.
 
-    def __init__(self, digest: Digest) -> None:
+    `by`: who says so.
+    """
+
+    def __init__(self, digest: Digest, by: frozenset[PeerId]) -> None:
         super().__init__("nobody who is reached has a tensor", digest=digest.hex())
-        self.digest = digest
+        self.digest, self.by = digest, by
 
 
 class Calling:
@@ -55,6 +59,7 @@ class Calling:
         self._workers: dict[PeerId, calls.WorkerView] = {}  # that may be given units now
         self._seen: dict[PeerId, tuple[StepNumber, calls.WorkerView]] = {}  # last listed when
         self._missing: Mapping[StageIndex, frozenset[UnitId]] = {}
+        self._blamed: dict[PeerId, list[PeerId]] = {}  # in this step, by whom
         self._attempts: dict[UnitId, int] = {}
         self._attempts_from = 0
         self._waited: dict[StageIndex, float] = {}  # seconds since somebody of it has answered
@@ -66,6 +71,7 @@ class Calling:
         """Go by the workers and places of a StepWork from now on."""
         if work.step != self._step:
             self._attempts.clear()
+            self._blamed.clear()
         self._step, self._attempts_from = StepNumber(work.step), work.attempts_from
         self._workers = {peer_id(each.session_key): each for each in work.workers}
         self._remember()
@@ -86,9 +92,10 @@ class Calling:
         }
 
     def _list(self, stage: StageIndex, *, version: int, times: int = 1) -> None:
+        asked = self._asked(stage)
         listed = [
             Listed(peer, each.rate, max(times - 1, each.quota * times), each.counted)
-            if peer in self._workers
+            if peer in asked
             else Listed(peer, each.rate, quota=0)
             for peer, (_, each) in self._seen.items()
             if each.stage == stage
@@ -154,14 +161,32 @@ class Calling:
                     is_certain = peer in without or len(without | {peer}) > 1
                     without.add(peer)
                     if is_certain or not self._others(call.stage, without):
-                        raise TensorLost(missing) from error
+                        raise TensorLost(missing, frozenset(without)) from error
 
-    def blame(self, unit: UnitId, peers: Iterable[PeerId]) -> None:
+    def blame(self, unit: UnitId, peers: Iterable[PeerId], by: Iterable[PeerId]) -> None:
         """What these peers have cannot be fetched from them: ask others, where there are any."""
+        peers = tuple(peers)
+        for peer in peers:
+            self._blamed.setdefault(peer, []).extend(by)
         for stage, balancer in self._balancers.items():
             for peer in peers:
                 balancer = balancer.failed(unit, peer)
             self._balancers[stage] = balancer
+
+    def _asked(self, stage: StageIndex) -> set[PeerId]:
+        """Workers of a stage but the useless ones; all of them where nobody else is left."""
+        workers = {peer for peer, each in self._workers.items() if each.stage == stage}
+        return {peer for peer in workers if not self._is_useless(peer)} or workers
+
+    def _is_useless(self, peer: PeerId) -> bool:
+        """Whether a peer is not asked for the rest of the step.
+
+        One that makes what nobody can use answers quickly, again and again; without it the caps of
+        the others are lifted, as if it were silent. What one receiver says alone may be its own
+        fault.
+        """
+        by = self._blamed.get(peer, ())
+        return len(by) >= MOST_BLAME and len(set(by)) > 1
 
     async def _pass(
         self, stretch: Stretch, call: Call, peer: PeerId, attempt: int, samples: float
@@ -187,6 +212,7 @@ class Calling:
                 attempt=attempt,
                 x=call.x,
                 evaluate=False,
+                dx=call.dx,
             )
             deadline = FORWARD_TIME + (BACKWARD_TIME if stretch.ends_at(call.stage) else 0)
             computed, _ = await ask(session, calls.FORWARD, forward, deadline=deadline)

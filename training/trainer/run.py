@@ -193,15 +193,19 @@ class _Trainer:
         self._fill()
 
     def _begin(self, work: calls.StepWork) -> None:
-        self._abandon()
+        # A step without an update leaves the state that is being validated.
+        stands = work.validate_after == self._validated_after
+        validation = self._validation if stands else None
+        self._abandon(but=validation)
+        self._validation = validation
         self._step = StepNumber(work.step)
         if work.places:
             self._tell("step_begun", step=work.step, units=len({p.unit for p in work.places}))
 
-    def _abandon(self) -> None:
+    def _abandon(self, but: asyncio.Task[None] | None = None) -> None:
         """What was on its way is of a step that is over."""
         for task in (*self._walking.values(), self._validation):
-            if task is not None:
+            if task is not None and task is not but:
                 task.cancel()
         self._waiting, self._walking, self._ended = {}, {}, {}
         self._reporting = frozenset()  # its answer does not matter any more
@@ -264,7 +268,8 @@ class _Trainer:
     def _made_again(self, way: Way, error: TensorLost) -> Way | None:
         again = lost(way, error.digest)
         if again is not None:
-            self._calling.blame(way.stretch.unit, way.keepers.get(error.digest, ()))
+            makers = way.keepers.get(error.digest, ())
+            self._calling.blame(way.stretch.unit, makers, error.by)
         return again
 
     def _tell_lost(self, stretch: Stretch, stage: StageIndex, error: TensorLost) -> None:

@@ -48,10 +48,11 @@ class Passed:
 
 @dataclass(frozen=True)
 class AskForward:
-    """Ask any peer of the stage for the forward pass."""
+    """Ask any peer of the stage for the forward pass; `dx`: as in `calls.Forward`."""
 
     stage: StageIndex
     x: Held | None
+    dx: Digest = ZERO_DIGEST
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def next_call(way: Way) -> Call | None:
         # The upper end's forward pass is repeated by its backward pass, where there is one.
         is_needed = stage < stretch.last or stretch.above is None
         if is_needed and (stage not in way.forwards or stage in way.again):
-            return AskForward(stage, _x(way, stage))
+            dx = _used_below(way, stage) if stretch.ends_at(stage) else ZERO_DIGEST
+            return AskForward(stage, _x(way, stage), dx)
     for number in range(stretch.last, stretch.first - 1, -1):
         stage = StageIndex(number)
         if stage not in way.backwards:
@@ -175,16 +177,21 @@ def _forwarded(way: Way, stage: StageIndex, passed: Passed) -> Way:
 
 
 def _ask_backward(way: Way, stage: StageIndex) -> AskBackward:
-    below, above = way.stretch.below, way.stretch.above
+    above = way.stretch.above
     if stage == way.stretch.last:
         assert above is not None  # else the forward pass has counted it
         y, dy = above.x, above.dx
     else:
         y = way.forwards[stage].computed.y
         dy = way.backwards[StageIndex(stage + 1)].computed.dx
-    dx = below.dy if stage == way.stretch.first and below is not None else ZERO_DIGEST
-    held = _held(way, dy)
+    dx, held = _used_below(way, stage), _held(way, dy)
     return AskBackward(stage, _x(way, stage), held, y, dx, way.forwards.get(stage))
+
+
+def _used_below(way: Way, stage: StageIndex) -> Digest:
+    """The dx of this stage that a copy which counts was made of; zero if there is none."""
+    below = way.stretch.below
+    return below.dy if stage == way.stretch.first and below is not None else ZERO_DIGEST
 
 
 def _x(way: Way, stage: StageIndex) -> Held | None:
@@ -220,7 +227,7 @@ def check_answer(stretch: Stretch, call: Call, made: Computed) -> None:
     _need(is_last == (made.y == ZERO_DIGEST), "a y on all stages but the last")
     if isinstance(call, AskBackward):
         _need(made.dy == call.dy.digest and made.y == call.y, "another y or dy")
-        _need(call.dx in (ZERO_DIGEST, made.dx), "another dx")
+    _need(call.dx in (ZERO_DIGEST, made.dx), "another dx")
     if isinstance(call, AskBackward) or is_last:
         _need(is_first == (made.dx == ZERO_DIGEST), "a dx on all stages but the first")
 

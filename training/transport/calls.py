@@ -14,6 +14,7 @@ from contracts.terms.ids import (
     MAX_CHUNKS,
     MAX_PEERS,
     MAX_UNITS,
+    ZERO_DIGEST,
     ChunkField,
     DigestField,
     JobIdField,
@@ -29,6 +30,8 @@ from training.transport.wire import KIB, MAX_TENSORS, PING, RELAY, Method, Metho
 MAX_HEADER = 2 * MIB
 MAX_CHUNK_BYTES = 240 * MIB
 MAX_ITEMS_BYTES = 64 * MIB
+LONGEST_SEARCH = 120.0
+"""Seconds that the coordinator may take to ask all holders of what an auditor lacks."""
 StepOrZero = Annotated[Count, Le(10_000_000)]
 
 
@@ -151,6 +154,28 @@ class Leave(WireMessage):
     job: JobIdField
 
 
+class Report(WireMessage):
+    """An auditor hands in a signed AuditReport, the request's tensor, to be sealed.
+
+    The same one again is no error: it asks until the report is in a seal, or wanted no more.
+    """
+
+    kind: Literal["report.v1"] = "report.v1"
+    job: JobIdField
+
+
+class Find(WireMessage):
+    """An auditor asks for bytes that nobody gave it: a boundary tensor, or a gradient's part.
+
+    The coordinator asks whoever sent or received them. The answer's tensors: a signed TensorHeader
+    and the wire bytes, or the part. `NotFound`: nothing fitting came, and a Notice says so.
+    """
+
+    kind: Literal["find.v1"] = "find.v1"
+    job: JobIdField
+    digest: DigestField
+
+
 class NextStep(WireMessage):
     """A trainer asks for work; the answer comes when there is news, or after a while without.
 
@@ -218,11 +243,13 @@ class Forward(WireMessage):
     """A trainer asks for a unit's forward pass through a stage; on the last one also its backward.
 
     `evaluate`: `unit` numbers a group of validation rows (`training.stages.validation`), `step` is
-    the one whose seal the state holds, and nothing is added to the gradient. `NotFound` with the
-    tensor's `digest` in its data: no holder that is a member has x, or dy, any more.
+    the one whose seal the state holds, and nothing is added to the gradient. An error with the
+    `digest` of x or dy in its data: no holder that is a member has it any more, or nobody can
+    compute with it, so it has to be made again. `dx`, on the last stage and where it is not zero:
+    what the stage below really used, as in `Backward`.
     """
 
-    kind: Literal["forward.v1"] = "forward.v1"
+    kind: Literal["forward.v2"] = "forward.v2"
     job: JobIdField
     step: StepOrZero
     stage: StageField
@@ -230,6 +257,7 @@ class Forward(WireMessage):
     attempt: Count
     x: Held | None  # none on the first stage
     evaluate: bool
+    dx: DigestField = ZERO_DIGEST
 
 
 class Backward(WireMessage):
@@ -414,6 +442,41 @@ class GetStateRange(WireMessage):
     end: Count
 
 
+class GetWeights(WireMessage):
+    """An auditor asks for the weights after a step, which the next one was computed on."""
+
+    kind: Literal["get_weights.v1"] = "get_weights.v1"
+    job: JobIdField
+    stage: StageField
+    step: StepOrZero
+
+
+class WeightsView(WireMessage):
+    """A file of weights: blob digest and size in bytes, and the roots that it lies under.
+
+    The digest of the last three is the state root of the GradCommits of the next step
+    (`training.stages.roots`). Members of a stage hold equal files.
+    """
+
+    kind: Literal["weights_view.v1"] = "weights_view.v1"
+    digest: DigestField
+    num_bytes: Positive
+    weights_root: DigestField
+    moments_root: DigestField
+    counter: Count
+
+
+class GetWeightsRange(WireMessage):
+    """An auditor asks for bytes [start, end) of a file of weights; the answer's tensor."""
+
+    kind: Literal["get_weights_range.v1"] = "get_weights_range.v1"
+    job: JobIdField
+    stage: StageField
+    step: StepOrZero
+    start: Count
+    end: Count
+
+
 JOIN = Method(
     "job.join", Join, Joined, MAX_HEADER, MAX_MESSAGE_BYTES, 1, max_reply_header_bytes=MAX_HEADER
 )
@@ -426,6 +489,10 @@ UNITS_DONE = Method(
 )
 VALIDATED = Method("job.validated", Validated, Done, KIB)
 LEAVE = Method("job.leave", Leave, Done, KIB)
+REPORT = Method("job.report", Report, Done, KIB, MAX_MESSAGE_BYTES, 1)
+FIND = Method(
+    "job.find", Find, Done, KIB, max_reply_tensor_bytes=MAX_CHUNK_BYTES, max_reply_tensors=2
+)
 FORWARD = Method("stage.forward", Forward, Computed, 2 * KIB)
 BACKWARD = Method("stage.backward", Backward, Computed, 2 * KIB)
 MEASURE = Method("stage.measure", Measure, Done, KIB)
@@ -503,9 +570,31 @@ GET_STATE_RANGE = Method(
     max_reply_tensor_bytes=MAX_CHUNK_BYTES,
     max_reply_tensors=1,
 )
+GET_WEIGHTS = Method("peer.get_weights", GetWeights, WeightsView, KIB)
+GET_WEIGHTS_RANGE = Method(
+    "peer.get_weights_range",
+    GetWeightsRange,
+    Done,
+    KIB,
+    max_reply_tensor_bytes=MAX_CHUNK_BYTES,
+    max_reply_tensors=1,
+)
 
+FOR_AUDITORS = (GET_TENSOR.name, GET_PART.name, GET_WEIGHTS.name, GET_WEIGHTS_RANGE.name)
+"""What an outside auditor may ask members for."""
 RELAYED = Methods(
-    (GET_TENSOR, GET_PART, GET_CHUNK, GET_STATE, GET_STATE_RANGE, FORWARD, BACKWARD, PING)
+    (
+        GET_TENSOR,
+        GET_PART,
+        GET_CHUNK,
+        GET_STATE,
+        GET_STATE_RANGE,
+        GET_WEIGHTS,
+        GET_WEIGHTS_RANGE,
+        FORWARD,
+        BACKWARD,
+        PING,
+    )
 )
 """What the coordinator passes on to a peer that cannot be dialled."""
 
@@ -519,6 +608,8 @@ METHODS = Methods(
         UNITS_DONE,
         VALIDATED,
         LEAVE,
+        REPORT,
+        FIND,
         FORWARD,
         BACKWARD,
         MEASURE,
@@ -532,6 +623,8 @@ METHODS = Methods(
         GET_CHUNK,
         GET_STATE,
         GET_STATE_RANGE,
+        GET_WEIGHTS,
+        GET_WEIGHTS_RANGE,
     )
 )
 """Everything that the processes of a job speak."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from typing_extensions import Buffer
 
-from contracts.terms.errors import Conflict, Forbidden, Malformed, Misbehaved
+from contracts.terms.errors import Conflict, Forbidden, Malformed, Misbehaved, NotFound
 from contracts.terms.history import decode_kept, encode_kept
 from contracts.terms.ids import (
     ZERO_DIGEST,
@@ -23,7 +23,7 @@ from training.stages.validation import num_groups
 from training.swarm.state import Part
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
-from training.transport.wire import AnyMethod
+from training.transport.wire import PING, AnyMethod
 from training.worker.ports import Passed
 from training.worker.work import Work
 
@@ -65,6 +65,8 @@ class Answers:
         dispatcher.on(calls.GET_CHUNK, self.get_chunk)
         dispatcher.on(calls.GET_STATE, self.get_state)
         dispatcher.on(calls.GET_STATE_RANGE, self.get_state_range)
+        dispatcher.on(calls.GET_WEIGHTS, self.get_weights)
+        dispatcher.on(calls.GET_WEIGHTS_RANGE, self.get_weights_range)
         return dispatcher
 
     def _authorize(self, caller: SessionKey, method: AnyMethod) -> None:
@@ -74,6 +76,9 @@ class Answers:
         # The coordinator passes calls on for trainers that cannot dial us.
         if method.name in _OF_TRAINERS and caller not in (*opening.trainers, opening.session_key):
             raise Forbidden(f"{method.name} is for this job's trainers")
+        is_outside = caller in self._peers.outside
+        if is_outside and method.name not in (*calls.FOR_AUDITORS, PING.name):
+            raise Forbidden(f"{method.name} is not for outside auditors")
 
     def _need_job(self, job: JobId, stage: int | None = None) -> None:
         if job != self._at.book.record.job:
@@ -124,6 +129,9 @@ class Answers:
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """A boundary tensor that we sent or received, and its header."""
         self._need_job(request.job, self._at.stage)
+        is_sealed = request.step <= self._at.applied
+        if not self._work.serves("tensor", request.digest, is_sealed=is_sealed):
+            raise NotFound(f"no tensor {request.digest.hex()} of step {request.step} is here")
         read = partial(self._at.tensors.get, StepNumber(request.step), request.digest)
         kept = await self._at.engine.beside(read)
         return calls.Done(), [kept.header.encoded(), kept.data]
@@ -137,6 +145,7 @@ class Answers:
         self._peers.set_members(request.members)
         close = _first(tensors, StepClose)
         self._need_job(close.message.job)
+        self._work.depart(close.message.step, "closed")
         answer = await self._work.commits.commit(close)
         if isinstance(answer, tuple):
             stage = self._at.stage
@@ -202,6 +211,7 @@ class Answers:
         except Misbehaved as error:
             self._at.tell("seal_refused", step=self._at.step, reason=error.message)
             raise
+        self._work.depart(step, "sealed")
         return calls.SealTaken(step=step, state_root=root), ()
 
     # ------------------------------------------------------------------------- what others fetch
@@ -210,7 +220,11 @@ class Answers:
         self, _caller: SessionKey, request: calls.GetPart, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """One part of a gradient."""
-        part = await self._work.averages.part(request.part.grad_commit, request.part.chunk)
+        name, chunk = request.part.grad_commit, request.part.chunk
+        is_sealed = not self._at.store.has_part(self._at.step, name, chunk)
+        if not self._work.serves("part", name, is_sealed=is_sealed):
+            raise NotFound(f"no part {chunk} of {name.hex()}")
+        part = await self._work.averages.part(name, chunk)
         return calls.Done(), [part]
 
     async def get_chunk(
@@ -235,6 +249,28 @@ class Answers:
         stage, step = StageIndex(request.stage), StepNumber(request.step)
         data = await self._work.states.range(stage, step, request.start, request.end)
         return calls.Done(), [data]
+
+    async def get_weights(
+        self, _caller: SessionKey, request: calls.GetWeights, _tensors: Tensors
+    ) -> tuple[calls.WeightsView, Sequence[Buffer]]:
+        """Which weights of a step are kept here."""
+        self._need_job(request.job)
+        self._need_weights(request.step)
+        return await self._work.keeping.view(request.stage, StepNumber(request.step)), ()
+
+    async def get_weights_range(
+        self, _caller: SessionKey, request: calls.GetWeightsRange, _tensors: Tensors
+    ) -> tuple[calls.Done, Sequence[Buffer]]:
+        """Some bytes of them."""
+        self._need_job(request.job)
+        self._need_weights(request.step)
+        stage, step = StageIndex(request.stage), StepNumber(request.step)
+        data = await self._work.keeping.range(stage, step, request.start, request.end)
+        return calls.Done(), [data]
+
+    def _need_weights(self, step: int) -> None:
+        if not self._work.serves("weights", ZERO_DIGEST, is_sealed=True):
+            raise NotFound(f"no weights of step {step} are kept here")
 
 
 def _need_below(number: int, bound: int, what: str) -> None:

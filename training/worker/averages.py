@@ -17,11 +17,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from contracts.governance.steps import applied_chunks
-from contracts.terms.chunks import Chunk
+from contracts.terms.chunks import Chunk, Chunking
 from contracts.terms.errors import (
     Equivocation,
     Malformed,
@@ -37,10 +38,12 @@ from training.averaging.slices import Slice, in_peer_order, need_digest, slice_d
 from training.swarm.state import Part
 from training.tasks import first_error
 from training.telling import Span
+from training.worker.ports import HONEST, Behaviour
 from training.worker.station import Station
 from training.worker.turns import Rank
 
 Commits = Mapping[Digest, Signed[GradCommit]]
+PartOf: TypeAlias = Callable[[GradCommit, ChunkIndex], Coroutine[Any, Any, bytes]]
 T = TypeVar("T")
 
 FETCHES, FETCHES_OF_ONE = 4, 2  # on their way to us at once, in all and from one peer
@@ -49,8 +52,8 @@ FETCHES, FETCHES_OF_ONE = 4, 2  # on their way to us at once, in all and from on
 class Averages:
     """Parts and means of the step in work, and means of sealed steps."""
 
-    def __init__(self, station: Station) -> None:
-        self._at = station
+    def __init__(self, station: Station, behaviour: Behaviour = HONEST) -> None:
+        self._at, self._behaviour = station, behaviour
         self._lanes = asyncio.Semaphore(FETCHES)
         self._lanes_of: dict[PeerId, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(FETCHES_OF_ONE)
@@ -73,7 +76,7 @@ class Averages:
         async def fetch(part: Part) -> None:
             name, chunk = part
             try:
-                await self._part(commits[name].message, chunk)
+                await self.bound_part(commits[name].message, chunk)
                 held.add(part)
             except TallystickError as error:  # the coordinator sees which are not here
                 self._tell_lack(chunk, error)
@@ -107,7 +110,12 @@ class Averages:
             reason=error.message,
         )
 
-    async def _part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
+    async def bound_part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
+        """A part that a GradCommit has bound, from our disk or from whoever has it.
+
+        Raises:
+            Unavailable: nobody who is reached has it. NotFinite, WrongBytes: see `_need_norm`.
+        """
         read = partial(self._at.store.part, commit.step, commit.digest(), chunk)
         if (data := await self._stored(read, commit.parts[chunk].digest)) is None:
             async with self._lane(commit.peer):
@@ -167,7 +175,7 @@ class Averages:
                 raise Equivocation(f"two AverageSets of step {average.step}")
             return known
         messages = {name: signed.message for name, signed in commits.items()}
-        mean = await self._sum(average, messages, (self._at.stage, chunk))
+        mean = await self._sum(average, messages, (self._at.stage, chunk), self._behaviour)
         bind = partial(self._at.store.bind_chunk, average.step, chunk, mean.data)
         await self._at.engine.beside(bind)
         signed = self._at.session.sign(self._averaged(average, chunk, mean))
@@ -188,23 +196,20 @@ class Averages:
         )
 
     async def _sum(
-        self, average: AverageSet, commits: Mapping[Digest, GradCommit], chunk: Chunk
+        self,
+        average: AverageSet,
+        commits: Mapping[Digest, GradCommit],
+        chunk: Chunk,
+        behaviour: Behaviour = HONEST,
+        part_of: PartOf | None = None,
     ) -> Slice:
         """The mean of each stage that has parts in a chunk, added up in the order of stages."""
-        weights = {member.grad_commit: member.weight for member in average.members}
-        if not weights.keys() <= commits.keys():
-            raise Malformed("an AverageSet came without all of its GradCommits")
-        members = [commits[name] for name in weights]
-        of_stages = [in_peer_order(members, each) for each in self._at.chunking.stages_of(chunk)]
-        ordered, (_, number) = [commit for own in of_stages for commit in own], chunk
-        if any(number >= len(commit.parts) for commit in ordered):
-            raise Malformed(f"a GradCommit without part {number}")
-        parts = await _together(self._part(commit, number) for commit in ordered)
-        own = [weights[commit.digest()] for commit in ordered]
-        totals = [
-            sum(weights[commit.digest()] for commit in mates) for mates in of_stages for _ in mates
-        ]
-        return await self._at.engine.run(lambda: self._at.compute.mean(parts, own, totals))
+        terms, (_, number) = terms_of(self._at.chunking, average, commits, chunk), chunk
+        part: PartOf = part_of or self.bound_part
+        parts = await _together(part(term.commit, number) for term in terms)
+        own, totals = [term.weight for term in terms], [term.total for term in terms]
+        add = partial(behaviour.mean, self._at.compute, average.step, parts, own, totals)
+        return await self._at.engine.run(add)
 
     async def hold_sealed(self, messages: Sequence[Message]) -> None:
         """Have the means that a seal over `messages` names for our stage, before it is stored.
@@ -216,6 +221,20 @@ class Averages:
         names = self._at.chunking.of_stage(self._at.stage)
         own = [chunk for chunk in means if (chunk.stage, chunk.chunk) in names]
         await _together(self._mean_or_sum(chunk, messages) for chunk in own)
+
+    async def sum_again(
+        self,
+        average: AverageSet,
+        commits: Mapping[Digest, GradCommit],
+        chunk: Chunk,
+        part_of: PartOf | None = None,
+    ) -> Slice:
+        """What the mean of a sealed step has to be, for an audit of the sum.
+
+        Raises:
+            Malformed: `commits` lacks a member. Else as `part_of`, by default `bound_part`.
+        """
+        return await self._sum(average, commits, chunk, part_of=part_of)
 
     async def _mean_or_sum(self, chunk: AveragedChunk, messages: Sequence[Message]) -> None:
         """A mean, summed again from its parts if who summed it took it along."""
@@ -294,6 +313,39 @@ class Averages:
         if data is None:
             raise NotFound(f"no chunk {chunk} of step {step}")
         return data
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a mean: weight / total of it."""
+
+    commit: GradCommit
+    weight: int
+    total: int
+
+
+def terms_of(
+    chunking: Chunking,
+    average: AverageSet,
+    commits: Mapping[Digest, GradCommit],
+    chunk: Chunk,
+) -> list[Term]:
+    """What the mean of a chunk is made of, in the order in which it is added up.
+
+    Raises:
+        Malformed: `commits` lacks a member, or a member has no such part.
+    """
+    weights = {member.grad_commit: member.weight for member in average.members}
+    if not weights.keys() <= commits.keys():
+        raise Malformed("an AverageSet came without all of its GradCommits")
+    members, (_, number) = [commits[name] for name in weights], chunk
+    terms = []
+    for mates in (in_peer_order(members, stage) for stage in chunking.stages_of(chunk)):
+        own = [weights[commit.digest()] for commit in mates]
+        terms += [Term(*each, sum(own)) for each in zip(mates, own, strict=True)]
+    if any(number >= len(term.commit.parts) for term in terms):
+        raise Malformed(f"a GradCommit without part {number}")
+    return terms
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -9,15 +9,18 @@ second value is never made.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from contracts.governance.checking import Begin, unread
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
 from contracts.governance.steps import applied_chunks
+from contracts.terms.auditors import AuditorList
 from contracts.terms.chunks import Chunking
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, Malformed
 from contracts.terms.history import Kept, Leaves, decode_kept, encode_kept
 from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
+    AuditReport,
     AveragedChunk,
     AverageSet,
     GradCommit,
@@ -29,9 +32,10 @@ from contracts.terms.messages import (
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.typed_data import Domain
 from training.journal import Journal, Row
+from training.worker.sealed import SealedWork
 
 KEPT, COMMIT, CHUNK, APPLIED = "kept", "own_commit", "own_chunk", "applied"
-STAGE, REBUILT = "stage", "rebuilt"
+STAGE, REBUILT, REPORT = "stage", "rebuilt", "own_report"
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class SealedStep:
     states: Mapping[StageIndex, Digest]
     """State roots that its update was computed on: of the GradCommits in its AverageSet."""
     chunking: Chunking
+    has_work: bool = True
 
     def of_stage(self, stage: StageIndex) -> tuple[AveragedChunk, ...]:
         """The chunks that one stage applies, in order."""
@@ -57,6 +62,7 @@ class NewSeal:
     items: tuple[Kept, ...]  # everything under it, itself last
     sealed: SealedStep
     before: JobHistory
+    under: JobHistory  # with everything but the seal itself
     after: JobHistory
 
 
@@ -82,15 +88,24 @@ class WorkerBook:
         spec: Signed[JobSpec],
         opening: Signed[JobOpening],
         domain: Domain,
+        auditors: AuditorList | None = None,
+        begin: Begin = unread,
     ) -> None:
         """Read the journal, or begin it with the job's opening.
+
+        A checked job has a list of outside `auditors`, and `begin` makes the fold of its draws.
 
         Raises:
             BadSignature: spec or opening are not signed by poster and coordinator.
             Conflict: the journal is of another job.
         """
         self._journal = journal
-        self.history = JobHistory(domain)
+        self.history = JobHistory(domain, begin)
+        self.work = SealedWork()
+        self._reports: dict[tuple[Digest, int], Signed[AuditReport]] = {}
+        self._taken: set[Digest] = set()
+        self._own: set[Digest] = set()  # reports of ours
+        self._own_sealed: set[Digest] = set()
         self.commits: list[OwnCommit] = []
         self.chunks: dict[ChunkIndex, Signed[AveragedChunk]] = {}
         self.steps: dict[StepNumber, SealedStep] = {}
@@ -100,11 +115,12 @@ class WorkerBook:
             beginning: list[Kept] = [
                 Signed(spec.message, spec.signature),
                 Signed(opening.message, opening.signature),
+                *([auditors] if auditors else []),
             ]
             for item in beginning:  # refuse a wrong one before it is on disk
                 self.history = follow(self.history, item)
             journal.append(Row(KEPT, encode_kept(item)) for item in beginning)
-            self.history = JobHistory(domain)
+            self.history = JobHistory(domain, begin)
         for row in journal.rows():
             self._read(row)
         if self.record.job != spec.message.job() or self.record.opening != opening.message:
@@ -116,6 +132,8 @@ class WorkerBook:
                 self._note(decode_kept(row.data))
             case "own_commit":
                 self.commits.append(_own_commit(row.data))
+            case "own_report":
+                self._note_report(expect(decode_signed(row.data), AuditReport))
             case "own_chunk":
                 signed = expect(decode_signed(row.data), AveragedChunk)
                 self.chunks[signed.message.chunk] = signed
@@ -128,13 +146,24 @@ class WorkerBook:
                 self._forget_after(_number(row.data))
 
     def _note(self, item: Kept) -> None:
+        under, self.history = self.history, follow(self.history, item)
         if isinstance(item, Signed) and isinstance(item.message, Seal):
-            self._note_seal(_sealed_step(self.history, item.message))
-        self.history = follow(self.history, item)
+            self._note_seal(_sealed_step(under, item.message), under)
 
-    def _note_seal(self, sealed: SealedStep) -> None:
+    def _note_seal(self, sealed: SealedStep, under: JobHistory) -> None:
         self.steps[sealed.seal.step] = sealed
         self.commits, self.chunks = [], {}
+        if self.record.spec.rules.audit is not None:
+            self.work.note(under)
+            sealed_now = {signed.message.digest() for signed in under.pending.values()}
+            self._own_sealed |= self._own & sealed_now
+            self._taken -= sealed_now
+            oldest = self.record.checking.oldest_needed
+            self.work.forget_before(StepNumber(self.sealed + 1) if oldest is None else oldest)
+
+    def _note_report(self, signed: Signed[AuditReport]) -> None:
+        self._reports[signed.message.subject, signed.message.attempt] = signed
+        self._own.add(signed.message.digest())
 
     def _forget_after(self, step: int) -> None:
         self.roots = {known: root for known, root in self.roots.items() if known <= step}
@@ -167,6 +196,13 @@ class WorkerBook:
                 return self.steps[StepNumber(later)].states.get(stage)
         return None
 
+    def updated(self, step: StepNumber) -> StepNumber:
+        """The newest step up to this one with an update, whose state it still is; 0: none."""
+        for number in range(step, 0, -1):
+            if (sealed := self.steps.get(StepNumber(number))) is None or sealed.chunks:
+                return StepNumber(number)
+        return StepNumber(0)
+
     def read_seal(self, items: Sequence[Kept]) -> NewSeal | None:
         """Check a seal with everything under it; None if it is stored already.
 
@@ -188,7 +224,7 @@ class WorkerBook:
         for item in items[:-1]:
             under = follow(under, item)
         after = follow(under, items[-1])
-        return NewSeal(tuple(items), _sealed_step(under, seal.message), self.history, after)
+        return NewSeal(tuple(items), _sealed_step(under, seal.message), self.history, under, after)
 
     # ------------------------------------------------------------------------- what is changed
 
@@ -201,6 +237,24 @@ class WorkerBook:
         self._journal.append([Row(COMMIT, encode(value))])
         self.commits.append(commit)
 
+    def unsealed_reports(self) -> tuple[Digest, ...]:
+        """Reports of ours that the coordinator took, and no seal holds: it may not lose them."""
+        return tuple(sorted(self._taken))
+
+    def note_taken(self, report: AuditReport) -> None:
+        """The coordinator has it; it says so as well of one that a seal holds already."""
+        if report.digest() not in self._own_sealed:
+            self._taken.add(report.digest())
+
+    def own_report(self, subject: Digest, attempt: int) -> Signed[AuditReport] | None:
+        """What we have said as this auditor of a draw."""
+        return self._reports.get((subject, attempt))
+
+    def keep_report(self, signed: Signed[AuditReport]) -> None:
+        """Store an AuditReport of ours, before it is sent."""
+        self._journal.append([Row(REPORT, signed.encoded())])
+        self._note_report(signed)
+
     def keep_chunk(self, signed: Signed[AveragedChunk]) -> None:
         """Store an AveragedChunk of ours, before it is sent."""
         self._journal.append([Row(CHUNK, signed.encoded())])
@@ -211,8 +265,8 @@ class WorkerBook:
         if new.before is not self.history:
             raise InvariantBroken(f"two seals of step {new.sealed.seal.step} were read at once")
         self._journal.append(Row(KEPT, encode_kept(item)) for item in new.items)
-        self._note_seal(new.sealed)
         self.history = new.after
+        self._note_seal(new.sealed, new.under)
 
     def keep_stage(self, stage: StageIndex) -> None:
         """Store which stage is ours; the state of another one is forgotten."""
@@ -252,7 +306,8 @@ def _sealed_step(under: JobHistory, seal: Seal) -> SealedStep:
     assert under.record is not None  # a seal comes after the opening
     messages = [signed.message for signed in under.pending.values()]
     chunks = applied_chunks(under.record.spec, messages)
-    return SealedStep(seal, chunks, _states(messages), under.record.spec.chunking)
+    has_work = any(isinstance(message, GradCommit) for message in messages)
+    return SealedStep(seal, chunks, _states(messages), under.record.spec.chunking, has_work)
 
 
 def _own_commit(data: bytes) -> OwnCommit:

@@ -20,6 +20,7 @@ from contracts.terms.signatures import Signed, verify_session
 from training.averaging.slices import Slice
 from training.swarm.step import assigned_units
 from training.worker.book import OwnCommit
+from training.worker.ports import HONEST, Behaviour
 from training.worker.station import Station
 from training.worker.turns import Rank
 from training.worker.units import Units
@@ -28,8 +29,8 @@ from training.worker.units import Units
 class Commits:
     """Our GradCommits of the step in work."""
 
-    def __init__(self, station: Station, units: Units) -> None:
-        self._at, self._units = station, units
+    def __init__(self, station: Station, units: Units, behaviour: Behaviour = HONEST) -> None:
+        self._at, self._units, self._behaviour = station, units, behaviour
 
     async def commit(self, close: Signed[StepClose]) -> tuple[UnitId, ...] | list[OwnCommit]:
         """Bind ourselves to the units that a StepClose gives us, or say which we lack.
@@ -72,7 +73,8 @@ class Commits:
         return tuple(lost)
 
     async def _bind(self, close: StepClose, units: tuple[UnitId, ...]) -> None:
-        slices = await self._at.engine.run(self._at.compute.gradient)
+        gather = partial(self._behaviour.parts, self._at.compute, close.step)
+        slices = await self._at.engine.run(gather)
         leaves = tuple(self._units.leaf(unit) for unit in units)
         message = self._grad_commit(close, leaves, slices)
         parts = [piece.data for piece in slices]
@@ -111,5 +113,5 @@ class Commits:
                 )
                 for chunk, piece in enumerate(slices)
             ),
-            reports=(),
+            reports=self._at.book.unsealed_reports(),
         )

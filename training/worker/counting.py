@@ -16,20 +16,25 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 from typing_extensions import Buffer
 
 from contracts.terms.digest import digest, tensor_digest
-from contracts.terms.errors import Malformed, NotFound, Refused, Unavailable, WrongBytes
+from contracts.terms.errors import Malformed, NotFinite, NotFound, Refused, Unavailable, WrongBytes
 from contracts.terms.ids import MAX_STAGES, Digest, StepNumber, UnitId
 from contracts.terms.messages import NORM_SQUARED_SCALE
 from training.averaging.slices import Slice, slice_digest
-from training.worker.ports import Passed, Roots, Sent
+from training.stages.roots import StateRoots
+from training.worker.ports import Numbers, Passed, ReplayedUnit, Rows, Sent
+from training.worker.projections import Projector
 
 NUM_WEIGHTS = 12
 WIDTH = 4
 _SHAPE = (1, 1, 1 + WIDTH)
 _RANGE = 64  # elements of boundary tensors are below
 _GRAIN = 64  # weights and gradients are whole multiples of 1 / _GRAIN after rounding
+
+_NO_MOMENTS = digest("test moments", b"")
 
 _Tensor = tuple[float, ...]
 _NO_TENSOR: _Tensor = (0.0,) * WIDTH
@@ -72,9 +77,13 @@ class CountingCompute:
             raise Refused(f"unit {unit} is counted already")
         if self.is_last:
             return self.backward(step, unit, x, None)
-        taken, name = self._input(x), self._x_digest(f"{step} {unit}", x)
+        taken, name = self._input(x), self._x_digest(_rows(step, unit), x)
         self._kept[unit] = taken, name
         return Passed(name, y=self._output(unit, taken))
+
+    def input_name(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Digest:
+        """See `Compute.input_name`."""
+        return self._x_digest(_rows(step, unit), x)
 
     def keeps(self, unit: UnitId) -> bool:
         """See `Compute.keeps`."""
@@ -92,7 +101,7 @@ class CountingCompute:
             raise Refused(f"unit {unit} is counted already")
         given, is_kept = self._output_gradient(dy), unit in self._kept
         if not is_kept:
-            self._kept[unit] = self._input(x), self._x_digest(f"{step} {unit}", x)
+            self._kept[unit] = self._input(x), self._x_digest(_rows(step, unit), x)
         taken, name = self._kept.pop(unit)
         self._add(self._gradient_of(step, unit, taken, given), 1)
         self._units.append(unit)
@@ -113,7 +122,7 @@ class CountingCompute:
 
     def evaluate(self, group: UnitId, x: Buffer | None) -> Passed:
         """See `Compute.evaluate`."""
-        taken, rows = self._input(x), self._x_digest(f"validation {group}", x)
+        taken, rows = self._input(x), self._x_digest(f"validation {group}".encode(), x)
         if self.is_last:
             return Passed(rows, loss=self._loss(20, taken))
         return Passed(rows, y=self._output(group, taken))
@@ -132,9 +141,9 @@ class CountingCompute:
             raise Refused("dy comes with every unit but the last stage's")
         return _NO_TENSOR if dy is None else _tensor(dy)
 
-    def _x_digest(self, rows: str, x: Buffer | None) -> Digest:
+    def _x_digest(self, rows: bytes, x: Buffer | None) -> Digest:
         if x is None:
-            return digest("test rows", rows.encode())
+            return digest("test rows", rows)
         return tensor_digest("float32", _SHAPE, x)
 
     def _output(self, unit: UnitId, x: _Tensor) -> Sent:
@@ -160,6 +169,11 @@ class CountingCompute:
             for i, weight in enumerate(self.weights)
         ]
 
+    @property
+    def gradient_sum(self) -> tuple[float, ...]:
+        """The sum over units so far."""
+        return tuple(self._sum)
+
     def _add(self, gradient: Sequence[float], sign: int) -> None:
         self._sum = [a + sign * b for a, b in zip(self._sum, gradient, strict=True)]
 
@@ -173,9 +187,11 @@ class CountingCompute:
         self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
     ) -> Slice:
         """See `Compute.mean`; of one stage, as there is no tied fake."""
-        vectors, total = [_numbers(part) for part in parts], sum(weights)
+        vectors, total = [_numbers(part) for part in parts], totals[0] if totals else sum(weights)
         if len({len(vector) for vector in vectors}) != 1:
             raise Malformed("parts of one chunk differ in length")
+        if not all(math.isfinite(value) for vector in vectors for value in vector):
+            raise NotFinite("a part of a chunk is not finite")
         columns = zip(*vectors, strict=True)
         sums = (sum(x * w for x, w in zip(column, weights, strict=True)) for column in columns)
         return _slice([value / total for value in sums])
@@ -192,17 +208,32 @@ class CountingCompute:
         self.counter += 1
         self.begin_step()
 
-    def roots(self) -> Roots:
+    def roots(self) -> StateRoots:
         """See `Compute.roots`."""
-        weights = digest("test weights", _bytes(self.weights))
-        return Roots(Digest(digest("test state", weights + bytes([self.counter]))), weights)
+        return StateRoots(_weights_root(self.weights), _NO_MOMENTS, self.counter)
+
+    def replayer(self) -> "CountingReplayer":
+        """See `Compute.replayer`."""
+        return CountingReplayer(self._num_chunks, self.stage, self._num_stages)
+
+    def save_weights(self, file: Path, roots: StateRoots) -> None:
+        """See `Compute.save_weights`."""
+        about = {
+            "weights": self.weights,
+            "weights_root": roots.weights.hex(),
+            "moments_root": roots.moments.hex(),
+            "counter": roots.counter,
+        }
+        _write(file, json.dumps(about))
+
+    def roots_of_weights(self, file: Path) -> StateRoots:
+        """See `Compute.roots_of_weights`."""
+        return _read_weights(file)[0]
 
     def save(self, folder: Path, step: StepNumber) -> None:
         """See `Compute.save`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f".{step}"
-        aside.write_text(json.dumps({"weights": self.weights, "counter": self.counter}))
-        os.replace(aside, _path(folder, step))
+        state = {"weights": self.weights, "counter": self.counter}
+        _write(_path(folder, step), json.dumps(state))
         for old in sorted(folder.glob("*.json"))[:-2]:
             old.unlink()
 
@@ -245,6 +276,95 @@ class CountingCompute:
         """See `Compute.oldest_kept`."""
         kept = sorted(folder.glob("*.json"))
         return StepNumber(int(kept[0].stem) if kept else 0)
+
+
+class CountingReplayer:
+    """Satisfies `ports.Replayer` for the stage that a `CountingCompute` of these numbers is."""
+
+    def __init__(self, num_chunks: int, stage: int = 0, num_stages: int = 1) -> None:
+        self._of = num_chunks, stage, num_stages
+
+    def need_weights(self, weights: Path, state_root: Digest) -> None:
+        """See `Replayer.need_weights`."""
+        roots, numbers = _read_weights(weights)
+        if roots.state != state_root or roots.weights != _weights_root(numbers):
+            raise WrongBytes("weights of another state", expected=state_root.hex())
+
+    def begin(
+        self, step: StepNumber, weights: Path, state_root: Digest, seed: bytes
+    ) -> "CountingReplay":
+        """See `Replayer.begin`."""
+        self.need_weights(weights, state_root)
+        compute = CountingCompute(*self._of)
+        compute.weights = _read_weights(weights)[1]
+        return CountingReplay(compute, step, Projector(seed, NUM_WEIGHTS))
+
+
+class CountingReplay:
+    """Satisfies `ports.Replay`; made by `CountingReplayer.begin`."""
+
+    def __init__(self, compute: CountingCompute, step: StepNumber, projector: Projector) -> None:
+        self._compute, self._step, self._projector = compute, step, projector
+
+    def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
+        """See `Replay.unit`."""
+        passed = self._compute.backward(self._step, unit, x, dy)
+        projection = self._projector.of(np.array(self._compute.gradient_sum, np.float32))
+        rows = self._rows(unit)
+        return ReplayedUnit(unit, passed.x, passed.y, passed.dx, passed.loss, projection, rows)
+
+    def _rows(self, unit: UnitId) -> Rows | None:
+        if not (self._compute.is_first or self._compute.is_last):
+            return None
+        data = _rows(self._step, unit)
+        return Rows(data, digest("test rows", data))
+
+    def gradient(self) -> tuple[Slice, ...]:
+        """See `Replay.gradient`."""
+        return self._compute.gradient()
+
+    def boundary(self, data: Buffer) -> Numbers:
+        """See `Replay.boundary`."""
+        _tensor(data)
+        return Numbers(_SHAPE, data)
+
+    def parameters(self, parts: Sequence[Buffer]) -> dict[str, Numbers]:
+        """See `Replay.parameters`."""
+        numbers = [number for part in parts for number in _numbers(part)]
+        if len(numbers) != NUM_WEIGHTS:
+            raise Malformed(f"a gradient of {len(numbers)} numbers")
+        return {"weights": Numbers((NUM_WEIGHTS,), _bytes(numbers))}
+
+
+def _rows(step: StepNumber, unit: UnitId) -> bytes:
+    return f"{step} {unit}".encode()
+
+
+def _weights_root(weights: Sequence[float]) -> Digest:
+    return digest("test weights", _bytes(weights))
+
+
+def _read_weights(file: Path) -> tuple[StateRoots, list[float]]:
+    try:
+        about = json.loads(file.read_text())
+        weights, moments = (
+            Digest(bytes.fromhex(about[name])) for name in ("weights_root", "moments_root")
+        )
+        return StateRoots(weights, moments, about["counter"]), about["weights"]
+    except FileNotFoundError as error:
+        raise NotFound(f"no weights {file}") from error
+    except (ValueError, KeyError, OSError) as error:
+        raise Malformed(f"{file} holds no weights") from error
+
+
+def _write(path: Path, text: str) -> None:
+    aside = path.with_name(f".{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text)
+        os.replace(aside, path)
+    except OSError as error:
+        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
 
 def _path(folder: Path, step: StepNumber) -> Path:

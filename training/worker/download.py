@@ -1,4 +1,4 @@
-"""A checkpoint file from several members at once, in ranges, each from whoever is free.
+"""A stage's checkpoint or weights from several members at once, in ranges, whoever is free.
 
 Invariants: what is returned has the digest that its holders stated; ranges that arrived stay on
 disk, so a killed newcomer goes on where it was; a range that one holder does not serve is asked of
@@ -10,66 +10,62 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Generic
 
 from contracts.terms.digest import BlobHasher
 from contracts.terms.errors import NotFound, TallystickError, Unavailable, WrongBytes
-from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from contracts.terms.ids import PeerId
 from training.telling import Tell
-from training.transport.calls import StateView
 from training.transport.port import MIB
-from training.worker.peers import Peers
+from training.worker.shared_files import SharedFile, View
 
 RANGE = 8 * MIB
 
 
-async def holders_of(
-    peers: Peers, stage: StageIndex, step: StepNumber, most_bytes: int
-) -> list[tuple[StateView, list[PeerId]]]:
-    """Checkpoint files of a step that members have, those of most holders first.
+async def holders_of(wanted: SharedFile[View], most_bytes: int) -> list[tuple[View, list[PeerId]]]:
+    """Files that members have, those of most holders first.
 
     One of more than `most_bytes` cannot be the state, and is as none.
 
     Raises:
         NotFound: no member that is reached has one, and all are. Unavailable: some are not.
     """
-    mates = peers.mates(stage)
-    asked = (peers.get_state(peer, stage, step) for peer in mates)
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    found: dict[tuple[bytes, int], tuple[StateView, list[PeerId]]] = {}
+    mates = wanted.mates()
+    answers = await asyncio.gather(*map(wanted.view, mates), return_exceptions=True)
+    found: dict[tuple[bytes, int], tuple[View, list[PeerId]]] = {}
     unreached = False
     for peer, answer in zip(mates, answers, strict=True):
-        if isinstance(answer, StateView) and answer.num_bytes > most_bytes:
-            continue
-        if isinstance(answer, StateView):
+        if isinstance(answer, TallystickError):
+            unreached |= isinstance(answer, Unavailable)
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif answer.num_bytes <= most_bytes:
             key = (answer.digest, answer.num_bytes)
             found.setdefault(key, (answer, []))[1].append(peer)
-        elif isinstance(answer, TallystickError):
-            unreached |= isinstance(answer, Unavailable)
-        else:
-            raise answer
     if not found and (unreached or not mates):
-        raise Unavailable(f"no member with a checkpoint of step {step} is reached")
+        raise Unavailable(f"no member with a {wanted.name} is reached")
     if not found:
-        raise NotFound(f"no member has a checkpoint of step {step}")
+        raise NotFound(f"no member has a {wanted.name}")
     return sorted(found.values(), key=lambda each: (-len(each[1]), each[0].digest))
 
 
-class Download:
+class Download(Generic[View]):
     """One file from its holders."""
 
     def __init__(
         self,
-        peers: Peers,
-        stage: StageIndex,
-        step: StepNumber,
-        view: StateView,
+        wanted: SharedFile[View],
+        view: View,
         folder: Path,
         tell: Tell,
         *,
         range_bytes: int = RANGE,
     ) -> None:
-        """`folder` is for this file alone: what is in it when this begins is part of it."""
-        self._peers, self._stage, self._step, self._view = peers, stage, step, view
+        """`folder` is for this file alone: what is in it when this begins is part of it.
+
+        `tell` says which stage and step it is about.
+        """
+        self._wanted, self._view = wanted, view
         self._folder, self._tell, self._range = folder, tell, range_bytes
 
     async def file(self, holders: Sequence[PeerId]) -> Path:
@@ -85,7 +81,7 @@ class Download:
         while missing and holders:
             missing, holders = await self._round(missing, holders)
         if missing:
-            raise Unavailable(f"no holder serves {len(missing)} ranges of a checkpoint")
+            raise Unavailable(f"no holder serves {len(missing)} ranges of a {self._wanted.name}")
         return await asyncio.get_running_loop().run_in_executor(None, self._joined, starts)
 
     async def _round(
@@ -104,8 +100,6 @@ class Download:
                     good.remove(peer)
                     self._tell(
                         "range_not_fetched",
-                        step=self._step,
-                        stage=self._stage,
                         peer=peer,
                         code=error.code,
                         reason=error.message,
@@ -117,7 +111,7 @@ class Download:
 
     async def _fetch(self, peer: PeerId, start: int) -> None:
         end = min(start + self._range, self._view.num_bytes)
-        data = await self._peers.get_state_range(peer, self._stage, self._step, start, end)
+        data = await self._wanted.range(peer, start, end)
         await asyncio.to_thread(self._keep, start, data)
 
     def _keep(self, start: int, data: bytes) -> None:
@@ -143,7 +137,7 @@ class Download:
             raise Unavailable(f"cannot write {path}: {error.strerror}") from error
         if hasher.digest() != self._view.digest:
             shutil.rmtree(self._folder, ignore_errors=True)
-            raise WrongBytes("a checkpoint's ranges do not fit together", step=self._step)
+            raise WrongBytes(f"ranges of a {self._wanted.name} do not fit together")
         return path
 
     def _make_folder(self) -> None:

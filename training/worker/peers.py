@@ -7,6 +7,7 @@ says so, and everything that is fetched is compared with a digest that its owner
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import (
@@ -27,6 +28,7 @@ from contracts.terms.ids import (
     StepNumber,
 )
 from contracts.terms.messages import (
+    AuditReport,
     AveragedChunk,
     GradCommit,
     JobOpening,
@@ -52,6 +54,7 @@ ASK = 10.0
 HEADERS = 64 * KIB  # of an answer beside its tensors, at most
 
 Tensors = Sequence[memoryview]
+CheckHeader: TypeAlias = Callable[[Signed[TensorHeader]], None]
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Peers:
         # One who does not answer must leave the exchange time for whoever else can.
         self._fetch_within = min(FETCH, spec.rules.exchange_timeout / 1000 / 4)
         self._always = frozenset({opening.session_key, *opening.trainers})
+        self.outside: frozenset[SessionKey] = frozenset()
         self._members: dict[PeerId, calls.MemberView] = {}
         self._seen: dict[PeerId, calls.MemberView] = {}
         self._coordinator = opening.session_key
@@ -91,7 +95,15 @@ class Peers:
         if found.keys() != self._members.keys():
             self._transport.set_members(self._always | {m.session_key for m in members})
         self._members = found
-        self._seen |= found
+        self._seen = self._seen | found  # a new one: `need_sender` reads it in another thread
+
+    def trust_outside(self, auditors: Iterable[SessionKey]) -> None:
+        """Also let these ask us for what they audit: outside auditors that may be drawn."""
+        self.outside |= frozenset(auditors)
+        self._always |= self.outside
+        self._transport.set_members(
+            self._always | {member.session_key for member in self._members.values()}
+        )
 
     async def refresh(self) -> None:
         """Ask the coordinator who the members are now; raises Unavailable, Refused."""
@@ -202,7 +214,12 @@ class Peers:
     # --------------------------------------------------------------------------- boundary tensors
 
     async def fetch_tensor(
-        self, held: calls.Held, step: StepNumber, check: Callable[[TensorHeader], None]
+        self,
+        held: calls.Held,
+        step: StepNumber,
+        check: Callable[[TensorHeader], None],
+        *,
+        is_bound: bool = False,
     ) -> Kept:
         """A boundary tensor from its holders, in their order.
 
@@ -210,15 +227,22 @@ class Peers:
             held: Which, and who has it.
             step: Of the unit, or of the state that validation rows run through.
             check: Raises if the tensor is not what it should be.
+            is_bound: A GradCommit has bound the digest, so it does not matter who signs for it.
 
         Raises:
             NotFound: no holder that is a member has it. Unavailable: one of them, or the
                 coordinator, is not reached.
         """
-        found = await self._from_holders(held, step, check)
+
+        def check_sender(signed: Signed[TensorHeader]) -> None:
+            check(signed.message)
+            if not is_bound:
+                self.need_sender(signed)
+
+        found = await self._from_holders(held, step, check_sender)
         if isinstance(found, _Missed) and found.is_stale:
             await self.refresh()
-            found = await self._from_holders(held, step, check)
+            found = await self._from_holders(held, step, check_sender)
         if isinstance(found, Kept):
             return found
         digest = held.digest.hex()
@@ -227,7 +251,7 @@ class Peers:
         raise NotFound("nobody has this boundary tensor any more", digest=digest)
 
     async def _from_holders(
-        self, held: calls.Held, step: StepNumber, check: Callable[[TensorHeader], None]
+        self, held: calls.Held, step: StepNumber, check: CheckHeader
     ) -> "Kept | _Missed":
         request = calls.GetTensor(job=self._job, step=step, digest=held.digest)
         known = [peer for peer in held.holders if peer in self._members]
@@ -248,9 +272,7 @@ class Peers:
                 unreached |= isinstance(error, Unavailable)
         return _Missed(is_unreached=unreached, is_stale=stale)
 
-    def _checked_tensor(
-        self, tensors: Tensors, digest: Digest, check: Callable[[TensorHeader], None]
-    ) -> Kept:
+    def _checked_tensor(self, tensors: Tensors, digest: Digest, check: CheckHeader) -> Kept:
         if len(tensors) != 2:
             raise Malformed("a boundary tensor comes with its header")
         if tensors[1].nbytes > self._tensor_bytes:
@@ -259,10 +281,49 @@ class Peers:
         header = kept.header.message
         if header.tensor_digest != digest or header.job != self._job:
             raise Malformed("the header of another tensor, or of another job")
-        check(header)
-        self.need_sender(kept.header)
+        check(kept.header)
         kept.check()
         return kept
+
+    # ------------------------------------------------------------------------------------ reports
+
+    async def report(self, signed: Signed[AuditReport]) -> None:
+        """Hand a report of ours to the coordinator.
+
+        Raises:
+            Conflict: it is not wanted. Unavailable: the coordinator is not reached.
+        """
+        session = self._transport.sessions.get(self._coordinator)
+        if session is None:
+            raise PeerUnreachable("no session with the coordinator")
+        request = calls.Report(job=self._job)
+        await ask(session, calls.REPORT, request, [signed.encoded()], deadline=ASK)
+
+    async def find_tensor(self, digest: Digest) -> bytes:
+        """Wire bytes of a boundary tensor that we have to audit, through the coordinator.
+
+        Raises:
+            NotFound: nothing fitting came for it either, and its Notice says so.
+            Unavailable: it is looking, or not reached. Conflict: we are not asked (any more).
+        """
+
+        def check(_header: Signed[TensorHeader]) -> None:
+            """A GradCommit binds the digest, so it does not matter who signs for it."""
+
+        tensors = await self._find(digest)
+        return (await asyncio.to_thread(self._checked_tensor, tensors, digest, check)).data
+
+    async def find_part(self, digest: Digest) -> bytes:
+        """The same for a part of a gradient."""
+        return await asyncio.to_thread(self._checked, await self._find(digest), digest)
+
+    async def _find(self, digest: Digest) -> Tensors:
+        session = self._transport.sessions.get(self._coordinator)
+        if session is None:
+            raise PeerUnreachable("no session with the coordinator")
+        request = calls.Find(job=self._job, digest=digest)
+        _, tensors = await ask(session, calls.FIND, request, deadline=calls.LONGEST_SEARCH)
+        return tensors
 
     # ------------------------------------------------------------------------------- checkpoints
 
@@ -279,16 +340,36 @@ class Peers:
     ) -> bytes:
         """Bytes [start, end) of a member's checkpoint file; raises NotFound, Unavailable."""
         request = calls.GetStateRange(job=self._job, stage=stage, step=step, start=start, end=end)
+        return await self._range(peer, calls.GET_STATE_RANGE, request, end - start)
+
+    # ----------------------------------------------------------------------------------- weights
+
+    async def get_weights(
+        self, peer: PeerId, stage: StageIndex, step: StepNumber
+    ) -> calls.WeightsView:
+        """Which weights after `step` a member has; raises NotFound, Unavailable."""
+        request = calls.GetWeights(job=self._job, stage=stage, step=step)
+        view, _ = await self._ask(
+            peer, calls.GET_WEIGHTS, request, deadline=ASK_STATE, answer_bytes=HEADERS
+        )
+        return view
+
+    async def get_weights_range(
+        self, peer: PeerId, stage: StageIndex, step: StepNumber, start: int, end: int
+    ) -> bytes:
+        """Bytes [start, end) of that file; raises NotFound, Unavailable."""
+        request = calls.GetWeightsRange(job=self._job, stage=stage, step=step, start=start, end=end)
+        return await self._range(peer, calls.GET_WEIGHTS_RANGE, request, end - start)
+
+    async def _range(
+        self, peer: PeerId, method: Method[Request, calls.Done], request: Request, size: int
+    ) -> bytes:
         _, tensors = await self._ask(
-            peer,
-            calls.GET_STATE_RANGE,
-            request,
-            deadline=FETCH_RANGE,
-            answer_bytes=end - start + HEADERS,
+            peer, method, request, deadline=FETCH_RANGE, answer_bytes=size + HEADERS
         )
         data = _only(tensors)
-        if len(data) != end - start:
-            raise Malformed(f"{len(data)} bytes instead of {end - start}")
+        if len(data) != size:
+            raise Malformed(f"{len(data)} bytes instead of {size}")
         return data
 
     # ----------------------------------------------------------------------------------- sessions

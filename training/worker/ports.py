@@ -1,23 +1,19 @@
 """What a worker needs to compute with; `stage_compute` has torch, `counting` is the fake."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from typing_extensions import Buffer
 
+from contracts.governance.checking import Begin
+from contracts.terms.auditors import AuditorList
+from contracts.terms.coins import Coins
 from contracts.terms.ids import Digest, StepNumber, UnitId
-from contracts.terms.messages import DTypeName
+from contracts.terms.messages import AuditReport, DTypeName
 from training.averaging.slices import Slice
-
-
-@dataclass(frozen=True)
-class Roots:
-    """Digests of a stage's state, and of its weights alone."""
-
-    state: Digest
-    weights: Digest
+from training.stages.roots import StateRoots
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,89 @@ class Passed:
     y: Sent | None = None
     dx: Sent | None = None
     loss: int | None = None  # 1e-6 nats per token, mean over the unit; on the last stage
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What wire bytes spell, after the codec: fp32, little-endian, in C order."""
+
+    shape: tuple[int, ...]
+    data: Buffer
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What of the corpus a unit is computed from: inputs and labels, one row after another."""
+
+    data: bytes
+    digest: Digest  # which the first stage's leaf calls x
+
+
+@dataclass(frozen=True)
+class ReplayedUnit:
+    """What a unit came to when it was repeated; None where the stage has no such tensor."""
+
+    unit: UnitId
+    x: Digest  # of the input: of the rows on the first stage
+    y: Sent | None
+    dx: Sent | None
+    loss: int | None  # 1e-6 nats per token, mean over the unit; on the last stage
+    projection: int  # 1e-6, of the gradient of all units so far (`training.worker.projections`)
+    rows: Rows | None  # in a stage that reads any
+
+
+class Replay(Protocol):
+    """One peer-step once more, with weights and a gradient of its own; like `Compute`, one call at
+    a time. After an error it is over: what it holds may be half of something.
+    """
+
+    def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
+        """Forward and backward of the next unit, in the order of the leaves.
+
+        Raises:
+            NotFinite: inf or nan. Refused: x or dy is missing or too many; repeated already.
+            Malformed: x or dy has another size. Unavailable, WrongBytes: its rows.
+        """
+        ...
+
+    def gradient(self) -> tuple[Slice, ...]:
+        """The mean gradient of the units so far, cut and coded as `Compute.gradient` does it."""
+        ...
+
+    def boundary(self, data: Buffer) -> Numbers:
+        """The numbers of a boundary tensor; raises Malformed, NotFinite."""
+        ...
+
+    def parameters(self, parts: Sequence[Buffer]) -> dict[str, Numbers]:
+        """The gradient of each parameter by name, from the wire bytes of all parts in order.
+
+        Raises:
+            Malformed: another number of elements. NotFinite: inf or nan.
+        """
+        ...
+
+
+class Replayer(Protocol):
+    """Repeats peer-steps of one stage of a job."""
+
+    def need_weights(self, weights: Path, state_root: Digest) -> None:
+        """Refuse a file of weights that are not of the state with this root; raises as `begin`."""
+        ...
+
+    def begin(self, step: StepNumber, weights: Path, state_root: Digest, seed: bytes) -> Replay:
+        """Begin a peer-step of `step`.
+
+        Args:
+            step: Decides the rows of the units.
+            weights: File of the weights that it was computed on: those after the step before.
+            state_root: That the GradCommit says.
+            seed: Of the projections, 32 bytes.
+
+        Raises:
+            WrongBytes: the weights are of another state. NotFound, Malformed, UnknownVersion: they
+                are gone, or of another stage.
+        """
+        ...
 
 
 class Compute(Protocol):
@@ -76,6 +155,10 @@ class Compute(Protocol):
             WrongBytes: its rows are not those of the manifest. Malformed: x has another size.
             Refused: it is counted already.
         """
+        ...
+
+    def input_name(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Digest:
+        """What a leaf calls a unit's input; nothing is computed. Raises: see `forward`."""
         ...
 
     def keeps(self, unit: UnitId) -> bool:
@@ -143,8 +226,30 @@ class Compute(Protocol):
         """
         ...
 
-    def roots(self) -> Roots:
+    def roots(self) -> StateRoots:
         """Digests of the present state."""
+        ...
+
+    def replayer(self) -> Replayer:
+        """Repeats peer-steps of this stage, beside the step in work, which it does not touch."""
+        ...
+
+    def save_weights(self, file: Path, roots: StateRoots) -> None:
+        """Keep the present weights for replays, whole or not at all.
+
+        Equal bytes at every member of the stage; `roots` are those of the present state.
+
+        Raises:
+            Unavailable: the disk is full or cannot be written.
+        """
+        ...
+
+    def roots_of_weights(self, file: Path) -> StateRoots:
+        """What such a file says of the state that its weights are a part of; compares nothing.
+
+        Raises:
+            NotFound: they are not kept. Malformed, UnknownVersion: the file is damaged.
+        """
         ...
 
     def save(self, folder: Path, step: StepNumber) -> None:
@@ -186,3 +291,130 @@ class Compute(Protocol):
     def oldest_kept(self, folder: Path) -> StepNumber:
         """Step of the oldest state in `folder`, 0 if there is none: chunks since are needed."""
         ...
+
+
+# --------------------------------------------------------------------------------------- behaviour
+
+Moment: TypeAlias = Literal["closed", "sealed"]
+"""A StepClose asks for our GradCommit; a seal is in our state."""
+
+Departure: TypeAlias = Literal["stay", "leave", "vanish"]
+"""Leave: in order, after what is open. Vanish: at once, without a word, for good."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Something that somebody asks us for."""
+
+    kind: Literal["tensor", "part", "weights"]
+    digest: Digest  # of the tensor, or of the part's GradCommit; zero for weights
+    is_sealed: bool  # its step is: only audits and returning members ask for it now
+    at: StepNumber  # that we work on
+
+
+class Behaviour(Protocol):
+    """Where a peer could lie. Each hook answers what honest code would, unless it is overridden.
+
+    The adversaries of `tallystick.gym` play the code of real workers through this alone: what is
+    signed, stored and sent around these answers is what an honest peer signs, stores and sends.
+    """
+
+    def arithmetic(self, compute: Compute) -> Compute:
+        """What passes are computed with and units are gathered in; asked when a stage is built."""
+        ...
+
+    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
+        """The gradient of `step` that we bind ourselves to and send, chunk by chunk."""
+        ...
+
+    def mean(
+        self,
+        compute: Compute,
+        step: StepNumber,
+        parts: Sequence[Buffer],
+        weights: Sequence[int],
+        totals: Sequence[int],
+    ) -> Slice:
+        """The mean of one chunk that we bind ourselves to; arguments as of `Compute.mean`."""
+        ...
+
+    def serves(self, wanted: Wanted) -> bool:
+        """Whether who asks for something that may be here gets it."""
+        ...
+
+    def departure(self, step: StepNumber, moment: Moment) -> Departure:
+        """Whether we go now: `step` is the one that was closed, or sealed."""
+        ...
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """What we say of a peer-step as its auditor.
+
+        Args:
+            agreeing: A report that finds no difference; nothing was computed for it.
+            replay: Makes the true one.
+        """
+        ...
+
+
+class Honest:
+    """Satisfies `Behaviour`: what every peer does unless somebody made it lie."""
+
+    def arithmetic(self, compute: Compute) -> Compute:
+        """See `Behaviour.arithmetic`."""
+        return compute
+
+    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
+        """See `Behaviour.parts`."""
+        return compute.gradient()
+
+    def mean(
+        self,
+        compute: Compute,
+        step: StepNumber,
+        parts: Sequence[Buffer],
+        weights: Sequence[int],
+        totals: Sequence[int],
+    ) -> Slice:
+        """See `Behaviour.mean`."""
+        return compute.mean(parts, weights, totals)
+
+    def serves(self, wanted: Wanted) -> bool:
+        """See `Behaviour.serves`."""
+        return True
+
+    def departure(self, step: StepNumber, moment: Moment) -> Departure:
+        """See `Behaviour.departure`."""
+        return "stay"
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        return await replay()
+
+
+HONEST = Honest()
+
+
+class Audits(Protocol):
+    """What we do beside our work in a checked job; `verification.auditing` satisfies it."""
+
+    async def run(self, audited: Any) -> None:
+        """Audit what is drawn for us, for ever; cancelled when we are not needed any more.
+
+        Args:
+            audited: `training.worker.audited.Audited`, which knows more than this module may.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Checking:
+    """What a member of a checked job brings beside its arithmetic."""
+
+    auditors: AuditorList  # that the opening names
+    begin: Begin  # makes the fold of its draws
+    coins: Coins  # as we read them from the chain
+    audits: Audits

@@ -3,11 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from contracts.keys.wallet import Session as SessionKeys
-from contracts.terms.errors import Conflict, Misbehaved, Refused, TallystickError, Unavailable
+from contracts.terms.errors import (
+    Conflict,
+    InvariantBroken,
+    Misbehaved,
+    Refused,
+    TallystickError,
+    Unavailable,
+)
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
@@ -18,8 +26,10 @@ from training.transport import calls
 from training.transport.port import Session, Transport
 from training.transport.wire import ask
 from training.worker.answers import Answers
+from training.worker.audited import Audited
 from training.worker.book import WorkerBook
 from training.worker.peers import Peers
+from training.worker.ports import HONEST, Behaviour, Checking
 from training.worker.station import ComputeFor
 from training.worker.work import Work
 
@@ -58,6 +68,8 @@ async def run_worker(
     tell: Tell,
     bandwidth: int = USUAL_BANDWIDTH,
     leave: asyncio.Event | None = None,
+    behaviour: Behaviour = HONEST,
+    checking: Checking | None = None,
     pause: Pause = asyncio.sleep,
 ) -> Finished | None:
     """Work under one lease until the job has ended, or we have left; start again where it was.
@@ -77,6 +89,8 @@ async def run_worker(
         tell: The log.
         bandwidth: Bytes per second that we think we have: decides our part in the sums.
         leave: When it is set, we ask to go, and go when our work of the step is sealed.
+        behaviour: Where we lie, if we do.
+        checking: Of a checked job: who is drawn by what, and what we do about it.
         pause: Waits between tries.
 
     Returns:
@@ -89,21 +103,44 @@ async def run_worker(
         InvariantBroken: the state could not be built again as it was.
     """
     with Journal(folder / "journal.sqlite") as journal:
-        book = WorkerBook(journal, spec, opening, domain)
+        known = (checking.auditors, checking.begin) if checking else ()
+        book = WorkerBook(journal, spec, opening, domain, *known)
         peers = Peers(transport, spec.message, opening.message, tell)
-        work = Work(book, compute_for, folder, peers, session, tell)
-        wants_to_go = leave or asyncio.Event()
+        if checking is not None:
+            peers.trust_outside(each.session_key for each in checking.auditors.auditors)
+        work = Work(
+            book,
+            compute_for,
+            folder,
+            peers,
+            session,
+            tell,
+            behaviour=behaviour,
+            coins=checking.coins if checking else None,
+            leave=leave,
+        )
+        auditing: asyncio.Task[None] | None = None
         try:
             await work.states.resume()
+            if checking:  # only now: what a replay is done with comes with our stage
+                auditing = asyncio.create_task(checking.audits.run(Audited(work)))
+                auditing.add_done_callback(partial(_note_end, work))
             handler = Answers(work).dispatcher()
             address = await transport.serve(handler, listen=listen or None) or ""
-            joining = _Joining(
-                work, transport, lease, address, bandwidth, locate, wants_to_go, tell, pause
-            )
+            joining = _Joining(work, transport, lease, address, bandwidth, locate, tell, pause)
             await joining.until_over()
             return None if joining.has_left or work.has_left else _finished(work)
         finally:
+            if auditing:
+                auditing.cancel()
+                await asyncio.gather(auditing, return_exceptions=True)
             await work.close()
+
+
+def _note_end(work: Work, auditing: asyncio.Task[None]) -> None:
+    """Auditing ends with us; if it ends otherwise, that is a bug of ours, and no silent one."""
+    if not auditing.cancelled() and not work.broken.done():
+        work.broken.set_result(InvariantBroken(f"auditing ended: {auditing.exception()!r}"))
 
 
 def _finished(work: Work) -> Finished:
@@ -124,13 +161,12 @@ class _Joining:
         address: str,
         bandwidth: int,
         locate: Locate,
-        leave: asyncio.Event,
         tell: Tell,
         pause: Pause,
     ) -> None:
         self._work, self._transport = work, transport
         self._lease, self._address, self._bandwidth = lease, address, bandwidth
-        self._locate, self._leave, self._tell, self._pause = locate, leave, tell, pause
+        self._locate, self._leave, self._tell, self._pause = locate, work.leave, tell, pause
         self.has_left = False
 
     @property
@@ -155,7 +191,7 @@ class _Joining:
         if self.has_left:
             self._tell("left", step=at.applied)
         else:
-            at.tensors.drop(at.applied)
+            self._work.keeping.clear()
             self._tell("finished", step=at.applied, state_root=at.roots.state)
 
     async def _while_open(self, session: Session) -> None:
@@ -165,9 +201,10 @@ class _Joining:
             asyncio.create_task(session.wait_closed()),
             asyncio.create_task(states.outdated.wait()),
             asyncio.create_task(self._go(session)),
+            asyncio.create_task(self._work.gone.wait()),
             asyncio.create_task(self._greet()),
         ]
-        ends: list[asyncio.Future[Any]] = [*tasks[:3], broken]
+        ends: list[asyncio.Future[Any]] = [*tasks[:4], broken]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -176,6 +213,7 @@ class _Joining:
             await asyncio.gather(*tasks, return_exceptions=True)
         if broken.done():
             raise broken.result()
+        self.has_left |= self._work.gone.is_set()
         if not session.closed and (self.has_left or states.outdated.is_set()):
             await session.close()
 

@@ -8,7 +8,6 @@ gradient passes the codec as if it were not there (straight-through). Both are f
 bytes that came in, so a replay from bytes repeats every byte.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,16 +15,12 @@ import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from contracts.terms.digest import tensor_digest
-from contracts.terms.errors import NotFinite, NotFound, Refused
+from contracts.terms.errors import NotFound, Refused
 from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import LOSS_SCALE, JobSpec
+from contracts.terms.messages import JobSpec
 from training.averaging.slices import Slice
-from training.averaging.sums import mean_slice, slice_of, vector_of
-from training.compression.codecs import codec as codec_named
-from training.config import slices_of, train_config
-from training.data.loading import BlobSource, CheckedBlobs, UnitRows, rows_digest
-from training.data.manifest import decode_manifest
+from training.averaging.sums import mean_slice, vector_of
+from training.data.loading import BlobSource
 from training.models.starting import starting_weights
 from training.stages.checkpoint import (
     adopt_checkpoint,
@@ -34,9 +29,13 @@ from training.stages.checkpoint import (
     load_newest,
     save_checkpoint,
 )
-from training.stages.stage import Stage, UnitInputs, rows_tensor
+from training.stages.roots import StateRoots
+from training.stages.stage import Stage
 from training.stages.validation import VALIDATION_ROWS, group_rows, num_groups
-from training.worker.ports import Passed, Roots, Sent
+from training.stages.weights_file import roots_of_weights, save_weights
+from training.worker.numeric_recipe import NumericRecipe, corpus_rows, millionths
+from training.worker.ports import Passed
+from training.worker.stage_replay import StageReplayer
 
 _ONLY_STAGE = StageIndex(0)
 
@@ -59,19 +58,14 @@ class StageCompute:
             NotFound, ServiceUnreachable, WrongBytes: the manifest, or the weights.
             Malformed, NotFinite: the weights do not fit the model.
         """
-        config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
-        pieces = slices_of(config.model, spec.batch.layer_ends)
-        if stage >= len(pieces):
-            raise Refused(f"the job has {len(pieces)} stages, there is no stage {stage}")
-        manifest = decode_manifest(CheckedBlobs(blobs).fetch(spec.data.manifest))
-        weights = starting_weights(spec.model, config.model, pieces[stage], blobs)
+        self._rows = corpus_rows(spec, blobs)
+        self._recipe = recipe = NumericRecipe(spec, self._rows, stage)
+        model, self._device = recipe.config.model, device
+        weights = starting_weights(spec.model, model, recipe.slice, blobs)
         self._stage = Stage(
-            config.model, pieces[stage], config.optimizer, device=device, weights=weights
+            model, recipe.slice, recipe.config.optimizer, device=device, weights=weights
         )
-        self._rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
-        self._batch, self._model = spec.batch, config.model
-        self._boundary = codec_named(spec.rules.boundary_codec)
-        self._codec = spec.rules.gradient_codec
+        self._batch, self._codec = recipe.batch, recipe.gradient_codec
         self._x: dict[UnitId, Digest] = {}  # of the kept graphs' inputs
 
     @property
@@ -102,10 +96,14 @@ class StageCompute:
             raise Refused(f"unit {unit} is counted already", unit=unit)
         if self.is_last:
             return self.backward(step, unit, x, None)
-        inputs, name = self._inputs(self._rows_of(step, unit), x)
+        inputs, name = self._recipe.inputs(step, unit, x)
         y_RTD = self._stage.forward(unit, inputs)
         self._x[unit] = name
-        return Passed(name, y=self._sent(y_RTD))
+        return Passed(name, y=self._recipe.sent(y_RTD))
+
+    def input_name(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Digest:
+        """See `Compute.input_name`."""
+        return self._recipe.inputs(step, unit, x)[1]
 
     def keeps(self, unit: UnitId) -> bool:
         """See `Compute.keeps`."""
@@ -120,24 +118,24 @@ class StageCompute:
         self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
     ) -> Passed:
         """See `Compute.backward`."""
-        dy_RTD = None if dy is None else self._boundary.decode(dy, self._shape)
+        dy_RTD = None if dy is None else self._recipe.boundary(dy)
         if self.keeps(unit):
             output, name = None, self._x.pop(unit)
         else:
-            inputs, name = self._inputs(self._rows_of(step, unit), x)
+            inputs, name = self._recipe.inputs(step, unit, x)
             output = self._stage.forward(unit, inputs)
         dx_RTD = self._stage.backward(unit, dy_RTD)
         return Passed(
             name,
-            y=None if output is None or self.is_last else self._sent(output),
-            dx=None if dx_RTD is None else self._sent(dx_RTD),
-            loss=_millionths(output) if output is not None and self.is_last else None,
+            y=None if output is None or self.is_last else self._recipe.sent(output),
+            dx=None if dx_RTD is None else self._recipe.sent(dx_RTD),
+            loss=millionths(output) if output is not None and self.is_last else None,
         )
 
     def subtract(self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> None:
         """See `Compute.subtract`."""
-        inputs, _ = self._inputs(self._rows_of(step, unit), x)
-        dy_RTD = None if dy is None else self._boundary.decode(dy, self._shape)
+        inputs, _ = self._recipe.inputs(step, unit, x)
+        dy_RTD = None if dy is None else self._recipe.boundary(dy)
         self._stage.subtract(unit, dy_RTD, inputs)
 
     def evaluate(self, group: UnitId, x: Buffer | None) -> Passed:
@@ -146,49 +144,22 @@ class StageCompute:
             raise Refused(f"there is no group {group} of validation rows")
         all_rows = self._rows.validation_rows(VALIDATION_ROWS)
         rows = group_rows(all_rows, group, self._batch.rows_per_unit)
-        inputs, name = self._inputs(rows, x)
+        inputs, name = self._recipe.inputs_from(rows, x)
         if not self.is_last:
-            return Passed(name, y=self._sent(self._stage.outputs(inputs)))
-        rows_RT = self._tokens(rows)
+            return Passed(name, y=self._recipe.sent(self._stage.outputs(inputs)))
+        rows_RT = self._recipe.tokens(rows)
         taken = rows_RT[:, :-1] if inputs.x_RTD is None else inputs.x_RTD
-        return Passed(name, loss=_millionths(self._stage.losses(taken, rows_RT[:, 1:]).mean()))
+        return Passed(name, loss=millionths(self._stage.losses(taken, rows_RT[:, 1:]).mean()))
 
     def measure(self, seed: int) -> None:
         """See `Compute.measure`."""
         self._stage.measure(seed, self._batch.rows_per_unit)
 
-    @property
-    def _shape(self) -> tuple[int, int, int]:
-        return (self._batch.rows_per_unit, self._model.sequence_length, self._model.width)
-
-    def _rows_of(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...] | None:
-        return self._rows.load(step, unit) if self.is_first or self.is_last else None
-
-    def _tokens(self, rows: Sequence[bytes]) -> Tensor:
-        return rows_tensor(rows, token_bytes=self._rows.token_bytes)
-
-    def _inputs(self, rows: Sequence[bytes] | None, x: Buffer | None) -> tuple[UnitInputs, Digest]:
-        """What the stage computes from, and the digest that its leaf names."""
-        ends = self.is_first or self.is_last
-        rows_RT = self._tokens(rows) if rows is not None and ends else None
-        if x is None:
-            if rows is None or not self.is_first:
-                raise Refused("x comes with every unit but the first stage's")
-            name = rows_digest(rows, token_bytes=self._rows.token_bytes)
-            return UnitInputs(rows_RT=rows_RT), name
-        inputs = UnitInputs(rows_RT=rows_RT, x_RTD=self._boundary.decode(x, self._shape))
-        return inputs, tensor_digest(self._boundary.dtype_name, self._shape, x)
-
-    def _sent(self, tensor_RTD: Tensor) -> Sent:
-        data, name = self._boundary.encode(tensor_RTD), self._boundary.dtype_name
-        return Sent(data, tensor_digest(name, self._shape, data), name, self._shape)
-
     # ----------------------------------------------------------------------------------- chunks
 
     def gradient(self) -> tuple[Slice, ...]:
         """See `Compute.gradient`."""
-        parts = self._stage.gradient_parts(self._batch.chunks)
-        return tuple(slice_of(part, self._codec) for part in parts)
+        return self._recipe.parts(self._stage)
 
     def mean(
         self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
@@ -204,10 +175,21 @@ class StageCompute:
 
     # ------------------------------------------------------------------------------------ state
 
-    def roots(self) -> Roots:
+    def roots(self) -> StateRoots:
         """See `Compute.roots`."""
-        roots = self._stage.roots()
-        return Roots(roots.state, roots.weights)
+        return self._stage.roots()
+
+    def replayer(self) -> StageReplayer:
+        """See `Compute.replayer`."""
+        return StageReplayer(self._recipe, device=self._device)
+
+    def save_weights(self, file: Path, roots: StateRoots) -> None:
+        """See `Compute.save_weights`."""
+        save_weights(self._stage, file, roots)
+
+    def roots_of_weights(self, file: Path) -> StateRoots:
+        """See `Compute.roots_of_weights`."""
+        return roots_of_weights(file)
 
     def weights(self) -> dict[str, Tensor]:
         """All parameters by name; they share the stage's memory."""
@@ -238,10 +220,3 @@ class StageCompute:
         """See `Compute.oldest_kept`."""
         kept = list_checkpoints(folder)
         return StepNumber(int(kept[0].stem.removeprefix("step-")) if kept else 0)
-
-
-def _millionths(loss: Tensor) -> int:
-    value = float(loss)
-    if not math.isfinite(value):
-        raise NotFinite("a loss is not finite")
-    return round(value * LOSS_SCALE)

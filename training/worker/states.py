@@ -13,14 +13,14 @@ loads a checkpoint of that step from the members of its stage, and applies from 
 """
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from contracts.terms.digest import BlobHasher
+from contracts.terms.coins import Coins
 from contracts.terms.errors import (
     Conflict,
+    InvalidSeal,
     InvariantBroken,
     Malformed,
     Misbehaved,
@@ -30,12 +30,16 @@ from contracts.terms.errors import (
 )
 from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import Message
+from contracts.terms.messages import Message, StepCoin
 from contracts.terms.signatures import Signed
+from training.telling import telling_about
 from training.transport.calls import StateView
 from training.worker.averages import Averages
 from training.worker.book import SealedStep, last_seal
-from training.worker.download import RANGE, Download, holders_of
+from training.worker.download import Download, holders_of
+from training.worker.keeping import Keeping
+from training.worker.served import ServedFiles
+from training.worker.shared_files import CheckpointFile
 from training.worker.station import ComputeFor, Station
 from training.worker.turns import Rank
 from training.worker.units import Units
@@ -47,15 +51,20 @@ class States:
     """Moves the state of a `Station`."""
 
     def __init__(
-        self, station: Station, units: Units, averages: Averages, compute_for: ComputeFor
+        self,
+        station: Station,
+        units: Units,
+        averages: Averages,
+        keeping: Keeping,
+        compute_for: ComputeFor,
+        coins: Coins | None = None,
     ) -> None:
         self._at, self._units, self._averages = station, units, averages
-        self._compute_for = compute_for
+        self._keeping, self._compute_for, self._coins = keeping, compute_for, coins
         self._load_from = StepNumber(0)
         self._is_disputed = False
         """We have built our state again, and others still bind themselves to another one."""
-        self._served: tuple[Path, int, StateView] | None = None
-        self._viewing = asyncio.Lock()
+        self._served = ServedFiles(station.engine)
         self.outdated = asyncio.Event()
         """Set when nobody has the checkpoint that we were to load: join again, for a newer one."""
 
@@ -134,11 +143,13 @@ class States:
         """Everything on disk but the journal is of another stage."""
         self._at.store.drop_all()
         shutil.rmtree(self._at.checkpoints, ignore_errors=True)
-        shutil.rmtree(self._at.folder / "tensors", ignore_errors=True)
+        for name in ("tensors", "weights"):
+            shutil.rmtree(self._at.folder / name, ignore_errors=True)
 
     async def _move_to(self, step: StepNumber) -> None:
         await self._at.note_state(step)
         self._units.begin_step()
+        await self._keeping.keep_weights()
 
     # ------------------------------------------------------------------------------------ seals
 
@@ -166,6 +177,9 @@ class States:
         if (seal := self._at.book.read_seal(items)) is not None:
             if step > self._load_from:
                 await self._averages.hold_sealed(_messages(items))
+            for message in _messages(items):
+                if isinstance(message, StepCoin):
+                    await self._check_coin(message)
             self._at.book.keep_seal(seal)
             self._at.tell("seal_stored", step=step, stage=stage)
         if self._at.applied < self._load_from:
@@ -174,6 +188,18 @@ class States:
             await self._load(self._load_from)
         await self._catch_up()
         return step, self._at.book.roots.get(step, ZERO_DIGEST)
+
+    async def _check_coin(self, said: StepCoin) -> None:
+        """Compare what a seal says of the chain with what we read there ourselves.
+
+        Raises:
+            InvalidSeal: it is something else. Unavailable: we have not read that far yet.
+        """
+        coin = await self._coins.coin_of(said.of) if self._coins else None
+        if coin is None:
+            raise Unavailable(f"the coin of step {said.of} does not count here yet")
+        if (coin.batch, coin.block, coin.value) != (said.batch, said.block, said.coin):
+            raise InvalidSeal(f"step_coin: step {said.of} has another coin", part="step_coin")
 
     async def _catch_up(self) -> None:
         """Apply what is sealed, after our state was compared with that of the others."""
@@ -206,9 +232,28 @@ class States:
         await self._move_to(step)
         self._at.book.keep_applied(step, self._at.roots.state)
         self._tell_root("seal_applied", weights_root=self._at.roots.weights)
-        await self._at.engine.beside(lambda: self._at.store.drop_parts(step))
-        await self._at.engine.beside(lambda: self._at.tensors.drop(step))
+        self._keeping.settled_before(self._oldest_needed())
+        if not sealed.has_work:
+            self._keeping.narrow(step, (), ())
+        self._narrow()
+        await self._keeping.drop()
         await self._checkpoint(step, is_last=sealed.seal.last)
+        self._at.sealed_changes.mark()
+
+    def _narrow(self) -> None:
+        """Of steps whose coin is known, what open draws may still ask us for."""
+        at, checking = self._at, self._at.book.record.checking
+        if checking.oldest_needed is None:
+            return  # nobody is drawn, or nothing is open: `settled_before` says the rest
+        for number in range(checking.oldest_needed, at.book.sealed + 1):
+            step = StepNumber(number)
+            if (names := checking.needed_of(step)) is not None:
+                self._keeping.narrow(step, *at.book.work.beside(at.stage, at.chunking, names))
+
+    def _oldest_needed(self) -> StepNumber:
+        """The oldest step that a draw may still ask for, as far as seals are known here."""
+        found = self._at.book.record.checking.oldest_needed
+        return StepNumber(self._at.book.sealed + 1) if found is None else found
 
     async def _update(self, work: Callable[[], None]) -> None:
         """Change the state; one that is half changed is nobody's.
@@ -267,11 +312,12 @@ class States:
         """
         error: Misbehaved | Unavailable | Refused | None = None
         most = self._at.book.record.spec.memory_bytes  # of a peer; the state is a part of that
-        for view, holders in await holders_of(self._at.peers, self._at.stage, step, most):
+        file = CheckpointFile(self._at.peers, self._at.stage, step)
+        for view, holders in await holders_of(file, most):
             # All together, then each alone: one who lies then spoils his own file only.
             for group in (holders, *([holder] for holder in holders if len(holders) > 1)):
                 try:
-                    await self._adopt_from(step, view, group)
+                    await self._adopt_from(file, view, group)
                     return
                 except (Misbehaved, Unavailable, Refused) as failure:
                     self._at.tell(
@@ -286,12 +332,13 @@ class States:
         raise error if not isinstance(error, Refused) else Unavailable(error.message)
 
     async def _adopt_from(
-        self, step: StepNumber, view: StateView, holders: Sequence[PeerId]
+        self, wanted: CheckpointFile, view: StateView, holders: Sequence[PeerId]
     ) -> None:
-        at, root = self._at, self._at.book.state_root(self._at.stage, step)
+        at, step = self._at, wanted.step
+        root = at.book.state_root(at.stage, step)
         folder = at.folder / "download" / f"{step:08d}-{view.digest.hex()}"
-        download = Download(at.peers, at.stage, step, view, folder, at.tell)
-        file = await download.file(holders)
+        tell = telling_about(at.tell, step=step, stage=at.stage)
+        file = await Download(wanted, view, folder, tell).file(holders)
         try:
             await at.engine.run(lambda: at.compute.adopt(at.checkpoints, step, file, root))
         finally:
@@ -345,55 +392,16 @@ class States:
 
     async def view(self, stage: StageIndex, step: StepNumber) -> StateView:
         """Digest and size of our checkpoint file; raises NotFound."""
-        path = self._file(stage, step)
-        async with self._viewing:  # read once, for all who ask at the same time
-            written = _stat(path).st_mtime_ns
-            if self._served is None or self._served[:2] != (path, written):
-                view = await self._at.engine.beside(lambda: _view_of(path))
-                self._served = path, written, view
-            return self._served[2]
+        return await self._served.view(self._file(stage, step))
 
     async def range(self, stage: StageIndex, step: StepNumber, start: int, end: int) -> bytes:
         """Bytes [start, end) of it; raises NotFound, Malformed."""
-        path = self._file(stage, step)
-        size = _stat(path).st_size
-        if not 0 <= start < end <= min(size, start + RANGE):
-            raise Malformed(f"bytes {start} to {end} of {size}, {RANGE} at once")
-        return await self._at.engine.beside(lambda: _read_range(path, start, end))
+        return await self._served.range(self._file(stage, step), start, end)
 
     def _file(self, stage: StageIndex, step: StepNumber) -> Path:
         if stage != self._at.stage:
             raise NotFound(f"this is stage {self._at.stage}")
         return self._at.compute.checkpoint(self._at.checkpoints, step)
-
-
-def _stat(path: Path) -> os.stat_result:
-    try:
-        return path.stat()
-    except OSError as error:  # dropped for a newer one at this moment
-        raise NotFound(f"{path.name} is gone") from error
-
-
-def _view_of(path: Path) -> StateView:
-    """A checkpoint may be larger than what memory is left, so it is read in pieces."""
-    hasher, size = BlobHasher(), 0
-    try:
-        with path.open("rb") as file:
-            while piece := file.read(RANGE):
-                hasher.update(piece)
-                size += len(piece)
-    except OSError as error:
-        raise NotFound(f"{path.name} cannot be read: {error.strerror}") from error
-    return StateView(digest=hasher.digest(), num_bytes=size)
-
-
-def _read_range(path: Path, start: int, end: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(start)
-            return file.read(end - start)
-    except OSError as error:
-        raise NotFound(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def _messages(items: Sequence[Kept]) -> list[Message]:

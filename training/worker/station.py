@@ -13,11 +13,13 @@ from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Conflict, Unavailable
 from contracts.terms.ids import PeerId, StageIndex, StepNumber
 from contracts.terms.messages import BatchSpec, RulesSpec
+from training.changes import Changes
+from training.stages.roots import StateRoots
 from training.telling import Tell
 from training.worker.book import WorkerBook
 from training.worker.engine import Engine
 from training.worker.peers import Peers
-from training.worker.ports import Compute, Roots
+from training.worker.ports import Compute
 from training.worker.store import Store
 from training.worker.tensors import Tensors
 
@@ -34,13 +36,15 @@ class Station:
         self.book, self.folder, self.peers, self.session = book, folder, peers, session
         self._tell = tell
         self.engine = Engine()
+        self.sealed_changes = Changes()
+        """Marked with every seal that is in our state."""
         self.store, self.checkpoints = Store(folder), folder / "checkpoints"
         self.applied = StepNumber(0)
         """The last step whose seal is in our state."""
         self.all_applied = StepNumber(0)
         """By every member, says the coordinator: later averages are still wanted."""
         self._seat: tuple[StageIndex, Compute, Tensors] | None = None
-        self._roots: Roots | None = None
+        self._roots: StateRoots | None = None
 
     def tell(self, event: str, **fields: object) -> None:
         """See `Tell`; by whoever has the turn, with what it took since its last event."""
@@ -109,7 +113,7 @@ class Station:
     # -------------------------------------------------------------------------------- the state
 
     @property
-    def roots(self) -> Roots:
+    def roots(self) -> StateRoots:
         """Digests of our state."""
         assert self._roots is not None  # since `note_state`
         return self._roots

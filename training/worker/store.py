@@ -10,7 +10,7 @@ Layout: `parts/<step>/<GradCommit>-<chunk>.bin`, `chunks/<step>/<chunk>.bin`, wi
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -40,6 +40,10 @@ class Store:
         """A part that is here."""
         return _read(self._part(step, commit, chunk))
 
+    def has_part(self, step: StepNumber, commit: Digest, chunk: ChunkIndex) -> bool:
+        """Whether a part of this step is here."""
+        return self._part(step, commit, chunk).exists()
+
     def find_part(self, commit: Digest, chunk: ChunkIndex) -> bytes | None:
         """A part that is here, of whatever step."""
         for folder in sorted(self._parts.glob("*"), reverse=True):
@@ -65,9 +69,20 @@ class Store:
         """An averaged chunk that is here."""
         return _read(self._chunk(step, chunk))
 
-    def drop_parts(self, step: StepNumber) -> None:
-        """Forget the parts of all steps up to `step`."""
-        _drop(self._parts, step)
+    def steps(self) -> frozenset[StepNumber]:
+        """Steps of which parts may be here."""
+        return frozenset(map(_step_of, _folders(self._parts)))
+
+    def drop_parts(self, step: StepNumber, but: Collection[StepNumber] = ()) -> None:
+        """Forget the parts of all steps up to `step` but some."""
+        _drop(self._parts, step, but)
+
+    def narrow(self, step: StepNumber, commits: Collection[Digest]) -> None:
+        """Forget the parts of a step but those of some GradCommits."""
+        names = {commit.hex() for commit in commits}
+        for path in self._parts.glob(f"{step:08d}/*.bin"):
+            if path.name.partition("-")[0] not in names:
+                path.unlink(missing_ok=True)
 
     def drop_chunks(self, step: StepNumber) -> None:
         """Forget the chunks of all steps up to `step`."""
@@ -125,7 +140,15 @@ def _read(path: Path) -> bytes | None:
         raise Unavailable(f"cannot read {path}: {error.strerror}") from error
 
 
-def _drop(folder: Path, step: StepNumber) -> None:
-    for each in folder.glob("*"):
-        if each.name.isdecimal() and int(each.name) <= step:
+def _folders(folder: Path) -> list[Path]:
+    return [each for each in folder.glob("*") if each.name.isdecimal()]
+
+
+def _step_of(folder: Path) -> StepNumber:
+    return StepNumber(int(folder.name))
+
+
+def _drop(folder: Path, step: StepNumber, but: Collection[StepNumber] = ()) -> None:
+    for each in _folders(folder):
+        if _step_of(each) <= step and _step_of(each) not in but:
             shutil.rmtree(each, ignore_errors=True)

@@ -5,8 +5,8 @@ Invariants
   when the step is sealed, as validation in its state signs under the same names.
 - Nothing is handed out that does not have its digest: files of a killed process are whole (written
   aside, renamed), and after a power cut they are compared again before they are used.
-- They stay until their step is sealed (PROTOCOL section 3.1) and go with it; its headers stay until
-  the next one is.
+- They stay until their step is sealed, or for as long as `retention` says (PROTOCOL section 3.1);
+  headers stay at least until the next one is sealed.
 Safe to use from several threads. Files are not synced: a peer that loses its machine has lost its
 share of the step anyway.
 Layout: `tensors/<step>/<digest>.bin`, wire bytes, and `<digest>-<attempt>.head`, signed headers.
@@ -15,7 +15,7 @@ Layout: `tensors/<step>/<digest>.bin`, wire bytes, and `<digest>-<attempt>.head`
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -24,11 +24,12 @@ from typing_extensions import Buffer
 
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Conflict, NotFound, Refused, Unavailable, WrongBytes
-from contracts.terms.ids import Digest, StageIndex, StepNumber
+from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import TensorHeader
 from contracts.terms.signatures import Signed, decode_signed, expect
 
 _Name: TypeAlias = tuple[int, int, int, str]  # step, unit, attempt, kind
+_Key: TypeAlias = tuple[int, Digest]  # step, digest
 _HEAD = ".head"
 
 
@@ -61,7 +62,8 @@ class Tensors:
     def __init__(self, folder: Path, stage: StageIndex) -> None:
         """Read again what processes before this one have left."""
         self._folder, self._stage = folder / "tensors", stage
-        self._newest: dict[tuple[int, Digest], int] = {}  # attempt of the newest header
+        self._newest: dict[_Key, int] = {}  # attempt of the newest header
+        self._units: dict[_Key, set[int]] = {}  # that have sent or received just these bytes
         self._sent: dict[_Name, Digest] = {}
         self._noting = threading.Lock()
         for path in sorted(self._folder.glob("*/*" + _HEAD)):
@@ -128,22 +130,46 @@ class Tensors:
             raise NotFound(f"no tensor {digest.hex()} of step {step} is here", digest=digest.hex())
         return _read(self._head(step, digest, attempt))
 
-    def drop(self, step: StepNumber) -> None:
-        """Forget the tensors of all steps up to `step`."""
+    def steps(self) -> frozenset[StepNumber]:
+        """Steps of which tensors are here."""
         with self._noting:
-            self._newest = {key: a for key, a in self._newest.items() if key[0] > step}
-            self._sent = {name: digest for name, digest in self._sent.items() if name[0] >= step}
+            return frozenset(StepNumber(step) for step, _ in self._newest)
+
+    def drop(self, step: StepNumber, but: Collection[StepNumber] = ()) -> None:
+        """Forget the tensors of all steps up to `step` but some."""
+        with self._noting:
+            self._forget(lambda of, _: of <= step and of not in but)
+            self._sent = {
+                name: digest
+                for name, digest in self._sent.items()
+                if name[0] >= step or name[0] in but
+            }
         for each in self._folder.glob("*"):
-            if each.name.isdecimal() and int(each.name) < step:
+            if each.name.isdecimal() and int(each.name) < step and int(each.name) not in but:
                 shutil.rmtree(each, ignore_errors=True)
-        for path in self._folder.glob(f"{step:08d}/*.bin"):
-            path.unlink(missing_ok=True)
+        if step not in but:
+            for path in self._folder.glob(f"{step:08d}/*.bin"):
+                path.unlink(missing_ok=True)
+
+    def narrow(self, step: StepNumber, units: Collection[UnitId]) -> None:
+        """Forget the tensors of a step but those of some units; their names stay taken."""
+        with self._noting:
+            gone = self._forget(lambda of, key: of == step and self._units[key].isdisjoint(units))
+        for key in gone:
+            self._path(*key).unlink(missing_ok=True)
+
+    def _forget(self, is_unwanted: Callable[[int, _Key], bool]) -> list[_Key]:
+        gone = [key for key in self._newest if is_unwanted(key[0], key)]
+        for key in gone:
+            del self._newest[key], self._units[key]
+        return gone
 
     def _note(self, header: TensorHeader) -> None:
         key = (header.step, header.tensor_digest)
         with self._noting:
             if self._path(*key).exists():
                 self._newest[key] = max(header.attempt, self._newest.get(key, 0))
+                self._units.setdefault(key, set()).add(header.unit)
             if header.stage == self._stage:
                 self._sent[_name(header)] = header.tensor_digest
 
@@ -151,7 +177,7 @@ class Tensors:
         """The newest header of a tensor that is here; raises NotFound, Unavailable."""
         return expect(decode_signed(self._read_head(step, digest)), TensorHeader).message
 
-    def _path(self, step: StepNumber, digest: Digest) -> Path:
+    def _path(self, step: int, digest: Digest) -> Path:
         return self._folder / f"{step:08d}" / f"{digest.hex()}.bin"
 
     def _head(self, step: StepNumber, digest: Digest, attempt: int) -> Path:

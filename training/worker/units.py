@@ -21,6 +21,7 @@ from contracts.terms.errors import (
     Conflict,
     Malformed,
     Misbehaved,
+    NotFinite,
     NotFound,
     Overloaded,
     TallystickError,
@@ -83,8 +84,8 @@ class Units:
             NotFinite, WrongBytes, Malformed, Refused: see `Compute.forward`.
         """
         self._at.need_step(asked.step)
-        if (known := self._known(asked)) is not None:
-            return _forward_part(known, self._at.compute.is_last)
+        if self._known(asked) is not None:
+            return _forward_part(self._relabelled(asked), self._at.compute.is_last)
         with self._room(Rank.FORWARD, MAX_FORWARDS):
             await self._fetch(asked, asked.x, "y")
             leaf = await self._at.engine.at(Rank.FORWARD, lambda: self._forward(asked))
@@ -92,8 +93,8 @@ class Units:
 
     async def _forward(self, asked: Forward) -> UnitLeaf:
         self._at.need_step(asked.step)
-        if (known := self._known(asked)) is not None:
-            return known  # it was asked for twice at the same time
+        if self._known(asked) is not None:
+            return self._relabelled(asked)  # it was asked for twice at the same time
         step, unit, compute = StepNumber(asked.step), asked.unit, self._at.compute
         await self._make_way(step, unit)
 
@@ -101,9 +102,10 @@ class Units:
             passed = compute.forward(step, unit, self._read(step, asked.x))
             return self._sent(asked, passed, dy=None)
 
-        leaf = await self._pass(unit, pass_forward)
+        with _naming(asked):
+            leaf = await self._pass(unit, pass_forward)
         self._keep(asked, leaf, is_complete=compute.is_last)
-        return leaf
+        return self._relabelled(asked)
 
     async def backward(self, asked: Backward) -> UnitLeaf:
         """The backward pass of a unit, whose forward pass may have run elsewhere.
@@ -139,7 +141,8 @@ class Units:
             self._need_form(step, asked.dy, leaf.y)
             return leaf
 
-        leaf = await self._pass(unit, pass_backward)
+        with _naming(asked):
+            leaf = await self._pass(unit, pass_backward)
         self._keep(asked, leaf, is_complete=True)
         return self._relabelled(asked)
 
@@ -190,7 +193,7 @@ class Units:
     def _need_state(self, step: int) -> None:
         if step > self._at.applied:
             raise Unavailable(f"the state after step {step} is not here yet")
-        if step < max(1, self._at.applied):  # validation follows a seal
+        if step < max(1, self._at.book.updated(self._at.applied)):  # validation follows a seal
             raise Conflict(f"the state after step {step} is gone, this is {self._at.applied}")
 
     # -------------------------------------------------------------------------- what is known
@@ -248,10 +251,10 @@ class Units:
             loss=leaf.loss,
         )
 
-    def _relabelled(self, asked: Backward) -> UnitLeaf:
+    def _relabelled(self, asked: Forward | Backward) -> UnitLeaf:
         """The leaf with the digests that the neighbours really used (PROTOCOL section 3.4)."""
         copy = self._copies[asked.unit]
-        used = {"y": asked.y, "dx": asked.dx}
+        used = {"y": asked.y if isinstance(asked, Backward) else ZERO_DIGEST, "dx": asked.dx}
         other = {
             name: digest
             for name, digest in used.items()
@@ -398,6 +401,18 @@ class Units:
         self._at.tensors.need_unsent(header)
         self._at.tensors.put(Kept(self._at.session.sign(header), sent.data))
         return sent.digest
+
+
+@contextmanager
+def _naming(asked: Forward | Backward) -> Iterator[None]:
+    """An error of a tensor that came in names it: it is whoever sent it that is to blame."""
+    try:
+        yield
+    except (Malformed, NotFinite, WrongBytes) as error:
+        held = asked.x if isinstance(asked, Forward) else asked.dy or asked.x
+        if held is not None:
+            error.data.setdefault("digest", held.digest.hex())
+        raise
 
 
 def _forward_part(leaf: UnitLeaf, is_last: bool) -> UnitLeaf:

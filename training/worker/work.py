@@ -6,15 +6,22 @@ means), `states` (seals, checkpoints). They share a `Station`; its engine lets o
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 from contracts.keys.wallet import Session as SessionKeys
-from contracts.terms.errors import InvariantBroken
+from contracts.terms.coins import Coins
+from contracts.terms.errors import InvariantBroken, Unavailable
+from contracts.terms.ids import Digest, StepNumber
 from training.telling import Tell
 from training.transport.calls import PlaceView
 from training.worker.averages import Averages
 from training.worker.book import WorkerBook
+from training.worker.claims import Claims
 from training.worker.commits import Commits
+from training.worker.keeping import Keeping
 from training.worker.peers import Peers
+from training.worker.ports import HONEST, Behaviour, Moment, Wanted
+from training.worker.replays import Replays
 from training.worker.states import States
 from training.worker.station import ComputeFor, Station
 from training.worker.units import Units
@@ -31,13 +38,40 @@ class Work:
         peers: Peers,
         session: SessionKeys,
         tell: Tell,
+        *,
+        behaviour: Behaviour = HONEST,
+        coins: Coins | None = None,
+        leave: asyncio.Event | None = None,
     ) -> None:
-        """`folder` holds what is not in the journal; the compute is made when there is a stage."""
+        """`folder` holds what is not in the journal; the compute is made when there is a stage.
+
+        `leave` is set by whoever wants us to go, ourselves included; by `coins` we compare what
+        seals say of the chain.
+        """
+        self.behaviour = behaviour
+        self.leave, self.gone = leave or asyncio.Event(), asyncio.Event()
         self.station = Station(book, folder, peers, session, tell)
         self.units = Units(self.station)
-        self.commits = Commits(self.station, self.units)
-        self.averages = Averages(self.station)
-        self.states = States(self.station, self.units, self.averages, compute_for)
+        self.commits = Commits(self.station, self.units, behaviour)
+        self.averages = Averages(self.station, behaviour)
+        self.keeping = Keeping(self.station)
+        self.claims = Claims(
+            self.station.engine, peers, self.averages.bound_part, lambda: self.station.tensors
+        )
+        self.replays = Replays(
+            self.station.engine,
+            lambda: self.station.compute.replayer(),  # of the stage that we have by then
+            lambda step, _root: self.keeping.weights_before(step),
+            self.station.tell,
+        )
+        self.states = States(
+            self.station,
+            self.units,
+            self.averages,
+            self.keeping,
+            lambda stage: behaviour.arithmetic(compute_for(stage)),
+            coins,
+        )
 
     @property
     def book(self) -> WorkerBook:
@@ -66,6 +100,25 @@ class Work:
             return ()
         units = sorted(self.units.complete() | self.book.committed())
         return tuple(PlaceView(stage=stage, unit=unit) for unit in units)
+
+    def serves(
+        self, kind: Literal["tensor", "part", "weights"], digest: Digest, *, is_sealed: bool
+    ) -> bool:
+        """Whether we give away something that we may have."""
+        return self.behaviour.serves(Wanted(kind, digest, is_sealed, self.station.step))
+
+    def depart(self, step: StepNumber, moment: Moment) -> None:
+        """Go, if this is the moment to.
+
+        Raises:
+            Unavailable: we are gone without a word.
+        """
+        match self.behaviour.departure(step, moment):
+            case "leave":
+                self.leave.set()
+            case "vanish":
+                self.gone.set()
+                raise Unavailable("this peer is gone")
 
     async def close(self) -> None:
         """Stop; what is computed at this moment is waited for."""

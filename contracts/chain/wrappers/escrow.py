@@ -102,6 +102,16 @@ class Escrow(Contract):
             first_pay_leaf(pay) if pay else NO_PAY_LEAF,
         )
 
+    def answer_close(self, spec: JobSpec, seal: Signed[Seal], pay: Sequence[PayLeaf] = ()) -> Call:
+        """Answer a close with another seal; `pay` as in `request_close`."""
+        return self._encode(
+            "answerClose",
+            header_tuple(spec),
+            seal_tuple(seal.message),
+            seal.signature,
+            first_pay_leaf(pay) if pay else NO_PAY_LEAF,
+        )
+
     def request_close_unsealed(self, spec: JobSpec) -> Call:
         """Close a job that has no seal, past its deadline (or by its poster)."""
         return self._encode("requestCloseUnsealed", header_tuple(spec))

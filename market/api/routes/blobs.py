@@ -1,4 +1,4 @@
-"""Blobs by their BLAKE3 digest: shards of data, manifests, checkpoints."""
+"""Blobs by their BLAKE3 digest: shards of data, manifests, checkpoints, evidence."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from starlette.responses import StreamingResponse
 
 from contracts.terms.errors import NotFound
 from market.api.context import ApiDep, DigestPath, stream
-from market.api.schemas import MAX_BLOB_BYTES
+from market.api.schemas import MAX_BUNDLE_BYTES
 
 router = APIRouter(tags=["blobs"])
 
@@ -22,7 +22,7 @@ _CONTENT: dict[int | str, dict[str, Any]] = {200: {"content": {BYTES: {}}}}
 )
 async def put_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
     """Store the body under its digest; bytes that hash to something else are refused."""
-    await api.market.blobs.put(blob, stream(request, MAX_BLOB_BYTES), max_bytes=MAX_BLOB_BYTES)
+    await api.market.blobs.put(blob, stream(request, MAX_BUNDLE_BYTES), max_bytes=MAX_BUNDLE_BYTES)
     return Response(status_code=204)
 
 

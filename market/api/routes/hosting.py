@@ -15,10 +15,11 @@ from market.api.schemas import (
     RegisterHost,
 )
 from market.api.views import lease_views
+from market.service.auditors import list_of_job
 from market.service.host_jobs import Endpoint, claim_jobs, register_host, renew_jobs
 from market.service.leases import LIVE
 from market.service.ports import UnitOfWork
-from market.service.rows import HostedJobRow, JobRow, LeaseRow
+from market.service.rows import AuditorListRow, HostedJobRow, JobRow, LeaseRow
 
 router = APIRouter(tags=["hosting"], prefix="/hosting", dependencies=[Depends(host_only)])
 
@@ -68,5 +69,8 @@ async def _hosted(rows: Sequence[HostedJobRow], work: UnitOfWork) -> HostedJobs:
             "leases": await lease_views(leases, work),
             "until": row.until,
         }
+        if await work[AuditorListRow].get(row.job):
+            view["opening_block"], listed = await list_of_job(row.job, work)
+            view["auditors"] = listed.encoded()
         found.append(HostedJob.model_validate(view))
     return HostedJobs(jobs=tuple(found))

@@ -19,13 +19,19 @@ from market.api.context import (
     read_bytes,
 )
 from market.api.schemas import (
+    COINS_PAGE,
+    LANE_PAGE,
     MAX_MESSAGES_BYTES,
     MAX_MESSAGES_POSTED,
     MESSAGES_PAGE,
     SNAPSHOTS_PAGE,
+    AnchoredStepView,
+    AuditorsView,
+    AuditorView,
     CheckpointStored,
     CheckpointsView,
     CheckpointView,
+    CoinsView,
     JobPosted,
     JobsView,
     JobView,
@@ -37,9 +43,11 @@ from market.api.schemas import (
     Stored,
 )
 from market.api.views import excluded, job_summary, job_view
+from market.service.auditors import list_of_job
 from market.service.ports import UnitOfWork
 from market.service.post_job import PostedPermit, post_job, quote_job
 from market.service.rows import JobRow, MessageRow, SnapshotRow
+from market.service.show_coins import coins_of_job, lane_of_job
 from market.service.store_checkpoints import Claim, claimed_checkpoints, store_checkpoint
 from market.service.store_messages import store_messages
 from market.service.store_reports import store_reports
@@ -167,6 +175,63 @@ async def get_snapshots(
         rows = await work[SnapshotRow].where(job=job, order="number", after=after, limit=limit)
     values = [decode(row.data, max_bytes=MAX_SNAPSHOTS_BYTES) for row in rows]
     return Response(encode(values), media_type=MSGPACK)
+
+
+@router.get("/jobs/{name}/coins", response_model=CoinsView)
+async def get_coins(
+    job: JobPath,
+    work: WorkDep,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=COINS_PAGE)] = COINS_PAGE,
+) -> Response:
+    """Anchored steps beyond `after`, with their coins as far as they count."""
+    async with work:
+        steps = await coins_of_job(job, work, after=after, limit=limit)
+    views = [
+        AnchoredStepView(step=each.step, root=each.root, block=each.block, coin=each.coin)
+        for each in steps
+    ]
+    return answer(CoinsView(steps=tuple(views)))
+
+
+@router.get(
+    "/jobs/{name}/lane", responses={200: {"content": {MSGPACK: {}}}}, response_class=Response
+)
+async def get_lane(
+    job: JobPath,
+    api: ApiDep,
+    work: WorkDep,
+    first: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    limit: Annotated[int, Query(ge=1, le=LANE_PAGE)] = LANE_PAGE,
+) -> Response:
+    """Batches since the job's opening, or from number `first` on, with the job's leaves proved."""
+    async with work:
+        page = await lane_of_job(job, api.market.chain.anchorer, work, first=first, limit=limit)
+    return Response(page.encoded(), media_type=MSGPACK)
+
+
+@router.get("/jobs/{name}/auditors", response_model=AuditorsView)
+async def get_auditors(job: JobPath, work: WorkDep) -> Response:
+    """The outside auditors of a job, fixed before it was opened."""
+    async with work:
+        block, listed = await list_of_job(job, work)
+    entries = [
+        AuditorView(
+            account=each.account,
+            stake=each.stake,
+            session_key=each.session_key,
+            device_class=each.device_class,
+        )
+        for each in listed.auditors
+    ]
+    return answer(
+        AuditorsView(
+            block=block,
+            digest=listed.digest(),
+            encoded=listed.encoded(),
+            auditors=tuple(entries),
+        )
+    )
 
 
 @router.post("/jobs/{name}/reports", response_model=Stored, openapi_extra=documented(PostReports))

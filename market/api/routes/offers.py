@@ -22,6 +22,7 @@ from market.service.hear import hear_lease, hear_offer
 from market.service.ports import UnitOfWork
 from market.service.post_offer import post_offer, withdraw_offer
 from market.service.rows import LeaseRow, OfferRow
+from verification.thresholds import shipped_calibration
 
 router = APIRouter(tags=["offers"])
 
@@ -34,7 +35,8 @@ async def post_offers(
 ) -> Response:
     """Offer a machine."""
     row = await post_offer(posted.signed, api.market.clock(), work, api.market.chain)
-    return answer(OfferStored(offer=row.offer), 201)
+    is_measured = shipped_calibration().admits(row.device_class)
+    return answer(OfferStored(offer=row.offer, takes_checked_jobs=is_measured), 201)
 
 
 @router.get("/offers", response_model=OffersView)

@@ -94,7 +94,7 @@ def taken(port: int) -> Iterator[None]:
         yield
 
 
-@pytest.mark.slow
+@pytest.mark.chaos  # three minutes: the whole demo starts twice
 @pytest.mark.timeout(300)
 def test_demo__ctrl_c_while_it_trains__leaves_nothing_and_the_same_home_goes_on(
     tmp_path: Path,

@@ -101,9 +101,11 @@ class Place:
         """By its name, a value of each parameter with which a verb goes as far as it can."""
         return {
             "file": str(self.folder / "job.yaml"),
+            "other": str(self.folder / "job.yaml"),
             "market": self.market,
             "rpc": self.market,
             "job": JOB_ID,
+            "evidence": JOB_ID,
             "ask": "1000",
             "keys": str(self.folder / "keys"),
             "out": str(self.folder / "out" / "file"),
@@ -116,7 +118,8 @@ class Place:
     def line(self, verb: Verb, **changed: str) -> list[str]:
         """A command line with all that is required, and these values."""
         good = self.good()
-        required = {each.name: good[each.name] for each in verb.parameters if each.required}
+        wanted = {each.name for each in verb.parameters if each.required or each.name == "ask"}
+        required = {name: good[name] for name in wanted}  # a provider asks, or only audits
         return verb.line(required | changed)
 
 

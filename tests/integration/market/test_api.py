@@ -57,6 +57,7 @@ from tests.integration.market.client import HOST, ON_MEMORY, client_of, once
 from tests.support.history import DOMAIN, JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import (
     ANCHORER,
+    DEVICE,
     MANIFEST,
     LeasedMaker,
     World,
@@ -228,7 +229,7 @@ async def accept_over(
         offer=lease.offer,
         price=lease.price,
         stake=lease.stake,
-        device_class="cpu",
+        device_class=DEVICE,
     )
     body = AcceptLease(
         signed=make_wallet(name).sign(message, DOMAIN).encoded(),
@@ -245,7 +246,7 @@ def maker_of(spec: JobSpec, lease: LeaseView, name: str, peer: Session) -> JobMa
         offer=lease.offer,
         price=lease.price,
         stake=lease.stake,
-        device_class="cpu",
+        device_class=DEVICE,
     )
     return LeasedMaker(
         name=spec.name,

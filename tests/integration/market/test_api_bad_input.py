@@ -14,7 +14,7 @@ from market.adapters.postgres import PostgresWork, make_engine
 from market.api.app import make_app
 from market.api.context import Api
 from market.api.problems import STATUS, status_of
-from market.api.schemas import MAX_BLOB_BYTES, Problem, read_body
+from market.api.schemas import MAX_BUNDLE_BYTES, Problem, read_body
 from market.service.faucet import ask_faucet
 from tests.integration.market.client import HOST, ON_MEMORY, client_of, once
 from tests.support.market_world import World, memory_world
@@ -92,7 +92,7 @@ async def test_route__malformed__is_a_typed_problem(method: str, path: str) -> N
 )
 async def test_route__oversized__is_a_typed_problem(method: str, path: str) -> None:
     world = memory_world()
-    headers = {**HOST, "Content-Length": str(MAX_BLOB_BYTES + 1)}
+    headers = {**HOST, "Content-Length": str(MAX_BUNDLE_BYTES + 1)}
     too_long = {**headers, **once("k" * 200)}
 
     async with client_of(world) as client:

@@ -1,13 +1,17 @@
 """Bundles of leases in rows: all or nothing, spares, late joiners, and providers that vanish."""
 
+import asyncio
+
 from contracts.terms.digest import peer_id
 from contracts.terms.ids import ZERO_DIGEST, JobId, StageIndex
 from contracts.terms.messages import JobSpec, LeaseAccept, Notice
+from contracts.terms.moments import UnixMillis
 from market.api.schemas import heartbeat_digest
 from market.api.views import job_view
 from market.domain.jobs import JobState
 from market.service.hear import hear_lease
-from market.service.rows import LeaseRow
+from market.service.pass_time import pass_deadlines, release_silent
+from market.service.rows import JobRow, LeaseRow
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import MODEL, JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import LeasedMaker, World, market_spec, sign_digest, spec_changes
@@ -266,6 +270,41 @@ async def test_release__silent_and_left__its_slot_is_bought_again(world: World) 
     assert rows["new"].state == "reserved"
     assert (await world.offer_row("bob")).lease is None
     assert rows["bob"].stake_state == "reserved"
+
+
+async def test_release__messages_hold_the_row_of_the_job__waits_for_it(
+    postgres_world: World,
+) -> None:
+    world = postgres_world
+    maker = await running(world, ("ann", "bob"), spares=0)
+    job = maker.spec.job()
+    world.wait(LONG)
+    await hear(world, "ann", job=job)
+    await leave(world, maker, "bob")
+
+    async with world.new_work() as storing:
+        await storing[JobRow].lock(job)
+        releasing = asyncio.create_task(release_silent(world.now, world.new_work()))
+        done, _ = await asyncio.wait([releasing], timeout=0.2)
+
+    assert not done
+    assert await releasing == 1
+
+
+async def test_deadline__messages_hold_the_row_of_the_job__passes_after_them(
+    postgres_world: World,
+) -> None:
+    world = postgres_world
+    job = (await running(world, ("ann", "bob"), spares=0)).spec.job()
+    late = UnixMillis(2**52)
+
+    async with world.new_work() as storing:
+        await storing[JobRow].lock(job)
+        passing = asyncio.create_task(pass_deadlines(late, world.new_work()))
+        done, _ = await asyncio.wait([passing], timeout=0.2)
+
+    assert not done
+    assert await passing == 1
 
 
 @ON_MEMORY

@@ -15,7 +15,8 @@ from market.service.rows import DebitRow, SnapshotRow
 from market.service.store_snapshots import due_snapshots, store_snapshots
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import ON_MEMORY, client_of
-from tests.support.history import START, JobMaker
+from tests.integration.market.test_auditors import AUDIT, fixed, post, post_opening
+from tests.support.history import START, JobMaker, make_wallet
 from tests.support.market_world import World, market_spec
 from verification.snapshots import decode_snapshot
 
@@ -167,6 +168,21 @@ async def test_snapshots__job_that_nobody_opened__has_none_and_is_not_due(world:
     assert await rows_of(world, spec.job()) == []
     async with world.new_work() as work:
         assert await due_snapshots(work) == []
+
+
+@ON_MEMORY
+async def test_audited_job__checked__claims_of_who_is_outside_are_proved_too(world: World) -> None:
+    await world.audit("out1")
+    maker = await world.start_job(audit=AUDIT)
+    job, (block, listed) = maker.spec.job(), await fixed(world, maker.spec.job())
+    await post_opening(world, maker, listed.digest(), block)
+    await post(world, maker, listed, maker.items[2])
+
+    async with world.new_work() as work:
+        found = await snapshots.audited_job(job, work)
+
+    accounts = {make_wallet("ann").account, make_wallet("out1").account}
+    assert found is not None and found.accounts == tuple(sorted(accounts))
 
 
 async def test_api__snapshots__are_a_msgpack_array_in_order_and_in_pages(world: World) -> None:

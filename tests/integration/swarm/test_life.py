@@ -101,6 +101,7 @@ def logits_of_the_swarm(running: Stack, job: JobId, spec: JobSpec, tokens_RT: Te
     return passed
 
 
+@pytest.mark.chaos  # more than a minute
 @pytest.mark.timeout(300)
 async def test_drain__agent_is_terminated_in_a_job__no_work_is_lost_and_the_model_is_whole(
     tmp_path: Path,

@@ -55,7 +55,9 @@ def test_processes__undisturbed__every_step_sealed_and_the_loss_falls(
 
 
 @pytest.mark.parametrize("victim", [COORDINATOR, "ann"])
-@pytest.mark.parametrize("event", ["grad_commit_stored", "chunk_stored"])
+@pytest.mark.parametrize(
+    "event", ["grad_commit_stored", pytest.param("chunk_stored", marks=pytest.mark.chaos)]
+)
 async def test_processes__killed_between_grad_commit_and_seal__equal_bytes(
     tmp_path: Path, undisturbed: dict[str, Any], victim: str, event: str
 ) -> None:
@@ -67,7 +69,7 @@ async def test_processes__killed_between_grad_commit_and_seal__equal_bytes(
     assert swarm.outcome() == undisturbed
 
 
-@pytest.mark.parametrize("victim", [TRAINER, COORDINATOR])
+@pytest.mark.parametrize("victim", [TRAINER, pytest.param(COORDINATOR, marks=pytest.mark.chaos)])
 async def test_processes__killed_from_outside_while_the_peer_stands_still__equal_bytes(
     tmp_path: Path, undisturbed: dict[str, Any], victim: str
 ) -> None:

@@ -21,6 +21,7 @@ from tallystick.up.processes import SERVICE, environment_of, identify, is_alive
 from tallystick.up.socket_path import reachable
 from tallystick.up.spec import Backoff
 from tests.integration.up.running import eventually, long_home
+from tests.support.stack import is_stopped
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = {
@@ -156,6 +157,10 @@ async def test_keep__cancelled_again_while_the_child_hangs__ends_it_at_once(
     ) -> Child:
         born.append(start(argv, environment=environment, log=log))
         born[0].send(signal.SIGSTOP)  # perhaps before it has asked to end with us
+        while not is_stopped(
+            born[0].identity.pid
+        ):  # else a SIGTERM that comes meanwhile is taken first
+            os.sched_yield()
         return born[0]
 
     keeping = asyncio.create_task(

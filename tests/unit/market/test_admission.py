@@ -1,25 +1,31 @@
 """May this job be posted? What would fit is in each refusal."""
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
-from contracts.terms.messages import JobSpec
+from contracts.terms.ids import ZERO_DIGEST
+from contracts.terms.messages import MILLION, JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.domain.admission import Surroundings, check_job, needed_memory, signed_flops
 from market.domain.pricing import job_cost
+from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START, make_spec, make_wallet
 
-AROUND = Surroundings(UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True)
+AROUND = Surroundings(
+    UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True, calibration=calibration()
+)
 POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
 
 
 def spec(**changed: Any) -> JobSpec:
     """A job that is admitted, but for what changed."""
-    first = make_spec(POSTER, COORDINATOR, price_ceiling=PricePerPflop(10**12))
+    rules = {name: changed.pop(name) for name in ("audit", "peers_per_stage") if name in changed}
+    first = make_spec(POSTER, COORDINATOR, price_ceiling=PricePerPflop(10**12), **rules)
     fitting = first.model_copy(
         update={"unit_flops": signed_flops(first), "memory_bytes": needed_memory(first)}
     )
@@ -85,6 +91,57 @@ def test_check_job__sizes_that_do_not_divide__is_refused() -> None:
     model = spec().model.model_copy(update={"num_heads": 3})
 
     assert "num_heads" in refusal(spec(model=model)).message
+
+
+# ---------------------------------------------------------------------------------- checked jobs
+
+
+def checked(**changed: Any) -> JobSpec:
+    """A checked job that is admitted, but for what changed."""
+    audit = audit_spec(margin=MILLION * 5 // 4, budget=BaseUnits(10**9))
+    plain = spec(audit=changed.pop("audit", audit), **changed)
+    return plain.model_copy(
+        update={"budget": BaseUnits(plain.budget + 10**9), "epoch_cap": plain.budget}
+    )
+
+
+def test_check_job__checked_and_all_fits__is_admitted() -> None:
+    check_job(checked(), AROUND)
+
+
+def test_check_job__other_calibration_table__says_which_one_is_shipped() -> None:
+    audit = audit_spec(thresholds=ZERO_DIGEST, budget=BaseUnits(10**9))
+
+    found = refusal(checked(audit=audit))
+
+    assert isinstance(found, Conflict)
+    assert found.data["would_fit"] == calibration().digest().hex()
+
+
+@pytest.mark.parametrize(("owners", "parts"), [(1, Fraction(1, 4)), (3, Fraction(3, 2))])
+def test_check_job__stake_below_one_unit_of_the_dearest_stage__says_which_fits(
+    owners: int, parts: Fraction
+) -> None:
+    asked = checked(min_stake=BaseUnits(0), peers_per_stage=owners)
+    unit = pay_for(asked.unit_flops[0], asked.price_ceiling)
+
+    found = refusal(asked)
+
+    least = int(str(found.data["min_stake_would_fit"]))
+    assert abs(least - parts * unit) <= 3
+    assert "raise min_stake" in found.message
+    check_job(asked.model_copy(update={"min_stake": BaseUnits(least)}), AROUND)
+    refusal(asked.model_copy(update={"min_stake": BaseUnits(least - 1)}))
+
+
+def test_check_job__two_owners_and_nothing_repeated__no_stake_is_enough() -> None:
+    found = refusal(checked(peers_per_stage=2, min_stake=BaseUnits(10**15)))
+
+    assert "repeat_rate" in found.message and "peers_per_stage" in found.message
+
+
+def test_needed_memory__checked_job__has_room_for_a_replay() -> None:
+    assert needed_memory(checked()) > needed_memory(spec())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Examples of a clearing; properties are in tests/property/test_market_clearing.py."""
 
+from dataclasses import replace
+
 import pytest
 
 from contracts.terms.amounts import PricePerPflop
@@ -20,6 +22,15 @@ def test_clear__more_asks_than_slots__pays_lowest_losing_ask() -> None:
 
     assert clearing.winners == (asks[0], asks[1])
     assert clearing.price == 9
+
+
+def test_clear__equal_asks__the_better_name_wins_at_the_same_price() -> None:
+    asks = [replace(ask(name, 5), standing=known) for name, known in (("w1", 1), ("w2", 3))]
+
+    clearing = clear([*asks, ask("w3", 4)], slots=2, reserve=PricePerPflop(20))
+
+    assert clearing.winners == (ask("w3", 4), asks[1])
+    assert clearing.price == 5
 
 
 def test_clear__nobody_loses__pays_the_ceiling() -> None:

@@ -9,9 +9,10 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.matching import Exclusion, Need, feasible, why_not
 from market.domain.offers import HEARTBEAT_MILLIS, Candidate
+from market.domain.reputation import Reputation, standing
 
 NOW = UnixMillis(1_000_000)
-NEED = Need(PricePerPflop(20), 100, BaseUnits(5), UnixSeconds(2000), NOW)
+NEED = Need(PricePerPflop(20), 100, BaseUnits(5), UnixSeconds(2000), NOW, frozenset({"cpu/a"}))
 
 
 def offer(**changed: Any) -> Candidate:
@@ -26,6 +27,7 @@ def offer(**changed: Any) -> Candidate:
         "heard_at": NOW,
         "leased": False,
         "free_stake": BaseUnits(50),
+        "device_class": "cpu/a+cpu",
     }
     return Candidate(**(values | changed))
 
@@ -35,17 +37,31 @@ def test_feasible__nothing_excludes_it__is_in_the_book() -> None:
     assert why_not(NEED, [offer()]) == ()
 
 
+def test_feasible__somebody_with_a_name__stands_in_the_book_by_it() -> None:
+    known = Reputation(matches=20, mismatches=1)
+
+    asks = feasible(NEED, [offer(), offer(reputation=known)])
+
+    assert [ask.standing for ask in asks] == [standing(Reputation()), standing(known)]
+
+
 @pytest.mark.parametrize(
     ("changed", "constraint", "would_fit"),
     [
         ({"price": 25}, "price", "price_ceiling 25"),
         ({"memory_bytes": 64}, "memory", "memory_bytes 64"),
         ({"free_stake": 4}, "stake", "min_stake 4"),
+        ({"device_class": "cpu/b"}, "device", "a device of the calibration table: cpu/a"),
         ({"expires_at": 1999}, "window", "deadline 1999"),
         ({"available_from": 1001}, "start", "wait until 1001"),
         ({"heard_at": None}, "heartbeat", "an agent that answers"),
         ({"heard_at": NOW - HEARTBEAT_MILLIS - 1}, "heartbeat", "an agent that answers"),
         ({"leased": True}, "leased", "wait for the end of its lease"),
+        (
+            {"reputation": Reputation(mismatches=1)},
+            "reputation",
+            "an account that was not found lying",
+        ),
     ],
 )
 def test_why_not__one_constraint_fails__names_it_and_what_would_fit(

@@ -9,12 +9,26 @@ from market.domain.admission import Surroundings
 from market.domain.matching import Exclusion
 from market.domain.offers import Candidate
 from market.domain.pricing import job_cost, job_flops
-from market.domain.quote import quote
+from market.domain.quote import need_of, quote
+from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START
 from tests.unit.market.test_admission import spec
 
 NOW = UnixMillis(START * 1000)
-AROUND = Surroundings(UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True)
+DEVICES = ("cpu/a", "cpu/b", "cpu/c")
+TABLE = calibration().model_copy(
+    update={
+        "pairs": tuple(
+            calibration().pairs[0].model_copy(update={"classes": (one, other)})
+            for one in DEVICES
+            for other in DEVICES
+            if one <= other
+        )
+    }
+)
+AROUND = Surroundings(
+    UnixSeconds(START), 20, missing_blobs=(), coordinator_known=True, calibration=TABLE
+)
 
 
 def offer(number: int, price: int) -> Candidate:
@@ -29,6 +43,7 @@ def offer(number: int, price: int) -> Candidate:
         heard_at=NOW,
         leased=False,
         free_stake=BaseUnits(10**12),
+        device_class="cpu/a+build 7",
     )
 
 
@@ -71,3 +86,26 @@ def test_quote__job_that_is_not_admitted__says_so_beside_the_price() -> None:
 
     assert not found.fits and found.price_at_asks is not None
     assert "manifest" in found.reasons[0]
+
+
+def test_quote__checked_job_and_a_device_that_nobody_measured__says_which_would_do() -> None:
+    asked = spec(min_stake=BaseUnits(10**6), audit=audit_spec(thresholds=TABLE.digest()))
+    offers = [offer(number, 10**10) for number in (1, 2, 3)]
+    odd = replace(offers[0], device_class="cpu/d")
+
+    found = quote(asked, [odd, *offers[1:]], AROUND, NOW)
+
+    named = "a device of the calibration table: cpu/a, cpu/b, cpu/c"
+    assert found.not_matched == (
+        Exclusion("owners", 2, "needs 3 owners, 2 fit"),
+        Exclusion("device", 1, named),
+    )
+    assert quote(asked, offers, AROUND, NOW).price_at_asks is not None
+
+
+def test_need_of__class_held_against_one_other_alone__is_none_that_will_do() -> None:
+    pairs = [pair for pair in TABLE.pairs if pair.classes != ("cpu/a", "cpu/c")]
+    table = TABLE.model_copy(update={"pairs": tuple(pairs)})
+
+    assert need_of(spec(audit=audit_spec()), NOW, table).devices == frozenset({"cpu/b"})
+    assert need_of(spec(), NOW, table).devices is None

@@ -12,7 +12,6 @@ from contracts.terms.ids import (
     Digest,
     JobId,
     PeerId,
-    SessionKey,
     StageIndex,
     StepNumber,
 )
@@ -34,13 +33,13 @@ PEERS = [PeerId(bytes([n]) * 32) for n in range(4)]
 
 
 def subject(number: int) -> PeerStep:
-    return PeerStep(StageIndex(0), SessionKey(number.to_bytes(32, "big")), 0)
+    return PeerStep(StageIndex(0), PeerId(number.to_bytes(32, "big")), 0)
 
 
 SUBJECTS: list[Subject] = [
     subject(1),
-    PeerStep(StageIndex(0), SessionKey((1).to_bytes(32, "big")), 1),
-    PeerStep(StageIndex(1), SessionKey((1).to_bytes(32, "big")), 0),
+    PeerStep(StageIndex(0), PeerId((1).to_bytes(32, "big")), 1),
+    PeerStep(StageIndex(1), PeerId((1).to_bytes(32, "big")), 0),
     Chunk(StageIndex(0), ChunkIndex(0)),
     Chunk(StageIndex(0), ChunkIndex(1)),
     Repeat(Digest(bytes(32))),

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from contracts.governance.checking import Checking, Standing, StepFacts, Terms, Unchecked
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import derive_seal, verify_seal
@@ -26,7 +27,15 @@ from contracts.terms.messages import (
     StepClose,
 )
 from contracts.terms.signatures import Signed
-from tests.support.history import JobMaker, Member, make_digest, make_members, under
+from tests.support.checked_history import make_auditors
+from tests.support.history import (
+    JobMaker,
+    Member,
+    make_digest,
+    make_members,
+    make_session,
+    under,
+)
 
 Items = list[Kept]
 
@@ -114,6 +123,22 @@ def test_derive_seal__messages_in_another_order__is_the_same_seal() -> None:
     first, second = under(items), under(tuple(reversed(items)))
 
     assert derive_seal(record, first, last=True) == derive_seal(record, second, last=True)
+
+
+def test_derive_seal__messages_in_another_order__checking_is_told_the_same() -> None:
+    class Witness(Unchecked):
+        def after(self, facts: StepFacts, terms: Terms) -> tuple[Checking, Standing]:
+            told.append(facts)
+            return super().after(facts, terms)
+
+    told: list[StepFacts] = []
+    _, record, items = made(2)
+    watched = replace(record, checking=Witness())
+
+    for order in (items, tuple(reversed(items))):
+        derive_seal(watched, under(order), last=False)
+
+    assert told[0] == told[1] and len(told[0].commits) > 1
 
 
 def test_derive_seal__empty_step__pays_nothing_and_lets_time_pass() -> None:
@@ -317,6 +342,7 @@ def test_derive_seal__report_while_nobody_is_drawn__is_refused() -> None:
     report = AuditReport(
         job=maker.spec.job(),
         step=maker.next_step,
+        stage=StageIndex(0),
         auditor=maker.members[0].session.peer,
         subject=make_digest("x"),
         attempt=0,
@@ -325,7 +351,7 @@ def test_derive_seal__report_while_nobody_is_drawn__is_refused() -> None:
         verdict="match",
     )
 
-    assert part_of(record, [*items, maker.members[0].session.sign(report)]) == "audit_reports"
+    assert part_of(record, [*items, maker.members[0].session.sign(report)]) == "reports"
 
 
 NOTICES: dict[str, dict[str, object]] = {
@@ -342,6 +368,29 @@ def test_derive_seal__notice_that_breaks_a_rule__is_refused(name: str) -> None:
     notice = leaving(maker).model_copy(update=NOTICES[name])
 
     assert part_of(record, [*items, maker.session.sign(notice)]) == "notice"
+
+
+@pytest.mark.parametrize(
+    ("what", "who", "part"),
+    [
+        ("missed_report", "out", None),
+        ("missed_report", "stranger", "notice"),
+        ("missing_data", "out", "notice"),
+        ("suspension", "out", "notice"),
+    ],
+)
+def test_derive_seal__notice_about_an_outside_auditor__says_only_that_a_report_is_missed(
+    what: str, who: str, part: str | None
+) -> None:
+    maker, record, items = made()
+    record = replace(record, outside=make_auditors(["out"]))
+    fields = {"what": what, "peer": make_session(who).peer}
+    said = [*items, maker.session.sign(leaving(maker).model_copy(update=fields))]
+
+    if part is None:
+        derive_seal(record, under(said), last=False)
+    else:
+        assert part_of(record, said) == part
 
 
 def test_derive_seal__member_left__is_paid_for_this_step_and_refused_in_the_next() -> None:

@@ -1,11 +1,17 @@
 """From sealed steps to earned and vested pay."""
 
+from typing import Any
+
 import pytest
 
-from contracts.governance.vesting import Lease, PayState, StepFacts, advance, pay_after
-from contracts.terms.amounts import Flops, PricePerPflop
+from contracts.governance import vesting
+from contracts.governance.checking import Forfeit, Standing
+from contracts.governance.pay import Lease, PayLeaf
+from contracts.governance.vesting import Earned, PayState, pay_after
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, PeerId, StepNumber
+from contracts.terms.merkle import FORFEITED, FROZEN
 
 ANN, BOB = PeerId(b"a" * 32), PeerId(b"b" * 32)
 WALLET, OTHER = Address(b"w" * 20), Address(b"v" * 20)
@@ -13,8 +19,13 @@ LEASES = {ANN: Lease(WALLET, PricePerPflop(1000)), BOB: Lease(OTHER, PricePerPfl
 PFLOP = 10**15
 
 
-def step(number: int, work: dict[PeerId, int], *, last: bool = False) -> StepFacts:
-    return StepFacts(StepNumber(number), {peer: Flops(flops) for peer, flops in work.items()}, last)
+def step(number: int, work: dict[PeerId, int], *, last: bool = False) -> Earned:
+    return Earned(StepNumber(number), {peer: Flops(flops) for peer, flops in work.items()}, last)
+
+
+def advance(state: PayState, earned: Earned, standing: Standing | None = None) -> PayState:
+    """One more step; without a standing nobody is drawn."""
+    return vesting.advance(state, earned, standing or Standing(settled_to=earned.step))
 
 
 def paid(state: PayState) -> list[tuple[int, int]]:
@@ -74,3 +85,94 @@ def test_advance__step_after_the_last__is_our_own_bug() -> None:
 
     with pytest.raises(InvariantBroken):
         advance(state, step(2, {}))
+
+
+def standing(settled_to: int, **said: Any) -> Standing:
+    return Standing(settled_to=StepNumber(settled_to), **said)
+
+
+def test_advance__coins_are_late__vests_only_what_is_drawn_and_settled() -> None:
+    state, seen = PayState(window=1), []
+    for number, settled_to in ((1, 0), (2, 0), (3, 2), (4, 3)):
+        state = advance(state, step(number, {ANN: PFLOP}), standing(settled_to))
+        seen += paid(state)
+
+    assert seen == [(1000, 0), (2000, 0), (3000, 1000), (4000, 2000)]
+
+
+def test_advance__open_draw__holds_back_its_step_and_the_window_before_it() -> None:
+    state = PayState(window=1)
+    for number in (1, 2, 3, 4):
+        is_open = {ANN: StepNumber(3)} if number >= 3 else {}
+        said = standing(number, open_since=is_open)
+        state = advance(state, step(number, {ANN: PFLOP, BOB: PFLOP}), said)
+
+    assert paid(state) == [(8000, 6000), (4000, 1000)]  # Bob, then Ann
+
+    state = advance(state, step(5, {}), standing(5))
+
+    assert paid(state) == [(8000, 8000), (4000, 4000)]
+
+
+def test_advance__report_owed__holds_back_all_pay() -> None:
+    said = standing(1, owing=frozenset({ANN}))
+
+    state = advance(PayState(window=0), step(1, {ANN: PFLOP}), said)
+
+    assert paid(state) == [(1000, 0)]
+
+
+def test_advance__audit_reported__is_earned_like_work_and_waits_like_it() -> None:
+    state = advance(PayState(window=1), step(1, {}), standing(1, audits={BOB: Flops(PFLOP)}))
+
+    assert paid(state) == [(2000, 0)]
+    assert paid(advance(state, step(2, {}))) == [(2000, 2000)]
+
+
+def test_advance__frozen__moves_what_waits_to_the_reserved_account_and_back() -> None:
+    state = advance(PayState(window=1), step(1, {ANN: PFLOP}))
+    state = advance(state, step(2, {ANN: PFLOP}), standing(2, frozen=frozenset({ANN})))
+
+    assert pay_after(state, LEASES) == ((leaf(FROZEN, 2000, 0)),)
+
+    state = advance(state, step(3, {}))
+
+    assert pay_after(state, LEASES) == ((leaf(WALLET, 2000, 2000)),)
+
+
+def test_advance__forfeited__is_lost_for_good_and_vests_at_once() -> None:
+    state = advance(PayState(window=1), step(1, {ANN: PFLOP}))
+    state = advance(state, step(2, {ANN: PFLOP}))  # one step has vested
+
+    state = advance(state, step(3, {}), standing(3, forfeits=(Forfeit(ANN),)))
+    state = advance(state, step(4, {ANN: PFLOP}))
+
+    assert pay_after(state, LEASES) == (leaf(FORFEITED, 1000, 1000), leaf(WALLET, 2000, 1000))
+
+
+def test_advance__one_step_forfeited__leaves_the_others() -> None:
+    state = PayState(window=5)
+    for number in (1, 2):
+        state = advance(state, step(number, {ANN: PFLOP * number}))
+
+    said = standing(3, forfeits=(Forfeit(ANN, StepNumber(2)),))
+    state = advance(state, step(3, {}, last=True), said)
+
+    assert pay_after(state, LEASES) == (leaf(FORFEITED, 2000, 2000), leaf(WALLET, 1000, 1000))
+
+
+def test_pay_after__forfeit_between_fractions__adds_up_to_what_was_earned() -> None:
+    state, third = PayState(window=0), Flops(PFLOP // 3000)
+    for number in range(1, 8):
+        lost = (Forfeit(ANN),) if number % 3 == 0 else ()
+        said = standing(number, forfeits=lost)
+        state = advance(state, step(number, {ANN: third}), said)
+
+    leaves = pay_after(state, LEASES)
+
+    assert sum(leaf.earned for leaf in leaves) == 7 * third * 1000 // PFLOP
+    assert all(leaf.earned == leaf.vested for leaf in leaves)
+
+
+def leaf(account: Address, earned: int, vested: int) -> PayLeaf:
+    return PayLeaf(account, BaseUnits(earned), BaseUnits(vested))

@@ -20,6 +20,7 @@ from contracts.terms.messages import (
     equivocation_name,
 )
 from contracts.terms.signatures import Signed
+from tests.support.dockets import CheckedJob
 from tests.support.history import JobMaker, make_digest, make_spec, make_wallet
 
 
@@ -29,11 +30,22 @@ def examples() -> dict[str, Message]:
     maker = JobMaker()
     maker.seal_step()
     messages = [item.message for item in maker.items if isinstance(item, Signed)]
+    messages += checked_messages()
     return {message.kind: message for message in messages}
 
 
+def checked_messages() -> list[Message]:
+    """What only a checked job has."""
+    job = CheckedJob()
+    job.seal(job.commit("ann"), job.commit("bob"))
+    coin = job.coin(1)
+    job.seal(coin)
+    return [coin, job.report(job.case_of("ann"), "match")]
+
+
 def test_messages__registry__names_every_class_by_its_kind() -> None:
-    assert len(MESSAGES) == 12
+    assert len(MESSAGES) == 13
+    assert MESSAGES.keys() - examples().keys() == {"offer.v1", "tensor_header.v1"}
     assert all(cls.model_fields["kind"].default == kind for kind, cls in MESSAGES.items())
 
 
@@ -109,7 +121,7 @@ def test_digest__wallet_signed__is_the_struct_hash_and_covers_every_field() -> N
     for message in examples().values():
         if isinstance(message, WalletMessage):
             assert message.digest() == message.typed.hash(message.typed_values())
-    spec = examples()["job_spec.v2"]
+    spec = examples()["job_spec.v3"]
     assert spec.model_copy(update={"name": "other"}).digest() != spec.digest()
 
 
@@ -133,7 +145,7 @@ def test_equivocation_name__what_it_is_made_of__follows_protocol_section_1() -> 
 
     assert equivocation_name(other) != equivocation_name(notice)
     assert equivocation_name(same) == equivocation_name(notice)
-    assert equivocation_name(examples()["job_spec.v2"]) is None
+    assert equivocation_name(examples()["job_spec.v3"]) is None
 
 
 def test_tensor_header__scalar_shape__is_accepted() -> None:
@@ -155,10 +167,10 @@ def test_tensor_header__scalar_shape__is_accepted() -> None:
 
 
 def test_job_spec_json__money_and_bytes__are_strings() -> None:
-    shown = examples()["job_spec.v2"].model_dump(mode="json")
+    shown = examples()["job_spec.v3"].model_dump(mode="json")
 
     assert shown["budget"] == "100000000"
-    assert shown["poster"] == examples()["job_spec.v2"].poster.hex()  # type: ignore[attr-defined]
+    assert shown["poster"] == examples()["job_spec.v3"].poster.hex()  # type: ignore[attr-defined]
 
 
 def test_model_copy__of_a_message_that_was_digested__has_a_digest_of_its_own() -> None:

@@ -9,12 +9,14 @@ import pytest
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import StageIndex
 from contracts.terms.moments import UnixMillis
-from tallystick.demo.cast import LATE, MACHINES, OUTBID, VICTIM, Notes
+from tallystick.demo.cast import LATE, MACHINES, OUTBID, Notes
 from tallystick.demo.report import Report, Settled, Swarm
 from tallystick.demo.shares import JobWork, Worker
 from tallystick.sdk.job_file import tokens
 from tests.support.history import make_digest, make_session, make_wallet
+from tests.unit.tallystick.demo.factories import checked
 
+VICTIM = MACHINES[4]
 ACCOUNTS = {machine: make_wallet(machine.name).account for machine in (*MACHINES, LATE)}
 PEERS = {machine: make_session(machine.name).peer for machine in (*MACHINES, LATE)}
 
@@ -45,7 +47,7 @@ def swarm() -> Swarm:
     return Swarm(
         work=work,
         lines=[*joined, *seals],
-        notes=Notes(UnixMillis(0), killed_at=UnixMillis(6000), late_at=UnixMillis(7000)),
+        notes=Notes(UnixMillis(0), VICTIM.name, UnixMillis(6000), late_at=UnixMillis(7000)),
         machines={account: machine for machine, account in ACCOUNTS.items()},
         victim=PEERS[VICTIM],
     )
@@ -62,7 +64,8 @@ def report() -> Report:
         ceiling=2_000_000_000,
         earned=100,
         settled=Settled(
-            escrowed=150,
+            escrowed=145,
+            restituted=5,
             claimed={account: 10 for account in ACCOUNTS.values()},
             refunded=50,
             remaining=0,
@@ -72,6 +75,7 @@ def report() -> Report:
             settlement=ACCOUNTS[LATE],
         ),
         swarm=swarm(),
+        checked=checked(),
         verdict="anchored",
         processes=[],
         phases={"training": 1.0},
@@ -102,7 +106,7 @@ def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -
         {"price": 2_000_000_000},
         {"swarm": replace(swarm(), work=replace(swarm().work, units_per_step=10))},
         {"swarm": replace(swarm(), notes=Notes(late_at=UnixMillis(7000)))},
-        {"swarm": replace(swarm(), notes=Notes(killed_at=UnixMillis(6000)))},
+        {"swarm": replace(swarm(), notes=Notes(victim=VICTIM.name, killed_at=UnixMillis(6000)))},
         {"swarm": replace(swarm(), work=replace(swarm().work, pay={}))},
     ],
     ids=[

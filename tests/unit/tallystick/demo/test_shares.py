@@ -1,13 +1,16 @@
 """Do the demo's figures follow from a made-up history, and from made-up lines?"""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import StageIndex, StepNumber
+from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
 from tallystick.demo.shares import (
     JobWork,
     Loss,
@@ -18,6 +21,8 @@ from tallystick.demo.shares import (
     sealed_at,
     shares,
 )
+from tests.support.checked_history import CheckedMaker
+from tests.support.checked_swarm import begin_checked
 from tests.support.history import DOMAIN, JobMaker, make_members, make_session, make_wallet
 
 MEMBERS = make_members(("ann", "bob", "cem"), stages=2)
@@ -38,6 +43,36 @@ def _worked() -> JobWork:
 
 
 WORKED = _worked()  # here, because its signatures take more than a unit test may
+
+
+def _audited() -> tuple[CheckedMaker, JobWork]:
+    """Three steps of three peers; the third seal also holds their reports on the first step."""
+    job = CheckedMaker(name="audited", members=make_members("abc"), opening_block=1)
+    for _ in range(3):
+        job.next_seal()
+    return job, read_work(job.items, DOMAIN, begin_checked)
+
+
+AUDITED, AUDITED_WORK = _audited()
+
+
+def test_read_work__audits_are_paid__counts_only_units_that_were_committed_to() -> None:
+    committed = [
+        {each.peer: each.num_units for each in commits_of(AUDITED, step)} for step in (1, 2, 3)
+    ]
+    paid = Counter(AUDITED.record.pay.earned)
+    worked = Counter[PeerId]()
+    for step in AUDITED_WORK.steps:
+        worked.update(step)
+
+    assert list(AUDITED_WORK.steps) == committed
+    assert paid.total() > worked.total() * AUDITED.spec.unit_flops[0]
+    assert AUDITED_WORK.lost == 0
+
+
+def commits_of(job: CheckedMaker, step: int) -> list[GradCommit]:
+    messages = [item.message for item in job.items if isinstance(item, Signed)]
+    return [each for each in messages if isinstance(each, GradCommit) and each.step == step]
 
 
 def test_read_work__sealed_steps__counts_units_by_peer() -> None:

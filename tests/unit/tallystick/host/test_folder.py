@@ -1,9 +1,19 @@
 """What a host prepares for a job's processes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from contracts.keys.store import load_or_create_session
-from tallystick.host.folder import JobFileOnHost, count_trainers, prepare, trainer_key
+from contracts.terms.auditors import AuditorList
+from tallystick.host.folder import (
+    JobFileOnHost,
+    count_trainers,
+    load_auditors,
+    load_job,
+    prepare,
+    trainer_key,
+)
+from tests.support.history import DOMAIN, make_spec, make_wallet
 
 TOLD = JobFileOnHost("http://market", "00" * 32, "/keys/wallet.json", "127.0.0.1:0")
 
@@ -40,3 +50,20 @@ def test_prepare__killed_before_the_last_key__makes_the_rest(tmp_path: Path) -> 
 
     assert keys(folder)[0] == first
     assert count_trainers(folder) == 2
+
+
+def test_prepare__checked_job__keeps_its_list_and_the_block_of_it(tmp_path: Path) -> None:
+    listed = AuditorList(auditors=())
+    told = replace(TOLD, opening_block=7)
+    spec = make_wallet("poster").sign(make_spec(make_wallet("poster"), make_wallet("c")), DOMAIN)
+
+    prepare(tmp_path / "job", told, spec.encoded(), num_trainers=1, auditors=listed.encoded())
+
+    assert load_auditors(tmp_path / "job") == listed
+    assert load_job(tmp_path / "job") == (told, spec)
+
+
+def test_load_auditors__unchecked_job__has_no_list(tmp_path: Path) -> None:
+    prepare(tmp_path / "job", TOLD, b"spec", num_trainers=1)
+
+    assert load_auditors(tmp_path / "job") is None

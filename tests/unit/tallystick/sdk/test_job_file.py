@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.errors import Malformed, NotFound, Refused, TallystickError, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
@@ -25,6 +28,7 @@ from training.config import slices_of
 from training.flops import unit_flops
 from training.memory import peer_memory
 from training.recipes import micro
+from verification.economics import most_value, terms_of, value
 
 GOOD = {
     "name": "a job",
@@ -113,11 +117,16 @@ def test_checking__off__is_off(value: object) -> None:
     assert job(checking=value).checking == "off"
 
 
+@pytest.mark.parametrize("value", ["on", True], ids=["word", "what YAML makes of on"])
+def test_checking__on__is_on(value: object) -> None:
+    assert job(checking=value).checking == "on"
+
+
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
+        ({"audit_rate": 0.001}, "audit_rate"),
         ({"budgt": 1}, "budgt"),
-        ({"checking": True}, "checking"),
         ({"checking": "sampled"}, "checking"),
         ({"budget": "many"}, "budget"),
         ({"budget": None}, "budget"),
@@ -386,3 +395,56 @@ def test_load__paths_of_model_and_tokenizer__are_relative_to_the_file(tmp_path: 
     assert loaded.tokenizer == str(tmp_path / "words.json")
     assert loaded.model_folder == plain.model_folder == tmp_path / "llama"
     assert load_job_file(written(tmp_path, TEXT)).model_folder is None
+
+
+# ---------------------------------------------------------------------------------- checked jobs
+
+
+def test_build_spec__checked__stake_covers_an_equal_part_of_a_step() -> None:
+    spec = spec_of(job(checking="on", peers_per_stage=3, units_per_step=7, repeat_rate=0))
+
+    audit = spec.rules.audit
+    assert audit is not None
+    worth = value(Flops(3 * spec.unit_flops[0]), spec.price_ceiling)
+    power = Fraction(99, 100) / 2  # one of the two who may audit is a friend
+    assert spec.min_stake == ceil(worth * (Fraction(5, 4) / power - 1))
+    assert (
+        most_value(terms_of(audit, 5), stake=spec.min_stake, waiting=BaseUnits(0), power=power)
+        >= worth
+    )
+
+
+@pytest.mark.parametrize(("changed", "stake"), [({}, 0), ({"min_stake": "1.5"}, 1_500_000)])
+def test_build_spec__unchecked__stake_is_what_the_file_says(
+    changed: dict[str, object], stake: int
+) -> None:
+    assert spec_of(job(**changed)).min_stake == stake
+
+
+def test_build_spec__checked_and_stake_said__is_that() -> None:
+    assert spec_of(job(checking="on", min_stake=2)).min_stake == 2_000_000
+
+
+def test_build_spec__checked__asks_for_the_memory_of_an_audit_too() -> None:
+    made = job(recipe="tiny_llama", checking="on")
+    (stage,) = slices_of(made.train_config().model, (3,))
+
+    spec = spec_of(made)
+
+    assert spec.memory_bytes == peer_memory(made.train_config().model, stage, 4, audits=True)
+    assert spec.memory_bytes > spec_of(job(recipe="tiny_llama")).memory_bytes
+
+
+def test_build_spec__checked_and_a_cut_that_audits_do_not_fit__is_refused() -> None:
+    tight = spec_of(job(stages=2)).memory_bytes
+
+    assert spec_of(job(stages=2, peer_memory=kib(tight))).batch.stages == 2
+    with pytest.raises(Refused, match="use more stages"):
+        spec_of(job(stages=2, peer_memory=kib(tight), checking="on"))
+    with pytest.raises(Refused, match="a peer needs"):
+        spec_of(job(layer_ends=[1, 2], peer_memory=kib(tight), checking="on"))
+
+
+def kib(size: int) -> str:
+    """Bytes as a job file says them, rounded up."""
+    return f"{-(-size // 1024)}KiB"

@@ -99,3 +99,13 @@ def test_metrics__line_that_cannot_be_told__counts_nothing() -> None:
     with pytest.raises(BrokenPipeError):
         counted.tell("unit_done", unit=1)
     assert counted.value("events_total", event="unit_done") is None
+
+
+def test_metrics__replays__cpu_time_is_added_up() -> None:
+    counted = Counted()
+
+    counted.tell("replayed", step=3, units=4, cpu_us=1_500_000, passes_us=1_200_000)
+    counted.tell("replayed", step=4, units=2, cpu_us=500_000, passes_us=400_000)
+
+    assert counted.value("cpu_seconds_total", event="replayed") == 2.0
+    assert counted.value("units_total", event="replayed") == 6

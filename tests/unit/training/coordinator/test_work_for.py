@@ -8,10 +8,14 @@ from typing import cast
 
 import pytest
 
+from contracts.governance.checking import Begin, unread
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import PeerId, SessionKey, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
+from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import Papers, make_papers
 from training.coordinator.book import Book, Signer
@@ -36,10 +40,10 @@ def papers() -> Papers:
 class World:
     """A book with three members, and a clock that a test moves."""
 
-    def __init__(self, papers: Papers, journal: Journal) -> None:
+    def __init__(self, papers: Papers, journal: Journal, begin: Begin = unread) -> None:
         signer = Signer(papers.coordinator, papers.session, DOMAIN)
         self.papers, self.now = papers, UnixMillis(1_000_000)
-        self.book = Book(journal, papers.spec, papers.opening, signer, tell_nobody)
+        self.book = Book(journal, papers.spec, papers.opening, signer, tell_nobody, begin)
         for name in NAMES:
             self.join(name)
         self.sessions: dict[SessionKey, Session] = {}
@@ -230,3 +234,24 @@ async def test_work_for__report_of_an_older_step_comes_late__units_of_this_one_a
 
     assert not asking.done()
     asking.cancel()
+
+
+async def test_work_for__checked_job__who_has_little_at_stake_gets_what_that_covers(
+    tmp_path: Path,
+) -> None:
+    papers = make_papers(
+        *NAMES, units_per_step=UNITS, steps=4, audit=audit_spec(), min_stake=BaseUnits(120_000)
+    )  # a unit is worth 111,111
+    leases = dict(papers.leases)
+    for name in NAMES[1:]:
+        rich = leases[name].message.model_copy(update={"stake": BaseUnits(10**7)})
+        leases[name] = papers.members[name].wallet.sign(rich, DOMAIN)
+
+    with Journal(tmp_path / "journal") as journal:
+        world = World(replace(papers, leases=leases), journal, begin_checked)
+        work = await world.ask(0)
+
+    poor = papers.members[NAMES[0]].session.key
+    quotas = {each.session_key: each.quota for each in work.workers}
+    assert quotas.pop(poor) == 1
+    assert sorted(quotas.values()) == [2, 3]

@@ -2,10 +2,11 @@
 
 from fractions import Fraction
 
-from contracts.terms.ids import Address, PeerId, StepNumber
+from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
 from tests.unit.training.swarm.factories import A, B, C, Swarm, joining, peer, terms
 from training.swarm.caps import (
     Measured,
+    Units,
     caps_in_stage,
     quotas_for_trainer,
     quotas_in_stage,
@@ -68,6 +69,67 @@ def test_quotas__rounding__moves_around_from_step_to_step() -> None:
 
 def test_quotas__nobody_there__are_empty() -> None:
     assert quotas_in_stage([], 4) == {}
+
+
+THREE = [measured(A, 100), measured(B, 100), measured(C, 100)]
+
+
+def test_quotas__one_is_covered_for_less__others_do_it_and_their_speed_caps_are_lifted() -> None:
+    quotas = quotas_in_stage(THREE, 12, most={A: 2, B: 100, C: 100})
+
+    assert quotas == {A: 2, B: 5, C: 5}
+
+
+def test_quotas__covered_for_more_than_speed_allows__is_as_without() -> None:
+    assert quotas_in_stage(THREE, 12, most=dict.fromkeys((A, B, C), 5)) == quotas_in_stage(
+        THREE, 12
+    )
+
+
+def test_quotas__who_is_not_named__is_covered_for_any_number() -> None:
+    assert quotas_in_stage(THREE, 12, most={A: 1, B: 1}) == {A: 1, B: 1, C: 10}
+
+
+def test_quotas__all_together_are_covered_for_less_than_a_step__covers_are_lifted_alike() -> None:
+    quotas = quotas_in_stage(THREE, 12, most={A: 2, B: 2, C: 1})
+
+    assert sum(quotas.values()) == 12
+    assert quotas == {A: 5, B: 5, C: 2}  # 4.8, the cap by speed, 4.8 and 2.4
+
+
+def test_quotas__nobody_is_covered__slow_ones_get_no_more_than_their_speed() -> None:
+    workers = [measured(A, 1000), measured(B, 100), measured(C, 100)]
+
+    quotas = quotas_in_stage(workers, 12, most=dict.fromkeys((A, B, C), 0))
+
+    assert quotas == {A: 10, B: 1, C: 1}
+
+
+def test_quotas__covered_for_less_than_a_unit__may_do_one() -> None:
+    assert quotas_in_stage(THREE, 12, most={A: 0, B: 50, C: 50})[A] == 1
+
+
+def test_quotas__five_owners_and_only_two_covered__quarters_are_lifted() -> None:
+    workers = [measured(peer(name), 100) for name in "abcde"]
+    most = dict.fromkeys(map(peer, "cde"), 1)
+
+    quotas = quotas_in_stage(workers, 20, most=most)
+
+    assert [quotas[peer(name)] for name in "cde"] == [1, 1, 1]
+    assert sorted((quotas[A], quotas[B])) == [8, 9]  # a quarter is 5
+
+
+def test_quotas_of__cover_of_a_stage__is_asked_with_what_speed_allows() -> None:
+    swarm = Swarm(terms(peers=3, units=6))
+    swarm.join(A, B)
+    asked: list[tuple[StageIndex, Units]] = []
+
+    def covered(stage: StageIndex, by_speed: Units) -> Units:
+        asked.append((stage, by_speed))
+        return {A: 1}
+
+    assert quotas_of(swarm.state, covered) == {A: 1, B: 5}
+    assert asked == [(0, quotas_of(swarm.state))]
 
 
 def test_quotas_of__peers_lost_or_leaving__others_may_do_everything() -> None:

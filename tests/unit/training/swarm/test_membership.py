@@ -172,6 +172,9 @@ def test_stage_for_newcomer__equal_rates__fewest_owners() -> None:
         (4, (4, 3), 2),  # the other writes the one of step 4 when it applies it
         (4, (4, 4), 4),
         (5, (5, 0), 4),  # a newcomer that is far behind is not counted on
+        (4, (3, 0), 2),  # nor when it comes while a checkpoint is being written
+        (27, (15, 14), 14),  # steps without work were sealed while nobody was here
+        (27, (16, 15), 14),
     ],
 )
 def test_state_step_for__members_at_these_steps__newest_checkpoint_that_all_keep(

@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 
 from contracts.terms.errors import (
     DeadlineExceeded,
+    NotFinite,
     NotFound,
     Overloaded,
     PeerUnreachable,
@@ -185,7 +186,52 @@ async def test_calling__two_peers_cannot_get_a_tensor__it_is_lost() -> None:
         await world.forward()
 
     assert caught.value.digest == X
+    assert caught.value.by == {ANN.peer, BOB.peer}
     assert world.num_calls == {"ann": 1, "bob": 1}
+
+
+async def test_calling__two_peers_cannot_use_a_tensor__it_is_lost_too() -> None:
+    useless = NotFinite("x is not finite", digest=X.hex())
+    world = World(ann=Peer(useless), bob=Peer(useless))
+
+    with pytest.raises(TensorLost) as caught:
+        await world.forward()
+
+    assert caught.value.by == {ANN.peer, BOB.peer}
+
+
+async def test_blame__two_peers_complain_of_one_again_and_again__it_is_not_asked_in_this_step() -> (
+    None
+):
+    world, others = World(ann=Peer(), bob=Peer()), [make_session(name).peer for name in "cd"]
+    world.calling.blame(UNIT, [ANN.peer], others)
+    world.announce("ann", "bob", version=2000)
+    assert {await world.forward() for _ in range(2)} == {ANN.peer, BOB.peer}
+
+    world.calling.blame(UNIT, [ANN.peer], others)
+    world.announce("ann", "bob", version=3000)
+
+    assert {await world.forward() for _ in range(4)} == {BOB.peer}
+
+
+async def test_blame__all_of_a_stage_are_complained_of__all_are_asked_again() -> None:
+    world = World(ann=Peer(), bob=Peer())
+    for accused in (ANN.peer, BOB.peer):
+        for by in (b"c" * 32, b"d" * 32, b"c" * 32):
+            world.calling.blame(UNIT, [accused], [PeerId(by)])
+    world.announce("ann", "bob", version=2000)
+
+    assert await world.forward() in {ANN.peer, BOB.peer}
+
+
+async def test_blame__one_peer_complains_of_another_all_the_time__proves_nothing() -> None:
+    world = World(ann=Peer(), bob=Peer())
+    for _ in range(10):
+        world.calling.blame(UNIT, [ANN.peer], [make_session("c").peer])
+
+    world.announce("ann", "bob", version=2000)
+
+    assert {await world.forward() for _ in range(2)} == {ANN.peer, BOB.peer}
 
 
 async def test_calling__tries__have_rising_attempts() -> None:

@@ -52,8 +52,9 @@ def answer(stretch: Stretch, call: Call, *, made: str = "") -> Computed:
     backward = isinstance(call, AskBackward)
     y = make_digest("y", call.stage, *made)
     dx = make_digest("dx", call.stage, *made)
+    dx = call.dx if call.dx != ZERO_DIGEST else dx
     if isinstance(call, AskBackward):
-        y, dx = call.y, call.dx if call.dx != ZERO_DIGEST else dx
+        y = call.y
     return Computed(
         x=call.x.digest if call.x else make_digest("rows"),
         y=ZERO_DIGEST if is_last else y,
@@ -128,6 +129,21 @@ def test_way__one_stage_between_two_copies__is_one_backward_with_their_digests()
     assert (call.dy.digest, call.dy.holders) == (copy(2).dx, (peer("p2"),))
     assert (call.y, call.dx, call.sticky) == (copy(2).x, copy(0).dy, None)
     assert_links_hold(stretch, copies_of(finished(set_out(stretch))))
+
+
+def test_way__last_stage_above_a_copy__carries_the_dx_that_was_really_used() -> None:
+    # Whoever did it before sent another dx than honest work makes: the copy below is made of that.
+    stretch = Stretch(UNIT, S2, S2, below=copy(1, dy=make_digest("junk")))
+    way = set_out(stretch)
+
+    call = next_call(way)
+
+    assert isinstance(call, AskForward)
+    assert call.dx == make_digest("junk")
+    assert_links_hold(stretch, copies_of(finished(way)))
+    with pytest.raises(Malformed):
+        own = answer(stretch, call).model_copy(update={"dx": make_digest("dx", 2)})
+        check_answer(stretch, call, own)
 
 
 def test_way__two_stages_between_copies__only_the_lower_goes_forward() -> None:

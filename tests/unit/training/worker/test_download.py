@@ -3,21 +3,18 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, PeerUnreachable, Unavailable, WrongBytes
-from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from contracts.terms.ids import PeerId
 from training.telling import tell_nobody
 from training.transport.calls import StateView
 from training.worker.download import Download, holders_of
-from training.worker.peers import Peers
 
 FILE = bytes(range(256)) * 4
 ANN, BOB, CEM = (PeerId(name.encode() * 16) for name in ("an", "bo", "ce"))
-STAGE, STEP = StageIndex(0), StepNumber(4)
 
 
 class Holders:
@@ -27,18 +24,18 @@ class Holders:
         self.files, self.patience = files, patience
         self.served: Counter[PeerId] = Counter()
 
-    def mates(self, _stage: StageIndex) -> list[PeerId]:
-        """See `Peers.mates`."""
+    name = "file"
+
+    def mates(self) -> list[PeerId]:
+        """See `SharedFile.mates`."""
         return sorted(self.files)
 
-    async def get_state(self, peer: PeerId, _stage: StageIndex, _step: StepNumber) -> StateView:
-        """See `Peers.get_state`."""
+    async def view(self, peer: PeerId) -> StateView:
+        """See `SharedFile.view`."""
         return StateView(digest=blob_digest(self.files[peer]), num_bytes=len(self.files[peer]))
 
-    async def get_state_range(
-        self, peer: PeerId, _stage: StageIndex, _step: StepNumber, start: int, end: int
-    ) -> bytes:
-        """See `Peers.get_state_range`."""
+    async def range(self, peer: PeerId, start: int, end: int) -> bytes:
+        """See `SharedFile.range`."""
         await asyncio.sleep(0)  # the other holders have their turn
         if self.served[peer] >= self.patience.get(peer, 10**9):
             raise PeerUnreachable("gone")
@@ -46,10 +43,9 @@ class Holders:
         return self.files[peer][start:end]
 
 
-def download(holders: Holders, folder: Path, file: bytes = FILE) -> Download:
+def download(holders: Holders, folder: Path, file: bytes = FILE) -> Download[StateView]:
     view = StateView(digest=blob_digest(file), num_bytes=len(file))
-    peers = cast(Peers, holders)
-    return Download(peers, STAGE, STEP, view, folder, tell_nobody, range_bytes=100)
+    return Download(holders, view, folder, tell_nobody, range_bytes=100)
 
 
 def holders(*names: PeerId, **patience: int) -> Holders:
@@ -94,7 +90,7 @@ async def test_download__a_holder_serves_other_bytes__refused_and_dropped(tmp_pa
 async def test_holders_of__two_files__that_of_most_members_first() -> None:
     members = Holders({ANN: b"other", BOB: FILE, CEM: FILE}, {})
 
-    found = await holders_of(cast(Peers, members), STAGE, STEP, len(FILE))
+    found = await holders_of(members, len(FILE))
 
     assert [(view.num_bytes, peers) for view, peers in found] == [
         (len(FILE), [BOB, CEM]),
@@ -106,20 +102,20 @@ async def test_holders_of__file_larger_than_any_state__is_as_none() -> None:
     class Boasting(Holders):
         """Ann says that her file is larger than a disk."""
 
-        async def get_state(self, peer: PeerId, stage: StageIndex, step: StepNumber) -> StateView:
-            """See `Peers.get_state`."""
-            view = await super().get_state(peer, stage, step)
+        async def view(self, peer: PeerId) -> StateView:
+            """See `SharedFile.view`."""
+            view = await super().view(peer)
             return view.model_copy(update={"num_bytes": 2**53 - 1}) if peer == ANN else view
 
     alone, both = Boasting({ANN: FILE}, {}), Boasting({ANN: FILE, BOB: FILE}, {})
 
-    found = await holders_of(cast(Peers, both), STAGE, STEP, len(FILE))
+    found = await holders_of(both, len(FILE))
 
     assert [(view.num_bytes, peers) for view, peers in found] == [(len(FILE), [BOB])]
     with pytest.raises(NotFound):
-        await holders_of(cast(Peers, alone), STAGE, STEP, len(FILE))
+        await holders_of(alone, len(FILE))
 
 
 async def test_holders_of__no_member_else__unavailable() -> None:
     with pytest.raises(Unavailable):
-        await holders_of(cast(Peers, Holders({}, {})), STAGE, STEP, len(FILE))
+        await holders_of(Holders({}, {}), len(FILE))

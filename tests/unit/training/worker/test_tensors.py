@@ -15,13 +15,13 @@ STAGE, STEP = StageIndex(0), StepNumber(5)
 ANN = make_session("ann")
 
 
-def kept(data: bytes, *, step: int = STEP, attempt: int = 1) -> Kept:
+def kept(data: bytes, *, step: int = STEP, attempt: int = 1, unit: int = 0) -> Kept:
     """A tensor of ours."""
     header = TensorHeader(
         job=JobId(bytes(32)),
         step=StepNumber(step),
         stage=STAGE,
-        unit=UnitId(0),
+        unit=UnitId(unit),
         attempt=attempt,
         tensor="y",
         dtype="float32",
@@ -67,3 +67,49 @@ def test_tensors__step_is_sealed__its_bytes_are_gone(tmp_path: Path, restarted: 
         tensors.get(STEP, digest)
     tensors.put(ONE)
     assert tensors.get(STEP, digest) == ONE
+
+
+def has(tensors: Tensors, what: Kept) -> bool:
+    header = what.header.message
+    return tensors.has(header.step, header.tensor_digest)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_tensors__steps_dropped_but_some__those_are_served_and_their_names_stay_taken(
+    tmp_path: Path, restarted: bool
+) -> None:
+    tensors = Tensors(tmp_path, STAGE)
+    several = [kept(b"1111", step=step) for step in (2, 3, 4, 5, 6)]
+    for each in several:
+        tensors.put(each)
+
+    tensors.drop(STEP, but=[StepNumber(3), STEP])
+    if restarted:
+        tensors = Tensors(tmp_path, STAGE)
+
+    assert [has(tensors, each) for each in several] == [False, True, False, True, True]
+    assert tensors.steps() == {3, 5, 6}
+    assert tensors.get(StepNumber(3), several[1].header.message.tensor_digest) == several[1]
+    with pytest.raises(Conflict):
+        tensors.put(kept(b"2222", step=3))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("drawn", [0, 1])
+def test_tensors__narrowed_to_units__theirs_stay_also_where_another_sent_the_same(
+    tmp_path: Path, restarted: bool, drawn: int
+) -> None:
+    tensors = Tensors(tmp_path, STAGE)
+    copied = [kept(b"1111", unit=0), kept(b"1111", unit=1, attempt=2)]
+    others = [kept(b"2222", unit=2), kept(b"3333", unit=3)]
+    for each in (*copied, *others):
+        tensors.put(each)
+    if restarted:
+        tensors = Tensors(tmp_path, STAGE)
+
+    tensors.narrow(STEP, [UnitId(drawn), UnitId(3)])
+
+    assert [has(tensors, each) for each in (copied[0], *others)] == [True, False, True]
+    assert len(list(tmp_path.glob("tensors/*/*.bin"))) == 2
+    with pytest.raises(Conflict):
+        tensors.put(kept(b"4444", unit=2))

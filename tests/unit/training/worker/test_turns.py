@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from training.worker.turns import Rank, Turn
+from training.worker.turns import PATIENCE, Rank, Turn
 
 
 async def wait_for(turn: Turn, rank: Rank, done: list[str], name: str) -> None:
@@ -30,6 +30,66 @@ async def test_turn__several_wait__lower_ranks_first_then_in_order() -> None:
         turn.release()
 
     assert done == ["step", "b1", "b2", "f1", "f2"]
+
+
+async def take_turns(*asked: tuple[str, Rank]) -> list[str]:
+    """The order in which these get a turn that somebody else has while they ask."""
+    turn, done = Turn(), list[str]()
+    await turn.acquire(Rank.FORWARD)
+    async with asyncio.TaskGroup() as group:
+        for name, rank in asked:
+            group.create_task(wait_for(turn, rank, done, name))
+            await asyncio.sleep(0)
+        turn.release()
+    return done
+
+
+async def test_turn__audits_wait__real_work_goes_before_but_not_without_end() -> None:
+    passes = [(f"f{number}", Rank.FORWARD) for number in range(2 * PATIENCE + 1)]
+
+    done = await take_turns(("a1", Rank.AUDIT), ("a2", Rank.AUDIT), *passes)
+
+    assert done[PATIENCE] == "a1"
+    assert done[2 * PATIENCE + 1] == "a2"
+    assert done[-1] == f"f{2 * PATIENCE}"
+
+
+async def test_turn__audit_is_due_and_the_swarm_waits__what_the_swarm_waits_for_goes_first() -> (
+    None
+):
+    turn, done = Turn(), list[str]()
+    await turn.acquire(Rank.BACKWARD)
+    tasks = [asyncio.ensure_future(wait_for(turn, Rank.AUDIT, done, "audit"))]
+    await asyncio.sleep(0)
+    for _ in range(PATIENCE):  # one pass after the other: then it would be the audit's turn
+        next_pass = asyncio.ensure_future(turn.acquire(Rank.BACKWARD))
+        await asyncio.sleep(0)
+        turn.release()
+        await next_pass
+    for name, rank in (("pass", Rank.BACKWARD), ("step", Rank.STEP)):
+        tasks.append(asyncio.ensure_future(wait_for(turn, rank, done, name)))
+        await asyncio.sleep(0)
+
+    turn.release()
+    await asyncio.gather(*tasks)
+
+    assert done == ["step", "audit", "pass"]
+
+
+async def test_turn__audit_gives_up__nobody_waits_for_it() -> None:
+    turn, done = Turn(), list[str]()
+    await turn.acquire(Rank.FORWARD)
+    gone = asyncio.ensure_future(wait_for(turn, Rank.AUDIT, done, "gone"))
+    await asyncio.sleep(0)
+
+    gone.cancel()
+    turn.release()
+    await asyncio.wait([gone])
+
+    assert turn.waiting == 0
+    async with asyncio.timeout(1):
+        await wait_for(turn, Rank.AUDIT, done, "next")
+    assert done == ["next"]
 
 
 async def test_turn__one_who_waits_gives_up__the_next_gets_it() -> None:

@@ -1,0 +1,73 @@
+"""Who may be drawn from outside a job: the list that its JobOpening names by digest. Pure.
+
+PROTOCOL section 2 (message 0) wants all stake of the registry in it. We list what can be asked: the
+accounts that have active stake at the opening block and have registered a session key to audit
+with. Left out are accounts with a lease in the job, its poster and its coordinator: they are not
+outside. One account is one auditor, however many machines it has. Stakes in base units.
+"""
+
+import itertools
+from typing import Annotated, Literal, Self
+
+from annotated_types import Len
+from pydantic import model_validator
+
+from contracts.terms.amounts import BaseUnitsField
+from contracts.terms.digest import digest, peer_id
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import MAX_PEERS, AddressField, Digest, PeerId, SessionKeyField
+from contracts.terms.messages import Record, Text
+
+MAX_LIST_BYTES = MAX_PEERS * 256
+
+
+class OutsideAuditor(Record):
+    """A staked account, and the key that signs its reports."""
+
+    account: AddressField
+    stake: BaseUnitsField  # active, what is reserved included
+    session_key: SessionKeyField
+    device_class: Text = ""  # as its registration says; decides its thresholds
+
+    @property
+    def peer(self) -> PeerId:
+        """What it is called in draws and reports."""
+        return peer_id(self.session_key)
+
+
+class AuditorList(Record):
+    """All outside auditors of a job, by account. A changed field is a new version."""
+
+    kind: Literal["auditor_list.v1"] = "auditor_list.v1"
+    auditors: Annotated[tuple[OutsideAuditor, ...], Len(0, MAX_PEERS)]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if any(a.account >= b.account for a, b in itertools.pairwise(self.auditors)):
+            raise ValueError("accounts must ascend, each once")
+        if len({each.session_key for each in self.auditors}) < len(self.auditors):
+            raise ValueError("two accounts with one session key")
+        if not all(each.stake for each in self.auditors):
+            raise ValueError("an auditor without stake")
+        return self
+
+    def encoded(self) -> bytes:
+        """Canonical bytes."""
+        return encode(self.value())
+
+    def digest(self) -> Digest:
+        """What `JobOpening.outside_auditors` says; of an empty list too."""
+        return digest(self.kind, self.encoded())
+
+
+def decode_auditors(data: bytes) -> AuditorList:
+    """The list that `data` spells.
+
+    Raises:
+        TooLarge, Malformed: it is none.
+    """
+    auditors = AuditorList.from_value(decode(data, max_bytes=MAX_LIST_BYTES))
+    if auditors.encoded() != data:
+        raise Malformed("auditor_list.v1: not in canonical form")
+    return auditors

@@ -1,0 +1,189 @@
+"""Slashes: shown to everybody, contested by the convicted, judged by the market's operator."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Depends, Response
+
+from contracts.terms.errors import NotFound, Unavailable
+from contracts.terms.ids import PeerId, StepNumber
+from contracts.terms.moments import UnixSeconds
+from market.api.context import (
+    AccountPath,
+    ApiDep,
+    DigestPath,
+    JobPath,
+    WorkDep,
+    answer,
+    body,
+    documented,
+    host_only,
+)
+from market.api.schemas import (
+    ContestSlash,
+    ConvictionsView,
+    ConvictionView,
+    JudgeContest,
+    PostEvidence,
+    SlashesView,
+    SlashState,
+    SlashView,
+)
+from market.service.coding import items
+from market.service.convictions import publish_evidence
+from market.service.ports import Chain, UnitOfWork
+from market.service.rows import ConvictionRow, JobRow, SlashRow
+from market.service.slash import contest_slash, judge_contest
+from market.service.slash_events import WITH_CASE
+
+router = APIRouter(tags=["slashes"])
+
+
+@router.get("/jobs/{name}/convictions", response_model=ConvictionsView)
+async def get_convictions(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+    """What a job's seals made slashable, who may show why, and what became of it."""
+    async with work:
+        if await work[JobRow].get(job) is None:
+            raise NotFound("no such job", job=job.hex())
+        rows = await work[ConvictionRow].where(job=job, order="step")
+        slashes = await _slashes_of(rows, work)
+    return answer(await _convictions(rows, slashes, api.market.chain))
+
+
+@router.get("/accounts/{name}/convictions", response_model=ConvictionsView)
+async def get_convictions_of(account: AccountPath, api: ApiDep, work: WorkDep) -> Response:
+    """What an account was convicted of, in all jobs."""
+    async with work:
+        rows = await work[ConvictionRow].where(account=account, order="step")
+        slashes = await _slashes_of(rows, work)
+    return answer(await _convictions(rows, slashes, api.market.chain))
+
+
+@router.get("/jobs/{name}/slashes", response_model=SlashesView)
+async def get_slashes(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+    """Slashes of a job's convicts, and where each part of the stake went."""
+    async with work:
+        if await work[JobRow].get(job) is None:
+            raise NotFound("no such job", job=job.hex())
+        rows = await work[SlashRow].where(job=job, order="convicted_at")
+    chain = api.market.chain
+    return answer(SlashesView(slashes=tuple([await _view(row, chain) for row in rows])))
+
+
+@router.post(
+    "/jobs/{name}/evidence", response_model=SlashView, openapi_extra=documented(PostEvidence)
+)
+async def post_evidence(
+    posted: Annotated[PostEvidence, body(PostEvidence)], job: JobPath, api: ApiDep, work: WorkDep
+) -> Response:
+    """An auditor names the bundle that shows what the job's seals ruled; slashing begins."""
+    row = await publish_evidence(
+        job,
+        posted.subject,
+        posted.bundle,
+        (posted.session_key, posted.signature),
+        now=api.market.clock(),
+        work=work,
+        blobs=api.market.blobs,
+    )
+    return answer(await _view(row, api.market.chain))
+
+
+@router.get("/slashes/{name}", response_model=SlashView)
+async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> Response:
+    """A slash by its evidence."""
+    async with work:
+        row = await work[SlashRow].get(evidence)
+    if row is None:
+        raise NotFound("no such slash", evidence=evidence.hex())
+    return answer(await _view(row, api.market.chain))
+
+
+@router.post(
+    "/slashes/{name}/contest", response_model=SlashView, openapi_extra=documented(ContestSlash)
+)
+async def post_contest(
+    evidence: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    posted: Annotated[ContestSlash, body(ContestSlash)],
+) -> Response:
+    """The convicted shows a bundle that speaks for it; nothing is slashed until it was judged."""
+    row = await contest_slash(evidence, posted.bundle, posted.signature, work, api.market.blobs)
+    return answer(await _view(row, api.market.chain))
+
+
+@router.post(
+    "/slashes/{name}/judgement",
+    response_model=SlashView,
+    openapi_extra=documented(JudgeContest),
+    dependencies=[Depends(host_only)],
+)
+async def post_judgement(
+    evidence: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    posted: Annotated[JudgeContest, body(JudgeContest)],
+) -> Response:
+    """What the operator found who ran both bundles again; shows the hosts' token."""
+    row = await judge_contest(evidence, upheld=posted.upheld, work=work)
+    return answer(await _view(row, api.market.chain))
+
+
+async def _slashes_of(rows: Sequence[ConvictionRow], work: UnitOfWork) -> list[SlashRow]:
+    named = tuple(row.evidence for row in rows if row.evidence is not None)
+    return await work[SlashRow].where(evidence=named) if named else []
+
+
+async def _convictions(
+    rows: Sequence[ConvictionRow], slashes: Sequence[SlashRow], chain: Chain
+) -> ConvictionsView:
+    views = {row.evidence: await _view(row, chain) for row in slashes}
+    return ConvictionsView(
+        convictions=tuple(
+            ConvictionView(
+                job=row.job,
+                subject=row.subject,
+                step=StepNumber(row.step),
+                account=row.account,
+                wanted=row.wanted,
+                owed=row.owed,
+                challenger=row.challenger,
+                auditors=cast(tuple[PeerId, ...], tuple(items(row.auditors))),
+                slash=None if row.evidence is None else views[row.evidence],
+            )
+            for row in rows
+        )
+    )
+
+
+async def _view(row: SlashRow, chain: Chain) -> SlashView:
+    return SlashView(
+        evidence=row.evidence,
+        job=row.job,
+        account=row.account,
+        state=cast(SlashState, row.state),
+        wanted=row.wanted,
+        amount=row.amount,
+        restitution=row.restitution,
+        bounty=row.bounty,
+        burned=row.burned,
+        challenger=row.challenger,
+        convicted_at=row.convicted_at,
+        case=row.case,
+        window_ends=await _window_ends(row, chain),
+        contest=row.contest,
+        announced_by=row.announced_by,
+        ended_by=row.ended_by,
+    )
+
+
+async def _window_ends(row: SlashRow, chain: Chain) -> UnixSeconds | None:
+    """From the chain's own case: an announcement's event does not say it."""
+    if row.case is None or row.state not in WITH_CASE:
+        return None
+    with contextlib.suppress(Unavailable):  # the rest is worth showing without it
+        if found := await chain.slash_case(row.case):
+            return found.executable_at
+    return None

@@ -1,0 +1,172 @@
+"""What checking has shown of a job's peers, and what their stakes are worth to them.
+
+A docket knows its newest seal alone, so a job's messages are folded once more with a tally beside
+it, which is remembered and goes on from where it was. The rows are the truth: a fold beyond them is
+made again. The caller is in a transaction. Units: base units, milliseconds, 1e-3 hours.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from contracts.governance.job import JobHistory, follow
+from contracts.governance.record import JobRecord
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import Address, JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.messages import Seal
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from market.domain.reputation import Reputation
+from market.service.auditors import is_checked
+from market.service.coding import spec_of
+from market.service.histories import Histories, read_items
+from market.service.ports import UnitOfWork
+from market.service.reputation import reputations_of
+from market.service.rows import JobRow, LeaseRow, SealRow
+from verification.docket import Docket
+from verification.economics import Terms
+from verification.tallies import Tally
+
+MAX_REMEMBERED = 64
+_MILLIS_IN_A_THOUSANDTH_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Tallied:
+    """A job's history up to a message, and what all its seals showed."""
+
+    sequence: int
+    history: JobHistory
+    tally: Tally
+
+
+class Tallies:
+    """Tallied histories by job, the least recently used forgotten first."""
+
+    def __init__(self, histories: Histories) -> None:
+        self._new = histories.new
+        self._known: OrderedDict[JobId, Tallied] = OrderedDict()
+
+    async def load(self, job: JobId, sequence: int, work: UnitOfWork) -> Tallied:
+        """`job` up to message `sequence`, which is its last row."""
+        known = self._known.get(job)
+        if known is None or known.sequence > sequence:
+            known = Tallied(0, self._new(), Tally())
+        found = await _gone_on(known, job, sequence, work)
+        self._known[job] = found
+        self._known.move_to_end(job)
+        if len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+
+async def _gone_on(known: Tallied, job: JobId, sequence: int, work: UnitOfWork) -> Tallied:
+    if known.sequence == sequence:
+        return known
+    history, tally = known.history, known.tally.copy()  # another request may go on from it, too
+    async for item in read_items(job, work, after=known.sequence, last=sequence):
+        history = follow(history, item)
+        match item:
+            case Signed(message=Seal(step=step)) if history.record is not None:
+                tally.note(history.record.checking, step)
+    return Tallied(sequence, history, tally)
+
+
+@dataclass(frozen=True)
+class PeerChecks:
+    """Whose a peer is, and what it has to lose."""
+
+    peer: PeerId
+    account: Address
+    stage: StageIndex | None  # of a member
+    stake: BaseUnits
+    stake_hours: int | None  # 1e-3: of its income in this job; None while it has none
+    reputation: Reputation
+
+
+@dataclass(frozen=True)
+class JobChecks:
+    """A job's peers beside the tally of its seals; nobody where nobody checks."""
+
+    job: JobId
+    is_checked: bool
+    step: int
+    terms: Terms | None = None
+    peers: tuple[PeerChecks, ...] = ()
+    tally: Tally = field(default_factory=Tally)
+
+
+async def checks_of_job(job: JobId, work: UnitOfWork, tallies: Tallies) -> JobChecks:
+    """Everybody who has joined, and the outside auditors of whom a seal says something.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row = await work[JobRow].get(job)
+    if row is None:
+        raise NotFound("no such job", job=job.hex())
+    if not is_checked(spec_of(row).message):
+        return JobChecks(job, False, row.step)
+    found = await tallies.load(job, row.num_messages, work)
+    record = found.history.record
+    if record is None or not isinstance(record.checking, Docket):
+        return JobChecks(job, True, row.step)  # not opened yet
+    peers = await _peers(record, found, work)
+    return JobChecks(job, True, row.step, record.checking.rules.terms, peers, found.tally)
+
+
+async def _peers(record: JobRecord, found: Tallied, work: UnitOfWork) -> tuple[PeerChecks, ...]:
+    tally, leases = found.tally, record.pay_leases()
+    said_of = {*tally.done, *tally.missed, *tally.convicted, *tally.received()}
+    names = sorted({*record.leases, *said_of})
+    reputations = await reputations_of((leases[peer].account for peer in names), work)
+    earned = _earned(found.history)
+    began = await _reserved_at(record.job, work)
+    checks = []
+    for peer in names:
+        lease, worked = leases[peer], 0
+        if peer in tally.worked:
+            key = record.leases[peer].session_key
+            worked = await _millis_worked(record.job, tally.worked[peer], began.get(key), work)
+        checks.append(
+            PeerChecks(
+                peer,
+                lease.account,
+                record.members.get(peer),
+                lease.stake,
+                stake_hours(lease.stake, earned.get(lease.account, 0), worked),
+                reputations[lease.account],
+            )
+        )
+    return tuple(checks)
+
+
+def stake_hours(stake: BaseUnits, earned: int, worked_millis: int) -> int | None:
+    """Thousandths of an hour in which as much as `stake` is earned at this pace, rounded down."""
+    if earned <= 0 or worked_millis <= 0:
+        return None
+    return stake * worked_millis // (_MILLIS_IN_A_THOUSANDTH_HOUR * earned)
+
+
+def _earned(history: JobHistory) -> Mapping[Address, int]:
+    pay = history.newest.pay if history.newest is not None else ()
+    return {leaf.account: leaf.earned for leaf in pay}
+
+
+async def _reserved_at(job: JobId, work: UnitOfWork) -> dict[SessionKey, UnixMillis]:
+    leases = await work[LeaseRow].where(job=job)
+    return {each.session_key: each.reserved_at for each in leases if each.session_key is not None}
+
+
+async def _millis_worked(
+    job: JobId,
+    steps: tuple[StepNumber, StepNumber],
+    reserved_at: UnixMillis | None,
+    work: UnitOfWork,
+) -> int:
+    """From the seal before its first step, or else from its lease, to the seal of its newest."""
+    first, newest = steps
+    before, end = await work[SealRow].get(job, first - 1), await work[SealRow].get(job, newest)
+    begun = reserved_at if before is None else before.stored_at
+    return 0 if end is None or begun is None else end.stored_at - begun

@@ -1,0 +1,136 @@
+"""Which steps of a job are anchored and with which coin; and what proves it to a member.
+
+Blocks and coins are those of `sync_chain`, so they have their confirmations. A coordinator asks for
+its steps (`coins_of_job`); a member, who believes nobody, asks for the lane since the opening and
+checks it against SealAnchor (`lane_of_job`, `verification.lanes`). The caller is in a transaction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contracts.governance.lane import AnchoredBatch, recorded
+from contracts.terms.errors import Conflict, InvariantBroken, NotFound
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, StepNumber
+from market.service.coding import decode_arguments
+from market.service.ports import UnitOfWork
+from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow, JobRow
+from verification.batches import Entry, ShownBatch, show_batch
+from verification.lanes import LanePage
+
+
+@dataclass(frozen=True)
+class AnchoredStep:
+    """A step whose seal is on chain; the coin is None until its recording counts."""
+
+    step: StepNumber
+    root: Digest
+    block: int
+    coin: Digest | None
+
+
+async def coins_of_job(
+    job: JobId, work: UnitOfWork, *, after: int, limit: int
+) -> list[AnchoredStep]:
+    """Anchored steps beyond `after`, ascending, at most `limit`.
+
+    Raises:
+        NotFound: no such job.
+    """
+    await _known(job, work)
+    entries = await work[BatchEntryRow].where(job=job, order="step", after=after, limit=limit)
+    roots = tuple({entry.root for entry in entries})
+    batches = await work[BatchRow].where(root=roots) if roots else []
+    by_root = {batch.root: batch for batch in batches}
+    return [
+        AnchoredStep(StepNumber(entry.step), batch.root, batch.block, batch.coin)
+        for entry in entries
+        if (batch := by_root[entry.root]).block is not None
+    ]
+
+
+async def lane_of_job(
+    job: JobId, anchorer: Address, work: UnitOfWork, *, first: int | None, limit: int
+) -> LanePage:
+    """Batches from number `first` on, at most `limit`, with the job's leaves in them.
+
+    Without `first` they begin with the last one before the job was opened, or with the first of
+    all, so that nothing of the job is left out.
+
+    Raises:
+        NotFound: no such job. Conflict: it is not opened yet.
+    """
+    row = await _known(job, work)
+    if row.opening_block is None:
+        raise Conflict("the job is not opened yet")
+    start = await _before_opening(row.opening_block, work) if first is None else first
+    numbers = tuple(range(start, start + limit))
+    batches = await work[BatchRow].where(number=numbers, order="number")
+    shown = [batch for batch in batches if batch.block is not None]
+    return LanePage(
+        start,
+        await _lane_before(start, anchorer, work),
+        tuple(await _shown(shown, row.opening_block, job, work)),
+    )
+
+
+async def _known(job: JobId, work: UnitOfWork) -> JobRow:
+    row = await work[JobRow].get(job)
+    if row is None:
+        raise NotFound("no such job", job=job.hex())
+    return row
+
+
+async def _before_opening(block: int, work: UnitOfWork) -> int:
+    """Number of the last batch anchored up to `block`; 0 if there is none. Blocks ascend."""
+    newest = await work[BatchRow].where(order="-number", limit=1)
+    low, high = 0, newest[0].number if newest else 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        batch = await _numbered(middle, work)
+        if batch is not None and batch.block is not None and batch.block <= block:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+async def _numbered(number: int, work: UnitOfWork) -> BatchRow | None:
+    rows = await work[BatchRow].where(number=number)
+    return rows[0] if rows else None
+
+
+async def _lane_before(number: int, anchorer: Address, work: UnitOfWork) -> Digest:
+    """The lane before a batch: what the event of the one before says, and then its coin.
+
+    Raises:
+        NotFound: the batch before has no coin yet, so the lane does not go on here.
+    """
+    if number == 0:
+        return ZERO_DIGEST
+    batch = await _numbered(number - 1, work)
+    if batch is None or batch.block is None or batch.coin is None:
+        raise NotFound(f"the lane has no batch {number} yet", batch=number)
+    for event in await work[ChainEventRow].where(block=batch.block, event="Anchored"):
+        arguments = decode_arguments(event.args)
+        if arguments["caller"] == anchorer:
+            lane = arguments["lane"]
+            assert isinstance(lane, bytes)
+            return recorded(Digest(lane), batch.coin)
+    raise InvariantBroken(f"batch {batch.number} is anchored and its event is in no row")
+
+
+async def _shown(
+    batches: Sequence[BatchRow], opening_block: int, job: JobId, work: UnitOfWork
+) -> list[ShownBatch]:
+    roots = tuple(batch.root for batch in batches)
+    entries: dict[Digest, list[Entry]] = {root: [] for root in roots}
+    for each in await work[BatchEntryRow].where(root=roots) if roots else []:
+        entries[each.root].append((each.job, each.step, each.seal))
+    return [_show(batch, sorted(entries[batch.root]), opening_block, job) for batch in batches]
+
+
+def _show(batch: BatchRow, entries: Sequence[Entry], opening_block: int, job: JobId) -> ShownBatch:
+    assert batch.block is not None
+    anchored = AnchoredBatch(batch.root, batch.block, batch.coin)
+    early = batch.block <= opening_block  # before the job said anything
+    return ShownBatch(anchored, () if early else show_batch(entries, job))

@@ -1,0 +1,62 @@
+"""What StakeRegistry's events say about slash cases, as rows. The caller is in a transaction.
+
+A case is known by the evidence that its announcement names; its number is the chain's, and another
+one if the announcement was forgotten and mined again.
+"""
+
+from dataclasses import replace
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import InvariantBroken
+from contracts.terms.ids import JobId
+from market.service.coding import decode_arguments, wide
+from market.service.ports import ChainEvent, UnitOfWork
+from market.service.rows import ChainEventRow, SlashRow
+
+WITH_CASE = ("announced", "contested")
+"""States of a case that is on chain and has not ended."""
+
+
+async def slash_announced(event: ChainEvent, work: UnitOfWork) -> None:
+    """Our slash has a case now. One that is not of our rows is somebody's who shares the role."""
+    row = await work[SlashRow].lock(event.args["evidence"])
+    if row is None:
+        return
+    row = replace(row, case=wide(event.args["id"]), announced_by=event.transaction)
+    if row.state in ("convicted", "announcing"):
+        row = replace(row, state="announced")
+    await work[SlashRow].put(row)
+    await work.emit("slash", row.evidence)
+
+
+async def slash_ended(event: ChainEvent, work: UnitOfWork) -> None:
+    """A case was executed, or dropped: then nothing was taken."""
+    taken = [BaseUnits(wide(event.args[part])) for part in ("restitution", "bounty", "burned")]
+    for row in await work[SlashRow].where(case=wide(event.args["id"])):
+        row = replace(row, state="dropped", ended_by=event.transaction)
+        if any(taken):
+            restitution, bounty, burned = taken
+            row = replace(
+                row, state="executed", restitution=restitution, bounty=bounty, burned=burned
+            )
+        await work[SlashRow].put(row)
+        await work.emit("slash", row.evidence)
+
+
+async def job_of_case(case: int, work: UnitOfWork) -> JobId:
+    """The job that a case was announced for."""
+    for row in await work[ChainEventRow].where(event="SlashAnnounced"):
+        if wide(decode_arguments(row.args)["id"]) == case and row.job is not None:
+            return row.job
+    raise InvariantBroken(f"slash case {case} ended and was never announced")
+
+
+async def forget_slash(event: ChainEventRow, work: UnitOfWork) -> None:
+    """The chain went back before an event; its transaction is sent again."""
+    case = wide(decode_arguments(event.args)["id"])
+    for row in await work[SlashRow].where(case=case):
+        if event.event == "SlashAnnounced":
+            before = replace(row, state="announcing", case=None, announced_by=None)
+        else:
+            before = replace(row, state="announced", ended_by=None)
+        await work[SlashRow].put(before)

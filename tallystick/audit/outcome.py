@@ -1,0 +1,143 @@
+"""How a rerun reads: a table for people, the same as data for programs.
+
+It says each distance beside what is allowed, the verdict here beside the auditor's, and what nobody
+can learn from a bundle alone. Distances are integers in 1e-9, as in reports.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.terms.ids import PeerId
+from contracts.terms.messages import DISTANCE_SCALE, Verdict
+from verification.auditing.bundle import Shown, SumClaim
+
+_SEALED = (
+    "that a seal holds the claim, and that it was drawn",
+    "that its state root is the one that its stage had agreed on",
+    "that every x and dy is what the neighbouring stages sent",
+)
+_ROWS = "that rows are those of the job's manifest: no seal says so, its members compared them"
+_COIN = "that this coin drew the report that was repeated"
+_SUM = ("that a seal holds the claim, and that it was drawn",)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """One measure, 1e-9."""
+
+    name: str
+    here: int
+    allowed: int  # between this device and the one that the claim was computed on
+    said: int  # by the auditor, who may have been allowed more or less
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it alone makes a mismatch."""
+        return self.here > self.allowed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of running an audit again."""
+
+    shown: Shown
+    device_class: str
+    verdict: Verdict
+    distances: tuple[Distance, ...]  # none of a sum, which is compared by bytes
+
+    @property
+    def said(self) -> Verdict:
+        """What the auditor says."""
+        return self.shown.papers.report.message.verdict
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether this machine says the same."""
+        return self.verdict == self.said
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """What a bundle cannot show."""
+        if self.shown.case.kind == "sum":
+            return _SUM
+        rows = (_ROWS,) if self.shown.rows else ()
+        return (*_SEALED, *rows, *((_COIN,) if self.shown.case.kind == "report" else ()))
+
+
+def claim_of(shown: Shown) -> str:
+    """What the audit is of, in words."""
+    claim, case = shown.papers.claim, shown.case
+    if isinstance(claim, SumClaim):
+        chunk = claim.chunk.message.chunk
+        return f"sum of chunk {chunk} of stage {case.stage} in step {case.step}"
+    units, number = len(claim.work.leaves), claim.work.commit.round
+    work = f"work of stage {case.stage} in step {case.step}, round {number}, {units} units"
+    return f"report on {work}" if case.kind == "report" else work
+
+
+def lines(outcome: Outcome) -> Iterator[str]:
+    """The outcome for people; the last line says it all."""
+    shown, report = outcome.shown, outcome.shown.papers.report.message
+    yield f"job         {shown.record.job.hex()}"
+    yield f"claim       {claim_of(shown)}"
+    yield f"subject     {shown.case.subject.hex()}"
+    yield f"signed by   {_party(shown, shown.case.doer)}"
+    if shown.case.worker != shown.case.doer:
+        yield f"worked      {_party(shown, shown.case.worker)}"
+    yield f"auditor     {_party(shown, report.auditor)}: {outcome.said}"
+    yield f"here        {outcome.device_class}: {outcome.verdict}"
+    yield from _table(outcome)
+    for index, what in enumerate(outcome.trusted):
+        yield f"{'' if index else 'on trust':<12}{what}"
+    job = shown.record.job.hex()
+    yield f"            seals: tallystick audit export {job} -o FILE; tallystick audit verify FILE"
+    yield summary(outcome)
+
+
+def _party(shown: Shown, peer: PeerId) -> str:
+    lease = shown.record.pay_leases()[peer]
+    return f"0x{lease.account.hex()} peer {peer.hex()[:16]} ({lease.device_class})"
+
+
+def _table(outcome: Outcome) -> Iterator[str]:
+    if not outcome.distances:
+        return
+    width = max(len(each.name) for each in outcome.distances)
+    yield f"{'distance':<{width}}{'here':>12}{'allowed':>12}{'auditor':>12}"
+    for each in outcome.distances:
+        numbers = (each.here, each.allowed, each.said)
+        spelled = "".join(f"{value / DISTANCE_SCALE:>12.3e}" for value in numbers)
+        yield f"{each.name:<{width}}{spelled}{'  too far' if each.is_far else ''}"
+
+
+def summary(outcome: Outcome) -> str:
+    """One line."""
+    if outcome.is_confirmed:
+        return f"confirmed: {outcome.verdict} here, as the auditor says"
+    return f"not confirmed: {outcome.verdict} here, the auditor says {outcome.said}"
+
+
+def data(outcome: Outcome) -> dict[str, Any]:
+    """The outcome for programs: bytes as hexadecimal, distances in 1e-9."""
+    shown = outcome.shown
+    return {
+        "confirmed": outcome.is_confirmed,
+        "verdict": outcome.verdict,
+        "said": outcome.said,
+        "job": shown.record.job.hex(),
+        "kind": shown.case.kind,
+        "claim": claim_of(shown),
+        "step": shown.case.step,
+        "stage": shown.case.stage,
+        "subject": shown.case.subject.hex(),
+        "signed_by": shown.case.doer.hex(),
+        "worked": shown.case.worker.hex(),
+        "auditor": shown.papers.report.message.auditor.hex(),
+        "device_class": outcome.device_class,
+        "distances": {
+            each.name: {"here": each.here, "allowed": each.allowed, "auditor": each.said}
+            for each in outcome.distances
+        },
+        "on_trust": list(outcome.trusted),
+    }

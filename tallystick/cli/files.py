@@ -1,0 +1,39 @@
+"""Files that a verb reads and writes: whole or not at all, and errors that say which."""
+
+import os
+import secrets
+from pathlib import Path
+
+from contracts.terms.errors import NotFound, Refused, TooLarge
+
+
+def read(path: Path, most_bytes: int) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        NotFound: there is none. Refused: it is none, or cannot be read. TooLarge.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a device may never end
+            raise Refused(f"cannot read {path}: it is no file")
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except FileNotFoundError as error:
+        raise NotFound(f"no file {path}") from error
+    except OSError as error:
+        raise Refused(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > most_bytes:
+        raise TooLarge(f"{path} is larger than any such file ({most_bytes} bytes)")
+    return data
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all; raises Refused."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        draft.write_bytes(data)
+        os.replace(draft, path)
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,169 @@
+"""The checking part of the demo's report: verdicts, slashes, odds, what the audits cost. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from contracts.terms.amounts import format_tokens
+from contracts.terms.ids import PeerId, StepNumber
+from contracts.terms.messages import MILLION
+from market.api.schemas import PeerChecksView, SlashView
+from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
+from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
+from tallystick.gym.plan import Plan, parse
+from verification.odds import Exposed, exact, short
+
+MAX_UNDETECTED = (1, 10**6)
+"""P(undetected) of all that the lazy script would have falsified has to be below this."""
+_COLUMNS = (
+    "name            audits  received matched mismatch unsettled  mean q  honesty      stake   "
+    "hours"
+)
+_ROUNDS = ("first auditor", "second auditor", "third auditor", "confirmed outside by")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What checking came to."""
+
+    verdicts: Verdicts
+    names: Mapping[PeerId, str]  # of everybody who worked or audited
+    lazy: PeerId
+    accuser: PeerId
+    steps: int  # of the job
+    slashes: Sequence[SlashView]
+    peers: Sequence[PeerChecksView]
+
+    @property
+    def _plan(self) -> Plan:
+        return parse(LAZY.behaviour)[1]
+
+    @property
+    def falsified(self) -> tuple[PeerStep, ...]:
+        """Sealed peer-steps with a unit that the lazy script lies about."""
+        return self.verdicts.falsified(self.lazy, self._plan.lies_about)
+
+    @property
+    def volume(self) -> int:
+        """Peer-steps that the lazy one would have falsified by the end: one in every step."""
+        return self.steps - LIES_FROM + 1
+
+    @property
+    def _would_be(self) -> list[Exposed]:
+        """`volume` peer-steps, each drawn with the least rate that any of its own was."""
+        own = (each.exposed for each in self.verdicts.peer_steps[self.lazy])
+        return [min(own, key=lambda each: each.rate)] * self.volume
+
+    @property
+    def first_lie(self) -> StepNumber:
+        """The first step whose loss may differ from the plain run's."""
+        return StepNumber(LIES_FROM)
+
+    def problems(self) -> Iterator[str]:
+        """What does not hold."""
+        convicted, most = self.verdicts.convicted, MAX_UNDETECTED
+        if self.lazy not in convicted:
+            yield f"{LAZY.name} lied and was not convicted"
+        if not any(story.ruling("contradicted") for story in self._accusations):
+            yield f"{ACCUSER.name} accused falsely and was not contradicted"
+        for peer in convicted.keys() - {self.lazy, self.accuser}:
+            yield f"{self.names.get(peer, peer.hex())} is honest and was convicted"
+        chance = self.verdicts.odds_of(self._would_be).strangers
+        if chance.numerator * most[1] >= chance.denominator * most[0]:
+            yield f"P(undetected) of {self.volume} false peer-steps is {short(chance)}"
+        if not any(each.state == "executed" for each in self.slashes):
+            yield "no stake was slashed"
+
+    @property
+    def _accusations(self) -> list[Story]:
+        return [
+            story
+            for story in self.verdicts.stories
+            if story.hearings[0].auditor == self.accuser and story.doer != self.lazy
+        ]
+
+    def lines(self) -> Iterator[str]:
+        """This part of the report."""
+        verdicts = self.verdicts
+        extra = verdicts.replayed / verdicts.work
+        yield f"audits              {extra:.1%} extra compute, replays over sealed work"
+        yield f"checks              {_COLUMNS}"
+        for peer in sorted(self.peers, key=lambda each: self._name(each.peer)):
+            yield f"                    {self._row(peer)}"
+        yield (
+            "                    audits: reports of its own; honesty: 5 % quantile; hours: of its "
+            "income here that its stake is worth"
+        )
+        for story in verdicts.stories:
+            yield from self._story(story)
+        convicted = verdicts.convicted.keys() - {self.lazy, self.accuser}
+        yield f"honest convicted    {', '.join(map(self._name, convicted)) or 'none'}"
+        for slash in self.slashes:
+            yield from _slash(slash)
+        yield from self._odds()
+
+    def _row(self, peer: PeerChecksView) -> str:
+        got = peer.received
+        rate = f"{peer.rates.mean / MILLION:.3f}" if peer.rates else "-"
+        hours = "-" if peer.stake_hours is None else f"{peer.stake_hours / 1000:.2f}"
+        return (
+            f"{self._name(peer.peer):12} {peer.reports:8} {got.drawn:9} {got.matched:7} "
+            f"{got.mismatched:8} {got.unrepeated + got.missing + got.open:9} {rate:>7} "
+            f"{peer.reputation.honesty / 10_000:9.3f} {format_tokens(peer.stake):>10} {hours:>7}"
+        )
+
+    def _story(self, story: Story) -> Iterator[str]:
+        yield (
+            f"accused             {self._name(story.doer)}: {story.kind} of step {story.step}, "
+            f"stage {story.stage}"
+        )
+        for hearing in story.hearings:
+            yield f"                    {_ROUNDS[hearing.round]} {self._hearing(hearing)}"
+        for ruling in story.rulings:
+            if ruling.what in ("contradicted", "convicted", "slashable", "unconfirmed"):
+                yield (
+                    f"                    {self._name(ruling.peer)} is {ruling.what} "
+                    f"in the seal of step {ruling.step}"
+                )
+
+    def _hearing(self, hearing: Hearing) -> str:
+        said, far = f"{self._name(hearing.auditor)}: {hearing.verdict}", hearing.farthest
+        if far is None:
+            return said
+        return f"{said}, {far.name} {far.value / 1e9:.2g} of {far.limit / 1e9:.2g} allowed"
+
+    def _name(self, peer: PeerId) -> str:
+        return self.names.get(peer, peer.hex()[:12])
+
+    def _odds(self) -> Iterator[str]:
+        yield "P(undetected)       strangers, largest owner a friend, whole stage friends"
+        count = len(self.falsified)
+        yield from self._chances(
+            f"the {count} peer-steps that {LAZY.name} did falsify",
+            [each.exposed for each in self.falsified],
+        )
+        yield from self._chances(
+            f"{self.volume}, one in each step from {LIES_FROM} to {self.steps}, at its least q",
+            self._would_be,
+        )
+
+    def _chances(self, volume: str, exposed: Sequence[Exposed]) -> Iterator[str]:
+        found = self.verdicts.odds_of(exposed)
+        chances = (found.strangers, found.friends, found.whole_stage)
+        yield f"                    {', '.join(map(short, chances))}: {volume}"
+        factors = Counter(self.verdicts.odds_of([each]).strangers for each in exposed)
+        product = " x ".join(f"({exact(each)})^{times}" for each, times in factors.items())
+        yield f"                    strangers, exactly: {product}"
+
+
+def _slash(slash: SlashView) -> Iterator[str]:
+    transaction = f", transaction 0x{slash.ended_by.hex()}" if slash.ended_by else ""
+    yield (
+        f"slash               {slash.state}: {format_tokens(slash.amount)} tokens of "
+        f"0x{slash.account.hex()}{transaction}"
+    )
+    yield (
+        f"                    restitution {format_tokens(slash.restitution)} to the job, bounty "
+        f"{format_tokens(slash.bounty)} to 0x{slash.challenger.hex()}, burned "
+        f"{format_tokens(slash.burned)}"
+    )

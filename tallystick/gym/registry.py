@@ -1,0 +1,124 @@
+"""Adversaries by name: `stale:from=3,share=1/3`, or several, `stale:from=3+withheld`.
+
+For demos and tests: whoever would play one says TALLYSTICK_GYM=1 first.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial, reduce
+from typing import TypeAlias
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from contracts.terms.errors import WrongConfiguration
+from contracts.terms.messages import RulesSpec
+from tallystick.gym.absent import Leaving, Vanishing, Withheld
+from tallystick.gym.around import Around, Computing
+from tallystick.gym.auditors import Accuser, Friend, Stamp
+from tallystick.gym.gradients import flipped, scaled, turned
+from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
+from tallystick.gym.malformed import Spoilt, SpoiltParts
+from tallystick.gym.plan import Plan, parse
+from tallystick.gym.sums import LeftOut, WrongSum
+from tallystick.gym.together import Together
+from training.compression.formats import FORMATS
+from training.worker.ports import HONEST, Behaviour, Compute
+
+SLIGHTLY, HUGELY = Fraction(101, 100), Fraction(1000)
+
+Make: TypeAlias = Callable[[Plan, RulesSpec], Behaviour]
+
+
+class GymSettings(BaseSettings):
+    """`TALLYSTICK_GYM`: whether this process may play an adversary."""
+
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
+
+    gym: str = ""  # 1: it may
+
+
+def _element_bytes(rules: RulesSpec) -> int:
+    return FORMATS[rules.gradient_codec].element_bytes
+
+
+def _lazy(kind: type[Lazy], plan: Plan, rules: RulesSpec) -> Behaviour:
+    return Computing(lambda compute: kind(compute, plan, _element_bytes(rules)))
+
+
+def _coarse(plan: Plan, rules: RulesSpec) -> Behaviour:
+    def around(compute: Compute) -> Around:
+        from tallystick.gym.coarse import Coarse  # torch: not for every process
+
+        return Coarse(compute, plan)
+
+    return Computing(around)
+
+
+def _spoilt(plan: Plan, rules: RulesSpec, *, is_oversized: bool) -> Behaviour:
+    return Computing(lambda compute: Spoilt(compute, plan, is_oversized=is_oversized))
+
+
+def _spoilt_parts(plan: Plan, rules: RulesSpec, *, is_oversized: bool) -> Behaviour:
+    return SpoiltParts(plan, rules.gradient_codec, is_oversized=is_oversized)
+
+
+def _huge(plan: Plan, rules: RulesSpec) -> Behaviour:
+    """For one step, unless it is told until when."""
+    return scaled(replace(plan, last=plan.first if plan.last is None else plan.last), HUGELY)
+
+
+MAKERS: Mapping[str, Make] = {
+    "copied": partial(_lazy, Copied),
+    "stale": partial(_lazy, Stale),
+    "skipped": partial(_lazy, Skipped),
+    "half": partial(_lazy, Half),
+    "junk": partial(_lazy, Junk),
+    "coarse": _coarse,
+    "flipped": lambda plan, rules: flipped(plan, _element_bytes(rules)),
+    "turned": lambda plan, rules: turned(plan, _element_bytes(rules)),
+    "scaled": lambda plan, rules: scaled(plan, SLIGHTLY),
+    "huge": _huge,
+    "wrong_sum": lambda plan, rules: WrongSum(plan, _element_bytes(rules)),
+    "left_out": lambda plan, rules: LeftOut(plan),
+    "withheld": lambda plan, rules: Withheld(plan),
+    "vanishing": lambda plan, rules: Vanishing(plan),
+    "leaving": lambda plan, rules: Leaving(plan),
+    "not_finite": partial(_spoilt, is_oversized=False),
+    "oversized": partial(_spoilt, is_oversized=True),
+    "not_finite_parts": partial(_spoilt_parts, is_oversized=False),
+    "oversized_parts": partial(_spoilt_parts, is_oversized=True),
+    "accuser": lambda plan, rules: Accuser(plan),
+    "accuser_once": lambda plan, rules: Accuser(plan, times=1),
+    "stamp": lambda plan, rules: Stamp(plan),
+    "friend": lambda plan, rules: Friend(plan),
+}
+"""Every adversary."""
+
+
+def plans(text: str) -> list[tuple[Make, Plan]]:
+    """What `text` names.
+
+    Raises:
+        WrongConfiguration: this process may not play an adversary, or there is none of that name.
+    """
+    if not text:
+        return []
+    if GymSettings().gym != "1":
+        raise WrongConfiguration("an adversary plays where TALLYSTICK_GYM=1 is set, and only there")
+    found = []
+    for name, plan in map(parse, text.split("+")):
+        if name not in MAKERS:
+            raise WrongConfiguration(f"no behaviour {name!r}: {', '.join(sorted(MAKERS))}")
+        found.append((MAKERS[name], plan))
+    return found
+
+
+def behaviour_of(text: str, rules: RulesSpec) -> Behaviour:
+    """The behaviour that `text` names, in a job of these rules; honest if it is empty.
+
+    Raises:
+        WrongConfiguration: see `plans`.
+    """
+    made = [make(plan, rules) for make, plan in plans(text)]
+    return reduce(Together, made) if made else HONEST

@@ -1,0 +1,345 @@
+"""The agent reads a job's coins from the chain, and its peer reads them from a file.
+
+The peer has no web3. The agent asks SealAnchor for the anchorer's lane and the market for the
+batches, compares them (`verification.lanes`) and appends each coin to `coins` in the lease's
+folder, on disk before anybody uses it. A sighting counts when its block is confirmed, is old enough
+to survive a kill of an embedded chain, and is still there; it was made at the head, because a node
+that was restarted knows the state of its head only.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from contracts.chain.connection import Block
+from contracts.chain.contracts import Contracts
+from contracts.chain.wrappers.seals import Lane
+from contracts.governance.lane import AnchoredBatch
+from contracts.terms.coins import COIN_BYTES, Coin, decode_coin
+from contracts.terms.errors import (
+    AuditMismatch,
+    BadSignature,
+    ChainForgot,
+    Malformed,
+    NotFound,
+    Unavailable,
+)
+from contracts.terms.ids import Address, JobId, StepNumber
+from contracts.terms.messages import JobOpening, JobSpec
+from contracts.terms.signatures import decode_signed, expect, verify_wallet
+from contracts.terms.typed_data import Domain
+from market.api import schemas
+from tallystick.sdk.client import MarketClient
+from verification.collecting import read_lane
+from verification.lanes import FollowedLane, LanePage, Sighting
+
+SETTLING_SECONDS = 2.0
+"""Age at which a block of an embedded chain is in its state file for certain."""
+MAX_SIGHTINGS = 64
+"""Sightings that wait for the market; the oldest give way."""
+UNSERVED_BLOCKS = 8_191
+"""Blocks for which nobody showed us a list until we give it up: as long as a block's hash lasts."""
+
+
+class CoinFile:
+    """Coins of one job in the order in which they came; one process appends, others read.
+
+    Raises:
+        Malformed: the file holds something else.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "coins"
+        self._offset = 0
+        self._known: dict[StepNumber, Coin] = {}
+
+    async def coin_of(self, step: StepNumber) -> Coin | None:
+        """See `contracts.terms.coins.Coins`."""
+        if step not in self._known:
+            self._read()
+        return self._known.get(step)
+
+    def append(self, coins: tuple[Coin, ...]) -> None:
+        """Store coins that are new; on disk when this returns.
+
+        Raises:
+            ChainForgot: one differs from what was stored; the chain went back too far.
+            Unavailable: the disk is full or cannot be written.
+        """
+        self._read()
+        new = [coin for coin in coins if self._known.get(coin.step) != coin]
+        if not new:
+            return
+        if changed := next((coin.step for coin in new if coin.step in self._known), None):
+            raise ChainForgot(f"the coin of step {changed} is another one now", step=changed)
+        try:
+            with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+                file.truncate(self._offset)  # a kill may have left a part of a coin
+                file.seek(self._offset)
+                file.write(b"".join(coin.encoded() for coin in new))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise Unavailable(f"{self._path} cannot be written: {error.strerror}") from error
+
+    def _read(self) -> None:
+        """Read what was appended; a part of a coin is still being written."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        for start in range(0, len(data) - COIN_BYTES + 1, COIN_BYTES):
+            coin = decode_coin(data[start : start + COIN_BYTES])
+            if self._known.setdefault(coin.step, coin) != coin:
+                raise Malformed(f"{self._path}: two coins of step {coin.step}")
+            self._offset += COIN_BYTES
+
+
+class Anchors(Protocol):
+    """SealAnchor; `contracts.chain.wrappers.seals.Seals` is one."""
+
+    async def lane(self, anchorer: Address, at: Block) -> Lane:
+        """Running hash and number of batches at the end of a block."""
+        ...
+
+    async def pending_block(self, anchorer: Address, at: Block) -> int:
+        """Block of the batch that has no coin; 0 for none."""
+        ...
+
+    async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
+        """All batches up to a block, from the very first one on, by the chain's own events."""
+        ...
+
+
+class Blocks(Protocol):
+    """The chain; `contracts.chain.connection.ChainConnection` is one."""
+
+    async def head(self, *, confirmations: int = 0) -> Block:
+        """The newest block, or the one with so many on top."""
+        ...
+
+    async def block(self, number: int) -> Block:
+        """Raises ChainForgot: there is none."""
+        ...
+
+
+class Lanes(Protocol):
+    """A market; `tallystick.sdk.client.MarketClient` is one."""
+
+    async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
+        """Batches from `first` on, or from the job's opening."""
+        ...
+
+
+@dataclass(frozen=True)
+class Counts:
+    """When a block counts."""
+
+    confirmations: int  # 1: the block itself
+    settling_seconds: float
+
+
+@dataclass(frozen=True)
+class _Seen:
+    block: Block
+    sighting: Sighting
+
+
+class CoinWatch:
+    """Follows the lane of one job and appends its coins to a file."""
+
+    def __init__(
+        self,
+        opening: JobOpening,
+        file: CoinFile,
+        *,
+        anchors: Anchors,
+        blocks: Blocks,
+        market: Lanes,
+        counts: Counts,
+        clock: Callable[[], float],
+    ) -> None:
+        self._job, self._anchorer, self._file = opening.job, opening.anchorer, file
+        self._anchors, self._blocks, self._market = anchors, blocks, market
+        self._counts, self._clock = counts, clock
+        self._lane = FollowedLane(opening.job, opening.opening_block)
+        self._head: Block | None = None  # as we saw it last
+        self._seen: list[_Seen] = []
+        self._unsaved: tuple[Coin, ...] = ()
+        self._missing: tuple[int | None, int] | None = None  # a batch, and the head since when
+
+    async def look(self) -> tuple[Coin, ...]:
+        """Look once at chain and market; returns the coins that are new. Safe to repeat.
+
+        Raises:
+            Unavailable: chain or market do not answer now.
+            AuditMismatch, Equivocation: the market's list is not the chain's; nothing of it counts.
+        """
+        head = await self._blocks.head()
+        await self._sight(head)
+        while self._seen and self._is_due(self._seen[0].block, head):
+            if await self._is_gone(self._seen[0].block):
+                self._head = None  # the same may be said in another block: look again
+            elif (coins := await self._confirm(self._seen[0].sighting, head)) is None:
+                break  # the market has not come as far
+            else:
+                self._unsaved += coins
+            del self._seen[0]
+        self._file.append(self._unsaved)
+        found, self._unsaved = self._unsaved, ()
+        return found
+
+    async def _sight(self, head: Block) -> None:
+        """Note what SealAnchor says at the head, if that is new."""
+        if head == self._head:
+            return
+        lane = await self._anchors.lane(self._anchorer, head)
+        pending = await self._anchors.pending_block(self._anchorer, head)
+        self._head = head
+        sighting = Sighting(lane.hash, lane.count, is_pending=pending != 0)
+        if not self._seen or self._seen[-1].sighting != sighting:
+            self._seen.append(_Seen(head, sighting))
+            del self._seen[:-MAX_SIGHTINGS]
+
+    def _is_due(self, block: Block, head: Block) -> bool:
+        """Whether what was said at the end of `block` counts, if it is still there."""
+        if head.number < block.number:
+            return True  # it is not
+        confirmed = head.number - block.number >= self._counts.confirmations - 1
+        settling, age = self._counts.settling_seconds, self._clock() - block.timestamp
+        return confirmed and (not settling or age >= settling)
+
+    async def _is_gone(self, block: Block) -> bool:
+        try:
+            return (await self._blocks.block(block.number)).hash != block.hash
+        except ChainForgot:
+            return True
+
+    async def _confirm(self, sighting: Sighting, head: Block) -> tuple[Coin, ...] | None:
+        """Ask the market for batches until the sighting is confirmed or there are no more."""
+        try:
+            while (coins := self._lane.confirm(sighting)) is None:
+                if not (await self._ask(head) or await self._give_up(head)):
+                    return None
+        except AuditMismatch:
+            self._lane.forget()  # it may have been a block that the chain forgot
+            raise
+        return coins
+
+    async def _ask(self, head: Block) -> bool:
+        """Ask the market for the next batches; whether it says anything new."""
+        wanted = self._lane.wanted
+        if self._missing is None or self._missing[0] != wanted:
+            self._missing = (wanted, head.number)
+        try:
+            return self._lane.take(await self._market.lane(self._job, first=wanted))
+        except (Unavailable, NotFound):
+            if not self._is_overdue(head):
+                raise
+            return False
+
+    async def _give_up(self, head: Block) -> bool:
+        """Take the next batch as one whose list nobody serves, if we have missed it so long."""
+        if not self._is_overdue(head):
+            return False
+        return self._lane.give_up(await self._anchors.batches(self._anchorer, head))
+
+    def _is_overdue(self, head: Block) -> bool:
+        return self._missing is not None and head.number - self._missing[1] >= UNSERVED_BLOCKS
+
+
+class OnChain:
+    """Satisfies `Anchors`: lanes by the view calls of SealAnchor, batches by its events."""
+
+    def __init__(self, contracts: Contracts) -> None:
+        self._chain, self._from = contracts.chain, contracts.deployment
+        self.lane, self.pending_block = contracts.seals.lane, contracts.seals.pending_block
+
+    async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
+        """See `Anchors.batches`."""
+        seals, first = self._from.seals, self._from.block
+        return await read_lane(
+            self._chain, seals, anchorer, first_block=first, last_block=at.number
+        )
+
+
+class CoinWatches:
+    """The coins of all jobs that one agent has to do with, each in its folder."""
+
+    def __init__(
+        self,
+        client: MarketClient,
+        contracts: Contracts,
+        counts: Counts,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client, self._contracts = client, contracts
+        self._counts, self._clock = counts, clock
+        self._jobs: dict[Path, JobId] = {}
+        self._watches: dict[Path, CoinWatch] = {}
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where coins are written."""
+        return tuple(self._jobs)
+
+    def follow(self, folder: Path, job: JobId) -> None:
+        """Write the coins of `job` to `folder` from now on; nothing if nobody checks it."""
+        self._jobs[folder] = job
+
+    def forget(self, folder: Path) -> None:
+        """Write no more to `folder`; what is there stays."""
+        self._jobs.pop(folder, None)
+        self._watches.pop(folder, None)
+
+    async def look(self, folder: Path) -> tuple[Coin, ...]:
+        """Look once for new coins; none before the job is opened.
+
+        Raises:
+            Unavailable: try again. Refused: the market answers with what was not signed.
+            AuditMismatch, Equivocation: see `CoinWatch.look`.
+        """
+        if folder not in self._watches and folder in self._jobs:
+            await self._begin(folder, self._jobs[folder])
+        watch = self._watches.get(folder)
+        return await watch.look() if watch is not None else ()
+
+    async def _begin(self, folder: Path, job: JobId) -> None:
+        view = await self._client.job(job)
+        if not view.opening:
+            return
+        opening = checked_opening(view, job, self._contracts.deployment.domain)
+        if opening is None:
+            self.forget(folder)
+        elif folder in self._jobs:
+            self._watches[folder] = self._watch(opening, folder)
+
+    def _watch(self, opening: JobOpening, folder: Path) -> CoinWatch:
+        return CoinWatch(
+            opening,
+            CoinFile(folder),
+            anchors=OnChain(self._contracts),
+            blocks=self._contracts.chain,
+            market=self._client,
+            counts=self._counts,
+            clock=self._clock,
+        )
+
+
+def checked_opening(view: schemas.JobView, job: JobId, domain: Domain) -> JobOpening | None:
+    """The opening of a job that is checked, None for another; both signatures hold.
+
+    Raises:
+        BadSignature: the market answers with another job, or with what was not signed.
+    """
+    spec = expect(decode_signed(view.signed), JobSpec)
+    verify_wallet(spec, spec.message.poster, domain)
+    opening = expect(decode_signed(view.opening or b""), JobOpening)
+    verify_wallet(opening, spec.message.coordinator, domain)
+    if not spec.message.job() == opening.message.job == job:
+        raise BadSignature(f"the market answered with another job than {job.hex()}")
+    return opening.message if spec.message.rules.audit is not None else None

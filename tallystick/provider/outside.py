@@ -1,0 +1,105 @@
+"""An outside auditor of one job: `python -m tallystick.provider.outside AUDITDIR`. Ends with it.
+
+The agent made the folder `audits/<job>` of its home, writes the job's `coins` there, and ends this
+process when the market asks for the job's audits no more. It knows neither wallet nor chain: what
+it says is signed by the agent's audit key. Whatever it reads of the job at the market is checked as
+a member checks it.
+"""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from contracts.keys.store import load_or_create_session
+from contracts.terms.history import Kept
+from contracts.terms.ids import JobId
+from contracts.terms.typed_data import Domain
+from tallystick.provider.blobs import MarketBlobs
+from tallystick.provider.coins import CoinFile
+from tallystick.provider.evidence import Evidence
+from tallystick.provider.folder import load_audit_file
+from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.located import Located
+from tallystick.sdk.process import run_process, teller
+from training.stages.threads import set_threads
+from training.telling import Tell, telling_about
+from training.transport.calls import METHODS
+from training.transport.grpc_adapter import GrpcTransport
+from training.worker.outside_audited import run_outside
+from training.worker.outside_stages import StagesArithmetic
+from verification.auditing.auditor import report_on
+from verification.auditing.loop import Auditing
+from verification.docket import begin_job
+
+
+class OutsideSettings(BaseSettings):
+    """`TALLYSTICK_AUDIT_*` variables."""
+
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_AUDIT_", frozen=True, extra="ignore")
+
+    device: str = "cpu"
+
+
+async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell) -> None:
+    """Audit the job of `folder` until it is over, and show what was found wrong."""
+    told = load_audit_file(folder)
+    job, home = JobId(bytes.fromhex(told.job)), folder.parent.parent
+    session = load_or_create_session(home / "audit.key")
+    set_threads(told.threads)
+    async with MarketClient(told.market) as client:
+        network = await retrying(client.network)
+        blobs = MarketBlobs(told.market, home / "blobs")
+        transport = GrpcTransport(session.private_key, METHODS)
+        tell = telling_about(tell, job=job, peer=session.peer)
+        evidence = Evidence(folder, client, job, session, tell)
+        try:
+            async with evidence.shown():
+                await run_outside(
+                    folder,
+                    job,
+                    domain=Domain(network.chain_id, network.contracts.settlement),
+                    begin=begin_job,
+                    session=session,
+                    transport=transport,
+                    items=History(client, job).after,
+                    coins=CoinFile(folder),
+                    locate=Located(client, job),
+                    arithmetic=lambda spec: StagesArithmetic(spec, blobs, device=settings.device),
+                    audits=Auditing(report_on),
+                    tell=tell,
+                )
+            await evidence.finish()
+        finally:
+            await transport.close()
+            blobs.close()
+
+
+class History:
+    """A job's items at the market, by how many came before; their numbers there may have gaps."""
+
+    def __init__(self, client: MarketClient, job: JobId) -> None:
+        self._client, self._job = client, job
+        self._numbers = [0]  # of the last of so many items
+
+    async def after(self, count: int) -> AsyncIterator[Kept]:
+        """The items after the first `count`, of which all were asked for before."""
+        del self._numbers[count + 1 :]
+        async for number, item in self._client.messages(self._job, after=self._numbers[count]):
+            self._numbers.append(number)
+            yield item
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point."""
+    if len(arguments) != 1:
+        print("usage: python -m tallystick.provider.outside AUDITDIR", file=sys.stderr)
+        return 2
+    folder = Path(arguments[0])
+    tell = teller("outside", folder)
+    return run_process(audit_from_outside(folder, OutsideSettings(), tell), tell)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

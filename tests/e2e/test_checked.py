@@ -1,0 +1,72 @@
+"""A checked job over real processes: real coins, real replays, and a peer that lies.
+
+Everything is drawn, so that the test does not depend on luck. The lazy peer sends results of the
+step before for some of its units; two strangers find it, and it loses what waits. The audit file of
+the job verifies.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.keys.store import load_or_create_wallet
+from contracts.terms.ids import Address, JobId
+from contracts.terms.merkle import FORFEITED
+from tests.support.stack import Stack, stack
+
+JOB: dict[str, Any] = {
+    "checking": "on", "audit_rate": 1.0, "sum_audit_rate": 0.5, "repeat_rate": 0.0, "steps": 8,
+    "peers_per_stage": 3, "units_per_step": 6, "budget": 40, "vesting_window": 2,
+}  # fmt: skip
+
+
+def verified(running: Stack, job: JobId) -> str:
+    """What `tallystick audit verify` says of the file that `tallystick audit export` writes."""
+    file, said = str(running.folder / "audit.bin"), ""
+    for words in (
+        ("export", job.hex(), "--market", running.client.url, "-o", file),
+        ("verify", file),
+    ):
+        done = subprocess.run(
+            (sys.executable, "-m", "tallystick", "audit", *words),
+            env=os.environ | running.environment("audit"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode in (0, 10), done.stdout + done.stderr
+        said = done.stdout
+    return said
+
+
+def account_of(running: Stack, name: str) -> Address:
+    """A provider's wallet."""
+    return load_or_create_wallet(running.folder / name / "wallet.json").account
+
+
+@pytest.mark.timeout(300)
+async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
+    tmp_path: Path,
+) -> None:
+    async with stack(tmp_path, forked=True) as running:
+        for name in ("ann", "bob", "cem"):
+            lie = "stale:from=2" if name == "ann" else ""
+            running.variables = {"TALLYSTICK_GYM": "1", "TALLYSTICK_PEER_BEHAVIOUR": lie}
+            running.start_provider(name)
+        job = (await running.submit(**JOB)).job
+        view = await running.settled(job, within=240)  # what is forfeited was claimed, too
+        work = await running.work(job)
+
+        lazy, *fair = (account_of(running, name) for name in ("ann", "bob", "cem"))
+        assert running.lines(running.peer_log("ann", job), "too_late")  # it was turned away
+        for name in ("bob", "cem"):
+            audits = running.lines(running.peer_log(name, job), "audited")
+            assert {line["verdict"] for line in audits if line["step"] > 1} == {"match", "mismatch"}
+        assert work.pay[FORFEITED] > 0
+        assert all(work.pay[account] > work.pay.get(lazy, 0) for account in fair)
+        assert view.escrowed == view.earned + view.refunded
+        assert "escrow in" in verified(running, job)

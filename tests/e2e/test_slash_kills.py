@@ -1,0 +1,109 @@
+"""A slash happens once, whoever is killed on its way (DESIGN section 6).
+
+Over real processes: the chain worker is stopped by a failpoint right after the announcement, and
+later the execution, is stored or broadcast; it or the chain is killed there and starts again. What
+a checked job's seals would rule is put into the market's rows: the job itself is a plain one.
+"""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import blob_digest
+from contracts.terms.encoding import encode
+from contracts.terms.ids import Address, Digest, JobId
+from market.adapters.postgres import PostgresWork, make_engine
+from market.api.schemas import PostEvidence, SlashView, evidence_digest
+from market.service.rows import ConvictionRow
+from tallystick.up.processes import send
+from tests.e2e.test_checked import account_of
+from tests.support.history import make_session, make_wallet
+from tests.support.stack import Stack, kill_and_see, stack
+
+BUNDLE, SUBJECT = b"all that a replay took", Digest(b"s" * 32)
+FINDER, AUDITOR = make_wallet("finder").account, make_session("auditor")
+BURN = Address(bytes.fromhex("000000000000000000000000000000000000dead"))
+WANTED, OWED = BaseUnits(3_000_000), BaseUnits(700_000)
+POINTS = (("announce_slash", 0), ("execute_slash", 1))
+"""Intentions of a slash, and the number in the name of each; see `market.bootstrap`."""
+
+
+async def convict(running: Stack, job: JobId, account: Address) -> None:
+    """Note what a seal would have ruled, and show a bundle for it."""
+    row = ConvictionRow(job, SUBJECT, 1, account, WANTED, OWED, FINDER, encode([AUDITOR.peer]))
+    engine = make_engine(running.services.addresses.database)
+    async with PostgresWork(engine) as work:
+        await work[ConvictionRow].add(row)
+    await engine.dispose()
+    bundle = await running.client.put_blob(BUNDLE)
+    signed = evidence_digest(job, SUBJECT, bundle)
+    body = PostEvidence(
+        subject=SUBJECT,
+        bundle=bundle,
+        session_key=AUDITOR.key,
+        signature=AUDITOR.private_key.sign(signed),
+    )
+    await running.client.post_evidence(job, body)
+
+
+async def kill_at_each_point(running: Stack, phase: str, victims: Sequence[str]) -> None:
+    """At each point in turn the worker stands still; a victim is killed, and it goes on."""
+    log = running.home / "logs" / "worker-chain.log"
+    for (what, _), name in zip(POINTS, victims, strict=True):
+        await running.wait_line(log, "failpoint", at_event=f"{what}_{phase}", within=120)
+        worker = running.services.identity("worker-chain")
+        victim = running.services.identity(name)
+        await kill_and_see(victim)
+        if name != "worker-chain":
+            send(worker, signal.SIGCONT)
+        await running.services.wait_restarted(name, victim)
+
+
+async def ended(running: Stack) -> SlashView:
+    """The slash once it has ended."""
+    async with asyncio.timeout(180):
+        while True:
+            slash = await running.client.slash(blob_digest(BUNDLE))
+            if slash.state not in ("convicted", "announcing", "announced"):
+                return slash
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.chaos  # half a minute each: two kills of processes that take seconds to start
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("phase", ["stored", "broadcast"])
+@pytest.mark.parametrize(
+    "victims", [("worker-chain",) * 2, ("anvil", "postgres")], ids=["worker", "others"]
+)
+async def test_kill__mid_slash__is_announced_once_and_executed_once(
+    phase: str, victims: tuple[str, ...], tmp_path: Path
+) -> None:
+    async with stack(tmp_path, announcement_window=3) as running:
+        (running.home / "run" / "failpoints-market").write_text(
+            ",".join(f"stop:{what}_{phase}:{number}" for what, number in POINTS)
+        )
+        running.start_provider("ann")
+        job = (await running.submit(steps=6, min_stake=3)).job
+        await running.until(job, lambda view: view.state == "running", within=60)
+        ann = account_of(running, "ann")
+        await convict(running, job, ann)
+
+        await kill_at_each_point(running, phase, victims)
+        slash = await ended(running)
+        view = await running.settled(job, within=90)
+
+        contracts, head = running.contracts, await running.contracts.chain.head()
+        events = [log.event for log in await contracts.stakes.events(0, head.number)]
+        stake = await contracts.stakes.stake(ann, head)
+        assert slash.state == "executed" and slash.ended_by is not None
+        assert (slash.restitution, slash.bounty, slash.burned) == (700_000, 600_000, 1_700_000)
+        assert events.count("SlashAnnounced") == events.count("SlashEnded") == 1
+        assert (stake.active, stake.unbonding) == (10_000_000 - WANTED, 0)
+        assert await contracts.token.balance(FINDER, head) == slash.bounty
+        assert await contracts.token.balance(BURN, head) == slash.burned
+        assert view.escrowed == view.earned + view.refunded == 10_000_000 + slash.restitution
+        assert view.reconciled

@@ -1,0 +1,391 @@
+"""Everybody dies once at each line of an audit's life: no verdict is lost, and dying costs nothing.
+
+A death is scripted as (round of an audit, who tells a line after it, event) -> who dies, so that it
+lands in its window or the test fails. Who audits whom follows from the coin: roles are filled in
+when the first audit of that round is told.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from contracts.governance.job import JobHistory, follow
+from contracts.governance.pay import PayLeaf
+from contracts.terms.amounts import BaseUnits, pay_for
+from contracts.terms.errors import Conflict
+from contracts.terms.ids import Digest, PeerId
+from contracts.terms.merkle import FORFEITED, FROZEN
+from contracts.terms.messages import MILLION, AuditReport, AveragedChunk, Notice
+from market.domain import ledger
+from tallystick.gym.registry import behaviour_of
+from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import audit_spec
+from tests.support.history import DOMAIN
+from tests.support.swarm_job import COORDINATOR, TRAINER, Line, MemorySwarm, make_papers
+from training.worker.ports import Honest
+from verification.docket import Docket
+
+STEPS = 3
+THREE = ("ann", "bob", "cem")
+FOUR = (*THREE, "dan")
+LIAR = "ann"
+
+AUDITOR, SECOND, AUDITED = "auditor", "second auditor", "audited"
+ANYBODY = (AUDITOR, AUDITED, COORDINATOR, TRAINER)
+OF_AN_AUDITOR = ("audited", "audit_handed_in", "seal_stored", "seal_applied")
+OF_THE_COORDINATOR = ("report_taken", "seal_stored", "coin_taken")
+LINES = [
+    *((AUDITOR, event) for event in OF_AN_AUDITOR),
+    *((COORDINATOR, event) for event in OF_THE_COORDINATOR),
+]
+Where = tuple[str, str, str]  # who tells, what, who dies
+
+
+@dataclass
+class Death:
+    """One death in the life of one audit: `MemorySwarm.dies_at`."""
+
+    swarm: MemorySwarm
+    where: Where
+    round: int = 0
+    of: str | None = None  # whose work it is about; None: anybody's
+    kind: str = "work"
+    since: int = 1  # of the steps whose audits count
+    roles: dict[str, str] = field(default_factory=dict)
+    victim: str | None = None
+
+    def __call__(self, name: str, line: Line) -> str | None:
+        """Who dies at this line."""
+        teller, event, victim = self.where
+        if not self.roles and self._begins(line):
+            self.roles = roles_of(self.swarm, name, name_of(self.swarm, line["peer"]))
+        if not self.roles or self.victim or event != line["event"]:
+            return None
+        is_ours = (
+            event != "report_taken" or name_of(self.swarm, line["peer"]) == self.roles[AUDITOR]
+        )
+        if name == self.roles[teller] and is_ours:
+            self.victim = self.roles[victim]
+            return self.victim
+        return None
+
+    def _is_ours(self, line: Line) -> bool:
+        taken = line["event"] == "report_taken"
+        return not taken or name_of(self.swarm, line["peer"]) == self.roles[AUDITOR]
+
+    def _begins(self, line: Line) -> bool:
+        wanted = {"event": "audited", "round": self.round, "kind": self.kind}
+        if self.of is not None:
+            wanted["peer"] = self.swarm.session_of(self.of).peer
+        return wanted.items() <= line.items() and line["step"] >= self.since
+
+
+def roles_of(swarm: MemorySwarm, auditor: str, audited: str) -> dict[str, str]:
+    """Who is who in one audit."""
+    left = [name for name in swarm.papers.members if name not in (auditor, audited)]
+    return {
+        AUDITOR: auditor, AUDITED: audited, SECOND: left[0],
+        COORDINATOR: COORDINATOR, TRAINER: TRAINER,
+    }  # fmt: skip
+
+
+def name_of(swarm: MemorySwarm, peer: PeerId) -> str:
+    """A member's name."""
+    return next(name for name in swarm.papers.members if swarm.session_of(name).peer == peer)
+
+
+def swarm_of(folder: Path, *workers: str, **changed: Any) -> MemorySwarm:
+    """A job whose every peer-step and sum is drawn; deadlines that only a clock's jump reaches.
+
+    Everybody works in every step: who has not worked in it cannot lie in it, nor audit it.
+    """
+    audit = audit_spec(sums=MILLION, deadline=2)
+    papers = make_papers(*workers, audit=audit, steps=STEPS, **changed)
+    return MemorySwarm(papers, folder, together=True)
+
+
+def docket_of(swarm: MemorySwarm) -> Docket:
+    """What became of its draws, from what the market heard."""
+    record = swarm.history().record
+    assert record is not None and isinstance(record.checking, Docket)
+    return record.checking
+
+
+# ---------------------------------------------------------------------------------- what must hold
+
+
+def assert_whole(swarm: MemorySwarm, *convicts: str, missed: Sequence[PeerId] = ()) -> None:
+    """The job has ended with every verdict in it once, and all pay where it belongs."""
+    record, docket = swarm.history().record, docket_of(swarm)
+    assert record is not None and record.ended and docket.is_clear
+    guilty = {swarm.session_of(name).peer for name in convicts}
+    assert docket.convicts == guilty
+    assert set(swarm.refused) == set(convicts)
+    assert {peer for peer, _, _ in record.pay.forfeits} <= guilty | set(missed)
+    assert_every_verdict_once(swarm)
+    assert_pay_adds_up(swarm, exact=not missed)
+
+
+def assert_every_verdict_once(swarm: MemorySwarm) -> None:
+    """What was taken is sealed, once; and all was audited that somebody could audit."""
+    reports = swarm.messages(AuditReport)
+    each = Counter((report.auditor, report.subject) for report in reports)
+    assert set(each.values()) == {1}
+    sealed = {report.digest() for report in reports}
+    assert {line["report"] for line in swarm.lines("report_taken")} <= sealed
+    done = {(swarm.session_of(name).peer, line["subject"]) for name, line in swarm.log
+            if line["event"] == "audit_handed_in" and line["taken"]}  # fmt: skip
+    assert done <= each.keys()
+    drawn = {commit.digest() for commit in swarm.commits()}
+    drawn |= {chunk.digest() for chunk in swarm.messages(AveragedChunk)}
+    heard = {report.subject for report in reports}
+    assert heard <= drawn <= heard | unrepeated(swarm)
+
+
+def unrepeated(swarm: MemorySwarm) -> set[Digest]:
+    """What nobody was left to look at: no other owner worked in that step, but for convicts."""
+    history, found = JobHistory(DOMAIN, begin_checked), set[Digest]()
+    for item in swarm.items():
+        history = follow(history, item)
+        if history.record and isinstance(history.record.checking, Docket):
+            rulings = history.record.checking.rulings
+            found |= {each.subject for each in rulings if each.what == "unrepeated"}
+    return found
+
+
+def assert_pay_adds_up(swarm: MemorySwarm, *, exact: bool) -> None:
+    """Earned = work + audits of each; all vested or forfeited; the escrow holds the rest."""
+    record, pays = swarm.history().record, pay_of_seals(swarm)
+    assert record is not None
+    earned, work = record.pay.earned, flops_of(swarm)
+    assert earned == work if exact else all(work[peer] >= each for peer, each in earned.items())
+    assert all(leaf.earned == leaf.vested for leaf in pays[-1])
+    assert FROZEN not in {leaf.account for leaf in pays[-1]}
+    paid = {leaf.account: leaf.vested for leaf in pays[-1]}
+    losers = {peer for peer, _, _ in record.pay.forfeits}
+    assert (paid.get(FORFEITED, 0) > 0) == bool(losers)
+    for peer, lease in record.leases.items():
+        if peer not in losers:
+            assert paid[lease.account] == pay_for(earned[peer], lease.price)
+    seal, budget = swarm.seals()[-1], BaseUnits(10**18)
+    assert seal.earned == seal.vested == sum(paid.values())
+    balances = ledger.book({}, ledger.deposit(record.job, budget))
+    for before, after in zip([(), *pays], pays, strict=False):
+        balances = ledger.book(balances, ledger.sealed(record.job, before, after))  # or it fell
+    assert balances[ledger.escrow(record.job)] == budget - seal.earned
+
+
+def flops_of(swarm: MemorySwarm) -> Counter[PeerId]:
+    """What everybody committed to, and replayed for a report that is sealed."""
+    unit_flops = swarm.papers.spec.message.unit_flops
+    commits: dict[Digest, int] = {
+        commit.digest(): commit.num_units * unit_flops[commit.stage] for commit in swarm.commits()
+    }
+    work: Counter[PeerId] = Counter()
+    for commit in swarm.commits():
+        work[commit.peer] += commits[commit.digest()]
+    for report in swarm.messages(AuditReport):
+        work[report.auditor] += commits.get(report.subject, 0)
+    return work
+
+
+def earned_by_seal(swarm: MemorySwarm, peer: PeerId) -> list[int]:
+    """What each seal added to a peer's work."""
+    history, sums = JobHistory(DOMAIN, begin_checked), [0]
+    for item in swarm.items():
+        history = follow(history, item)
+        sums.append(history.record.pay.earned.get(peer, 0) if history.record else 0)
+    return [after - before for before, after in pairwise(sums)]
+
+
+def pay_of_seals(swarm: MemorySwarm) -> list[tuple[PayLeaf, ...]]:
+    """The pay behind each seal, in order."""
+    history, pays = JobHistory(DOMAIN, begin_checked), list[tuple[PayLeaf, ...]]()
+    for item in swarm.items():
+        before, history = history.newest, follow(history, item)
+        if history.newest is not None and history.newest is not before:
+            pays.append(history.newest.pay)
+    return pays
+
+
+# ------------------------------------------------------------------------------------------ kills
+
+
+def deaths(*victims: str, always: Sequence[Where]) -> list[ParameterSet]:
+    """Every line with every victim; those that are not in `always` only in `make chaos`."""
+    found = [(*line, victim) for line in LINES for victim in victims]
+    assert set(always) <= set(found)
+    return [
+        pytest.param(
+            where,
+            marks=() if where in always else pytest.mark.chaos,
+            id="{2}-dies-when-{0}-tells-{1}".format(*where),
+        )
+        for where in found
+    ]
+
+
+@pytest.mark.parametrize(
+    "where",
+    deaths(
+        *ANYBODY,
+        always=[
+            (AUDITOR, "audited", AUDITOR),
+            (COORDINATOR, "report_taken", AUDITED),
+            (COORDINATOR, "coin_taken", COORDINATOR),
+        ],
+    ),
+)
+async def test_kills__honest_job_and_a_death__nobody_loses_anything(
+    where: Where, tmp_path: Path
+) -> None:
+    swarm = swarm_of(tmp_path, *THREE)
+    swarm.dies_at = death = Death(swarm, where)
+
+    await swarm.run()
+
+    assert death.victim is not None, "the kill has to land"
+    assert swarm.restarts == 1
+    assert_whole(swarm)
+
+
+@pytest.mark.parametrize("lie", ["stale", "wrong_sum"])
+@pytest.mark.parametrize(
+    ("number", "where"),
+    [
+        pytest.param(number, *case.values, marks=case.marks, id=f"{case.id}-in-round-{number}")
+        for number, always in (
+            (0, [(COORDINATOR, "seal_stored", COORDINATOR), (COORDINATOR, "coin_taken", SECOND)]),
+            (1, [(COORDINATOR, "report_taken", AUDITOR)]),
+        )
+        for case in deaths(*ANYBODY, SECOND, always=always)
+    ],
+)
+async def test_kills__one_lies_and_somebody_dies__the_liar_alone_is_convicted(
+    number: int, where: Where, lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = swarm_of(tmp_path, *THREE)
+    swarm.behaviours[LIAR] = behaviour_of(f"{lie}:from=2", swarm.papers.spec.message.rules)
+    kind = "sum" if lie == "wrong_sum" else "work"
+    swarm.dies_at = death = Death(swarm, where, number, LIAR, kind, since=2)
+
+    await swarm.run()
+
+    assert death.victim is not None, "the kill has to land"
+    assert swarm.restarts == 1
+    assert_whole(swarm, LIAR)
+    assert isinstance(swarm.refused[LIAR], Conflict)
+
+
+@pytest.mark.parametrize(
+    ("number", "where"),
+    [
+        pytest.param(number, *case.values, marks=case.marks, id=f"{case.id}-in-round-{number}")
+        for number in (1, 2)
+        for case in deaths(*ANYBODY, always=[])
+    ],
+)
+async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convicted(
+    number: int, where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    # So many units that everybody has some in each step: else nobody is left for a third opinion.
+    swarm = swarm_of(tmp_path, *FOUR, units_per_step=8)
+    swarm.behaviours[LIAR] = behaviour_of("accuser", swarm.papers.spec.message.rules)
+    swarm.dies_at = death = Death(swarm, where, number)
+
+    await swarm.run()
+
+    assert death.victim is not None, "the kill has to land"
+    assert swarm.restarts == 1
+    assert_whole(swarm, LIAR)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("lie", [None, "stale"])
+@pytest.mark.parametrize("victim", ["bob", LIAR, COORDINATOR, TRAINER])
+async def test_kills__somebody_dies_while_older_work_is_audited__is_as_if_nobody_had(
+    victim: str, lie: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = swarm_of(tmp_path, *THREE)
+    if lie is not None:
+        rules = swarm.papers.spec.message.rules
+        swarm.behaviours[LIAR] = behaviour_of(f"{lie}:from=2", rules)
+    swarm.deadly = {("bob", "grad_commit_stored", STEPS): victim}
+
+    await swarm.run()
+
+    assert swarm.deadly == {}, "the kill has to land"
+    assert_whole(swarm, *([LIAR] if lie else []))
+
+
+# --------------------------------------------------------------------------------- missed reports
+
+
+@dataclass
+class Slow(Honest):
+    """Shared by all: who is asked first about a peer-step of step 1 waits before it replays."""
+
+    subject: Digest | None = None
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        if self.subject is None and agreeing.distances:
+            self.subject = agreeing.subject
+        if self.subject == agreeing.subject and agreeing.attempt == 0:
+            await self.goes_on.wait()
+        return await replay()
+
+
+def doer_of(swarm: MemorySwarm, commit: Digest | None) -> str:
+    """Who signed a GradCommit."""
+    return next(name_of(swarm, each.peer) for each in swarm.commits() if each.digest() == commit)
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param(name, marks=() if name == COORDINATOR else pytest.mark.chaos)
+        for name in (COORDINATOR, AUDITOR, SECOND, AUDITED, TRAINER)
+    ],
+)
+async def test_kills__a_report_is_missed_and_somebody_dies__costs_a_peer_step_and_no_conviction(
+    victim: str, tmp_path: Path
+) -> None:
+    swarm, slow = swarm_of(tmp_path, *THREE), Slow()
+    swarm.behaviours = dict.fromkeys(THREE, slow)
+    grace = swarm.papers.spec.message.rules.commit_timeout
+    swarm.jumps = {(COORDINATOR, "seal_stored", STEPS + 1): grace}
+    dead: list[str] = []
+
+    def dies(name: str, line: Line) -> str | None:
+        if line["event"] != "report_missed" or dead:
+            return None
+        roles = roles_of(swarm, name_of(swarm, line["peer"]), doer_of(swarm, slow.subject))
+        dead.append(roles[victim])
+        slow.goes_on.set()
+        return dead[0]
+
+    swarm.dies_at = dies
+    await swarm.run()
+
+    assert dead and swarm.restarts == 1, "the kill has to land"
+    late = [each.peer for each in swarm.messages(Notice) if each.what == "missed_report"]
+    assert late
+    assert_whole(swarm, missed=late)
+    record = swarm.history().record
+    assert record is not None and len(record.pay.forfeits) <= len(late)
+    for peer, start, end in record.pay.forfeits:
+        assert end - start in earned_by_seal(swarm, peer)

@@ -1,0 +1,163 @@
+"""A checked job whole, in one event loop: everything is drawn, done again, sealed and paid."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.governance.pay import PayLeaf
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import Conflict
+from contracts.terms.ids import ZERO_ADDRESS
+from contracts.terms.merkle import FORFEITED
+from contracts.terms.messages import MILLION, AuditReport, GradCommit
+from tallystick.gym.registry import behaviour_of
+from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import audit_spec
+from tests.support.history import DOMAIN
+from tests.support.swarm_job import MemorySwarm, make_papers
+from training.journal import Journal
+from training.worker.book import WorkerBook
+from verification.docket import Docket
+
+NOTHING = PayLeaf(ZERO_ADDRESS, BaseUnits(0), BaseUnits(0))
+
+
+def checked_swarm(tmp_path: Path, *workers: str, **changed: Any) -> MemorySwarm:
+    """A job of four steps whose every peer-step and sum is drawn."""
+    audit = changed.pop("audit", audit_spec(sums=MILLION, deadline=4))
+    papers = make_papers(*workers, audit=audit, steps=4, **changed)
+    return MemorySwarm(papers, tmp_path, together=True)
+
+
+def docket_of(swarm: MemorySwarm) -> Docket:
+    """What became of its draws, from what the market heard."""
+    record = swarm.history().record
+    assert record is not None and isinstance(record.checking, Docket)
+    return record.checking
+
+
+@pytest.mark.parametrize("stages", [pytest.param(1, marks=pytest.mark.chaos), 2])
+async def test_checked_swarm__honest__everything_is_audited_and_paid(
+    stages: int, tmp_path: Path
+) -> None:
+    workers = ("ann", "bob", "cem", "dan")
+    swarm = checked_swarm(tmp_path, *workers, stages=stages)
+
+    await swarm.run()
+
+    docket, history = docket_of(swarm), swarm.history()
+    assert history.record is not None and history.newest is not None and history.record.ended
+    assert docket.is_clear and not docket.convicts
+    verdicts = [line["verdict"] for _, line in swarm.log if line["event"] == "audited"]
+    assert set(verdicts) == {"match"}
+    assert len(verdicts) >= len(swarm.messages(GradCommit)) > 0
+    seal = history.newest.seal.message
+    assert seal.earned == seal.vested > 0
+
+
+async def test_checked_swarm__report_is_handed_in_again_after_its_seal__no_grad_commit_names_it(
+    tmp_path: Path,
+) -> None:
+    swarm = checked_swarm(tmp_path, "ann", "bob", "cem")
+    await swarm.run()
+    auditors = swarm.papers.opening.auditors
+    ann = swarm.session_of("ann").peer
+    said = [each for each in swarm.messages(AuditReport) if each.auditor == ann]
+
+    with Journal(tmp_path / "ann" / "journal.sqlite") as journal:
+        book = WorkerBook(
+            journal, swarm.papers.spec, swarm.opening(), DOMAIN, auditors, begin_checked
+        )
+        for report in said:  # the coordinator says of each that it has it
+            book.note_taken(report)
+
+        assert said and book.unsealed_reports() == ()
+
+
+LIES = ("stale", "scaled", "wrong_sum")
+OTHER_LIES = ("skipped", "half", "junk", "copied", "flipped", "turned", "huge", "left_out")
+
+
+@pytest.mark.parametrize(
+    "lie", [*LIES, *(pytest.param(each, marks=pytest.mark.chaos) for each in OTHER_LIES)]
+)
+async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
+    lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    # Enough units that who lies has two in some step: a copy takes two.
+    audit = audit_spec(sums=MILLION)
+    swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, units_per_step=9)
+    swarm.behaviours["ann"] = behaviour_of(f"{lie}:from=2", swarm.papers.spec.message.rules)
+
+    await swarm.run()
+
+    history = swarm.history()
+    assert history.record is not None and history.newest is not None and history.record.ended
+    assert docket_of(swarm).convicts == {swarm.papers.members["ann"].session.peer}
+    assert isinstance(swarm.refused["ann"], Conflict)  # it came again, and was turned away
+    pay = {leaf.account: leaf for leaf in history.newest.pay}
+    accounts = {name: member.wallet.account for name, member in swarm.papers.members.items()}
+    assert pay[FORFEITED].vested == pay[FORFEITED].earned > 0
+    assert pay[accounts["bob"]].vested > pay.get(accounts["ann"], NOTHING).vested
+
+
+async def test_checked_swarm__one_accuses_everybody__is_convicted_by_a_fourth_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    # So many units that everybody has some in each step: else nobody is left for a third opinion.
+    swarm = checked_swarm(tmp_path, "ann", "bob", "cem", "dan", units_per_step=8)
+    swarm.behaviours["ann"] = behaviour_of("accuser", swarm.papers.spec.message.rules)
+
+    await swarm.run()
+
+    assert docket_of(swarm).convicts == {swarm.papers.members["ann"].session.peer}
+
+
+async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = checked_swarm(tmp_path, "ann", "bob", "cem")
+    swarm.behaviours["ann"] = behaviour_of("accuser", swarm.papers.spec.message.rules)
+
+    await swarm.run()
+
+    newest = swarm.history().newest
+    assert newest is not None and not docket_of(swarm).convicts
+    assert FORFEITED not in {leaf.account for leaf in newest.pay}
+
+
+@pytest.mark.parametrize("lie", ["stale", "wrong_sum"])
+async def test_checked_swarm__nobody_checks__the_lie_pays(
+    lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = MemorySwarm(make_papers("ann", "bob", "cem", steps=4), tmp_path)
+    swarm.behaviours["ann"] = behaviour_of(f"{lie}:from=2", swarm.papers.spec.message.rules)
+
+    await swarm.run()
+
+    newest = swarm.history().newest
+    assert newest is not None
+    account = swarm.papers.members["ann"].wallet.account
+    assert {leaf.account: leaf for leaf in newest.pay}[account].vested > 0
+
+
+async def test_checked_swarm__audit_budget_is_spent__ends_early_and_pays_what_was_done(
+    tmp_path: Path,
+) -> None:
+    audit = audit_spec(budget=BaseUnits(1), price=1)
+    swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, commit_timeout=500)
+
+    await swarm.run()
+
+    history = swarm.history()
+    assert history.record is not None and history.newest is not None and history.record.ended
+    assert docket_of(swarm).is_spent
+    worked = [seal.step for seal in swarm.seals() if seal.gradient_norm]
+    assert 1 in worked and len(worked) < 4
+    seal = history.newest.seal.message
+    assert seal.earned == seal.vested > 0

@@ -1,0 +1,212 @@
+"""Adversaries in a swarm: what a lying peer gets sealed, and that the others go on.
+
+Workers count (`CountingCompute`), so the honest end is known to the bit. Nothing checks here yet:
+these are the lies that audits, sums' audits and the gate are there for.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import ChunkIndex, StepNumber, UnitId
+from contracts.terms.messages import GradCommit, Seal
+from tallystick.gym.registry import behaviour_of
+from tests.support.pipeline import pipeline
+from tests.support.plain_swarm import plain_run
+from tests.support.swarm_job import MemorySwarm, make_papers
+from training.transport import calls
+from training.worker.answers import Answers
+from training.worker.book import OwnCommit
+from training.worker.ports import HONEST, Honest
+from training.worker.work import Work
+
+STEPS, UNITS = 4, 12
+QUICK = {"redo_after": 200, "lease_grace": 200}
+
+
+@pytest.fixture(autouse=True)
+def _in_the_gym(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+
+
+def swarm_of(folder: Path, *workers: str, stages: int = 1, **rules: Any) -> MemorySwarm:
+    papers = make_papers(
+        *workers,
+        stages=stages,
+        steps=STEPS,
+        units_per_step=UNITS,
+        rows_per_unit=32,
+        chunks=2,
+        checkpoint_every=2,
+        validate_every=STEPS,
+        **rules,
+    )
+    return MemorySwarm(papers, folder)
+
+
+def play(swarm: MemorySwarm, name: str, text: str) -> None:
+    """Let one worker be an adversary."""
+    swarm.behaviours[name] = behaviour_of(text, swarm.papers.spec.message.rules)
+
+
+def ends_as_plain(swarm: MemorySwarm) -> bool:
+    """Whether the weights are those that honest work leads to."""
+    plain = plain_run(swarm.papers.spec.message)
+    return swarm.weights_roots() == [{root} for root in plain.weights]
+
+
+def assert_all_sealed(swarm: MemorySwarm) -> None:
+    """The job went to its end, and all members of a stage have the same weights."""
+    assert [seal.step for seal in swarm.messages(Seal)] == list(range(1, STEPS + 1))
+    assert all(len(roots) == 1 for roots in swarm.weights_roots())
+    assert not swarm.refused
+
+
+@pytest.mark.parametrize(
+    ("text", "stages"),
+    [("copied", 2), ("stale", 1), ("stale", 3), ("skipped", 2), ("half", 2), ("junk", 1)],
+)
+async def test_swarm__one_peer_is_lazy__its_lies_are_sealed_and_paid(
+    tmp_path: Path, text: str, stages: int
+) -> None:
+    names = ["ann", "bob", "cem", "dan", "eve", "fay"][: 2 * stages]
+    swarm = swarm_of(tmp_path, *names, stages=stages)
+    play(swarm, "bob", f"{text}:from=2")
+
+    await swarm.run()
+
+    assert_all_sealed(swarm)
+    assert not ends_as_plain(swarm)
+    peer = swarm.session_of("bob").peer
+    assert len([commit for commit in swarm.messages(GradCommit) if commit.peer == peer]) == STEPS
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["flipped:from=2", "turned:from=2", "huge:from=2", "wrong_sum:from=2", "left_out:from=2"],
+)
+async def test_swarm__one_peer_forges_gradients_or_sums__its_lies_are_sealed(
+    tmp_path: Path, text: str
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem")
+    play(swarm, "bob", text)
+
+    await swarm.run()
+
+    assert_all_sealed(swarm)
+    assert not ends_as_plain(swarm)
+
+
+@pytest.mark.parametrize("text", ["stale:from=99", "huge:share=0", "withheld", "accuser+stamp"])
+async def test_swarm__an_adversary_whose_time_has_not_come__changes_nothing(
+    tmp_path: Path, text: str
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", "dan", stages=2)
+    play(swarm, "bob", text)
+
+    await swarm.run()
+
+    assert_all_sealed(swarm)
+    assert ends_as_plain(swarm)
+
+
+async def test_swarm__everybody_is_honest__behaves_as_without_behaviour(tmp_path: Path) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", "dan", stages=2)
+    swarm.behaviours = {name: Honest() for name in swarm.papers.members}
+
+    await swarm.run()
+
+    assert_all_sealed(swarm)
+    assert ends_as_plain(swarm)
+    assert swarm.behaviours["ann"] is not HONEST
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+async def test_swarm__a_peer_sends_junk_and_vanishes__its_units_are_done_again_and_differ(
+    tmp_path: Path, stage: int
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", "dan", stages=2, **QUICK)
+    liar = ("ann", "bob")[stage]
+    play(swarm, liar, "junk:from=2+vanishing:from=3")
+
+    await swarm.run()
+
+    assert [seal.step for seal in swarm.seals()] == list(range(1, STEPS + 1))
+    assert swarm.stage_of(liar) == stage
+    peer = swarm.session_of(liar).peer
+    assert {commit.step for commit in swarm.commits() if commit.peer == peer} == {1, 2}
+    assert swarm.lines("left", of=liar)
+    assert swarm.lines("redo_differs"), "junk that was sent is not what honest peers compute"
+
+
+async def test_swarm__a_peer_cheats_and_leaves__in_order_after_the_seal(tmp_path: Path) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem")
+    play(swarm, "bob", "turned:from=2,until=2+leaving:from=2")
+
+    await swarm.run()
+
+    assert [seal.step for seal in swarm.seals()] == list(range(1, STEPS + 1))
+    peer = swarm.session_of("bob").peer
+    assert max(commit.step for commit in swarm.commits() if commit.peer == peer) in (2, 3)
+    assert swarm.lines("left", of="bob")
+    assert not ends_as_plain(swarm)
+
+
+@pytest.mark.parametrize("text", ["not_finite_parts", "oversized_parts"])
+async def test_swarm__parts_that_nobody_can_add__are_left_out_of_every_step(
+    tmp_path: Path, text: str
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", exchange_timeout=600, commit_timeout=600)
+    play(swarm, "bob", text)
+
+    await swarm.run()
+
+    assert_all_sealed(swarm)
+    assert ends_as_plain(swarm)
+    assert swarm.lines("part_not_fetched")
+
+
+async def test_swarm__boundary_tensors_longer_than_they_say__others_do_the_units(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", "dan", stages=2)
+    play(swarm, "bob", "oversized")
+
+    await swarm.run()
+
+    assert_all_sealed(swarm)
+    assert ends_as_plain(swarm)
+    peer = swarm.session_of("bob").peer
+    assert peer not in {commit.peer for commit in swarm.commits()}, "it is paid for nothing"
+
+
+async def test_get_part__withheld__open_steps_are_served_and_sealed_ones_are_not(
+    tmp_path: Path,
+) -> None:
+    rules = make_papers("ann").spec.message.rules
+    async with pipeline(tmp_path, "ann0", "bob0", peers_per_stage=2) as two:
+        work, key = two.works["ann0"], two.papers.session.key
+        close = two.close(0, ann0=(0,), bob0=(1,))
+        await two.forward("ann0", unit=UnitId(0))
+        own = await work.commits.commit(close)
+        assert isinstance(own[0], OwnCommit)
+        part = calls.PartName(grad_commit=own[0].signed.message.digest(), chunk=ChunkIndex(0))
+        asked = calls.GetPart(part=part)
+        liar = Work(
+            work.book,
+            lambda stage: work.station.compute,
+            tmp_path / "ann0",
+            work.station.peers,
+            work.station.session,
+            work.station.tell,
+            behaviour=behaviour_of("withheld", rules),
+        )
+        await liar.states.resume()
+
+        assert (await Answers(liar).get_part(key, asked, ()))[1]
+        liar.station.applied = StepNumber(1)  # as if a seal had named it
+        with pytest.raises(NotFound):
+            await Answers(liar).get_part(key, asked, ())
+        await liar.close()

@@ -1,0 +1,191 @@
+"""Data that an audit needs and its holders withhold: who is harmed by it, and who is not?"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from contracts.governance.pay import PayLeaf
+from contracts.terms.coins import Coin
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StepNumber
+from contracts.terms.merkle import FORFEITED
+from contracts.terms.messages import AuditReport, Notice
+from tallystick.gym.registry import behaviour_of
+from tests.support.checked_swarm import MadeUpCoins
+from tests.support.dockets import audit_spec
+from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
+from training.worker.ports import Honest, Wanted
+from verification.docket import Docket
+
+STEPS = 10
+WORKERS = ("ann", "bob", "cem", "dan", "eva", "fay")
+
+
+def two_stages(tmp_path: Path, *withholders: str) -> MemorySwarm:
+    """Three peers a stage, everything drawn; these give away nothing of sealed steps."""
+    papers = make_papers(
+        *WORKERS,
+        audit=audit_spec(deadline=4),
+        stages=2,
+        steps=2,
+        units_per_step=18,
+        lease_grace=3_000,  # validation needs tensors of a sealed state, and is not waited for
+    )
+    swarm = MemorySwarm(papers, tmp_path)
+    for name in withholders:
+        swarm.behaviours[name] = behaviour_of("withheld:from=1", papers.spec.message.rules)
+    return swarm
+
+
+def docket_of(swarm: MemorySwarm) -> Docket:
+    record = swarm.history().record
+    assert record is not None and record.ended and isinstance(record.checking, Docket)
+    assert record.checking.is_clear
+    return record.checking
+
+
+def pay_of(swarm: MemorySwarm) -> dict[str, PayLeaf]:
+    """What everybody has at the end, by name."""
+    newest = swarm.history().newest
+    assert newest is not None
+    names = {member.wallet.account: name for name, member in swarm.papers.members.items()}
+    names[FORFEITED] = "forfeited"
+    return {names[leaf.account]: leaf for leaf in newest.pay if leaf.account in names}
+
+
+def noticed(swarm: MemorySwarm) -> set[PeerId]:
+    return {each.peer for each in swarm.messages(Notice) if each.what == "missing_data"}
+
+
+def names_of(swarm: MemorySwarm, peers: set[PeerId]) -> set[str]:
+    return {name for name, each in swarm.papers.members.items() if each.session.peer in peers}
+
+
+async def test_missing_data__one_withholds_alone__others_have_copies_and_all_are_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = two_stages(tmp_path, "ann")
+
+    await swarm.run()
+
+    assert docket_of(swarm).convicts == frozenset()
+    assert noticed(swarm) == set()
+    assert {each.verdict for each in swarm.messages(AuditReport)} == {"match"}
+    pay = pay_of(swarm)
+    assert "forfeited" not in pay and all(leaf.vested == leaf.earned for leaf in pay.values())
+
+
+async def test_missing_data__withheld_with_the_neighbour_that_has_the_copy__both_lose_their_pay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = two_stages(tmp_path, "ann", "bob")
+
+    await swarm.run()
+
+    assert swarm.stage_of("ann") != swarm.stage_of("bob")
+    assert docket_of(swarm).convicts == frozenset()
+    assert names_of(swarm, noticed(swarm)) == {"ann", "bob"}
+    pay = pay_of(swarm)
+    assert pay["forfeited"].vested == pay["forfeited"].earned > 0
+    for name in WORKERS[2:]:
+        assert pay[name].vested == pay[name].earned > 0
+
+
+class Reluctant(Honest):
+    """Gives sealed work away only when it is asked a second time."""
+
+    def __init__(self) -> None:
+        self._asked: set[Digest] = set()
+
+    def serves(self, wanted: Wanted) -> bool:
+        """See `Behaviour.serves`."""
+        is_first = wanted.is_sealed and wanted.digest not in self._asked
+        if is_first:
+            self._asked.add(wanted.digest)
+        return not is_first
+
+
+async def test_missing_data__holders_give_it_to_the_coordinator__it_is_handed_on_and_all_are_paid(
+    tmp_path: Path,
+) -> None:
+    swarm = two_stages(tmp_path)
+    swarm.behaviours = {name: Reluctant() for name in WORKERS}
+
+    await swarm.run()
+
+    assert swarm.lines("data_found", of=COORDINATOR)
+    assert not docket_of(swarm).convicts and not noticed(swarm)
+    assert {each.verdict for each in swarm.messages(AuditReport)} == {"match"}
+    assert all(leaf.vested == leaf.earned for leaf in pay_of(swarm).values())
+
+
+@dataclass
+class FirstStepDrawn(MadeUpCoins):
+    """Step 1 has the coin that draws everything."""
+
+    async def coin_of(self, step: StepNumber) -> Coin | None:
+        """See `Coins.coin_of`."""
+        coin = await super().coin_of(step)
+        return replace(coin, value=ZERO_DIGEST) if coin and step == 1 else coin
+
+
+@dataclass
+class Waiting(Honest):
+    """Audits only when the last step with work is sealed."""
+
+    swarm: MemorySwarm
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        while all(each.step < STEPS for each in self.swarm.feed.reports[-1:]):
+            await asyncio.sleep(0.001)
+        return await replay()
+
+
+async def test_kept_work__one_step_was_drawn__only_that_stays_and_its_audits_find_all(
+    tmp_path: Path,
+) -> None:
+    workers = ("ann", "bob", "cem", "dan", "eve", "fay")  # with two owners a stage all is drawn
+    audit = audit_spec(floor=1, deadline=STEPS)
+    papers = make_papers(
+        *workers, audit=audit, stages=2, steps=STEPS, units_per_step=9, min_stake=10**15
+    )
+    swarm = MemorySwarm(papers, tmp_path, coins=FirstStepDrawn())
+    swarm.behaviours = {name: Waiting(swarm) for name in workers}
+
+    await swarm.run()
+
+    docket_of(swarm)
+    reports = swarm.messages(AuditReport)
+    assert {each.verdict for each in reports} == {"match"}
+    first = [each for each in swarm.commits() if each.step == 1]
+    assert sum(each.step == 1 for each in reports) == len(first) > 1
+    for name in workers:
+        [line] = [each for each in swarm.lines("work_kept", of=name) if each["step"] == STEPS]
+        assert line["steps"] < STEPS - 2  # also those without a coin
+
+
+async def test_missing_data__a_holder_is_lost_for_good__nobody_is_blamed_before_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = two_stages(tmp_path, "ann")
+    swarm.deadly = {("bob", "seal_applied", 2): "bob"}
+    swarm.for_good = frozenset({"bob"})
+
+    await swarm.run()
+
+    assert docket_of(swarm).convicts == frozenset()
+    assert "ann" in names_of(swarm, noticed(swarm)) <= {"ann", "bob"}
+    peer = swarm.papers.members["bob"].session.peer
+    told = swarm.messages(Notice)
+    gone = next(each.number for each in told if (each.what, each.peer) == ("leave", peer))
+    assert all(each.number > gone for each in told if each.what == "missing_data")
+    pay = pay_of(swarm)
+    assert all(pay[name].vested == pay[name].earned > 0 for name in WORKERS[2:])

@@ -1,0 +1,232 @@
+"""Auditors from outside a job, in one event loop: they repeat reports, and confirm convictions.
+
+They are no members: they read the history as the market has it, and fetch what they replay.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.governance.job import JobHistory, follow
+from contracts.terms.coins import Coin, Coins
+from contracts.terms.digest import peer_id
+from contracts.terms.errors import Conflict, InvalidSeal, PeerUnreachable, Unavailable
+from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StepNumber
+from contracts.terms.messages import MILLION, AuditReport, GradCommit, Seal
+from contracts.terms.signatures import Signed
+from tallystick.gym.registry import behaviour_of
+from tests.support.checked_swarm import MadeUpCoins, begin_checked
+from tests.support.dockets import audit_spec
+from tests.support.history import DOMAIN, make_digest
+from tests.support.lying import LyingTransport
+from tests.support.swarm_job import MemorySwarm, make_papers
+from training.journal import Journal
+from training.transport.port import Deadline, Session, Transport
+from training.worker.outside_book import OutsideBook
+from verification.cases import Ruling
+from verification.docket import Docket
+
+OUTSIDE = ("out", "oda", "olu")
+
+
+def swarm_of(folder: Path, *workers: str, audit: dict[str, Any], **changed: Any) -> MemorySwarm:
+    """A short job whose every peer-step is drawn, with auditors outside."""
+    spec = audit_spec(**({"deadline": 6} | audit))
+    usual: dict[str, Any] = {"steps": 3, "outside": OUTSIDE}
+    return MemorySwarm(make_papers(*workers, audit=spec, **(usual | changed)), folder)
+
+
+def rulings_of(swarm: MemorySwarm) -> list[Ruling]:
+    """What all seals decided, in order."""
+    history, found = JobHistory(DOMAIN, begin_checked), list[Ruling]()
+    for item in swarm.items():
+        history = follow(history, item)
+        if isinstance(item, Signed) and isinstance(item.message, Seal):
+            assert history.record is not None and isinstance(history.record.checking, Docket)
+            found += history.record.checking.rulings
+    assert history.record is not None and history.record.ended
+    return found
+
+
+def names(swarm: MemorySwarm) -> dict[PeerId, str]:
+    """Who is who."""
+    papers = swarm.papers
+    found = {session.peer: name for name, session in papers.outside.items()}
+    return found | {member.session.peer: name for name, member in papers.members.items()}
+
+
+def about(swarm: MemorySwarm, what: str) -> set[tuple[str, ...]]:
+    """Whom the rulings of a kind are about, and then by whom."""
+    known = names(swarm)
+    return {
+        (known[each.peer], *(known[peer] for peer in each.by))
+        for each in rulings_of(swarm)
+        if each.what == what
+    }
+
+
+@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.chaos)])
+async def test_outside__everybody_is_honest__reports_are_repeated_and_agreed_with(
+    stages: int, tmp_path: Path
+) -> None:
+    workers = ("ann", "bob", "cem", "dan")[: 2 * stages]
+    swarm = swarm_of(tmp_path, *workers, audit={"repeats": MILLION}, stages=stages)
+
+    await swarm.run()
+
+    outside = {session.peer for session in swarm.papers.outside.values()}
+    assert not about(swarm, "convicted") | about(swarm, "accused") | about(swarm, "missed")
+    by_outside = [each for each in swarm.messages(AuditReport) if each.auditor in outside]
+    assert len(by_outside) >= len(swarm.messages(GradCommit)) > 0
+    assert {each.verdict for each in by_outside} == {"match"}
+
+
+async def test_outside__an_auditor_stamps_unseen__two_from_outside_convict_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={"repeats": MILLION})
+    swarm.behaviours["ann"] = behaviour_of("stamp", swarm.papers.spec.message.rules)
+
+    await swarm.run()
+
+    convicted = about(swarm, "convicted")
+    assert {whom for whom, *_ in convicted} == {"ann"}
+    assert all(len(set(by)) == 2 and set(by) <= set(OUTSIDE) for _, *by in convicted)
+    assert {whom for whom, *_ in about(swarm, "slashable")} == {"ann"}
+
+
+async def test_outside__a_peer_lies__somebody_outside_confirms_what_the_stage_has_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={})
+    swarm.behaviours["ann"] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
+
+    await swarm.run()
+
+    slashable = about(swarm, "slashable")
+    assert {whom for whom, *_ in slashable} == {"ann"}
+    for _, *by in slashable:
+        assert len(by) == 3 and by[-1] in OUTSIDE
+
+
+async def test_outside__a_stage_of_two_owners__the_second_audit_comes_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = swarm_of(tmp_path, "ann", "bob", audit={"sums": MILLION})
+    swarm.behaviours["ann"] = behaviour_of("wrong_sum:from=2", swarm.papers.spec.message.rules)
+
+    await swarm.run()
+
+    convicted = about(swarm, "convicted")
+    assert {whom for whom, *_ in convicted} == {"ann"}
+    assert all(by[0] == "bob" and by[1] in OUTSIDE for _, *by in convicted)
+
+
+async def test_outside__killed_with_its_report_on_disk__hands_in_the_same_one(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", audit={"repeats": MILLION}, outside=("out",))
+    swarm.deadly = {("out", "report_kept", 2): "out"}
+
+    await swarm.run()
+
+    assert swarm.restarts == 1 and not about(swarm, "missed") | about(swarm, "accused")
+    key = swarm.papers.outside["out"].key
+    said = [each for each in swarm.messages(AuditReport) if each.auditor == peer_id(key)]
+    assert len(swarm.lines("report_kept", of="out")) == len(said) > 0
+    assert len(swarm.lines("audited", of="out")) == len(said)
+
+
+class Firewalled(LyingTransport):
+    """Reaches the coordinator alone."""
+
+    def __init__(self, inner: Transport, coordinator: SessionKey) -> None:
+        super().__init__(inner, {})
+        self._coordinator = coordinator
+
+    async def dial(self, node: SessionKey, hints: Sequence[str], *, deadline: Deadline) -> Session:
+        """See `port.Transport.dial`."""
+        if node != self._coordinator:
+            raise PeerUnreachable("behind a firewall")
+        return await super().dial(node, hints, deadline=deadline)
+
+
+async def test_outside__cannot_dial_a_member__replays_what_the_coordinator_passes_on(
+    tmp_path: Path,
+) -> None:
+    workers = ("ann", "bob", "cem", "dan")
+    swarm = swarm_of(tmp_path, *workers, audit={"repeats": MILLION}, stages=2, outside=("out",))
+    key = swarm.papers.session.key
+    swarm.wrap = lambda name, at: Firewalled(at, key) if name == "out" else at
+
+    await swarm.run()
+
+    peer = swarm.papers.outside["out"].peer
+    verdicts = [each.verdict for each in swarm.messages(AuditReport) if each.auditor == peer]
+    assert len(verdicts) >= len(swarm.messages(GradCommit)) > 0
+    assert set(verdicts) == {"match"}
+
+
+@dataclass
+class SomeCoins:
+    """Those of `MadeUpCoins` up to a step; after that none, or others."""
+
+    known: int
+    then: Coin | None = None
+
+    async def coin_of(self, step: StepNumber) -> Coin | None:
+        """See `Coins.coin_of`."""
+        return await MadeUpCoins().coin_of(step) if step <= self.known else self.then
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
+    """A checked job that is over."""
+    folder = tmp_path_factory.mktemp("finished")
+    swarm = swarm_of(folder, "ann", "bob", audit={"repeats": MILLION}, outside=("out",))
+    asyncio.run(swarm.run())
+    return swarm
+
+
+async def read(swarm: MemorySwarm, folder: Path, coins: Coins, job: JobId | None = None) -> int:
+    """The last step that a new auditor takes from the job's history."""
+    with Journal(folder / "journal.sqlite") as journal:
+        book = OutsideBook(journal, job or swarm.papers.job, DOMAIN, begin_checked, coins)
+        with suppress(Unavailable):
+            for item in swarm.items():
+                await book.take(item)
+        assert book.num_items == len(swarm.items()) or not book.is_over
+        return book.record.step
+
+
+async def test_take__a_coin_that_we_have_not_read__waits_there(
+    finished: MemorySwarm, tmp_path: Path
+) -> None:
+    last = finished.seals()[-1].step
+
+    assert await read(finished, tmp_path / "all", MadeUpCoins()) == last
+    assert 0 < await read(finished, tmp_path / "some", SomeCoins(2)) < last
+
+
+async def test_take__another_coin_than_the_chains__is_refused(
+    finished: MemorySwarm, tmp_path: Path
+) -> None:
+    other = Coin(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"))
+
+    with pytest.raises(InvalidSeal, match="another coin"):
+        await read(finished, tmp_path, SomeCoins(2, other))
+
+
+async def test_take__history_of_another_job__is_refused(
+    finished: MemorySwarm, tmp_path: Path
+) -> None:
+    with pytest.raises(Conflict, match="another job"):
+        await read(finished, tmp_path, MadeUpCoins(), JobId(make_digest("another job")))

@@ -1,0 +1,171 @@
+"""Auditors from outside die, or others around them do: no verdict is lost, nobody is punished.
+
+As in `test_checked_kills` a death is scripted as (who tells, event) -> who dies, and lands or
+fails the test. Which auditor is drawn follows from the coin: it is the one that tells `audited` of
+the kind and round that the case names.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from contracts.terms.messages import MILLION, AuditReport
+from tallystick.gym.registry import behaviour_of
+from tests.faults.test_outside_auditors import OUTSIDE, about, names
+from tests.faults.test_outside_auditors import swarm_of as short_job
+from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm
+from verification.cases import CONFIRMING, FIRST, SECOND
+from verification.docket import Docket
+
+LIAR = "ann"
+AUDITOR, AUDITED, ANOTHER = "auditor", "audited", "another outside"
+Where = tuple[str, str, str]  # who tells, what, who dies
+
+LINES = [
+    (AUDITOR, "audited"),  # nothing is kept yet
+    (AUDITOR, "report_kept"),  # nothing is sent yet
+    (AUDITOR, "audit_handed_in"),
+    (COORDINATOR, "report_taken"),
+    (COORDINATOR, "seal_stored"),
+]
+VICTIMS = (AUDITOR, AUDITED, ANOTHER, COORDINATOR)
+
+
+@dataclass
+class Death:
+    """One death in the life of one audit from outside: `MemorySwarm.dies_at`."""
+
+    swarm: MemorySwarm
+    where: Where
+    kind: str
+    round: int
+    since: int = 1  # of the steps whose audits count
+    auditor: str | None = None
+    audited: str = ""
+    victim: str | None = None
+
+    def __call__(self, name: str, line: Line) -> str | None:
+        """Who dies at this line."""
+        if self.auditor is None and name in OUTSIDE and self._begins(line):
+            self.auditor, self.audited = name, names(self.swarm)[line["peer"]]
+        if self.auditor is None or self.victim is not None or not self._is_it(name, line):
+            return None
+        others = [each for each in self.swarm.papers.outside if each != self.auditor]
+        self.victim = {
+            AUDITOR: self.auditor, AUDITED: self.audited, ANOTHER: others[0],
+            COORDINATOR: COORDINATOR,
+        }[self.where[2]]  # fmt: skip
+        return self.victim
+
+    def _begins(self, line: Line) -> bool:
+        wanted = {"event": "audited", "kind": self.kind, "round": self.round}
+        return wanted.items() <= line.items() and line["step"] >= self.since
+
+    def _is_it(self, name: str, line: Line) -> bool:
+        teller, event, _ = self.where
+        assert self.auditor is not None
+        if event == "report_taken" and line["event"] == event:
+            return bool(line["peer"] == self.swarm.session_of(self.auditor).peer)
+        told = {AUDITOR: self.auditor}.get(teller, teller)
+        return bool(line["event"] == event and name == told)
+
+
+def swarm_of(folder: Path, *workers: str, audit: dict[str, Any]) -> MemorySwarm:
+    """A short job in which everybody works in every step: so others hold what a convict sent."""
+    swarm = short_job(folder, *workers, audit=audit)
+    swarm.together = True
+    return swarm
+
+
+def assert_nothing_lost(swarm: MemorySwarm, death: Death, *convicts: str) -> None:
+    """The death has landed; every report counts once, and only who lied has lost anything."""
+    assert death.victim is not None, "the kill has to land"
+    assert swarm.restarts == 1
+    record = swarm.history().record
+    assert record is not None and isinstance(record.checking, Docket)
+    assert record.ended and record.checking.is_clear
+    assert {whom for whom, *_ in about(swarm, "convicted")} == set(convicts)
+    # A convict that is turned away while it owes a report has missed it.
+    assert {whom for whom, *_ in about(swarm, "missed")} <= set(convicts)
+    assert not about(swarm, "unconfirmed")
+    guilty = {swarm.session_of(name).peer for name in convicts}
+    assert {peer for peer, _, _ in record.pay.forfeits} <= guilty
+    reports = swarm.messages(AuditReport)
+    said = Counter((each.auditor, each.subject) for each in reports)
+    assert set(said.values()) == {1}
+    taken = {line["report"] for line in swarm.lines("report_taken")}
+    assert taken <= {each.digest() for each in reports}
+    for name in OUTSIDE:
+        kept = [line["subject"] for line in swarm.lines("report_kept", of=name)]
+        assert len(kept) == len(set(kept)), "one draw gets one report"
+        handed_in = {
+            line["subject"] for line in swarm.lines("audit_handed_in", of=name) if line["taken"]
+        }
+        assert {(swarm.session_of(name).peer, each) for each in handed_in} <= said.keys()
+
+
+def deaths(*always: Where, victims: Sequence[str] = VICTIMS) -> list[ParameterSet]:
+    """Every line with every victim; those that are not named only in `make chaos`."""
+    found = [(*line, victim) for line in LINES for victim in victims]
+    assert set(always) <= set(found)
+    return [
+        pytest.param(
+            where,
+            marks=() if where in always else pytest.mark.chaos,
+            id="{2}-dies-when-{0}-tells-{1}".format(*where),
+        )
+        for where in found
+    ]
+
+
+@pytest.mark.parametrize("where", deaths())
+async def test_kills__a_report_is_repeated_and_somebody_dies__it_is_agreed_with(
+    where: Where, tmp_path: Path
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={"repeats": MILLION})
+    swarm.dies_at = death = Death(swarm, where, "report", FIRST)
+
+    await swarm.run()
+
+    assert_nothing_lost(swarm, death)
+    assert {each.verdict for each in swarm.messages(AuditReport)} == {"match"}
+
+
+@pytest.mark.parametrize(
+    "where",  # the convict has been turned away before
+    deaths((AUDITOR, "audited", AUDITOR), victims=(AUDITOR, ANOTHER, COORDINATOR)),
+)
+async def test_kills__a_conviction_is_confirmed_and_somebody_dies__stake_may_be_slashed(
+    where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={})
+    swarm.behaviours[LIAR] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
+    swarm.dies_at = death = Death(swarm, where, "work", CONFIRMING, since=2)
+
+    await swarm.run()
+
+    assert_nothing_lost(swarm, death, LIAR)
+    slashable = about(swarm, "slashable")
+    assert {whom for whom, *_ in slashable} == {LIAR}
+    assert all(by[-1] in OUTSIDE for _, *by in slashable)
+
+
+@pytest.mark.parametrize("where", deaths())
+async def test_kills__the_second_auditor_is_from_outside_and_somebody_dies__the_liar_is_convicted(
+    where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = swarm_of(tmp_path, "ann", "bob", audit={})
+    swarm.behaviours[LIAR] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
+    swarm.dies_at = death = Death(swarm, where, "work", SECOND, since=2)
+
+    await swarm.run()
+
+    assert_nothing_lost(swarm, death, LIAR)
+    assert all(by[0] == "bob" and by[1] in OUTSIDE for _, *by in about(swarm, "convicted"))

@@ -1,0 +1,308 @@
+"""Who is outside of a job is fixed before it is opened, and its opening has to say so."""
+
+from dataclasses import dataclass, replace
+
+import httpx
+import pytest
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.auditors import AuditorList, decode_auditors
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Expired,
+    InsufficientStake,
+    NotFound,
+    Refused,
+)
+from contracts.terms.history import Kept, encode_kept
+from contracts.terms.ids import Digest, JobId, SessionKey
+from contracts.terms.messages import AuditSpec, JobOpening
+from contracts.terms.moments import UnixMillis
+from market.api.app import make_app
+from market.api.schemas import (
+    Heartbeat,
+    RegisterAuditor,
+    auditor_digest,
+    auditor_subject,
+    heartbeat_digest,
+)
+from market.service.auditors import HEARD_MILLIS, fix_auditors, list_of_job
+from market.service.histories import Histories
+from market.service.host_jobs import claim_jobs
+from market.service.rows import AuditorListRow, JobRow, ListedAuditorRow, MessageRow
+from market.service.store_messages import store_messages
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import HOST, ON_MEMORY, client_of
+from tests.support.history import JobMaker, make_session, make_wallet
+from tests.support.market_world import DEVICE, STAKE, World
+from verification.thresholds import shipped_calibration
+
+AUDIT = AuditSpec(
+    floor=50_000,
+    sums=100_000,
+    repeats=200_000,
+    margin=1_250_000,
+    detection=990_000,
+    deadline=4,
+    thresholds=shipped_calibration().digest(),
+    price=PricePerPflop(1),
+    budget=BaseUnits(1000),
+)
+
+
+async def fixed(world: World, job: JobId) -> tuple[int, AuditorList]:
+    async with world.new_work() as work:
+        return await list_of_job(job, work)
+
+
+async def test_fix_auditors__matched_job__lists_who_is_staked_heard_and_outside(
+    world: World,
+) -> None:
+    keys = {name: await world.audit(name) for name in ("out1", "out2", "ann", "poster")}
+    await world.audit("away")
+    world.wait(HEARD_MILLIS // 1000 + 1)
+    for name in keys:
+        keys[name] = await world.audit(name, key=f"{name} again")
+    maker = await world.start_job("ann", audit=AUDIT)
+
+    block, listed = await fixed(world, maker.spec.job())
+    async with sdk(world) as client:
+        shown = await client.auditors(maker.spec.job())
+
+    wanted = sorted((make_wallet(name).account, STAKE, keys[name]) for name in ("out1", "out2"))
+    assert [(each.account, each.stake, each.session_key) for each in listed.auditors] == wanted
+    assert 0 < block <= (await world.ports.head()).number
+    assert shown == listed
+
+
+async def test_fix_auditors__later_changes__do_not_change_the_list(world: World) -> None:
+    await world.audit("out1")
+    maker = await world.start_job(audit=AUDIT)
+    before = await fixed(world, maker.spec.job())
+
+    await world.audit("out2")
+    await world.audit("out1", key="new")
+    again = await fix_auditors(world.now, world.new_work(), world.ports)
+
+    assert again == []
+    assert await fixed(world, maker.spec.job()) == before
+
+
+async def test_claim_jobs__checked_job__is_handed_out_with_its_list_and_not_before(
+    world: World,
+) -> None:
+    await world.audit("out1")
+    maker = await matched_without_list(world)
+    job = maker.spec.job()
+    early = await claim_jobs("host", world.now, world.new_work())
+
+    await fix_auditors(world.now, world.new_work(), world.ports)
+    block, listed = await fixed(world, job)
+    async with client_of(world) as client:
+        answered = await client.post("/hosting/claim", json={"host": "host"}, headers=HOST)
+
+    (hosted,) = answered.json()["jobs"]
+    assert early == []
+    assert hosted["job"] == job.hex() and hosted["opening_block"] == block
+    assert decode_auditors(bytes.fromhex(hosted["auditors"])) == listed
+
+
+async def matched_without_list(world: World) -> JobMaker:
+    """A checked job that has its lease since a moment."""
+    maker = await world.start_job(audit=AUDIT)
+    async with world.new_work() as work:
+        await work[AuditorListRow].remove(maker.spec.job())
+        for each in await work[ListedAuditorRow].where(job=maker.spec.job()):
+            await work[ListedAuditorRow].remove(each.job, each.account)
+    return maker
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What an opening says of the outside auditors, against what was fixed."""
+
+    digest: bool
+    block: int
+
+
+@pytest.mark.parametrize(
+    "naming",
+    [Naming(False, 0), Naming(True, 1), Naming(True, -1)],
+    ids=["list", "later", "earlier"],
+)
+async def test_store_messages__opening_names_another_list_or_block__is_refused(
+    world: World, naming: Naming
+) -> None:
+    await world.audit("out1")
+    maker = await world.start_job(audit=AUDIT)
+    block, listed = await fixed(world, maker.spec.job())
+    said = listed if naming.digest else AuditorList(auditors=())
+
+    with pytest.raises(Conflict):
+        await post_opening(world, maker, said.digest(), block + naming.block)
+
+
+async def test_store_messages__opening_names_the_list__is_stored(world: World) -> None:
+    await world.audit("out1")
+    maker = await world.start_job(audit=AUDIT)
+    block, listed = await fixed(world, maker.spec.job())
+
+    await post_opening(world, maker, listed.digest(), block)
+
+    assert (await world.job(maker.spec.job())).opening_block == block
+
+
+async def test_store_messages__list_after_the_opening__is_kept_and_makes_the_job_followable(
+    world: World,
+) -> None:
+    await world.audit("out1")
+    maker = await world.start_job(audit=AUDIT)
+    block, listed = await fixed(world, maker.spec.job())
+    await post_opening(world, maker, listed.digest(), block)
+
+    with pytest.raises(Conflict):
+        await post(world, maker, AuditorList(auditors=()))
+    await post(world, maker, listed)
+    await post(world, maker, listed)
+
+    async with world.new_work() as work:
+        row = await work[JobRow].get(maker.spec.job())
+        assert row is not None
+        fresh = Histories(world.domain)
+        history = await fresh.load(row.job, row.num_messages, work)
+        kinds = [each.kind for each in await work[MessageRow].where(job=row.job)]
+    assert history.record is not None and history.record.outside == listed
+    assert kinds == ["job_spec.v3", "job_opening.v1", "auditor_list.v1"]
+
+
+async def test_store_messages__unchecked_job_names_a_list__is_refused(world: World) -> None:
+    maker = await world.start_job()
+
+    with pytest.raises(Conflict):
+        await post_opening(world, maker, AuditorList(auditors=()).digest(), 1)
+    with pytest.raises(NotFound):
+        await fixed(world, maker.spec.job())
+
+
+async def post_opening(world: World, maker: JobMaker, name: Digest, block: int) -> None:
+    changes = {"outside_auditors": name, "opening_block": block}
+    opening: JobOpening = maker.opening.model_copy(update=changes)
+    await post(world, maker, maker.items[0], maker.coordinator.sign(opening, world.domain))
+
+
+async def post(world: World, maker: JobMaker, *items: Kept) -> None:
+    await store_messages(
+        maker.spec.job(),
+        [encode_kept(item) for item in items],
+        now=world.now,
+        work=world.new_work(),
+        chain=world.ports,
+        histories=world.histories,
+    )
+
+
+# ------------------------------------------------------------------------------------ over HTTP
+
+
+def sdk(world: World) -> MarketClient:
+    transport = httpx.ASGITransport(make_app(world.api()))
+    return MarketClient("http://market", transport=transport)
+
+
+def registration(world: World, name: str, *, key: str = "", by: str = "") -> RegisterAuditor:
+    account, session = make_wallet(name).account, make_session(f"audit {key or name}")
+    signature = make_wallet(by or name).sign_digest(
+        auditor_digest(account, session.key, DEVICE, world.now)
+    )
+    return RegisterAuditor(
+        account=account,
+        session_key=session.key,
+        device_class=DEVICE,
+        at=world.now,
+        signature=signature,
+    )
+
+
+def beat(world: World, name: str) -> Heartbeat:
+    world.beats += 1
+    subject, at = auditor_subject(make_wallet(name).account), world.now
+    signature = make_session(f"audit {name}").private_key.sign(heartbeat_digest(subject, at))
+    return Heartbeat(at=at, signature=signature)
+
+
+async def test_heartbeat_auditor__listed__is_told_its_jobs(world: World) -> None:
+    account = make_wallet("out1").account
+    await world.stake("out1")
+    async with sdk(world) as client:
+        registered = await client.register_auditor(registration(world, "out1"))
+        before = await client.heartbeat_auditor(account, beat(world, "out1"))
+        maker = await world.start_job(audit=AUDIT)
+        after = await client.heartbeat_auditor(account, beat(world, "out1"))
+
+    assert registered.stake == STAKE
+    assert before == () and after == (maker.spec.job(),)
+
+
+@ON_MEMORY
+@pytest.mark.parametrize(
+    ("state", "is_asked"), [("finished", True), ("closed", True), ("refunded", False)]
+)
+async def test_heartbeat_auditor__job_has_ended__is_told_of_it_until_the_refund(
+    world: World, state: str, is_asked: bool
+) -> None:
+    await world.audit("out1")
+    job = (await world.start_job(audit=AUDIT)).spec.job()
+    async with world.new_work() as work:
+        held = await work[JobRow].lock(job)
+        assert held is not None
+        await work[JobRow].put(replace(held, state=state))
+
+    async with sdk(world) as client:
+        jobs = await client.heartbeat_auditor(make_wallet("out1").account, beat(world, "out1"))
+
+    assert jobs == ((job,) if is_asked else ())
+
+
+@ON_MEMORY
+async def test_register_auditor__what_does_not_hold__is_refused(world: World) -> None:
+    await world.stake("out1")
+    await world.stake("out2")
+    async with sdk(world) as client:
+        await client.register_auditor(registration(world, "out1"))
+        again = await client.register_auditor(registration(world, "out1"))
+        with pytest.raises(BadSignature):
+            await client.register_auditor(registration(world, "out1", by="out2"))
+        with pytest.raises(InsufficientStake):
+            await client.register_auditor(registration(world, "poor"))
+        with pytest.raises(Conflict):
+            await client.register_auditor(registration(world, "out2", key="out1"))
+        old = replace_at(world, registration(world, "out1", key="another"))
+        with pytest.raises(Expired):
+            await client.register_auditor(old)
+        with pytest.raises(NotFound):
+            await client.heartbeat_auditor(make_wallet("poor").account, beat(world, "poor"))
+        with pytest.raises(BadSignature):
+            await client.heartbeat_auditor(make_wallet("out1").account, beat(world, "out2"))
+
+    assert again.stake == STAKE
+
+
+def replace_at(world: World, said: RegisterAuditor) -> RegisterAuditor:
+    """The same, signed a second before what was said before."""
+    at = UnixMillis(said.at - 1000)
+    key = SessionKey(said.session_key)
+    signature = make_wallet("out1").sign_digest(auditor_digest(said.account, key, DEVICE, at))
+    return said.model_copy(update={"at": at, "signature": signature})
+
+
+@ON_MEMORY
+async def test_register_auditor__device_that_nobody_measured__is_refused(world: World) -> None:
+    await world.stake("out1")
+    said = registration(world, "out1").model_copy(update={"device_class": "abacus"})
+    name = auditor_digest(said.account, SessionKey(said.session_key), "abacus", said.at)
+    signature = make_wallet("out1").sign_digest(name)
+
+    async with sdk(world) as client:
+        with pytest.raises(Refused, match="does not hold abacus against two other devices"):
+            await client.register_auditor(said.model_copy(update={"signature": signature}))

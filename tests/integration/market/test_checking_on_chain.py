@@ -1,0 +1,192 @@
+"""Coins, outside auditors and slashes over Postgres and a real anvil that is really killed."""
+
+import time
+from pathlib import Path
+
+from contracts.chain.connection import ChainConnection
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.coins import Coin
+from contracts.terms.digest import blob_digest
+from contracts.terms.ids import Address, Digest, StepNumber
+from market.domain import ledger
+from market.domain.jobs import JobState
+from market.domain.slashing import Conviction
+from market.service.auditors import list_of_job
+from market.service.booking import balances_of
+from market.service.rows import BatchRow, SlashRow
+from market.service.show_coins import lane_of_job
+from market.service.slash import convict
+from tallystick.provider.coins import SETTLING_SECONDS, CoinFile, CoinWatch, Counts, OnChain
+from tests.integration.market.on_chain import ChainWorld, chain_world
+from tests.integration.market.test_auditors import AUDIT
+from tests.integration.market.test_on_chain import in_state, matched_job, rounds, until
+from tests.support.history import JobMaker, make_wallet
+from tests.support.market_world import STAKE, market_spec
+from verification.lanes import LanePage
+
+
+class OfWorld:
+    """The market's lane, without HTTP."""
+
+    def __init__(self, world: ChainWorld) -> None:
+        self._world = world
+
+    async def lane(self, job: Digest, *, first: int | None = None) -> LanePage:
+        """See `tallystick.provider.coins.Lanes`."""
+        async with self._world.new_work() as work:
+            return await lane_of_job(job, self._world.anchorer, work, first=first, limit=3)  # type: ignore[arg-type]
+
+
+def watch_of(world: ChainWorld, chain: ChainConnection, maker: JobMaker, folder: Path) -> CoinWatch:
+    return CoinWatch(
+        maker.opening,
+        CoinFile(folder),
+        anchors=OnChain(world.on.contracts),
+        blocks=chain,
+        market=OfWorld(world),  # type: ignore[arg-type]
+        counts=Counts(1, SETTLING_SECONDS),
+        clock=time.time,
+    )
+
+
+async def learned(world: ChainWorld, watch: CoinWatch, maker: JobMaker) -> tuple[Coin, ...]:
+    """The coin of one more step, once a member believes it."""
+    maker.seal_step()
+    await world.send(maker)
+    found: tuple[Coin, ...] = ()
+
+    async def is_known() -> bool:
+        nonlocal found
+        found += await watch.look()
+        return bool(found)
+
+    await until(world, is_known)
+    return found
+
+
+async def test_coin_watch__chain_killed_between_steps__has_the_coins_that_the_chain_kept(
+    tmp_path: Path, database: str
+) -> None:
+    async with chain_world(tmp_path, database) as world:
+        maker = await matched_job(world)
+        watch = watch_of(world, world.on.chain, maker, tmp_path)
+        first = await learned(world, watch, maker)
+        await world.on.anvil.stop()
+        await world.on.anvil.start()
+        second = await learned(world, watch, maker)
+        (tmp_path / "new").mkdir()
+        fresh = await watch_of(world, world.on.chain, maker, tmp_path / "new").look()
+
+        async with world.new_work() as work:
+            batches = await work[BatchRow].where(order="number")
+        told = [(coin.batch, coin.block, coin.value) for coin in (*first, *second)]
+        assert [coin.step for coin in (*first, *second)] == [1, 2]
+        assert told == [(batch.root, batch.block, batch.coin) for batch in batches]
+        assert fresh == (*first, *second)
+        assert await CoinFile(tmp_path).coin_of(StepNumber(2)) == second[0]
+
+
+async def balances(world: ChainWorld, row: SlashRow) -> list[int]:
+    names = [
+        ledger.reserved(row.job, row.account),
+        ledger.stake(row.account),
+        ledger.slashed(row.account),
+    ]
+    async with world.new_work() as work:
+        found = await balances_of(names, work)
+    return [found.get(name, 0) for name in names]
+
+
+async def state_of(world: ChainWorld, evidence: Digest) -> SlashRow:
+    async with world.new_work() as work:
+        row = await work[SlashRow].get(evidence)
+    assert row is not None
+    return row
+
+
+async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_base_unit(
+    tmp_path: Path, database: str
+) -> None:
+    async with chain_world(tmp_path, database) as world:
+        maker = await matched_job(world)
+        finder = Address(make_wallet("finder").account)
+        evidence = blob_digest(b"bundle")
+        world.blobs.blobs[evidence] = b"bundle"
+        convicted = Conviction(
+            evidence,
+            maker.spec.job(),
+            maker.members[0].wallet.account,
+            BaseUnits(1_000_000),
+            BaseUnits(10**9),
+            finder,
+        )
+        row = await convict(convicted, world.now, world.new_work(), world.blobs)
+
+        async def is_announced() -> bool:
+            return (await state_of(world, evidence)).state == "announced"
+
+        async def is_executed() -> bool:
+            return (await state_of(world, evidence)).state == "executed"
+
+        await until(world, is_announced)
+        await world.on.anvil.stop()
+        await world.on.anvil.start()
+        await until(world, is_executed)
+
+        contracts, head = world.on.contracts, await world.on.chain.head()
+        ended = await state_of(world, evidence)
+        names = [log.event for log in await contracts.events(0, head.number)]
+        stake = await contracts.stakes.stake(row.account, head)
+        funds = await contracts.escrow.funds(row.job, head)
+        assert (ended.restitution, ended.bounty, ended.burned) == (300_000, 200_000, 500_000)
+        assert names.count("SlashAnnounced") == names.count("SlashEnded") == 1
+        assert await contracts.token.balance(finder, head) == 200_000
+        assert funds.deposited == maker.spec.budget + 300_000
+        assert (stake.active, stake.reserved) == (STAKE - 1_000_000, 0)
+        assert await balances(world, row) == [0, STAKE - 1_000_000, 500_000]
+
+
+async def test_fix_auditors__real_stakes__are_those_of_one_block(
+    tmp_path: Path, database: str
+) -> None:
+    async with chain_world(tmp_path, database) as world:
+        await world.register()
+        for name in ("out1", "out2"):
+            await world.audit(name)
+        await world.offer("ann", 10**11)
+        spec = market_spec(audit=AUDIT)
+        await world.post(spec)
+
+        async def offered() -> bool:
+            return bool(await world.beat("ann"))
+
+        await until(world, offered)
+        (lease,) = await world.beat("ann")
+        await world.accept("ann", lease)
+        await in_state(world, spec.job(), JobState.MATCHED)
+        await rounds(world, 2)
+
+        async with world.new_work() as work:
+            block, listed = await list_of_job(spec.job(), work)
+        wanted = sorted(make_wallet(name).account for name in ("out1", "out2"))
+        assert [(each.account, each.stake) for each in listed.auditors] == [
+            (account, STAKE) for account in wanted
+        ]
+        assert block <= (await world.on.chain.head()).number
+
+
+async def test_anchor_then_record__nothing_else_on_the_chain__coin_is_there_in_the_next_block(
+    tmp_path: Path, database: str
+) -> None:
+    async with chain_world(tmp_path, database) as world:
+        root = Digest(b"r" * 32)
+
+        await world.ports.anchor(root)
+        anchored = await world.on.chain.head()
+        await world.ports.record(root)
+
+        head = await world.on.chain.head()
+        events = [event.event for event in await world.ports.events(anchored.number, head.number)]
+        recorded = (await world.ports.events(head.number, head.number))[-1]
+        assert events == ["Anchored", "Recorded"] and head.number == anchored.number + 1
+        assert recorded.args["coin"] == anchored.hash

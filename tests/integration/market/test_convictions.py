@@ -1,0 +1,254 @@
+"""A seal ruled that somebody may be slashed: what comes of it when an auditor shows why."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from contracts.governance.record import JobRecord
+from contracts.keys.wallet import Session
+from contracts.terms.amounts import BaseUnits, Flops, pay_for
+from contracts.terms.auditors import AuditorList, OutsideAuditor
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.messages import GradCommit
+from contracts.terms.signatures import Signed
+from market.api.app import make_app
+from market.api.schemas import PostEvidence, evidence_digest
+from market.service.convictions import note_convictions
+from market.service.rows import ConvictionRow
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import ON_MEMORY
+from tests.integration.market.test_auditors import AUDIT
+from tests.support.history import JobMaker, make_session, make_wallet
+from tests.support.market_world import World
+from verification.cases import Ruling
+from verification.docket import begin_job
+
+AUDITORS = ("out1", "out2")
+
+
+def session_of(name: str) -> Session:
+    return make_session(f"audit {name}")
+
+
+async def worked(world: World) -> tuple[JobMaker, GradCommit]:
+    """A job that has sealed a step, and what its one provider committed to."""
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker)
+    commits = (item.message for item in maker.items if isinstance(item, Signed))
+    return maker, next(each for each in commits if isinstance(each, GradCommit))
+
+
+def ruled(maker: JobMaker, *rulings: Ruling) -> JobRecord:
+    """The job's record, as if it were checked and its newest seal had ruled this."""
+    listed = AuditorList(
+        auditors=tuple(
+            sorted(
+                (
+                    OutsideAuditor(
+                        account=make_wallet(name).account,
+                        stake=BaseUnits(50_000_000),
+                        session_key=session_of(name).key,
+                        device_class="cpu",
+                    )
+                    for name in AUDITORS
+                ),
+                key=lambda each: each.account,
+            )
+        )
+    )
+    rules = maker.spec.rules.model_copy(update={"audit": AUDIT})
+    spec = maker.spec.model_copy(update={"rules": rules})
+    docket = replace(begin_job(spec, listed), rulings=rulings)
+    return replace(maker.record, spec=spec, outside=listed, checking=docket)
+
+
+def slashable(maker: JobMaker, subject: Digest, *, whom: bytes | None = None) -> Ruling:
+    peers = tuple(session_of(name).peer for name in AUDITORS)
+    peer = maker.members[0].session.peer if whom is None else whom
+    return Ruling("slashable", subject, maker.record.step, peer, peers)  # type: ignore[arg-type]
+
+
+async def note(world: World, record: JobRecord) -> list[Digest]:
+    async with world.new_work() as work:
+        return await note_convictions(record, work)
+
+
+async def rows(world: World) -> list[ConvictionRow]:
+    async with world.new_work() as work:
+        return await work[ConvictionRow].where()
+
+
+async def test_note_convictions__slashable_work__knows_stake_value_and_challenger(
+    world: World,
+) -> None:
+    maker, commit = await worked(world)
+    member = maker.members[0]
+    settled = Ruling("settled", Digest(b"s" * 32), maker.record.step, member.session.peer)
+
+    found = await note(world, ruled(maker, settled, slashable(maker, commit.digest())))
+    again = await note(world, ruled(maker, slashable(maker, commit.digest())))
+
+    (row,) = await rows(world)
+    worth = pay_for(commit.num_units * maker.spec.unit_flops[0], member.price)  # type: ignore[arg-type]
+    assert found == again == [commit.digest()]
+    assert (row.account, row.wanted) == (member.wallet.account, maker.spec.min_stake)
+    assert row.owed == worth > 0 and row.challenger == make_wallet("out1").account
+    assert row.evidence is None
+
+
+async def test_note_convictions__auditor_that_lied__is_at_risk_with_what_a_lease_reserves(
+    world: World,
+) -> None:
+    maker, _ = await worked(world)
+    liar = session_of("out1").peer
+
+    await note(world, ruled(maker, slashable(maker, Digest(b"r" * 32), whom=liar)))
+
+    (row,) = await rows(world)
+    assert row.account == make_wallet("out1").account and row.wanted == maker.spec.min_stake
+    assert row.challenger == make_wallet("out2").account and row.owed == 0
+
+
+@ON_MEMORY
+async def test_note_convictions__unchecked_job__has_none(world: World) -> None:
+    maker, _ = await worked(world)
+
+    assert await note(world, maker.record) == []
+
+
+def evidence(
+    world: World, maker: JobMaker, subject: Digest, *, by: str = "out1", text: bytes = b"bundle"
+) -> PostEvidence:
+    """A bundle that is in the market's blobs, named by an auditor."""
+    bundle, session = blob_digest(text), session_of(by)
+    world.blobs.blobs[bundle] = text
+    name = evidence_digest(maker.spec.job(), subject, bundle)
+    return PostEvidence(
+        subject=subject,
+        bundle=bundle,
+        session_key=session.key,
+        signature=session.private_key.sign(name),
+    )
+
+
+def sdk(world: World) -> MarketClient:
+    return MarketClient("http://market", transport=httpx.ASGITransport(make_app(world.api())))
+
+
+async def test_post_evidence__by_an_auditor__is_slashed_in_the_end(world: World) -> None:
+    maker, commit = await worked(world)
+    subject, job = commit.digest(), maker.spec.job()
+    await note(world, ruled(maker, slashable(maker, subject)))
+    async with sdk(world) as client:
+        first = await client.post_evidence(job, evidence(world, maker, subject))
+        again = await client.post_evidence(job, evidence(world, maker, subject, by="out2"))
+        for _ in range(4):
+            world.wait(5)
+            await world.tick()
+        (slash,) = await client.slashes(job)
+    challenger = await world.ports.account(make_wallet("out1").account)
+
+    assert first == again and first.state == "convicted"
+    assert (slash.state, slash.evidence) == ("executed", blob_digest(b"bundle"))
+    assert slash.amount == maker.spec.min_stake
+    assert slash.restitution <= (await rows(world))[0].owed
+    assert challenger.token == slash.bounty == maker.spec.min_stake // 5
+
+
+@ON_MEMORY
+async def test_post_evidence__what_does_not_hold__is_refused(world: World) -> None:
+    maker, commit = await worked(world)
+    subject, other, job = commit.digest(), Digest(b"o" * 32), maker.spec.job()
+    await note(world, ruled(maker, slashable(maker, subject), slashable(maker, other)))
+    good = evidence(world, maker, subject)
+    async with sdk(world) as client:
+        with pytest.raises(BadSignature):
+            forged = good.model_copy(update={"session_key": session_of("out2").key})
+            await client.post_evidence(job, forged)
+        with pytest.raises(Forbidden):
+            await client.post_evidence(job, evidence(world, maker, subject, by="stranger"))
+        with pytest.raises(NotFound):
+            await client.post_evidence(job, evidence(world, maker, Digest(b"n" * 32)))
+        missing = evidence(world, maker, subject, text=b"missing")
+        del world.blobs.blobs[missing.bundle]
+        with pytest.raises(NotFound):
+            await client.post_evidence(job, missing)
+        await client.post_evidence(job, good)
+        with pytest.raises(Conflict):
+            await client.post_evidence(job, evidence(world, maker, subject, text=b"another"))
+        with pytest.raises(Conflict):
+            await client.post_evidence(job, evidence(world, maker, other))
+
+    assert [row.evidence for row in await rows(world)].count(good.bundle) == 1
+
+
+async def test_get_convictions__of_job_and_account__say_who_may_show_it_and_what_came_of_it(
+    world: World,
+) -> None:
+    maker, commit = await worked(world)
+    subject, job, convict = commit.digest(), maker.spec.job(), maker.members[0].wallet.account
+    await note(world, ruled(maker, slashable(maker, subject)))
+    async with sdk(world) as client:
+        (noted,) = await client.convictions(job)
+        await client.post_evidence(job, evidence(world, maker, subject))
+        world.wait(5)
+        await world.tick()
+        await world.sync()
+        (announced,) = await client.convictions_of(convict)
+        innocent = await client.convictions_of(make_wallet("out1").account)
+        world.wait(5)
+        for _ in range(2):
+            await world.tick()
+        (executed,) = await client.convictions(job)
+
+    assert noted.auditors == tuple(session_of(name).peer for name in AUDITORS)
+    assert (noted.subject, noted.account, noted.slash) == (subject, convict, None)
+    assert innocent == () and announced.slash is not None and executed.slash is not None
+    assert announced.slash.state == "announced" and announced.slash.window_ends is not None
+    assert announced.slash.window_ends * 1000 > announced.slash.convicted_at
+    assert (executed.slash.state, executed.slash.window_ends) == ("executed", None)
+    assert executed.slash.evidence == blob_digest(b"bundle")
+
+
+@ON_MEMORY
+async def test_get_convictions__of_no_job__is_not_found(world: World) -> None:
+    async with sdk(world) as client:
+        with pytest.raises(NotFound):
+            await client.convictions(JobId(bytes(32)))
+
+
+@ON_MEMORY
+async def test_save_blob__what_put_file_stored__is_the_file_again(
+    world: World, tmp_path: Path
+) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.write_bytes(bytes(range(256)) * 5000)
+    async with sdk(world) as client:
+        name = await client.put_file(source)
+        again = await client.put_file(source)
+        await client.save_blob(name, copy)
+        with pytest.raises(NotFound):
+            await client.save_blob(Digest(b"n" * 32), tmp_path / "nothing")
+
+    assert name == again == blob_digest(source.read_bytes())
+    assert copy.read_bytes() == source.read_bytes()
+    assert not (tmp_path / "nothing").exists()
+
+
+@ON_MEMORY
+async def test_note_convictions__accuser_of_honest_work__owes_what_its_audit_was_paid(
+    world: World,
+) -> None:
+    maker, commit = await worked(world)
+    accuser = session_of("out1").peer
+
+    await note(world, ruled(maker, slashable(maker, commit.digest(), whom=accuser)))
+
+    (row,) = await rows(world)
+    flops = Flops(commit.num_units * maker.spec.unit_flops[0])
+    assert row.owed == pay_for(flops, AUDIT.price) < pay_for(flops, maker.members[0].price)

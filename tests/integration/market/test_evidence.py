@@ -1,0 +1,419 @@
+"""An auditor's bundle becomes a slash by itself, and goes when nobody needs it any more.
+
+The market is the real API over memory; bundles are files as audits leave them, with any bytes in
+them: what they show is nobody's business here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from contracts.keys.store import load_or_create_session
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import blob_digest
+from contracts.terms.encoding import encode
+from contracts.terms.errors import WrongBytes
+from contracts.terms.ids import Digest, JobId
+from market.api import schemas
+from market.api.app import make_app
+from market.service.rows import ConvictionRow, JobRow, SlashRow
+from tallystick.provider.evidence import PATIENCE, Evidence, bundles_in
+from tallystick.provider.folder import PeerFile, save_peer_file
+from tallystick.provider.slashes import Slashes
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import ON_MEMORY
+from tests.integration.market.test_convictions import note, ruled, session_of, slashable, worked
+from tests.support.history import JobMaker, make_wallet
+from tests.support.market_world import World, memory_world
+
+TEXT = b"all that a replay took"
+
+
+class Wire(httpx.AsyncBaseTransport):
+    """To the market; `before` is done before each request, and may break it."""
+
+    def __init__(self, world: World) -> None:
+        self._inner = httpx.ASGITransport(make_app(world.api()))
+        self.before: Callable[[httpx.Request], Awaitable[None]] | None = None
+        self.asked: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`."""
+        self.asked.append(f"{request.method} {request.url.path.split('/')[-1]}")
+        if self.before is not None:
+            await self.before(request)
+        return await self._inner.handle_async_request(request)
+
+
+class Auditor:
+    """One of the auditors that found a mismatch, with its folder and its log."""
+
+    def __init__(self, world: World, job: JobId, folder: Path, name: str = "out1") -> None:
+        self.wire, self.folder = Wire(world), folder / name
+        self.client = MarketClient("http://market", transport=self.wire)
+        self.log: list[tuple[str, dict[str, object]]] = []
+        self.waited = 0.0
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        self.evidence = Evidence(
+            self.folder, self.client, job, session_of(name), self._tell,
+            pause=self._pause, clock=lambda: self.waited,
+        )  # fmt: skip
+
+    def found(self, subject: Digest, text: bytes = TEXT) -> Path:
+        """Leave a bundle, as an audit does."""
+        path = self.folder / "evidence" / f"{subject.hex()}.bundle"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+        return path
+
+    @property
+    def events(self) -> list[str]:
+        """What was told, without fields."""
+        return [event for event, _ in self.log]
+
+    def _tell(self, event: str, **fields: object) -> None:
+        self.log.append((event, fields))
+
+    async def _pause(self, seconds: float) -> None:
+        self.waited += seconds
+        await asyncio.sleep(0)
+        if self.meanwhile is not None:
+            await self.meanwhile()
+
+
+async def convicted(world: World) -> tuple[JobMaker, JobId, Digest]:
+    """A job in which the work of its one peer is convicted by `out1` and `out2`."""
+    maker, commit = await worked(world)
+    await note(world, ruled(maker, slashable(maker, commit.digest())))
+    return maker, maker.spec.job(), commit.digest()
+
+
+async def slashes(world: World) -> list[SlashRow]:
+    async with world.new_work() as work:
+        return await work[SlashRow].where()
+
+
+@ON_MEMORY
+async def test_look__convicted_and_nobody_has_shown_it__uploads_and_names_the_bundle(
+    world: World, tmp_path: Path
+) -> None:
+    _, job, subject = await convicted(world)
+    auditor = Auditor(world, job, tmp_path)
+    auditor.found(subject)
+
+    await auditor.evidence.look()
+
+    (row,) = await slashes(world)
+    assert (row.job, row.evidence, row.state) == (job, blob_digest(TEXT), "convicted")
+    assert world.blobs.blobs[row.evidence] == TEXT
+    told = {"subject": subject, "bundle": row.evidence}
+    assert auditor.log == [("evidence_shown", told)]
+    assert bundles_in(auditor.folder)  # for a restart, until the slash has ended
+
+
+@ON_MEMORY
+async def test_look__started_again__uploads_nothing_twice(world: World, tmp_path: Path) -> None:
+    _, job, subject = await convicted(world)
+    Auditor(world, job, tmp_path).found(subject)
+    for _ in range(2):
+        await Auditor(world, job, tmp_path).evidence.look()
+    again = Auditor(world, job, tmp_path)
+
+    for _ in range(3):
+        await again.evidence.look()
+
+    assert len(await slashes(world)) == 1
+    assert again.wire.asked == ["GET convictions"] and again.log == []
+
+
+@ON_MEMORY
+async def test_look__another_auditor_is_faster__that_is_final(world: World, tmp_path: Path) -> None:
+    _, job, subject = await convicted(world)
+    fast, slow = (Auditor(world, job, tmp_path, name) for name in ("out2", "out1"))
+    fast.found(subject)
+    slow.found(subject, b"another bundle")
+
+    async def overtake(request: httpx.Request) -> None:
+        if request.method == "POST":
+            await fast.evidence.look()
+
+    slow.wire.before = overtake
+    await slow.evidence.look()
+    asked = len(slow.wire.asked)
+    await slow.evidence.look()
+
+    (row,) = await slashes(world)
+    assert row.evidence == blob_digest(TEXT) and fast.events == ["evidence_shown"]
+    ((event, fields),) = slow.log
+    assert (event, fields["code"]) == ("evidence_refused", "conflict")
+    assert len(slow.wire.asked) == asked
+
+
+@ON_MEMORY
+async def test_look__not_convicted_or_found_by_others__shows_nothing(
+    world: World, tmp_path: Path
+) -> None:
+    _, job, subject = await convicted(world)
+    innocent, stranger = (Auditor(world, job, tmp_path, name) for name in ("out1", "stranger"))
+    innocent.found(Digest(b"i" * 32))
+    stranger.found(subject)
+
+    for auditor in (innocent, stranger):
+        await auditor.evidence.look()
+
+    assert await slashes(world) == [] and innocent.log == stranger.log == []
+
+
+@ON_MEMORY
+async def test_look__no_bundle__asks_nobody(world: World, tmp_path: Path) -> None:
+    _, job, _ = await convicted(world)
+    auditor = Auditor(world, job, tmp_path)
+
+    await auditor.evidence.look()
+    await auditor.evidence.finish()
+
+    assert auditor.wire.asked == []
+
+
+@ON_MEMORY
+async def test_look__larger_than_any_blob__is_told_and_not_tried_again(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, job, subject = await convicted(world)
+    auditor = Auditor(world, job, tmp_path)
+    auditor.found(subject)
+    monkeypatch.setattr(schemas, "MAX_BUNDLE_BYTES", len(TEXT) - 1)
+
+    for _ in range(2):
+        await auditor.evidence.look()
+
+    assert [fields["code"] for _, fields in auditor.log] == ["too_large"]
+    assert await slashes(world) == []
+
+
+@ON_MEMORY
+async def test_shown__market_is_away_for_a_while__shows_it_beside_the_work(
+    world: World, tmp_path: Path
+) -> None:
+    _, job, subject = await convicted(world)
+    auditor = Auditor(world, job, tmp_path)
+    auditor.found(subject)
+    broken = iter([True, True])
+
+    async def break_twice(_request: httpx.Request) -> None:
+        if next(broken, False):
+            raise httpx.ConnectError("away")
+
+    auditor.wire.before = break_twice
+    async with auditor.evidence.shown():
+        while "evidence_shown" not in auditor.events:
+            await asyncio.sleep(0)
+
+    assert auditor.events == ["evidence_waits", "evidence_waits", "evidence_shown"]
+    assert len(await slashes(world)) == 1
+
+
+@ON_MEMORY
+async def test_shown__the_work_fails__its_error_is_raised_as_it_is(
+    world: World, tmp_path: Path
+) -> None:
+    _, job, _ = await convicted(world)
+    failure = WrongBytes("of the work")
+
+    with pytest.raises(WrongBytes) as raised:
+        async with Auditor(world, job, tmp_path).evidence.shown():
+            raise failure
+
+    assert raised.value is failure
+
+
+@ON_MEMORY
+async def test_finish__convicted_by_the_last_seal__waits_until_the_market_has_it(
+    world: World, tmp_path: Path
+) -> None:
+    maker, commit = await worked(world)
+    auditor = Auditor(world, maker.spec.job(), tmp_path)
+    auditor.found(commit.digest())
+
+    async def last_seal_arrives() -> None:
+        sent = len(maker.items)
+        await note(world, ruled(maker, slashable(maker, commit.digest())))
+        maker.seal_step(last=True)
+        await world.send(maker, sent)
+        auditor.meanwhile = None
+
+    auditor.meanwhile = last_seal_arrives
+    await auditor.evidence.finish()
+
+    assert auditor.events == ["evidence_shown"] and len(await slashes(world)) == 1
+
+
+@ON_MEMORY
+async def test_finish__market_never_answers__is_told_and_a_restart_shows_it(
+    world: World, tmp_path: Path
+) -> None:
+    maker, job, subject = await convicted(world)
+    sent = len(maker.items)
+    maker.seal_step(last=True)
+    await world.send(maker, sent)
+    auditor, again = Auditor(world, job, tmp_path), Auditor(world, job, tmp_path)
+    auditor.found(subject)
+
+    async def away(_request: httpx.Request) -> None:
+        raise httpx.ConnectError("away")
+
+    auditor.wire.before = away
+    await auditor.evidence.finish()
+    await again.evidence.finish()
+
+    assert auditor.waited > PATIENCE and set(auditor.events[:-1]) == {"evidence_waits"}
+    assert auditor.log[-1] == ("evidence_not_shown", {"bundles": 1})
+    assert again.events == ["evidence_shown"] and again.waited == 0
+
+
+# --------------------------------------------------------------------------------- agents
+
+
+class Owner:
+    """An agent's view of slashes, and what it said."""
+
+    def __init__(self, world: World, home: Path, name: str = "ann") -> None:
+        self.said: list[str] = []
+        self.wire = Wire(world)
+        client = MarketClient("http://market", transport=self.wire)
+        self.slashes = Slashes(client, home, make_wallet(name).account, self.said.append)
+
+
+async def later(world: World, seconds: int = 5) -> None:
+    world.wait(seconds)
+    await world.tick()
+    await world.sync()
+
+
+@ON_MEMORY
+async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_done(
+    world: World, tmp_path: Path
+) -> None:
+    _, job, subject = await convicted(world)
+    owner, auditor = Owner(world, tmp_path / "ann"), Auditor(world, job, tmp_path)
+    auditor.found(subject)
+
+    for happens in (auditor.evidence.look, *(lambda: later(world),) * 4):
+        for _ in range(2):
+            await owner.slashes.look()
+        await happens()
+    await owner.slashes.look()
+
+    name = blob_digest(TEXT).hex()
+    noted, shown, announced, executed = owner.said
+    assert "noted" in noted and "1.000000 tokens of stake are at risk" in noted
+    assert shown.startswith(f"convicted in job {job.hex()[:12]}: convicted")
+    assert "can be contested until 20" in announced and "UTC" in announced
+    assert f"tallystick provider contest {name}" in announced
+    assert "0.200000 to 0x" in executed and "burned, transaction 0x" in executed
+
+
+@ON_MEMORY
+async def test_slashes__was_over_before_the_agent_began__is_not_told_again(
+    world: World, tmp_path: Path
+) -> None:
+    _, job, subject = await convicted(world)
+    auditor = Auditor(world, job, tmp_path)
+    auditor.found(subject)
+    await auditor.evidence.look()
+    for _ in range(4):
+        await later(world)
+    owner = Owner(world, tmp_path / "ann")
+
+    await owner.slashes.look()
+
+    assert [row.state for row in await slashes(world)] == ["executed"] and owner.said == []
+
+
+def lease_of(home: Path, job: JobId) -> Path:
+    """The folder of a lease in a provider's home."""
+    folder = home / "leases" / ("1e" * 32)
+    folder.mkdir(parents=True)
+    save_peer_file(folder, PeerFile("http://market", job.hex(), "1e" * 32, 1, 1))
+    return folder
+
+
+def bundle_in(folder: Path, subject: Digest) -> Path:
+    path = folder / "evidence" / f"{subject.hex()}.bundle"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(TEXT)
+    return path
+
+
+@ON_MEMORY
+async def test_slashes__bundle_of_a_slash__stays_until_it_has_ended(
+    world: World, tmp_path: Path
+) -> None:
+    _, job, subject = await convicted(world)
+    auditor = Auditor(world, job, tmp_path)
+    auditor.found(subject)
+    await auditor.evidence.look()
+    path, owner = bundle_in(lease_of(tmp_path, job), subject), Owner(world, tmp_path)
+    seen = []
+
+    for _ in range(5):
+        await owner.slashes.look()
+        seen.append(((await slashes(world))[0].state, path.exists()))
+        await later(world)
+
+    assert ("announced", True) in seen and seen[-1] == ("executed", False)
+
+
+@ON_MEMORY
+@pytest.mark.parametrize(("state", "stays"), [("closed", True), ("refunded", False)])
+async def test_slashes__bundle_of_nobody_convicted__goes_with_the_refund(
+    world: World, tmp_path: Path, state: str, stays: bool
+) -> None:
+    maker, commit = await worked(world)
+    job = maker.spec.job()
+    path, owner = bundle_in(lease_of(tmp_path, job), commit.digest()), Owner(world, tmp_path)
+    async with world.new_work() as work:
+        held = await work[JobRow].lock(job)
+        assert held is not None
+        await work[JobRow].put(JobRow(**{**vars(held), "state": state}))
+
+    await owner.slashes.look()
+
+    assert path.exists() == stays
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("is_busy", [True, False])
+async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the_bundle(
+    world: World, tmp_path: Path, is_busy: bool
+) -> None:
+    maker, commit = await worked(world)
+    job, subject, owner = maker.spec.job(), commit.digest(), Owner(world, tmp_path, "out")
+    folder = tmp_path / "audits" / job.hex()
+    bundle_in(folder, subject)
+    session = load_or_create_session(tmp_path / "audit.key")
+    ann = maker.members[0].wallet.account
+    row = ConvictionRow(
+        job, subject, 1, ann, BaseUnits(1), BaseUnits(0), ann, encode([session.peer])
+    )
+    async with world.new_work() as work:
+        await work[ConvictionRow].add(row)
+
+    await owner.slashes.look({folder} if is_busy else ())
+
+    assert len(await slashes(world)) == (0 if is_busy else 1)
+    wanted = [] if is_busy else ["evidence_shown"]
+    assert [line.split()[0] for line in owner.said] == wanted
+
+
+@ON_MEMORY
+async def test_slashes__market_was_set_up_anew__is_no_error(world: World, tmp_path: Path) -> None:
+    _, job, subject = await convicted(world)
+    path = bundle_in(lease_of(tmp_path, job), subject)
+
+    await Owner(memory_world(), tmp_path).slashes.look()
+
+    assert path.exists()

@@ -1,0 +1,368 @@
+"""Stake of who was convicted: announced, contested or executed, and found again in the ledger."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import blob_digest
+from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound
+from contracts.terms.ids import Address, Digest, JobId
+from market.api.app import make_app
+from market.api.schemas import ContestSlash, contest_digest
+from market.domain import ledger
+from market.domain.slashing import Conviction
+from market.service.booking import balances_of
+from market.service.rows import BalanceRow, JobRow, SlashRow
+from market.service.slash import announce_slashes, convict, execute_slashes
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import HOST, ON_MEMORY
+from tests.support.history import JobMaker, make_wallet
+from tests.support.market_world import STAKE, World
+
+RESERVED = 1_000_000  # min_stake of the test's job
+ANNOUNCEMENT, EXECUTION = 5, 60  # seconds
+
+
+def publish(world: World, text: bytes) -> Digest:
+    """A bundle in the market's blobs."""
+    name = blob_digest(text)
+    world.blobs.blobs[name] = text
+    return name
+
+
+async def convicted(
+    world: World,
+    maker: JobMaker,
+    evidence: bytes = b"bundle",
+    *,
+    wanted: int = RESERVED,
+    owed: int = 10**9,
+) -> SlashRow:
+    """A conviction of the job's one provider, found by `finder`."""
+    conviction = Conviction(
+        publish(world, evidence),
+        maker.spec.job(),
+        maker.members[0].wallet.account,
+        BaseUnits(wanted),
+        BaseUnits(owed),
+        make_wallet("finder").account,
+    )
+    return await convict(conviction, world.now, world.new_work(), world.blobs)
+
+
+async def slash_of(world: World, evidence: Digest) -> SlashRow:
+    async with world.new_work() as work:
+        row = await work[SlashRow].get(evidence)
+    assert row is not None
+    return row
+
+
+async def balances(world: World, maker: JobMaker) -> dict[str, int]:
+    """What the ledger says of the stake of the job's provider."""
+    job, account = maker.spec.job(), maker.members[0].wallet.account
+    names = {
+        "reserved": ledger.reserved(job, account),
+        "free": ledger.stake(account),
+        "unbonding": ledger.unbonding(account),
+        "slashed": ledger.slashed(account),
+        "escrow": ledger.escrow(job),
+    }
+    async with world.new_work() as work:
+        found = await balances_of(list(names.values()), work)
+        total = sum(row.amount for row in await work[BalanceRow].where())
+    assert total == 0
+    return {name: found.get(account, 0) for name, account in names.items()}
+
+
+async def check_ledger_is_the_chains(world: World, account: Address) -> None:
+    now = (await world.ports.account(account)).stake
+    async with world.new_work() as work:
+        rows = {row.account: row.amount for row in await work[BalanceRow].where()}
+    held = sum(
+        amount
+        for name, amount in rows.items()
+        if name.startswith("reserved:") and name.endswith(account.hex())
+    )
+    assert held == now.reserved
+    assert rows.get(ledger.stake(account), 0) == now.free
+    assert rows.get(ledger.unbonding(account), 0) == now.unbonding
+
+
+async def wait_and_tick(world: World, seconds: int, *, times: int = 1) -> None:
+    for _ in range(times):
+        world.wait(seconds)
+        await world.tick()
+
+
+async def test_slash__convicted__is_announced_executed_and_every_part_found_again(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    row = await convicted(world, maker)
+    before = await balances(world, maker)
+    finder = (await world.ports.account(make_wallet("finder").account)).token
+
+    await world.tick()
+    gathered = await slash_of(world, row.evidence)
+    await wait_and_tick(world, ANNOUNCEMENT)
+    await world.tick()
+    announced = await slash_of(world, row.evidence)
+    await wait_and_tick(world, ANNOUNCEMENT)
+    ended = await slash_of(world, row.evidence)
+    after = await balances(world, maker)
+
+    assert gathered.state == "convicted"
+    assert (announced.state, announced.case) == ("announced", 1) and announced.announced_by
+    assert (ended.state, ended.amount) == ("executed", RESERVED) and ended.ended_by
+    assert (ended.restitution, ended.bounty, ended.burned) == (300_000, 200_000, 500_000)
+    assert before["reserved"] == RESERVED and after["reserved"] == 0
+    assert after["slashed"] == 500_000 and after["free"] == before["free"]
+    assert after["escrow"] == before["escrow"] + 300_000
+    paid = (await world.ports.account(make_wallet("finder").account)).token
+    assert paid - finder == 200_000
+    await check_ledger_is_the_chains(world, row.account)
+
+
+async def test_slash__more_than_the_reservation__reaches_free_then_unbonding_stake(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    account = maker.members[0].wallet.account
+    world.chain.unbond(account, 4_000_000)
+    row = await convicted(world, maker, wanted=8_000_000, owed=0)
+
+    await wait_and_tick(world, ANNOUNCEMENT, times=4)
+
+    after = await balances(world, maker)
+    assert (await slash_of(world, row.evidence)).burned == 6_400_000
+    assert (after["reserved"], after["free"]) == (0, 0)
+    assert after["unbonding"] == STAKE - 8_000_000
+    await check_ledger_is_the_chains(world, account)
+
+
+async def test_slash__several_convictions__settle_together_and_late_ones_get_what_is_left(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    world.chain.unbond(maker.members[0].wallet.account, 1)
+    first = await convicted(world, maker, b"1", wanted=STAKE)
+    second = await convicted(world, maker, b"2", wanted=STAKE)
+    await wait_and_tick(world, ANNOUNCEMENT)
+    late = await convicted(world, maker, b"3", wanted=STAKE)
+
+    await wait_and_tick(world, ANNOUNCEMENT, times=4)
+
+    rows = [await slash_of(world, each.evidence) for each in (first, second, late)]
+    assert [row.state for row in rows] == ["executed", "executed", "nothing"]
+    assert [row.amount for row in rows] == [STAKE // 2, STAKE // 2, 0]
+    await check_ledger_is_the_chains(world, first.account)
+
+
+async def test_slash__repeated_at_every_point__happens_once(world: World) -> None:
+    maker = await world.start_job()
+    for _ in range(6):
+        row = await convicted(world, maker)
+        for _ in range(2):
+            await announce_slashes(world.now, world.new_work(), world.ports)
+            await execute_slashes(world.now, world.new_work(), world.ports)
+        await wait_and_tick(world, 2)
+    await wait_and_tick(world, 2, times=6)
+
+    names = [event.event for event in await world.ports.events(0, 10**9)]
+    assert (await slash_of(world, row.evidence)).state == "executed"
+    assert names.count("SlashAnnounced") == names.count("SlashEnded") == 1
+    assert (await balances(world, maker))["slashed"] == 500_000
+
+
+async def test_slash__chain_forgets_its_end__books_back_and_happens_again(world: World) -> None:
+    maker = await world.start_job()
+    row = await convicted(world, maker)
+    await wait_and_tick(world, ANNOUNCEMENT, times=4)
+    done = await balances(world, maker)
+    ended = next(
+        block
+        for block in reversed(world.chain.blocks)
+        if any(event.event == "SlashEnded" for event in block.events)
+    )
+    assert (await slash_of(world, row.evidence)).state == "executed"
+
+    world.chain.forget(len(world.chain.blocks) - ended.number)
+    await world.tick()
+    await wait_and_tick(world, ANNOUNCEMENT, times=2)
+
+    assert (await slash_of(world, row.evidence)).state == "executed"
+    assert await balances(world, maker) == done
+    await check_ledger_is_the_chains(world, row.account)
+
+
+async def test_slash__chain_forgets_its_announcement__is_announced_again(world: World) -> None:
+    maker = await world.start_job()
+    row = await convicted(world, maker)
+    await wait_and_tick(world, ANNOUNCEMENT)
+    await world.sync()
+    announced = await slash_of(world, row.evidence)
+    head = (await world.ports.head()).number
+    block = next(
+        each.block for each in await world.ports.events(0, head) if each.event == "SlashAnnounced"
+    )
+
+    world.chain.forget(head + 1 - block)
+    await wait_and_tick(world, ANNOUNCEMENT, times=3)
+
+    assert announced.state == "announced"
+    assert (await slash_of(world, row.evidence)).state == "executed"
+    await check_ledger_is_the_chains(world, row.account)
+
+
+async def test_slash__job_was_refunded__nothing_is_repaid_and_the_rest_burns(world: World) -> None:
+    maker = await world.start_job()
+    row = await convicted(world, maker)
+    async with world.new_work() as work:
+        held = await work[JobRow].lock(maker.spec.job())
+        assert held is not None
+        await work[JobRow].put(JobRow(**{**vars(held), "state": "refunded"}))
+
+    world.wait(ANNOUNCEMENT)
+    await announce_slashes(world.now, world.new_work(), world.ports)
+
+    planned = await slash_of(world, row.evidence)
+    assert (planned.amount, planned.restitution, planned.bounty) == (RESERVED, 0, 200_000)
+
+
+async def test_slash__stake_in_an_open_case__is_not_released(world: World) -> None:
+    maker = await world.start_job()
+    await convicted(world, maker)
+    await wait_and_tick(world, ANNOUNCEMENT)
+
+    released = [each for each in await world.ports.events(0, 10**9) if "Released" in each.event]
+
+    assert released == []
+
+
+@ON_MEMORY
+async def test_convict__evidence_or_job_unknown__is_refused(world: World) -> None:
+    maker = await world.start_job()
+    account = make_wallet("ann").account
+    nothing = Conviction(
+        Digest(b"x" * 32), maker.spec.job(), account, BaseUnits(1), BaseUnits(0), account
+    )
+    no_job = Conviction(
+        publish(world, b"b"), JobId(bytes(32)), account, BaseUnits(1), BaseUnits(0), account
+    )
+
+    for conviction in (nothing, no_job):
+        with pytest.raises(NotFound):
+            await convict(conviction, world.now, world.new_work(), world.blobs)
+
+
+# ---------------------------------------------------------------------------------------- contests
+
+
+@asynccontextmanager
+async def client_of(world: World, *, token: str = "") -> AsyncIterator[MarketClient]:
+    transport = httpx.ASGITransport(make_app(world.api()))
+    async with MarketClient("http://market", token=token, transport=transport) as client:
+        yield client
+
+
+def contest(evidence: Digest, bundle: Digest, by: str = "ann") -> ContestSlash:
+    signature = make_wallet(by).sign_digest(contest_digest(evidence, bundle))
+    return ContestSlash(bundle=bundle, signature=signature)
+
+
+async def announced(world: World) -> tuple[JobMaker, SlashRow]:
+    maker = await world.start_job()
+    row = await convicted(world, maker)
+    await wait_and_tick(world, ANNOUNCEMENT)
+    await world.sync()
+    return maker, await slash_of(world, row.evidence)
+
+
+TOKEN = HOST["Authorization"].removeprefix("Bearer ")
+
+
+@pytest.mark.parametrize(
+    ("upheld", "state", "burned"), [(True, "dropped", 0), (False, "executed", 500_000)]
+)
+async def test_contest__judged__ends_as_the_bundles_say(
+    world: World, upheld: bool, state: str, burned: int
+) -> None:
+    maker, row = await announced(world)
+    async with client_of(world, token=TOKEN) as client:
+        contested = await client.contest_slash(
+            row.evidence, contest(row.evidence, publish(world, b"mine"))
+        )
+        await wait_and_tick(world, 2 * ANNOUNCEMENT, times=2)
+        held = await slash_of(world, row.evidence)
+        await client.judge_contest(row.evidence, upheld=upheld)
+        await wait_and_tick(world, 1, times=2)
+        (shown,) = await client.slashes(maker.spec.job())
+
+    assert contested.state == held.state == "contested"
+    assert (shown.state, shown.burned) == (state, burned)
+    assert (await balances(world, maker))["slashed"] == burned
+    await check_ledger_is_the_chains(world, row.account)
+
+
+async def test_contest__never_judged__is_dropped_when_the_case_runs_out(world: World) -> None:
+    maker, row = await announced(world)
+    async with client_of(world) as client:
+        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+
+    await wait_and_tick(world, ANNOUNCEMENT + EXECUTION, times=2)
+
+    assert (await slash_of(world, row.evidence)).state == "dropped"
+    assert (await balances(world, maker))["reserved"] == RESERVED
+
+
+@ON_MEMORY
+async def test_contest__what_does_not_hold__is_refused(world: World) -> None:
+    _, row = await announced(world)
+    bundle, name = publish(world, b"mine"), row.evidence
+    async with client_of(world) as client:
+        with pytest.raises(BadSignature):
+            await client.contest_slash(name, contest(name, bundle, by="bob"))
+        with pytest.raises(NotFound):
+            await client.contest_slash(name, contest(name, Digest(b"n" * 32)))
+        with pytest.raises(NotFound):
+            await client.contest_slash(bundle, contest(bundle, bundle))
+        with pytest.raises(Forbidden):
+            await client.judge_contest(name, upheld=True)
+        await client.contest_slash(name, contest(name, bundle))
+        again = await client.contest_slash(name, contest(name, bundle))
+        with pytest.raises(Conflict):
+            await client.contest_slash(name, contest(name, publish(world, b"another")))
+    async with client_of(world, token=TOKEN) as client:
+        await client.judge_contest(name, upheld=False)
+        with pytest.raises(Conflict):
+            await client.judge_contest(name, upheld=True)
+        with pytest.raises(Conflict):
+            await client.contest_slash(name, contest(name, publish(world, b"another")))
+
+    assert again.state == "contested"
+
+
+async def test_contest__job_could_be_refunded__waits_for_the_restitution(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step(last=True)
+    await world.send(maker)
+    row = await convicted(world, maker)
+    await wait_and_tick(world, ANNOUNCEMENT)
+    await world.sync()
+    async with client_of(world, token=TOKEN) as client:
+        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        await wait_and_tick(world, ANNOUNCEMENT, times=11)
+        waiting = await world.job(maker.spec.job())
+        await client.judge_contest(row.evidence, upheld=False)
+        await wait_and_tick(world, 1, times=3)
+        view = await client.job(maker.spec.job())
+
+    assert waiting.state == "closed" and waiting.refundable_at is not None
+    assert waiting.refundable_at * 1000 < world.now
+    ended = await slash_of(world, row.evidence)
+    assert (ended.state, view.state) == ("executed", "refunded") and ended.restitution > 0
+    assert view.escrowed == maker.spec.budget + ended.restitution == view.earned + view.refunded
+    assert view.reconciled

@@ -1,0 +1,95 @@
+"""No leaf of a bundle's papers, and no byte of its file, can be altered unseen."""
+
+import random
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import AuditMismatch
+from tests.support.altering import Path as LeafPath
+from tests.support.altering import altered, field_path, leaves
+from tests.support.bundles import (
+    Story,
+    made_digest,
+    make_story,
+    repeat_papers,
+    shown,
+    sum_papers,
+    work_papers,
+    write,
+)
+from tests.support.checked_swarm import begin_checked
+from verification.auditing.bundle import MAX_PAPERS_BYTES, Papers, read_papers
+from verification.auditing.bundle_file import BundleFile
+from verification.auditing.bundled import BundledBytes, show
+
+SEED = 20_261_121
+NUM_FLIPPED = 100
+
+KINDS: dict[str, Callable[[Story], Papers]] = {
+    "work": work_papers,
+    "report": repeat_papers,
+    "sum": sum_papers,
+}
+
+
+@cache
+def story() -> Story:
+    return make_story()
+
+
+@cache
+def decoded(kind: str) -> Any:
+    return decode(KINDS[kind](story()).encoded(), max_bytes=MAX_PAPERS_BYTES)
+
+
+def one_of_every_field_path(kind: str) -> list[LeafPath]:
+    chance, by_field = random.Random(SEED), dict[str, list[LeafPath]]()
+    for path, _ in leaves(decoded(kind)):
+        by_field.setdefault(field_path(decoded(kind), path), []).append(path)
+    return [chance.choice(paths) for paths in by_field.values()]
+
+
+def meant_by(path: LeafPath) -> str:
+    """Where an altered leaf shows: the chain is under the first wallet signature."""
+    return "spec" if path[0] == "chain" else "/".join(map(str, path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_papers__one_leaf_of_every_field_path_altered__fails_at_its_path(kind: str) -> None:
+    chance, chosen = random.Random(f"{SEED} {kind}"), one_of_every_field_path(kind)
+
+    for path in chosen:
+        with pytest.raises(AuditMismatch) as caught:
+            shown(read_papers(encode(altered(decoded(kind), path, chance))))
+
+        found, meant = str(caught.value.data["path"]), meant_by(path)
+        together = f"{meant}/".startswith(f"{found}/") or f"{found}/".startswith(f"{meant}/")
+        assert together, f"altered {meant}, reported {found}: {caught.value}"
+
+    assert len(chosen) > 120
+
+
+def test_file__bytes_flipped_by_seed__refused_or_of_no_account(tmp_path: Path) -> None:
+    whole = write(work_papers(story()), story(), tmp_path / "a.bundle")
+    data, path, chance = whole.read_bytes(), tmp_path / "b.bundle", random.Random(SEED)
+    refused = 0
+
+    for _ in range(NUM_FLIPPED):
+        place = chance.randrange(len(data))
+        path.write_bytes(
+            data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
+        )
+        try:
+            with BundleFile(path) as file:
+                found = show(file, begin_checked)
+                BundledBytes(found, file, made_digest).check()
+            assert found.papers == work_papers(story())  # a date, or a mode
+        except AuditMismatch:
+            refused += 1
+
+    assert refused > NUM_FLIPPED / 2

@@ -1,0 +1,672 @@
+"""Audit files of a checked job: which forgeries are seen, whoever signs again.
+
+`FORGED` are stories that the rules do not allow: told from the beginning by everybody together,
+anchored and settled as they are told, and refused all the same. `TOLD_AGAIN` are stories that could
+have been so, e.g. auditors that lie: each has its own valid file; told afterwards they are not what
+was anchored, and where somebody does not sign again they fail at his signature.
+"""
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+
+from contracts.governance.checking import Begin, Standing, StepFacts, Terms
+from contracts.governance.pay import PayLeaf, pay_root
+from contracts.governance.seals import Derived
+from contracts.governance.settlement import ClosedStatement, due_shares
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.auditors import AuditorList
+from contracts.terms.errors import AuditMismatch
+from contracts.terms.history import Kept, messages_root
+from contracts.terms.ids import ZERO_DIGEST, Address, PeerId, StepNumber
+from contracts.terms.merkle import FORFEITED, FROZEN
+from contracts.terms.messages import AuditReport, JobSpec, Message, Notice, Seal, StepCoin, Verdict
+from contracts.terms.signatures import Signed
+from tests.support.audited import AuditedMarket, Settled
+from tests.support.checked_history import (
+    ANN,
+    BOB,
+    CEM,
+    WORK_STEPS,
+    CheckedMaker,
+    Said,
+    Twist,
+    honest,
+    make_auditors,
+    told,
+)
+from tests.support.checked_swarm import begin_checked
+from tests.support.fake_chain import SHIPS
+from tests.support.forging import moved
+from tests.support.history import DOMAIN, JobMaker, make_digest, make_session
+from verification import audit_file
+from verification.audit_file import AuditFile
+from verification.cases import Case
+from verification.docket import Docket
+from verification.snapshots import paid_by
+
+
+def check(file: AuditFile) -> audit_file.Verdict:
+    """Verify a file whose newest block the reader knows."""
+    anchor, settlement = file.snapshots[-1].header.hash, DOMAIN.settlement
+    return audit_file.verify(
+        file.encoded(), SHIPS, anchor=anchor, settlement=settlement, begin=begin_checked
+    )
+
+
+def refused(file: AuditFile) -> AuditMismatch:
+    """Why the file is refused."""
+    with pytest.raises(AuditMismatch) as caught:
+        check(file)
+    return caught.value
+
+
+# ----------------------------------------------------------------------------- what is found
+
+
+def test_verify__checked_job__derives_draws_verdicts_and_what_was_forfeited() -> None:
+    verdict = check(honest().file)
+
+    assert verdict.anchored and verdict.work == "audited where it was drawn"
+    assert verdict.checked["drawn"] > 9 and verdict.checked["settled by an audit"] > 5
+    assert verdict.checked["reports missed"] >= 1 and verdict.checked["convicted"] >= 1
+    paid = sum(each.paid for each in verdict.accounts.values())
+    assert verdict.escrow.paid == paid + verdict.forfeited > verdict.forfeited > 0
+    outside = outside_accounts(honest().job) & verdict.accounts.keys()
+    assert outside and all(verdict.accounts[each].paid for each in outside)
+    assert set(verdict.odds) == {member.session.peer for member in honest().job.members}
+
+
+def test_verify__checked_job_and_the_shipped_table__is_another_table() -> None:
+    with pytest.raises(AuditMismatch, match="another calibration table"):
+        audit_file.verify(honest().data, SHIPS)
+
+
+def test_verify__falls_silent_while_pay_is_frozen__what_is_frozen_stays_in_escrow() -> None:
+    market = AuditedMarket()
+    job = CheckedMaker(name="checked", market=market)
+    for works in (True, True, True, False):
+        job.next_seal(works=works)
+    seal = job.seals[-1]
+    market.close(job)
+    name, digest, earned = seal.seal.job, seal.seal.digest(), seal.seal.earned
+    cap, due = job.spec.epoch_cap, BaseUnits(sum(due_shares(seal.pay, last=False).values()))
+    market.settle([ClosedStatement(name, digest, seal.seal.step, seal.pay, cap, due, False)])
+    market.snapshot(job)
+
+    escrow = check(market.file(job)).escrow
+
+    frozen = next(leaf.earned for leaf in seal.pay if leaf.account == FROZEN)
+    assert escrow.remaining == frozen > 0
+    assert escrow.paid == earned - frozen
+
+
+# ------------------------------------------------------------------------ claims from outside
+
+
+def paid_outside(made: Settled) -> tuple[Address, int]:
+    """Somebody outside, and what the job has paid him."""
+    paid = paid_by(made.market.settlements[-1], made.job.spec.job())
+    account = min(outside_accounts(made.job) & paid.keys())
+    return account, paid[account]
+
+
+def test_verify__outside_auditor_claims__is_proved_like_a_members_claim() -> None:
+    made = told()
+    account, paid = paid_outside(made)
+    before = check(made.file).accounts[account]
+    made.market.claim(account)
+    made.market.snapshot(made.job)
+
+    found = check(made.market.file(made.job)).accounts[account]
+
+    assert (before.claimed, before.paid) == (0, paid)
+    assert (found.claimed, found.paid) == (paid, paid)
+
+
+def test_verify__outside_auditor_claims_more_than_it_was_paid__is_refused() -> None:
+    made = told()
+    account, paid = paid_outside(made)
+    place = SHIPS["settlement"].place("claimed", account)
+    made.market.write("settlement", place, value=paid + 1)
+    made.market.snapshot(made.job)
+
+    found = refused(made.market.file(made.job))
+
+    assert found.data["path"] == "snapshots/1/settlement" and "claimed too much" in found.message
+
+
+def test_verify__claims_of_an_outside_auditor_not_shown__is_refused() -> None:
+    newest = honest().file.snapshots[-1]
+    shown = newest.contracts["settlement"]
+    account, _ = paid_outside(honest())
+    left = {name: each for name, each in shown.storage.items() if account.hex() not in name}
+    contracts = {**newest.contracts, "settlement": replace(shown, storage=left)}
+    snapshots = (*honest().file.snapshots[:-1], replace(newest, contracts=contracts))
+
+    found = refused(replace(honest().file, snapshots=snapshots))
+
+    assert len(left) == len(shown.storage) - 1
+    assert str(found.data["path"]).endswith("contracts/settlement/storage")
+
+
+def test_verify__proposer_pays_a_friend_what_was_earned_outside__is_refused() -> None:
+    made = told()
+    account, paid = paid_outside(made)
+    friend, settled = made.job.members[CEM].wallet.account, made.market.settlements.pop()
+    made.market.book(moved(settled, made.job.spec.job(), account, friend, paid - 1))
+    made.market.snapshots.clear()
+    made.market.snapshot(made.job)
+
+    found = refused(made.market.file(made.job))
+
+    assert "not what the job's seal says" in found.message
+
+
+# --------------------------------------------------------------------- a list that nobody serves
+
+
+def without_list(file: AuditFile, number: int) -> AuditFile:
+    """The file of somebody to whom nobody served the list of one batch."""
+    lane = list(file.lane)
+    lane[number] = replace(lane[number], leaves=(), is_served=False)
+    return replace(file, lane=tuple(lane))
+
+
+def drawn_whole(maker: CheckedMaker, messages: Said) -> Said:
+    """Of steps 2 to 6 everything is drawn, as nobody has seen what the second batch holds."""
+    return [
+        maker.coin(2).model_copy(update={"of": each.of, "batch": ZERO_DIGEST})
+        if isinstance(each, StepCoin) and 2 <= each.of <= 6
+        else each
+        for each in messages
+    ]
+
+
+def test_verify__list_that_nobody_served_and_all_was_drawn__fits_and_is_no_anchored_file() -> None:
+    file = told(Twist(said=drawn_whole)).file
+
+    found = check(without_list(file, 1))
+
+    assert (found.anchored, found.checked["batches not shown"]) == (False, 1)
+    assert "another coin for step 2" in refused(file).message  # whose lists are all shown
+
+
+def test_verify__list_not_shown_and_drawn_as_if_it_were__is_refused() -> None:
+    for number in range(WORK_STEPS):
+        found = refused(without_list(honest().file, number))
+
+        assert "the chain has another coin" in found.message
+
+
+# ------------------------------------------------------------------------- what no rule allows
+
+
+class Gullible(Docket):
+    """Believes a verdict whatever its distances say."""
+
+    def _verdict_follows(self, case: Case, report: AuditReport) -> bool:
+        return True
+
+
+class Hospitable(Docket):
+    """Hears whoever speaks."""
+
+    def counts(self, case: Case, report: AuditReport) -> bool:
+        """See `Docket.counts`."""
+        return case.auditor is not None and self._verdict_follows(case, report)
+
+
+@dataclass(frozen=True)
+class Bent(Docket):
+    """A docket that looks away: what it is told and what it says is bent by its tellers."""
+
+    facts: Callable[[StepFacts], StepFacts] = lambda facts: facts
+    terms: Callable[[Docket, Terms], Terms] = lambda _, terms: terms
+    standing: Callable[[Standing], Standing] = lambda standing: standing
+
+    def after(self, facts: StepFacts, terms: Terms) -> tuple[Docket, Standing]:
+        """See `Docket.after`."""
+        docket, standing = super().after(self.facts(facts), self.terms(self, terms))
+        return docket, self.standing(standing)
+
+
+def believing(kind: type[Docket]) -> Begin:
+    """Folds with another docket."""
+    return lambda spec, outside: kind(begin_checked(spec, outside).rules)
+
+
+def bent(**how: object) -> Begin:
+    """Folds with a bent docket."""
+    return lambda spec, outside: Bent(begin_checked(spec, outside).rules, **how)  # type: ignore[arg-type]
+
+
+def hasty(spec: JobSpec, outside: AuditorList) -> Docket:
+    """Gives nobody time to report."""
+    rules = begin_checked(spec, outside).rules
+    return Docket(replace(rules, audit=rules.audit.model_copy(update={"deadline": 0})))
+
+
+def knowing(*names: str) -> Begin:
+    """Folds with other outside auditors than those of the list."""
+    return lambda spec, _: begin_checked(spec, make_auditors(names))
+
+
+def flipped(worker: int, verdict: Verdict) -> Callable[[CheckedMaker, Said], Said]:
+    """All reports on somebody's work get another verdict, and keep their distances."""
+
+    def said(maker: CheckedMaker, messages: Said) -> Said:
+        return [
+            each.model_copy(update={"verdict": verdict})
+            if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(worker)
+            else each
+            for each in messages
+        ]
+
+    return said
+
+
+def measured(worker: int, verdict: Verdict) -> Callable[[CheckedMaker, Said], Said]:
+    """All reports on somebody's work get distances that their verdicts do not follow from."""
+
+    def said(maker: CheckedMaker, messages: Said) -> Said:
+        found: Said = []
+        for each in messages:
+            if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(worker):
+                other = maker.report(_case(maker, each), verdict)
+                each = each.model_copy(update={"distances": other.distances})
+            found.append(each)
+        return found
+
+    return said
+
+
+def _case(maker: CheckedMaker, report: AuditReport) -> Case:
+    return maker.docket.open[report.subject][0]
+
+
+def _worker(maker: CheckedMaker, report: AuditReport) -> PeerId:
+    return _case(maker, report).worker
+
+
+def other_coin(of: int, **changed: object) -> Callable[[CheckedMaker, Said], Said]:
+    """The coin of one step is another one."""
+
+    def said(_: CheckedMaker, messages: Said) -> Said:
+        return [
+            each.model_copy(update=changed)
+            if isinstance(each, StepCoin) and each.of == of
+            else each
+            for each in messages
+        ]
+
+    return said
+
+
+def coin_moved(maker: CheckedMaker, messages: Said) -> Said:
+    """Step 2 is drawn with the coin of step 1."""
+    return [
+        maker.coin(1).model_copy(update={"of": StepNumber(2)})
+        if isinstance(each, StepCoin) and each.of == 2
+        else each
+        for each in messages
+    ]
+
+
+def with_notice(
+    step: int, make: Callable[[CheckedMaker], Notice]
+) -> Callable[[CheckedMaker, Said], Said]:
+    """One Notice more under one seal."""
+
+    def said(maker: CheckedMaker, messages: Said) -> Said:
+        return renumbered(maker, [*messages, make(maker)] if maker.next_step == step else messages)
+
+    return said
+
+
+def renumbered(maker: CheckedMaker, messages: Said) -> Said:
+    """Notices in a row again."""
+    found, number = Said(), maker.record.next_notice
+    for each in messages:
+        if isinstance(each, Notice):
+            each, number = each.model_copy(update={"number": number}), number + 1
+        found.append(each)
+    return found
+
+
+def called_late(maker: CheckedMaker, messages: Said) -> Said:
+    """Whoever reports under seal 3 is called late instead."""
+    if maker.next_step != 3:
+        return messages
+    found = [each for each in messages if not isinstance(each, AuditReport)]
+    for each in messages:
+        if isinstance(each, AuditReport):
+            found.append(maker.notice("missed_report", each.auditor, each.subject))
+    return renumbered(maker, found)
+
+
+def by_somebody_else(maker: CheckedMaker, messages: Said) -> Said:
+    """Reports on bob's work are his own."""
+    return [
+        maker.report(_case(maker, each), "match", auditor=maker.peer(BOB))
+        if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(BOB)
+        else each
+        for each in messages
+    ]
+
+
+def not_suspended(maker: CheckedMaker, messages: Said) -> Said:
+    """The convict stays."""
+    return [each for each in messages if getattr(each, "what", "") != "suspension"]
+
+
+def without_members(docket: Docket, terms: Terms) -> Terms:
+    """Convicts are no members that a Notice would have to suspend."""
+    left = {p: stage for p, stage in terms.members.items() if p not in docket.convicts}
+    return replace(terms, members=left)
+
+
+def without(step: int, what: str) -> Callable[[StepFacts], StepFacts]:
+    """No Notices of a kind under one seal."""
+    return lambda facts: replace(
+        facts,
+        notices=[each for each in facts.notices if facts.step != step or each.what != what],
+    )
+
+
+def never_last(facts: StepFacts) -> StepFacts:
+    """The job goes on."""
+    return replace(facts, last=False)
+
+
+def nobody_loses(standing: Standing) -> Standing:
+    """What is forfeited stays where it is, and so vests."""
+    return replace(standing, forfeits=(), frozen=frozenset())
+
+
+def moved_to(
+    taker: Callable[[CheckedMaker], Address],
+    givers: Callable[[JobMaker], Set[Address]] = lambda _: {FORFEITED},
+) -> Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]]:
+    """What is forfeited, or the pay of others, is somebody's pay."""
+
+    def seal(
+        maker: CheckedMaker, items: list[Kept], derived: Derived
+    ) -> tuple[list[Kept], Derived]:
+        account, amounts = taker(maker), {leaf.account: leaf for leaf in derived.pay}
+        for lost in [amounts.pop(each) for each in sorted(givers(maker) & amounts.keys())]:
+            had = amounts.get(account, PayLeaf(account, BaseUnits(0), BaseUnits(0)))
+            sums = had.earned + lost.earned, had.vested + lost.vested
+            amounts[account] = PayLeaf(account, BaseUnits(sums[0]), BaseUnits(sums[1]))
+        pay = tuple(amounts[each] for each in sorted(amounts))
+        values = {"pay_root": pay_root(pay).hash, "previous": maker.record.previous}
+        return items, replace(derived, seal=derived.seal.model_copy(update=values), pay=pay)
+
+    return seal
+
+
+def outside_accounts(maker: JobMaker) -> Set[Address]:
+    """Of all who may audit from outside."""
+    assert maker.outside is not None
+    return {each.account for each in maker.outside.auditors}
+
+
+def account_of(number: int) -> Callable[[CheckedMaker], Address]:
+    """A member's account."""
+    return lambda maker: maker.members[number].wallet.account
+
+
+def swept_away(
+    maker: CheckedMaker, items: list[Kept], derived: Derived
+) -> tuple[list[Kept], Derived]:
+    """A report that its auditor's GradCommit names is not sealed."""
+    kept = [each for each in items if not _is_report(each)] if maker.next_step == 3 else items
+    messages = [each.message for each in kept if isinstance(each, Signed)]
+    values = {"messages_root": messages_root(messages), "previous": maker.record.previous}
+    return kept, replace(derived, seal=derived.seal.model_copy(update=values))
+
+
+def _is_report(item: Kept) -> bool:
+    return isinstance(item, Signed) and isinstance(item.message, AuditReport)
+
+
+def subject_of(maker: CheckedMaker, number: int) -> Case:
+    """An open case of a member's work."""
+    opened = [case for case, _ in maker.docket.open.values()]
+    return next(case for case in opened if case.doer == maker.peer(number))
+
+
+FORGED: dict[str, tuple[str, Twist]] = {
+    "honest work is found wrong": (
+        "the seal says something else",
+        Twist(believing(Gullible), flipped(ANN, "mismatch")),
+    ),
+    "false work is found right": (
+        "the seal says something else",
+        Twist(believing(Gullible), flipped(BOB, "match")),
+    ),
+    "distances of honest work": (
+        "the seal says something else",
+        Twist(believing(Gullible), measured(ANN, "mismatch")),
+    ),
+    "distances of false work": (
+        "the seal says something else",
+        Twist(believing(Gullible), measured(BOB, "match")),
+    ),
+    "who was not drawn reports": (
+        "the seal says something else",
+        Twist(believing(Hospitable), by_somebody_else),
+    ),
+    "a report is not sealed": ("reports: one that", Twist(seal=swept_away)),
+    "a coin is another one": (
+        "the chain has another coin for step 2",
+        Twist(said=other_coin(2, coin=make_digest("chosen"))),
+    ),
+    "a coin came too late": (
+        "the chain has another coin for step 2",
+        Twist(said=other_coin(2, coin=ZERO_DIGEST)),
+    ),
+    "a coin of another batch": (
+        "the chain has another coin for step 1",
+        Twist(said=other_coin(1, batch=make_digest("batch"))),
+    ),
+    "a coin of another block": (
+        "the chain has another coin for step 1",
+        Twist(said=other_coin(1, block=7)),
+    ),
+    "a coin is moved": ("the chain has another coin for step 2", Twist(said=coin_moved)),
+    "late before the deadline": ("missed_report: not before", Twist(hasty, called_late)),
+    "late who was not asked": (
+        "missed_report: nobody waits",
+        Twist(
+            bent(facts=without(3, "missed_report")),
+            with_notice(3, lambda m: m.notice("missed_report", m.peer(ANN), make_digest("x"))),
+        ),
+    ),
+    "suspended who was not convicted": (
+        "suspension: of somebody not convicted",
+        Twist(
+            bent(facts=without(3, "suspension")),
+            with_notice(3, lambda m: m.notice("suspension", m.peer(CEM), ZERO_DIGEST)),
+        ),
+    ),
+    "data of somebody else are missing": (
+        "missing_data: is about somebody else",
+        Twist(
+            bent(facts=without(3, "missing_data")),
+            with_notice(
+                3, lambda m: m.notice("missing_data", m.peer(CEM), subject_of(m, ANN).subject)
+            ),
+        ),
+    ),
+    "the convict stays": (
+        "suspension: a convict is still a member",
+        Twist(bent(terms=without_members), not_suspended),
+    ),
+    "nobody forfeits": ("the seal says something else", Twist(bent(standing=nobody_loses))),
+    "what is forfeited goes to the convict": (
+        "pay_root: the seal says something else",
+        Twist(seal=moved_to(account_of(BOB))),
+    ),
+    "what is forfeited goes to a friend": (
+        "pay_root: the seal says something else",
+        Twist(seal=moved_to(account_of(CEM))),
+    ),
+    "what is earned outside goes to a friend": (
+        "pay_root: the seal says something else",
+        Twist(seal=moved_to(account_of(CEM), outside_accounts)),
+    ),
+    "it ends while draws are open": (
+        "last: draws are open",
+        Twist(bent(facts=never_last), ends_early=True),
+    ),
+    "one outside is passed over": ("the seal says something else", Twist(knowing("out"))),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_verify__forged_and_signed_by_everybody_and_anchored__is_refused(name: str) -> None:
+    reason, twist = FORGED[name]
+
+    found = refused(told(twist).file)
+
+    assert str(found.data["path"]).startswith("items/")
+    assert reason in found.message
+
+
+# -------------------------------------------------------------------- what might have been so
+
+
+def lied(maker: CheckedMaker, messages: Said) -> Said:
+    """Auditors of bob say that all matches, with distances that say so too."""
+    return [
+        maker.report(_case(maker, each), "match")
+        if isinstance(each, AuditReport) and _worker(maker, each) == maker.peer(BOB)
+        else each
+        for each in messages
+    ]
+
+
+def kept_back(maker: CheckedMaker, messages: Said) -> Said:
+    """No report on bob's work is ever sealed; whoever owes one is called late."""
+    found: Said = []
+    for each in messages:
+        if not isinstance(each, AuditReport) or _worker(maker, each) != maker.peer(BOB):
+            found.append(each)
+        elif _case(maker, each).opened + maker.audit.deadline <= maker.next_step:
+            found.append(maker.notice("missed_report", each.auditor, each.subject))
+    return renumbered(maker, found)
+
+
+def invented(maker: CheckedMaker, messages: Said) -> Said:
+    """Ann's data are said to be missing."""
+    if maker.next_step != 3:
+        return messages
+    case = subject_of(maker, ANN)
+    return renumbered(maker, [*messages, maker.notice("missing_data", case.doer, case.subject)])
+
+
+TOLD_AGAIN: dict[str, Twist] = {
+    "false work is found right": Twist(said=lied),
+    "reports are left out": Twist(said=kept_back),
+    "data are said to be missing": Twist(said=invented),
+    "one more is outside": Twist(outside=("out", "oda", "olu")),
+    "one less is outside": Twist(outside=("oda",)),
+}
+
+
+@cache
+def told_again(name: str) -> Settled:
+    return told(TOLD_AGAIN[name])
+
+
+@pytest.mark.parametrize("name", TOLD_AGAIN)
+def test_verify__another_story_signed_by_everybody__is_not_what_was_anchored(name: str) -> None:
+    other = told_again(name)
+    assert check(other.file).anchored  # it might have been so
+
+    found = refused(replace(honest().file, items=other.file.items))
+
+    assert str(found.data["path"]).startswith("lane/")
+
+
+@pytest.mark.parametrize("name", TOLD_AGAIN)
+def test_verify__another_story_that_one_does_not_sign__fails_at_a_signature(name: str) -> None:
+    other = told_again(name)
+    cheated = {_signer(each.message) for each in _new_in(other.file)} - {None}
+    assert cheated
+
+    for peer in cheated:
+        found = refused(unsigned(other.file, peer))  # even if the forgery was anchored
+
+        assert "not signed by" in found.message
+        assert str(found.data["path"]).startswith("items/")
+
+
+def unsigned(file: AuditFile, peer: PeerId | None) -> AuditFile:
+    """What `peer` never said is signed by somebody else in its name."""
+    new, forger = _new_in(file), make_session("forger")
+    items = [
+        forger.sign(each.message)
+        if isinstance(each, Signed) and each in new and _signer(each.message) == peer
+        else each
+        for each in file.items
+    ]
+    return replace(file, items=tuple(items))
+
+
+def _new_in(file: AuditFile) -> list[Signed[Message]]:
+    """What was never said in the honest story."""
+    items = honest().file.items
+    return [each for each in file.items if isinstance(each, Signed) and each not in items]
+
+
+def _signer(message: Message) -> PeerId | None:
+    if isinstance(message, AuditReport):
+        return message.auditor
+    return None if isinstance(message, Notice) else getattr(message, "peer", None)
+
+
+@pytest.mark.parametrize("names", [("out",), ("oda",), (), ("out", "oda", "olu")])
+def test_verify__another_list_of_auditors__is_not_what_the_opening_names(
+    names: tuple[str, ...],
+) -> None:
+    items = [
+        make_auditors(names) if isinstance(item, AuditorList) else item
+        for item in honest().file.items
+    ]
+
+    assert refused(replace(honest().file, items=tuple(items))).data["path"] == "items/2"
+
+
+def test_verify__a_message_of_the_audit_left_out__is_refused() -> None:
+    kinds = (AuditReport, StepCoin, Notice)
+    items = honest().file.items
+    audits = [
+        index
+        for index, item in enumerate(items)
+        if isinstance(item, AuditorList)
+        or (isinstance(item, Signed) and isinstance(item.message, kinds))
+    ]
+    assert len(audits) > 20
+
+    for index in audits:
+        left = items[:index] + items[index + 1 :]
+
+        assert str(refused(replace(honest().file, items=left)).data["path"]).startswith("items/")
+
+
+def test_verify__last_seals_left_out__is_refused() -> None:
+    items = honest().file.items
+    seals = [
+        index
+        for index, item in enumerate(items)
+        if isinstance(item, Signed) and isinstance(item.message, Seal)
+    ]
+
+    for index in seals[:-1]:
+        found = refused(replace(honest().file, items=items[: index + 1]))
+
+        assert str(found.data["path"]).startswith("lane/")

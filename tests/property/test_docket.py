@@ -1,0 +1,297 @@
+"""Random lives of a checked job's draws: whatever is said, missed or left, the docket keeps faith.
+
+A life is a few steps of work, then empty seals until nothing is open: whoever owes a report says
+something, leaves, or is silent until a Notice calls it late. `vesting` folds the money beside it.
+Each invariant notices one line that is wrong.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import cycle
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from contracts.governance import vesting
+from contracts.governance.checking import Standing, StepFacts, Terms
+from contracts.terms.amounts import Flops
+from contracts.terms.ids import ZERO_DIGEST, PeerId, StepNumber
+from contracts.terms.messages import MILLION, AuditReport, GradCommit
+from tests.support.dockets import UNIT_FLOPS, CheckedJob, audit_spec, distances_of, peer
+from tests.support.history import make_digest
+from tests.support.mutation import mutant
+from verification import cases, docket, draws
+from verification.docket import PROJECTIONS
+
+QUICK = settings(
+    max_examples=60,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),  # no time for shrinking
+)
+WORKERS, OUTSIDE = ("ann", "bob", "cem", "dan"), ("out", "oda", "olu")
+OWNERS = {"dan": "cem"}  # two machines of one wallet
+STEPS, WINDOW, DEADLINE, MOST_SEALS = 3, 2, 2, 150
+FAR = 10**9
+SAYINGS = ("match", "match", "mismatch", "missing", "silence", "leave")
+
+choices = st.lists(st.integers(0, 10**6), min_size=30, max_size=60)
+
+
+@dataclass
+class Life:
+    """One job, seal by seal, with its pay beside it; `look` sees each seal."""
+
+    numbers: list[int]
+    look: "Callable[[Life], None]"
+    folds: ModuleType = docket
+    money: ModuleType = vesting
+    outside: tuple[str, ...] = OUTSIDE
+    said: dict[tuple[PeerId, bytes, int], str] = field(default_factory=dict)
+    vested: list[tuple[PeerId, StepNumber]] = field(default_factory=list)  # in the newest seal
+
+    def __post_init__(self) -> None:
+        audit = audit_spec(repeats=MILLION // 2, deadline=DEADLINE)
+        self.job = CheckedJob(WORKERS, OWNERS, self.outside, audit=audit)
+        self.job.docket = self.folds.Docket(self.job.docket.rules)
+        self.pay: Any = self.money.PayState(window=WINDOW)
+        self._next: Iterator[int] = cycle(self.numbers)
+
+    def choose(self, number: int) -> int:
+        """The next choice among so many."""
+        return next(self._next) % number
+
+    # ------------------------------------------------------------------------------- the seals
+
+    def live(self) -> None:
+        """From the first step to the last seal; raises AssertionError if a case never ends."""
+        for _ in range(STEPS):
+            self._seal(self._work())
+        for _ in range(MOST_SEALS):
+            if self.job.docket.is_clear:
+                return self._seal([], last=True)
+            self._seal([])
+        raise AssertionError("a case never ends")
+
+    def _work(self) -> list[GradCommit]:
+        names = [name for name in WORKERS if peer(name) in self.job.members]
+        return [self.job.commit(name, 1 + self.choose(3)) for name in names]
+
+    def _seal(self, commits: list[GradCommit], *, last: bool = False) -> None:
+        said: list[Any] = [*commits, *self._coins(bool(commits))]
+        leaving: set[PeerId] = set()
+        for case, _ in self.job.docket.open.values():
+            if case.auditor is not None:
+                said += self._said_of(case, leaving)
+        said += [self.job.notice("leave", self.job.name_of(each)) for each in sorted(leaving)]
+        due = self.job.docket.convicts & self.job.members.keys() - leaving
+        said += [self.job.notice("suspension", self.job.name_of(each)) for each in sorted(due)]
+        self._fold(commits, self.job.seal(*said, last=last), last=last)
+        self.look(self)
+
+    def _coins(self, is_busy: bool) -> list[Any]:
+        """Those of some steps, in order; one in four is zero."""
+        waiting = list(self.job.docket.undrawn)
+        wanted = waiting[: self.choose(3)] if is_busy else waiting
+        return [self.job.coin(of, None if self.choose(4) else ZERO_DIGEST) for of in wanted]
+
+    def _said_of(self, case: Any, leaving: set[PeerId]) -> list[Any]:
+        """What comes from, or of, who owes a report; it has made up its mind once."""
+        name = (case.auditor, case.subject, case.round)
+        saying = self.said.setdefault(name, SAYINGS[self.choose(len(SAYINGS))])
+        is_late = case.opened + DEADLINE <= self.job.step + 1
+        who = self.job.name_of(case.auditor)
+        if saying == "leave" and case.auditor in self.job.members:
+            leaving.add(case.auditor)
+        elif saying in ("leave", "silence"):
+            late = self.job.notice("missed_report", who, case.subject)
+            return [late] if is_late else []
+        elif saying == "missing":
+            nothing = self.job.notice("missing_data", self.job.name_of(case.worker), case.subject)
+            return [nothing, self.job.report(case, "missing")]
+        else:
+            return [self._report(case, saying)]
+        return []
+
+    def _report(self, case: Any, verdict: Any) -> AuditReport:
+        if case.kind != "report":
+            return self.job.report(case, verdict)
+        away = 0 if verdict == "match" else FAR
+        found = distances_of(case.stage, self.job.spec, case.said)
+        distances = tuple(sorted([*found, (PROJECTIONS, away)]))
+        return self.job.report(case, verdict, distances=distances)
+
+    def _fold(self, commits: list[GradCommit], standing: Standing, *, last: bool) -> None:
+        work = {each.peer: Flops(each.num_units * UNIT_FLOPS) for each in commits}
+        fresh = [(each, self.job.step) for each in {*work, *standing.audits}]
+        before = {(each, step) for step, done in self.pay.waiting for each in done}
+        facts = self.money.Earned(self.job.step, work, last)
+        self.pay = self.money.advance(self.pay, facts, standing)
+        left = {(each, step) for step, done in self.pay.waiting for each in done}
+        lost = {each.peer for each in standing.forfeits}
+        self.vested = [each for each in {*before, *fresh} - left if each[0] not in lost]
+
+    # --------------------------------------------------------------------------- what it came to
+
+    def owner(self, who: PeerId) -> bytes:
+        """A wallet's account."""
+        return self.job.leases[who].account
+
+
+# ---------------------------------------------------------------------------------- the invariants
+
+
+def owners_differ(life: Life) -> None:
+    """Whoever is heard or asked about a subject is of another owner than its doer and the rest."""
+    for case, _ in life.job.docket.open.values():
+        heard = [life.owner(each.auditor) for each in case.heard]
+        asked = [life.owner(each) for each in case.order if case.awaits is None]
+        everybody = [life.owner(case.doer), *heard, *asked]
+        assert len(set(everybody)) == len(everybody)
+
+
+def nothing_vests_early(life: Life) -> None:
+    """Pay of step s waits for its owner's open cases up to s + W, its debts, and all coins."""
+    opened = [case for case, _ in life.job.docket.open.values()]
+    for who, step in life.vested:
+        assert not any(undrawn <= step + WINDOW for undrawn in life.job.docket.undrawn)
+        for case in opened:
+            assert who not in (case.auditor, case.accused)
+            is_waited_for = case.doer == who and case.round != cases.CONFIRMING
+            assert not (is_waited_for and case.held_since <= step + WINDOW)
+
+
+def nothing_falls() -> Callable[[Life], None]:
+    """The total earned, and what each account has vested, are never less than before."""
+    known: dict[bytes, int] = {}
+    total = [0]
+
+    def look(life: Life) -> None:
+        leaves = life.money.pay_after(life.pay, life.job.leases)
+        assert sum(leaf.earned for leaf in leaves) >= total[0]
+        total[0] = sum(leaf.earned for leaf in leaves)
+        for leaf in leaves:
+            assert leaf.earned >= leaf.vested >= known.get(leaf.account, 0)
+            known[leaf.account] = leaf.vested
+        if life.pay.ended:
+            assert all(leaf.earned == leaf.vested for leaf in leaves)
+
+    return look
+
+
+def nothing(_life: Life) -> None:
+    """Only that it comes to an end."""
+
+
+Look = Callable[[], Callable[[Life], None]]
+INVARIANTS: dict[str, Look] = {
+    "owners": lambda: owners_differ,
+    "vesting": lambda: nothing_vests_early,
+    "earned": nothing_falls,
+    "ends": lambda: nothing,
+}
+
+
+def holds(look: Look, folds: ModuleType = docket, money: ModuleType = vesting) -> None:
+    """An invariant in lives with and without auditors outside."""
+
+    @QUICK
+    @given(numbers=choices, is_crowded=st.booleans())
+    def check(numbers: list[int], is_crowded: bool) -> None:
+        Life(numbers, look(), folds, money, OUTSIDE if is_crowded else ()).live()
+
+    check()
+
+
+def all_of_them() -> Callable[[Life], None]:
+    """Every invariant at once."""
+    looks = [make() for make in INVARIANTS.values()]
+
+    def look(life: Life) -> None:
+        for each in looks:
+            each(life)
+
+    return look
+
+
+def test_docket__any_life__keeps_its_invariants() -> None:
+    holds(all_of_them)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("owners", "(case.doer, case.worker, *heard)", "(case.doer, case.worker)"),
+        ("owners", "return tuple(first.values())", "return tuple(peers)"),
+        ("vesting", "owing=frozenset(case.auditor for", "owing=frozenset(None for"),
+        ("vesting", "settled_to=StepNumber(waiting - 1)", "settled_to=StepNumber(waiting)"),
+        ("vesting", "= min(case.held_since, found", "= max(case.held_since, found"),
+        ("vesting", "if case.round != CONFIRMING:", "if case.round == CONFIRMING:"),
+        ("ends", "if self._new or is_awaited:", "if self._new:"),
+    ],
+)
+def test_docket__one_line_is_wrong__is_noticed(name: str, old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        holds(INVARIANTS[name], folds=mutant(docket, old, new))
+
+
+def test_docket__second_auditor_is_never_drawn__is_noticed() -> None:
+    wrong = ("round=number, awaits=seal,", "round=number, awaits=None,")
+    folds = mutant(cases, *wrong, docket)
+    folds.__dict__["cases"] = mutant(cases, *wrong)  # `from package import` knows the real one
+    with pytest.raises(AssertionError):
+        holds(INVARIANTS["ends"], folds=folds)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("vesting", "peer in standing.owing or peer", "peer"),
+        ("vesting", "step + state.window <= known", "step <= known"),
+        ("earned", "earned[FORFEITED] += forfeited[peer]", "earned[FORFEITED] += 0"),
+        ("earned", "_without(work, {peer}) if step in lost else work", "work"),
+    ],
+)
+def test_docket__one_line_of_vesting_is_wrong__is_noticed(name: str, old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        holds(INVARIANTS[name], money=mutant(vesting, old, new))
+
+
+# ------------------------------------------------------------------------------------ frequencies
+
+COINS, SIGMAS = 300, 5
+
+
+def drawn_as_often_as_q(floor: int, folds: ModuleType = docket) -> None:
+    """Over many coins: the part of peer-steps that are drawn is q, within five deviations."""
+    job = CheckedJob(audit=audit_spec(floor=floor))
+    job.docket = folds.Docket(job.docket.rules)
+    job.seal(*(job.commit(name) for name in job.workers))
+    rates = [each.rate for each in job.docket.undrawn[StepNumber(1)]]
+    assert rates == [Fraction(floor, MILLION)] * 3  # so much is at stake that q is at the floor
+    found = sum(_num_drawn(job, number) for number in range(COINS))
+    expected, variance = COINS * sum(rates), COINS * sum(q * (1 - q) for q in rates)
+    assert (found - expected) ** 2 <= SIGMAS**2 * variance
+
+
+def _num_drawn(job: CheckedJob, number: int) -> int:
+    coin = job.coin(1, make_digest(f"coin number {number}"))
+    facts = StepFacts(StepNumber(2), [], {}, frozenset(), [], [coin], [], [], last=False)
+    after, _ = job.docket.after(facts, Terms(job.spec, job.leases, job.members))
+    return len(after.open)
+
+
+@pytest.mark.parametrize("floor", [MILLION // 20, MILLION // 4, MILLION * 3 // 4, MILLION])
+def test_docket__many_coins__draw_as_often_as_q(floor: int) -> None:
+    drawn_as_often_as_q(floor)
+
+
+def test_docket__drawn_half_as_often__is_noticed() -> None:
+    old = "rate.numerator * _SCALE"
+    with pytest.raises(AssertionError):
+        drawn_as_often_as_q(MILLION // 4, mutant(draws, old, f"{old} // 2", docket))

@@ -1,0 +1,287 @@
+"""q covers the money at risk in every reachable state, to the base unit, and is drawn that often.
+
+A state is reached as in a job: the router gives a peer some work, never more than it may; pay is
+taken of all FLOPs that it ever did, rounded down, as the ledger does; what a conviction forfeits is
+what of that has not vested.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate
+from math import isqrt
+from types import ModuleType
+
+import pytest
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
+from contracts.terms.digest import digest
+from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from tests.support.mutation import mutant
+from verification import draws, economics
+from verification.draws import PeerStep
+from verification.economics import Terms
+
+QUICK = settings(
+    max_examples=200,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),  # no time for shrinking
+)
+
+parts = st.builds(Fraction, st.integers(0, 12), st.just(12))
+detections = st.sampled_from([Fraction(1), Fraction(99, 100), Fraction(2, 3), Fraction(1, 7)])
+terms = st.builds(
+    Terms,
+    floor=st.builds(Fraction, st.integers(1, 10), st.just(100)),
+    sums=st.just(Fraction(1, 10)),
+    repeats=st.builds(Fraction, st.integers(1, 5), st.just(5)),
+    margin=st.builds(Fraction, st.integers(10, 25), st.just(10)),
+    detection=detections,
+    window=st.integers(0, 6),
+)
+phis = st.one_of(st.none(), parts)
+STEADY = Terms(Fraction(1, 100), Fraction(0), Fraction(1), Fraction(5, 4), Fraction(1), window=3)
+amounts = st.integers(0, 300)
+
+
+# ----------------------------------------------------------------------------- money at risk
+
+
+def covers_what_is_at_risk(module: ModuleType) -> None:
+    """The chance to be found times all that is lost is m times what a cheat gains, or more."""
+
+    @QUICK
+    @given(
+        terms=terms,
+        phi=phis,
+        stake=st.integers(0, 200),
+        price=st.integers(1, 9),
+        wanted=st.lists(st.integers(0, 40 * 10**15), min_size=9, max_size=12),
+    )
+    @example(terms=STEADY, phi=Fraction(0), stake=20, price=1, wanted=[40 * 10**15] * 12)
+    def check(
+        terms: Terms, phi: Fraction | None, stake: int, price: int, wanted: list[int]
+    ) -> None:
+        done: dict[StepNumber, Flops] = {}
+        for step, flops in enumerate(wanted, start=1):
+            now = {
+                "stake": BaseUnits(stake),
+                "waiting": module.waiting(done, price, step=step, window=terms.window),
+                "power": module.power(terms, phi),
+            }
+            work = min(flops, module.most_work(module.most_value(terms, **now), price))
+            rate = module.needed_rate(terms, value=module.value(work, price), **now)
+            done[StepNumber(step)] = Flops(work)
+            gained, lost = pay_of_last_step(done, price, terms.window)
+
+            assert rate is not None
+            assert rate <= 1
+            assert rate * seen(terms, phi) * (stake + lost) >= terms.margin * gained
+
+    check()
+
+
+def seen(terms: Terms, phi: Fraction | None) -> Fraction:
+    """What follows a draw, told as a story: a friend lies, and some lies are looked at again."""
+    friend = phi or Fraction(0)
+    return terms.detection * (1 - friend) + terms.detection * friend * terms.repeats
+
+
+def pay_of_last_step(done: dict[StepNumber, Flops], price: int, window: int) -> tuple[int, int]:
+    """(what the last step added to pay, what has not vested when it is judged)."""
+    sums = [0, *accumulate(done[step] for step in sorted(done))]
+    paid = [pay_for(Flops(flops), PricePerPflop(price)) for flops in sums]
+    return paid[-1] - paid[-2], paid[-1] - paid[max(0, len(done) - 1 - window)]
+
+
+def test_rate__every_reachable_state__covers_the_money_at_risk() -> None:
+    covers_what_is_at_risk(economics)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("-(-work * price // FLOPS_PER_PFLOP)", "work * price // FLOPS_PER_PFLOP"),
+        ("step - window <= earned_in", "step - window - 1 <= earned_in"),
+        ("return pay_for(Flops(recent), price)", "return value(Flops(recent), price)"),
+        ("(1 - phi + phi * terms.repeats)", "(1 - phi / 2 + phi * terms.repeats)"),
+        ("* terms.detection\n\n\n# ---", "\n\n\n# ---"),
+        ("max(least,", "min(least,"),
+        ("terms.margin * value /", "value /"),
+        ("((beside + value) * power)", "(beside + value)"),
+        ("power / (terms.margin - power))", "power / (terms.margin - power)) + 1"),
+        ("worth * FLOPS_PER_PFLOP // price", "worth * FLOPS_PER_PFLOP // price + 1"),
+    ],
+    ids=[
+        "value rounded down",
+        "older pay counts",
+        "waiting pay rounded up",
+        "friends count half",
+        "replays never miss",
+        "the lower of floor and need",
+        "no margin",
+        "power ignored",
+        "router gives one too many",
+        "router rounds work up",
+    ],
+)
+def test_rate__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        covers_what_is_at_risk(mutant(economics, old, new))
+
+
+# -------------------------------------------------------------------------- shape of the rate
+
+
+def moves_with_the_money(module: ModuleType) -> None:
+    """More at risk, or better auditors, never draw more; more value never draws less."""
+
+    @QUICK
+    @given(terms=terms, phi=phis, worth=amounts, stake=amounts, recent=amounts, more=amounts)
+    def check(
+        terms: Terms, phi: Fraction | None, worth: int, stake: int, recent: int, more: int
+    ) -> None:
+        power = module.power(terms, phi)
+        now = {"value": worth, "stake": stake, "waiting": recent, "power": power}
+        rate = module.rate(terms, **now)
+
+        assert terms.floor <= rate <= 1
+        assert module.rate(terms, **{**now, "stake": stake + more}) <= rate
+        assert module.rate(terms, **{**now, "waiting": recent + more}) <= rate
+        assert module.rate(terms, **{**now, "power": terms.detection}) <= rate
+        assert module.rate(terms, **{**now, "value": worth + more}) >= rate
+
+    check()
+
+
+def test_rate__more_or_less_money__moves_the_right_way() -> None:
+    moves_with_the_money(economics)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("((beside + value) * power)", "((beside + value * value) * power)"),
+        ("min(CERTAIN, needed)", "needed"),
+        ("max(least,", "min(least,"),
+    ],
+)
+def test_rate__one_line_is_wrong__moves_the_wrong_way(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        moves_with_the_money(mutant(economics, old, new))
+
+
+def bounds_are_exact(module: ModuleType) -> None:
+    """The most value and the least stake are the last that q <= 1 covers."""
+
+    @QUICK
+    @given(terms=terms, phi=phis, worth=st.integers(1, 300), stake=amounts, recent=amounts)
+    def check(terms: Terms, phi: Fraction | None, worth: int, stake: int, recent: int) -> None:
+        power = module.power(terms, phi)
+
+        def needed(value: int, stake: int, recent: int) -> Fraction:
+            return module.needed_rate(terms, value=value, stake=stake, waiting=recent, power=power)  # type: ignore[no-any-return]
+
+        if terms.margin != power:
+            most = module.most_value(terms, stake=stake, waiting=recent, power=power)
+            assert needed(most, stake, recent) <= 1 < needed(most + 1, stake, recent)
+        least = module.least_stake(terms, value=worth, power=power)
+        assert needed(worth, least, 0) <= 1
+        assert least == 0 or needed(worth, least - 1, 0) > 1
+
+    check()
+
+
+def test_bounds__one_more_or_one_less__is_not_covered() -> None:
+    bounds_are_exact(economics)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("covered = floor(", "covered = ceil("),
+        ("(stake + waiting) * power /", "stake * power /"),
+        ("ceil(value *", "floor(value *"),
+        ("terms.margin / power - 1", "terms.margin / power"),
+    ],
+)
+def test_bounds__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        bounds_are_exact(mutant(economics, old, new))
+
+
+# ------------------------------------------------------------------------------------ reports
+
+
+def stamping_never_pays(module: ModuleType) -> None:
+    """A match that is signed unseen is repeated often enough, if any rate is enough."""
+
+    @QUICK
+    @given(terms=terms, worth=st.integers(1, 300), stake=amounts, recent=amounts)
+    def check(terms: Terms, worth: int, stake: int, recent: int) -> None:
+        rate = module.repeat_rate(terms, value=worth, stake=stake, waiting=recent)
+        work = module.rate(
+            replace(terms, floor=terms.repeats), value=worth, stake=stake, waiting=recent,
+            power=terms.detection,
+        )  # fmt: skip
+
+        assert rate == work >= terms.repeats  # so what is said of work holds of reports
+        if rate < 1:
+            assert rate * terms.detection * (worth + stake + recent) >= terms.margin * worth
+
+    check()
+
+
+def test_repeat_rate__any_auditor__stamping_never_pays() -> None:
+    stamping_never_pays(economics)
+
+
+def test_repeat_rate__a_fifth_for_everybody__would_pay() -> None:
+    fixed = mutant(
+        economics,
+        "return _capped(_needed(terms, terms.repeats, value, stake + waiting, terms.detection))",
+        "return terms.repeats",
+    )
+
+    with pytest.raises(AssertionError):
+        stamping_never_pays(fixed)
+
+
+# -------------------------------------------------------------------------------- frequencies
+
+COINS = 4_000
+STANDARD_DEVIATIONS = 5
+RATES = [Fraction(1, 50), Fraction(1, 20), Fraction(5, 28), Fraction(5, 8), Fraction(99, 100)]
+
+
+def is_drawn_as_often(module: ModuleType, rates: Sequence[Fraction]) -> None:
+    """Over many coins a peer-step is drawn q of the time, to five standard deviations."""
+    subject = PeerStep(StageIndex(1), PeerId(b"p" * 32), 0)
+    coins = [digest("test", number.to_bytes(4, "big")) for number in range(COINS)]
+    for rate in rates:
+        drawn = sum(module.is_drawn(coin, subject, rate) for coin in coins)
+        variance = COINS * rate * (1 - rate)
+        assert abs(drawn - COINS * rate) <= STANDARD_DEVIATIONS * (isqrt(int(variance)) + 1)
+
+
+def test_draws__over_many_coins__are_as_frequent_as_the_rate() -> None:
+    is_drawn_as_often(draws, RATES)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("_SCALE = 2**256", "_SCALE = 2**255"),
+        ("* rate.denominator <", "* rate.denominator * 11 < 10 *"),
+        ("rate.numerator * _SCALE\n", "rate.numerator * _SCALE * 13 // 10\n"),
+        ('digest("draw", step_coin + name)', 'digest("draw", name)'),
+    ],
+    ids=["half", "a tenth less", "a third more", "the coin is ignored"],
+)
+def test_draws__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        is_drawn_as_often(mutant(draws, old, new), RATES)

@@ -1,0 +1,291 @@
+"""A made-up checked job with real keys, whose seals are anchored one by one on a made-up chain.
+
+Everything is drawn. From step `LIE_FROM` on bob's work is wrong; whoever is asked says what is so,
+but for one auditor who is silent, and one tensor of cem that is missing at first. So a history has
+matches, a mismatch and its confirmation from outside, a conviction, a suspension, a missed report
+and missing data, whatever the coins. A forger tells another story with the same keys (`Twist`).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, TypeAlias
+
+from contracts.governance.checking import Begin
+from contracts.governance.job import SealedStep
+from contracts.governance.seals import Derived, derive_seal
+from contracts.keys.wallet import Session
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.auditors import AuditorList, OutsideAuditor
+from contracts.terms.history import Kept
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import (
+    AuditReport,
+    AuditSpec,
+    GradCommit,
+    Message,
+    Notice,
+    StepClose,
+    StepCoin,
+    UnitLeaf,
+    Verdict,
+)
+from contracts.terms.signatures import Signed
+from tests.support.audited import AuditedMarket, Settled
+from tests.support.checked_swarm import begin_checked
+from tests.support.dockets import CLASS, audit_spec, distances_of
+from tests.support.history import (
+    JobMaker,
+    Member,
+    make_members,
+    make_session,
+    make_wallet,
+    under,
+)
+from verification.cases import Case
+from verification.docket import PROJECTIONS, Docket
+
+PRICE = PricePerPflop(900_000)
+WORK_STEPS = 3
+LIE_FROM = 2
+ANN, BOB, CEM = range(3)
+
+
+def make_auditors(names: Iterable[str] = ("out", "oda")) -> AuditorList:
+    """Staked accounts outside the job."""
+    entries = [
+        OutsideAuditor(
+            account=make_wallet(name).account,
+            stake=BaseUnits(2_000_000),
+            session_key=make_session(name).key,
+            device_class=CLASS,
+        )
+        for name in names
+    ]
+    return AuditorList(auditors=tuple(sorted(entries, key=lambda each: each.account)))
+
+
+Said: TypeAlias = list[Message]
+"""What stands under a seal beside the work: coins, Notices, reports."""
+
+
+@dataclass(frozen=True)
+class Twist:
+    """Where a story departs from what is so."""
+
+    begin: Begin = begin_checked  # by which its tellers fold draws
+    said: "Callable[[CheckedMaker, Said], Said] | None" = None
+    seal: "Callable[[CheckedMaker, list[Kept], Derived], tuple[list[Kept], Derived]] | None" = None
+    """What they keep and sign instead of what follows."""
+    ends_early: bool = False
+    outside: tuple[str, ...] = ("out", "oda")
+
+
+HONEST = Twist()
+
+
+@dataclass
+class CheckedMaker(JobMaker):
+    """Grows by `next_seal`; `market` anchors each seal, so that the next can hold its coin."""
+
+    market: AuditedMarket = field(default_factory=AuditedMarket)
+    twist: Twist = HONEST
+    audit: AuditSpec = field(default_factory=lambda: audit_spec(deadline=2, price=PRICE))
+
+    def __post_init__(self) -> None:
+        self.spec_changes = {"audit": self.audit}
+        self.device_class, self.begin = CLASS, self.twist.begin
+        self.outside = make_auditors(self.twist.outside)
+        self.sessions: dict[PeerId, Session] = {
+            session.peer: session for session in map(make_session, ("out", "oda", "olu"))
+        } | {member.session.peer: member.session for member in self.members}
+        self._held: dict[PeerId, tuple[Digest, ...]] = {}
+        super().__post_init__()
+        self.market.open(self)
+
+    @property
+    def docket(self) -> Docket:
+        """What became of the draws so far."""
+        assert isinstance(self.record.checking, Docket)
+        return self.record.checking
+
+    def peer(self, number: int) -> PeerId:
+        """The peer of a member."""
+        return self.members[number].session.peer
+
+    def run(self) -> None:
+        """The whole job: work, empty steps until nothing is open, the last seal; settled."""
+        for _ in range(WORK_STEPS):
+            self.next_seal()
+        while not (self.docket.is_clear or self.twist.ends_early):
+            self.next_seal(works=False)
+            assert self.record.step < 40, "the draws of this story never end"
+        self.next_seal(works=False, last=True)
+        self.market.settle()
+        self.market.snapshot(self)
+
+    def next_seal(self, *, works: bool = True, last: bool = False) -> None:
+        """One more step, sealed and anchored."""
+        said = [*self.coins(), *self.notices_due(), *self.reports()]
+        if self.twist.said is not None:
+            said = self.twist.said(self, said)
+        self._held = _by_auditor(said)
+        items: list[Kept] = [self.signed(each) for each in said]
+        if works:
+            items += self.step_items()
+        self.seal(items, last=last)
+        self.market.anchor()
+
+    def seal(self, items: Sequence[Kept], *, last: bool = False) -> Derived:
+        """Keep `items` and the seal that the parties sign over them."""
+        derived = derive_seal(self.record, under(items), last=last)
+        if self.twist.seal is not None:
+            kept, derived = self.twist.seal(self, list(items), derived)
+            self._keep_unchecked(kept, derived)
+        else:
+            self.keep(*items, self.coordinator.sign(derived.seal, self.domain))
+        self.seals.append(derived)
+        return derived
+
+    def _keep_unchecked(self, items: Sequence[Kept], derived: Derived) -> None:
+        seal = self.coordinator.sign(derived.seal, self.domain)
+        self.items += [*items, Signed[Message](seal.message, seal.signature)]
+        record = replace(derived.record, previous=derived.seal.digest())
+        newest = SealedStep(seal, derived.pay)
+        self.history = replace(self.history, record=record, newest=newest)
+
+    def signed(self, message: Message) -> Signed[Message]:
+        """A message with the signature of whom it binds."""
+        if isinstance(message, AuditReport):
+            return self.sessions[message.auditor].sign(message)
+        return self.session.sign(message)
+
+    def working(self) -> Sequence[Member]:
+        """Members that are not convicted; everybody in the first step."""
+        gone, present = self.docket.convicts, self.record.members
+        return [
+            member
+            for member in self.members
+            if member.session.peer not in gone
+            and (member.session.peer in present or not self.record.step)
+        ]
+
+    def notices(self) -> list[Notice]:
+        """Said by `notices_due`."""
+        return []
+
+    # ------------------------------------------------------------------------- beside the work
+
+    def coins(self) -> list[Message]:
+        """The coins of the lane for all steps that wait for theirs."""
+        return [self.coin(step) for step in self.docket.undrawn]
+
+    def coin(self, of: int, **changed: Any) -> StepCoin:
+        """The coin of a step: each was anchored in a batch of its own."""
+        batch, _ = self.market.lane[of - 1]
+        assert batch.coin is not None
+        values: dict[str, Any] = {
+            "job": self.spec.job(), "step": self.next_step, "of": StepNumber(of),
+            "batch": batch.root, "block": batch.block, "coin": batch.coin,
+        }  # fmt: skip
+        return StepCoin(**(values | changed))
+
+    def notices_due(self) -> list[Message]:
+        """Joins, suspensions of convicts, what is missing, and who is late."""
+        due: list[Message] = [*super().notices()]
+        for peer in sorted(self.docket.convicts & self.record.members.keys()):
+            due.append(self.notice("suspension", peer, self.record.previous, len(due)))
+        for case in self._cases():
+            if self.is_missing(case) and not case.heard and not case.is_noticed:
+                due.append(self.notice("missing_data", case.doer, case.subject, len(due)))
+            if self.is_silent(case) and case.opened + self.audit.deadline <= self.next_step:
+                assert case.auditor is not None
+                due.append(self.notice("missed_report", case.auditor, case.subject, len(due)))
+        return due
+
+    def notice(self, what: Any, peer: PeerId, evidence: Digest, place: int = 0) -> Notice:
+        """A Notice, the one after `place` others of the step."""
+        return Notice(
+            job=self.spec.job(),
+            step=self.next_step,
+            number=self.record.next_notice + place,
+            what=what,
+            peer=peer,
+            stage=StageIndex(0),
+            address="",
+            evidence=evidence,
+        )
+
+    def reports(self) -> list[Message]:
+        """What everybody says who was asked."""
+        return [self.report(case) for case in self._cases() if not self.is_silent(case)]
+
+    def report(self, case: Case, verdict: Verdict | None = None, **changed: Any) -> AuditReport:
+        """What the present auditor of a case says; with a `verdict`, what follows that one."""
+        truth = self.truth(case) if verdict is None else verdict
+        distances = () if truth == "missing" else distances_of(case.stage, self.spec, truth)
+        if case.kind == "report":
+            distances = tuple(sorted((*distances, (PROJECTIONS, 0))))
+            truth = "match" if truth == case.said else "mismatch"
+        values: dict[str, Any] = {
+            "job": self.spec.job(), "step": case.step, "stage": case.stage,
+            "auditor": case.auditor, "subject": case.subject, "attempt": case.attempt,
+            "distances": distances, "projections": (1_000_000, -7), "verdict": truth,
+        }  # fmt: skip
+        return AuditReport(**(values | changed))
+
+    def truth(self, case: Case) -> Verdict:
+        """What a replay of a case shows."""
+        if self.is_missing(case) and not case.heard:
+            return "missing"
+        lies = case.worker == self.peer(BOB) and case.step >= LIE_FROM
+        return "mismatch" if lies else "match"
+
+    def is_silent(self, case: Case) -> bool:
+        """Whether the present auditor never answers."""
+        of_ann = case.kind == "work" and (case.step, case.worker) == (1, self.peer(ANN))
+        return of_ann and case.attempt == 0
+
+    def is_missing(self, case: Case) -> bool:
+        """Whether tensors of the work were nowhere when it was first asked for."""
+        return case.kind == "work" and (case.step, case.worker) == (1, self.peer(CEM))
+
+    def commit(
+        self, member: Member, close: StepClose, **changed: Any
+    ) -> tuple[GradCommit, tuple[UnitLeaf, ...]]:
+        """A GradCommit that names the reports which its peer has given."""
+        reports = self._held.get(member.session.peer, ())
+        return super().commit(member, close, **({"reports": reports} | changed))
+
+    def _cases(self) -> list[Case]:
+        """Cases that wait for a report."""
+        return [case for case, _ in self.docket.open.values() if case.auditor is not None]
+
+
+def _by_auditor(said: Iterable[Message]) -> dict[PeerId, tuple[Digest, ...]]:
+    found: dict[PeerId, tuple[Digest, ...]] = {}
+    for each in said:
+        if isinstance(each, AuditReport):
+            found[each.auditor] = (*found.get(each.auditor, ()), each.digest())
+    return found
+
+
+def told(twist: Twist = HONEST) -> Settled:
+    """The file of a job that was told so from the beginning, anchored and settled so."""
+    market = AuditedMarket()
+    job = CheckedMaker(
+        name="checked",
+        members=make_members("abc"),
+        opening_block=1,
+        market=market,
+        twist=twist,
+    )
+    job.run()
+    file = market.file(job)
+    return Settled(market, job, file, market.snapshots[-1].header.hash, file.encoded())
+
+
+@cache
+def honest() -> Settled:
+    """The story as it is, made once."""
+    return told()

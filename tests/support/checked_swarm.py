@@ -1,0 +1,68 @@
+"""A checked swarm in one event loop: coins at once, and audits that compare bytes.
+
+`CountingCompute` has no tensor kinds, so an audit of it says of every kind that it matches, or of
+every kind that it does not.
+"""
+
+from dataclasses import dataclass
+
+from contracts.terms.auditors import AuditorList
+from contracts.terms.coins import Coin
+from contracts.terms.ids import StepNumber
+from contracts.terms.messages import AuditReport, JobSpec
+from tests.support.dockets import calibration, distances_of
+from tests.support.history import make_digest
+from verification import docket
+from verification.auditing.loop import (
+    compared_with_report,
+    make_report,
+    report_on_sum,
+    seed_for,
+    verdict_on,
+)
+from verification.auditing.ports import Audited
+from verification.cases import Case
+
+
+def begin_checked(spec: JobSpec, outside: AuditorList) -> docket.Docket:
+    """The docket of a job that names the table of `dockets.calibration`."""
+    return docket.begin(spec, outside, calibration())
+
+
+@dataclass
+class MadeUpCoins:
+    """Every sealed step has its coin at once, the same for everybody."""
+
+    async def coin_of(self, step: StepNumber) -> Coin | None:
+        """See `Coins.coin_of`."""
+        return Coin(step, make_digest("batch", step), step, make_digest(f"coin {step}"))
+
+
+async def report_by_bytes(audited: Audited, case: Case) -> AuditReport:
+    """Replay and compare every byte that was bound."""
+    if case.kind == "sum":
+        return await report_on_sum(audited, case)
+    sealed, spec = audited.commit(case.work), audited.record.spec
+    commit, last = sealed.commit, spec.batch.stages - 1
+    same, projections = True, list[int]()
+    replays, seed = audited.replays_in(case.stage), seed_for(case, audited.peer)
+    async with replays.begin(commit.step, commit.state_root, seed) as replay:
+        for leaf in sealed.leaves:
+            x, dy = None, None
+            near, far = (commit.stage - 1, commit.stage), (commit.stage, commit.stage + 1)
+            if commit.stage > 0:
+                x = await audited.tensor(commit.step, near, leaf.unit, leaf.x)
+            if commit.stage < last:
+                dy = await audited.tensor(commit.step, far, leaf.unit, leaf.dy)
+            done = await replay.unit(leaf.unit, x, dy)
+            is_other = leaf.unit in sealed.taken_over
+            same &= is_other or done.y is None or done.y.digest == leaf.y
+            same &= is_other or done.dx is None or done.dx.digest == leaf.dx
+            same &= done.loss == leaf.loss
+            projections.append(done.projection)
+        parts = await replay.gradient()
+    same &= [part.digest for part in parts] == [part.digest for part in commit.parts]
+    own = distances_of(case.stage, spec, "match" if same else "mismatch")
+    found = compared_with_report(audited, case, own, tuple(projections))
+    verdict = verdict_on(audited, case, found)
+    return make_report(audited, case, verdict, found, tuple(projections))

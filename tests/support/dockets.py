@@ -1,0 +1,251 @@
+"""A checked job in a test: who works, who may audit, and seals that say little else.
+
+Nothing is signed here: a docket reads messages whose signatures were checked before.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.governance.checking import Standing, StepFacts, Terms
+from contracts.governance.pay import Lease
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.terms.auditors import AuditorList, OutsideAuditor
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    ChunkIndex,
+    Digest,
+    PeerId,
+    StageIndex,
+    StepNumber,
+)
+from contracts.terms.messages import (
+    MILLION,
+    AuditReport,
+    AuditSpec,
+    AveragedChunk,
+    GradCommit,
+    JobSpec,
+    Notice,
+    PartDigest,
+    StepCoin,
+    Verdict,
+)
+from tests.support.history import MODEL, make_digest, make_session, make_spec, make_wallet
+from verification import docket as dockets
+from verification.cases import Case
+from verification.docket import Docket
+from verification.thresholds import (
+    MEASURES,
+    Calibration,
+    PairThresholds,
+    distance_name,
+    stage_kinds,
+)
+
+CLASS = "a device"
+LIMIT = 1000
+STAGE = StageIndex(0)
+UNTIED = MODEL.model_copy(update={"tied_head": False})
+UNIT_FLOPS = Flops(10**15)
+"""So that a unit is worth its lease's price."""
+
+
+def calibration() -> Calibration:
+    """A table of one device class that allows every distance up to `LIMIT`."""
+    kinds = {
+        kind
+        for first in (True, False)
+        for last in (True, False)
+        for tied in (True, False)
+        for kind in stage_kinds(is_first=first, is_last=last, tied_head=tied)
+    }
+    limits = {f"{kind}/none": (LIMIT,) * len(MEASURES) for kind in kinds}
+    pair = PairThresholds(dtype="float32", classes=(CLASS, CLASS), limits=limits)  # type: ignore[arg-type]
+    return Calibration(samples="none", comparisons=0, measures=MEASURES, pairs=(pair,))
+
+
+def audit_spec(**changed: Any) -> AuditSpec:
+    """Everything is drawn and nothing repeated, unless changed."""
+    values: dict[str, Any] = {
+        "floor": MILLION, "sums": 0, "repeats": 0, "margin": MILLION, "detection": MILLION,
+        "deadline": 2, "thresholds": calibration().digest(), "price": PricePerPflop(1),
+        "budget": BaseUnits(10**12),
+    }  # fmt: skip
+    return AuditSpec(**(values | changed))
+
+
+def checked_spec(audit: AuditSpec, **changed: Any) -> JobSpec:
+    """A job of one stage."""
+    return make_spec(
+        make_wallet("poster"),
+        make_wallet("coordinator"),
+        audit=audit,
+        unit_flops=(UNIT_FLOPS,),
+        **({"model": UNTIED} | changed),
+    )
+
+
+def peer(name: str) -> PeerId:
+    """The id of somebody's session key."""
+    return make_session(name).peer
+
+
+@dataclass
+class CheckedJob:
+    """Grows by `seal`. Workers are (name, owner), the owner by default the name itself."""
+
+    workers: Sequence[str] = ("ann", "bob", "cem")
+    owners: Mapping[str, str] = field(default_factory=dict)
+    outside: Sequence[str] = ("out", "oda", "olu")
+    price: int = 1000
+    stake: int = 10**9
+    audit: AuditSpec = field(default_factory=audit_spec)
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        spec = checked_spec(self.audit, **self.rules)
+        entries = [
+            OutsideAuditor(
+                account=make_wallet(name).account,
+                stake=BaseUnits(self.stake),
+                session_key=make_session(name).key,
+                device_class=CLASS,
+            )
+            for name in self.outside
+        ]
+        listed = AuditorList(auditors=tuple(sorted(entries, key=lambda each: each.account)))
+        self.spec = spec
+        self.docket: Docket = dockets.begin(spec, listed, calibration())
+        self.leases = {
+            peer(name): Lease(
+                make_wallet(self.owners.get(name, name)).account,
+                PricePerPflop(self.price),
+                BaseUnits(self.stake),
+                CLASS,
+            )
+            for name in self.workers
+        } | dict(self.docket.rules.outside)
+        self.members = {peer(name): STAGE for name in self.workers}
+        self.step = StepNumber(0)
+        self.standing: Standing | None = None
+
+    @property
+    def rulings(self) -> list[tuple[str, str]]:
+        """What the newest seal decided about whom."""
+        return [(each.what, self.name_of(each.peer)) for each in self.docket.rulings]
+
+    def name_of(self, wanted: PeerId) -> str:
+        """Somebody's name."""
+        return next(n for n in (*self.workers, *self.outside) if peer(n) == wanted)
+
+    def commit(self, name: str, units: int = 2, **changed: Any) -> GradCommit:
+        """A GradCommit of the next step."""
+        values: dict[str, Any] = {
+            "job": self.spec.job(),
+            "step": StepNumber(self.step + 1),
+            "round": 0,
+            "stage": STAGE,
+            "peer": peer(name),
+            "step_close": ZERO_DIGEST,
+            "previous_seal": ZERO_DIGEST,
+            "state_root": ZERO_DIGEST,
+            "units_root": make_digest(name),
+            "num_units": units,
+            "num_samples": units,
+            "parts": (PartDigest(chunk=ChunkIndex(0), digest=ZERO_DIGEST, norm_squared=1),),
+            "reports": (),
+        }
+        return GradCommit(**(values | changed))
+
+    def coin(self, of: int, value: Digest | None = None, *, is_served: bool = True) -> StepCoin:
+        """The coin of a step, in the next seal; of a batch whose list is served, or is not."""
+        return StepCoin(
+            job=self.spec.job(),
+            step=StepNumber(self.step + 1),
+            of=StepNumber(of),
+            batch=make_digest("batch", of) if is_served else ZERO_DIGEST,
+            block=of,
+            coin=make_digest(f"coin {of}") if value is None else value,
+        )
+
+    def notice(self, what: Any, name: str, evidence: Digest = ZERO_DIGEST) -> Notice:
+        """A Notice in the next seal."""
+        return Notice(
+            job=self.spec.job(),
+            step=StepNumber(self.step + 1),
+            number=self.step,
+            what=what,
+            peer=peer(name),
+            stage=STAGE,
+            address="",
+            evidence=evidence,
+        )
+
+    def report(
+        self, case: Case, verdict: Verdict, by: str | None = None, **changed: Any
+    ) -> AuditReport:
+        """What the present auditor, or somebody else, says of a case."""
+        auditor = peer(by) if by else case.auditor
+        assert auditor is not None
+        values: dict[str, Any] = {
+            "job": self.spec.job(),
+            "step": case.step,
+            "stage": case.stage,
+            "auditor": auditor,
+            "subject": case.subject,
+            "attempt": case.attempt,
+            "distances": () if verdict == "missing" or case.kind == "sum" else distances_of(
+                case.stage, self.spec, verdict
+            ),
+            "projections": (),
+            "verdict": verdict,
+        }  # fmt: skip
+        return AuditReport(**(values | changed))
+
+    def case_of(self, name: str) -> Case:
+        """The one open case of somebody's message."""
+        found = [case for case, _ in self.docket.open.values() if case.doer == peer(name)]
+        assert len(found) == 1, f"{len(found)} open cases"
+        return found[0]
+
+    def seal(
+        self,
+        *said: Any,
+        above: Iterable[GradCommit] = (),
+        last: bool = False,
+        unpaid: bool = False,
+    ) -> Standing:
+        """The next seal over these messages; work that it holds is paid."""
+        commits = [each for each in said if isinstance(each, GradCommit)]
+        work: dict[PeerId, Flops] = {}
+        for each in [] if unpaid else commits:
+            work[each.peer] = Flops(work.get(each.peer, 0) + each.num_units * UNIT_FLOPS)
+        facts = StepFacts(
+            step=StepNumber(self.step + 1),
+            commits=commits,
+            work=work,
+            above=frozenset(each.digest() for each in above),
+            chunks=[each for each in said if isinstance(each, AveragedChunk)],
+            coins=[each for each in said if isinstance(each, StepCoin)],
+            reports=[each for each in said if isinstance(each, AuditReport)],
+            notices=[each for each in said if isinstance(each, Notice)],
+            last=last,
+        )
+        terms = Terms(self.spec, self.leases, self.members)
+        self.docket, standing = self.docket.after(facts, terms)
+        self.step = facts.step
+        self.standing = standing
+        gone = {n.peer for n in facts.notices if n.what in ("leave", "suspension")}
+        self.members = {p: stage for p, stage in self.members.items() if p not in gone}
+        return standing
+
+
+def distances_of(stage: StageIndex, spec: JobSpec, verdict: Verdict) -> tuple[tuple[str, int], ...]:
+    """Distances of a stage that `verdict` follows from."""
+    value = LIMIT if verdict == "match" else LIMIT + 1
+    is_last, tied = stage == spec.batch.stages - 1, spec.model.tied_head
+    kinds = stage_kinds(is_first=stage == 0, is_last=is_last, tied_head=tied)
+    return tuple(
+        sorted((distance_name(kind, measure), value) for kind in kinds for measure in MEASURES)
+    )

@@ -1,0 +1,56 @@
+"""A checked `MemorySwarm` with the real stage and the shipped calibration: audits leave bundles.
+
+Everything is drawn, sums and reports too. Auditors run what providers run (`report_on`).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.dockets import audit_spec
+from tests.support.stage_swarm import stage_papers, stage_swarm
+from tests.support.swarm_job import MemorySwarm
+from training.config import TrainConfig
+from training.data.corpus import ShardedCorpus
+from training.data.loading import MemoryBlobs
+from verification.docket import begin_job
+from verification.thresholds import shipped_calibration
+
+CLASS = "cpu/x86_64/AVX2/torch-2.13.0"
+"""Of everybody: one that the table holds against any other that this may run on."""
+
+
+def evidence_swarm(
+    folder: Path,
+    config: TrainConfig,
+    corpus: ShardedCorpus,
+    *workers: str,
+    outside: Sequence[str] = (),
+    **changed: Any,
+) -> MemorySwarm:
+    """The swarm of a job that trains `config` and is checked whole."""
+    from training.worker.outside_stages import StagesArithmetic  # torch: not for every process
+    from verification.auditing.auditor import report_on
+
+    million = 10**6
+    audit = audit_spec(
+        sums=million, repeats=million, thresholds=shipped_calibration().digest(), deadline=8
+    )
+    papers = stage_papers(
+        config,
+        corpus.manifest.digest(),
+        *workers,
+        audit=audit,
+        outside=tuple(outside),
+        device_class=CLASS,
+        **changed,
+    )
+    swarm = stage_swarm(folder, papers, corpus)
+    swarm.begin, swarm.report_on = begin_job, report_on
+    swarm.arithmetic = lambda spec: StagesArithmetic(spec, MemoryBlobs(corpus.blobs))
+    return swarm
+
+
+def bundles_in(folder: Path) -> list[Path]:
+    """What all auditors of a swarm have left."""
+    return sorted(folder.glob("*/evidence/*.bundle"))

@@ -1,0 +1,127 @@
+"""What is known of an account after some outcomes; properties are in tests/property."""
+
+from fractions import Fraction
+
+import pytest
+
+from contracts.terms.ids import ZERO_DIGEST, Address, PeerId, StepNumber
+from market.domain.reputation import (
+    LIVE,
+    MOST,
+    NEWCOMER,
+    Audited,
+    Outcome,
+    Reputation,
+    fold,
+    is_trusted,
+    standing,
+)
+from market.service.reputation import outcomes_of
+from verification.cases import Ruling, What
+
+ANN = Address(bytes(20))
+
+
+def after(*outcomes: Outcome) -> Reputation:
+    """Of somebody to whom this has happened."""
+    return fold(Reputation(), [Audited(ANN, StepNumber(1), each) for each in outcomes])
+
+
+def test_reputation__stranger__is_a_twentieth_though_the_mean_is_a_half() -> None:
+    assert (Reputation().bound, Reputation().mean) == (NEWCOMER, Fraction(1, 2))
+    assert NEWCOMER == 500
+
+
+@pytest.mark.parametrize(
+    ("matches", "mismatches", "bound"),
+    # scipy.stats.beta.ppf(0.05, 1 + m, 1 + n), cut to four digits
+    [(1, 0, 2236), (0, 1, 253), (10, 0, 7615), (10, 1, 6613), (100, 1, 9543), (3, 40, 316)],
+)
+def test_reputation__some_audits__bound_is_the_quantile(
+    matches: int, mismatches: int, bound: int
+) -> None:
+    assert Reputation(matches, mismatches).bound == bound
+
+
+def test_reputation__ten_thousand_matches__count_as_five_hundred() -> None:
+    many = Reputation(matches=10_000)
+
+    assert many.bound == Reputation(matches=MOST).bound
+    assert many.after(Outcome.MISMATCH).bound == Reputation(MOST, 1).bound
+
+
+def test_reputation__duties__move_liveness_alone() -> None:
+    good, bad = after(Outcome.KEPT), after(Outcome.MISSED, Outcome.MISSED)
+
+    assert (good.liveness, bad.liveness) == (531_250, 439_454)
+    assert good.bound == bad.bound == NEWCOMER
+    assert (good.kept, bad.missed) == (1, 2)
+
+
+def test_reputation__audits__move_honesty_alone() -> None:
+    known = after(Outcome.MATCH, Outcome.MATCH, Outcome.MISMATCH)
+
+    assert (known.matches, known.mismatches, known.liveness) == (2, 1, LIVE // 2)
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        (Reputation(), Reputation(matches=1)),
+        (Reputation(matches=9, mismatches=1), Reputation(matches=9)),
+        (Reputation(missed=1, liveness=1), Reputation()),
+        (Reputation(liveness=LIVE), Reputation(matches=1, liveness=0)),
+    ],
+)
+def test_standing__two_accounts__honesty_first_and_liveness_within_it(
+    worse: Reputation, better: Reputation
+) -> None:
+    assert standing(worse) < standing(better)
+
+
+def test_is_trusted__who_is_known_to_be_worse_than_a_stranger__is_not_matched() -> None:
+    assert is_trusted(Reputation())
+    assert not is_trusted(Reputation(mismatches=1))
+    assert is_trusted(Reputation(matches=1, mismatches=1))
+
+
+def peer(name: str) -> PeerId:
+    return PeerId(name.encode().ljust(32, b"."))
+
+
+def account(name: str) -> Address:
+    return Address(name.encode().ljust(20, b"."))
+
+
+def said(*rulings: tuple[What, str, str]) -> list[tuple[str, str]]:
+    """Outcomes of rulings (what, about whom, heard by whom), a letter a peer."""
+    found = outcomes_of(
+        [
+            Ruling(what, ZERO_DIGEST, StepNumber(4), peer(about), tuple(map(peer, by)))
+            for what, about, by in rulings
+        ],
+        {peer(name): account(name) for name in "abcd"},
+    )
+    assert all(each.step == 4 for each in found)
+    return [(chr(each.account[0]), each.outcome.value) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("ruling", "expected"),
+    [
+        (("settled", "a", "b"), [("a", "match"), ("b", "kept")]),
+        (("convicted", "a", "bc"), [("a", "mismatch"), ("b", "kept"), ("c", "kept")]),
+        (("missing", "a", "bc"), [("a", "missed"), ("b", "kept"), ("c", "kept")]),
+        (("missed", "b", ""), [("b", "missed")]),
+        (("unrepeated", "a", "b"), [("b", "kept")]),
+        (("slashable", "a", "bcd"), [("d", "kept")]),
+        (("unconfirmed", "a", "bcd"), []),
+        (("drawn", "a", "b"), []),
+        (("accused", "a", "b"), []),
+        (("contradicted", "b", "bc"), []),
+    ],
+)
+def test_outcomes_of__a_ruling__counts_what_is_final_and_nothing_else(
+    ruling: tuple[What, str, str], expected: list[tuple[str, str]]
+) -> None:
+    assert said(ruling) == expected

@@ -1,0 +1,106 @@
+"""A made-up job in which one was lazy and one accused falsely, for tests of the demo's report."""
+
+from fractions import Fraction
+from functools import cache
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.ids import PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.moments import UnixMillis
+from market.api.schemas import (
+    PeerChecksView,
+    RatesView,
+    ReceivedView,
+    ReputationView,
+    SlashState,
+    SlashView,
+)
+from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
+from tallystick.demo.checked import Checked
+from tallystick.demo.verdicts import Distance, Hearing, PeerStep, Story, Verdicts
+from tests.support.checked_history import honest
+from tests.support.history import make_digest, make_session, make_wallet
+from verification.cases import Ruling, What
+from verification.odds import Exposed
+
+LIAR, SLANDERER, FAIR, OUT = (
+    make_session(name).peer for name in ("liar", "slanderer", "fair", "out")
+)
+STEPS, RATE = 60, Fraction(3, 10)
+
+
+def story(doer: PeerId, first: PeerId, *whats: tuple[What, PeerId]) -> Story:
+    far = Distance("gradient.norm relative_l2", 500_000_000, 100_000)
+    return Story(
+        subject=make_digest(doer + first),
+        kind="work",
+        doer=doer,
+        stage=StageIndex(0),
+        step=StepNumber(9),
+        hearings=(Hearing(first, 0, "mismatch", far), Hearing(OUT, 1, "match", None)),
+        rulings=tuple(
+            Ruling(what, make_digest("subject"), StepNumber(12), peer) for what, peer in whats
+        ),
+    )
+
+
+def slash(state: SlashState) -> SlashView:
+    return SlashView(
+        evidence=make_digest("bundle"),
+        job=honest().job.spec.job(),
+        account=make_wallet("liar").account,
+        state=state,
+        wanted=BaseUnits(5_000_000),
+        amount=BaseUnits(2_500_000),
+        restitution=BaseUnits(1000),
+        bounty=BaseUnits(500_000),
+        burned=BaseUnits(1_999_000),
+        challenger=make_wallet("fair").account,
+        convicted_at=UnixMillis(1),
+        case=1,
+        window_ends=None,
+        contest=None,
+        announced_by=make_digest("announced"),
+        ended_by=make_digest("executed"),
+    )
+
+
+def peer_checks() -> PeerChecksView:
+    """Of the lazy one."""
+    reputation = ReputationView(
+        honesty=500, honesty_mean=5000, matches=1, mismatches=1, liveness=500_000, kept=1, missed=0
+    )
+    received = ReceivedView(drawn=3, open=0, matched=2, mismatched=1, unrepeated=0, missing=0)
+    return PeerChecksView(
+        peer=LIAR,
+        account=make_wallet("liar").account,
+        stage=None,
+        peer_steps=9,
+        rates=RatesView(least=300_000, mean=310_000, greatest=500_000),
+        reports=4,
+        missed=0,
+        received=received,
+        odds=(),
+        stake=BaseUnits(5_000_000),
+        stake_hours=1250,
+        convicted_at=12,
+        reputation=reputation,
+    )
+
+
+@cache
+def checked() -> Checked:
+    lied = PeerStep(StepNumber(LIES_FROM), tuple(map(UnitId, range(12))), Exposed(RATE, None))
+    honestly = PeerStep(StepNumber(LIES_FROM - 1), (UnitId(0),), Exposed(RATE, None))
+    convicted = story(LIAR, FAIR, ("accused", LIAR), ("convicted", LIAR))
+    accusation = story(FAIR, SLANDERER, ("accused", FAIR), ("contradicted", SLANDERER))
+    return Checked(
+        verdicts=Verdicts(
+            (convicted, accusation), {LIAR: [honestly, lied]}, 1000, 300, honest().job.record
+        ),
+        names={LIAR: LAZY.name, SLANDERER: ACCUSER.name, FAIR: "provider-1", OUT: "auditor-1"},
+        lazy=LIAR,
+        accuser=SLANDERER,
+        steps=STEPS,
+        slashes=(slash("executed"),),
+        peers=(peer_checks(),),
+    )

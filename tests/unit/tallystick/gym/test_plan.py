@@ -1,0 +1,57 @@
+"""Does a plan lie when and as often as it says, the same way each time?"""
+
+from fractions import Fraction
+
+import pytest
+
+from contracts.terms.errors import WrongConfiguration
+from contracts.terms.ids import StepNumber, UnitId
+from tallystick.gym.plan import Plan, parse
+
+UNITS = [UnitId(unit) for unit in range(400)]
+
+
+def lied_about(plan: Plan, step: int) -> list[UnitId]:
+    return [unit for unit in UNITS if plan.lies_about(StepNumber(step), unit)]
+
+
+def test_plan__third_of_the_units__about_a_third_and_the_same_ones_again() -> None:
+    plan = Plan(seed=3, share=Fraction(1, 3))
+
+    assert 100 < len(lied_about(plan, 5)) < 170
+    assert lied_about(plan, 5) == lied_about(Plan(seed=3, share=Fraction(1, 3)), 5)
+    assert lied_about(plan, 5) != lied_about(plan, 6)
+    assert lied_about(plan, 5) != lied_about(Plan(seed=4, share=Fraction(1, 3)), 5)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0, 0), (1, len(UNITS))])
+def test_plan__all_or_nothing__is_exact(share: int, expected: int) -> None:
+    assert len(lied_about(Plan(share=Fraction(share)), 1)) == expected
+
+
+def test_plan__from_and_until__nothing_outside() -> None:
+    plan = Plan(first=3, last=4)
+
+    assert [plan.lies_in(StepNumber(step)) for step in range(1, 6)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_parse__all_options__in_any_order() -> None:
+    name, plan = parse("stale:share=1/3,until=9,from=3,seed=7")
+
+    assert (name, plan) == ("stale", Plan(7, 3, 9, Fraction(1, 3)))
+    assert parse("copied") == ("copied", Plan())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x:from", "x:from=a", "x:share=2", "x:share=-1", "x:share=1/0", "x:seed=1,seed=2", "x:to=3"],
+)
+def test_parse__anything_else__is_refused(text: str) -> None:
+    with pytest.raises(WrongConfiguration):
+        parse(text)

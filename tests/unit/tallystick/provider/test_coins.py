@@ -1,0 +1,333 @@
+"""How does a peer without web3 come to coins that the chain said?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from contracts.chain.connection import Block
+from contracts.chain.wrappers.seals import Lane
+from contracts.governance.lane import AnchoredBatch, fold_lane
+from contracts.terms.coins import Coin
+from contracts.terms.errors import AuditMismatch, BadSignature, ChainForgot, Unavailable
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, SessionKey, StepNumber
+from contracts.terms.merkle import batch_root
+from contracts.terms.messages import JobOpening
+from contracts.terms.moments import UnixSeconds
+from market.api.schemas import JobView
+from tallystick.provider.coins import (
+    UNSERVED_BLOCKS,
+    CoinFile,
+    CoinWatch,
+    Counts,
+    checked_opening,
+)
+from tests.support.dockets import audit_spec
+from tests.support.history import DOMAIN, JobMaker, make_wallet
+from verification.batches import MAY_HOLD, Entry, ShownBatch, show_batch
+from verification.lanes import LanePage
+
+JOB, ANCHORER = JobId(b"j" * 32), Address(b"a" * 20)
+OPENING = JobOpening(
+    job=JOB, job_spec=ZERO_DIGEST, session_key=SessionKey(bytes(32)),
+    trainers=(SessionKey(bytes(32)),), anchorer=ANCHORER, opening_block=1,
+    outside_auditors=ZERO_DIGEST,
+)  # fmt: skip
+
+
+def coin(step: int, block: int = 5) -> Coin:
+    return Coin(StepNumber(step), Digest(b"r" * 32), block, Digest(bytes([step]) * 32))
+
+
+async def test_coin_file__appended_by_one__is_read_by_another_as_it_grows(tmp_path: Path) -> None:
+    agent, peer = CoinFile(tmp_path), CoinFile(tmp_path)
+
+    before = await peer.coin_of(StepNumber(1))
+    agent.append((coin(1), coin(3)))
+    first = await peer.coin_of(StepNumber(3))
+    agent.append((coin(3), coin(2)))
+
+    assert before is None and first == coin(3)
+    assert await peer.coin_of(StepNumber(2)) == coin(2)
+    assert (tmp_path / "coins").read_bytes() == b"".join(coin(n).encoded() for n in (1, 3, 2))
+    assert (tmp_path / "coins").stat().st_mode & 0o777 == 0o600
+
+
+async def test_coin_file__killed_while_it_wrote__goes_on_after_the_last_whole_coin(
+    tmp_path: Path,
+) -> None:
+    CoinFile(tmp_path).append((coin(1),))
+    with (tmp_path / "coins").open("ab") as file:
+        file.write(coin(2).encoded()[:50])
+    torn = await CoinFile(tmp_path).coin_of(StepNumber(2))
+
+    CoinFile(tmp_path).append((coin(2),))
+
+    assert torn is None
+    assert await CoinFile(tmp_path).coin_of(StepNumber(2)) == coin(2)
+
+
+def test_coin_file__another_coin_of_a_step__is_refused(tmp_path: Path) -> None:
+    CoinFile(tmp_path).append((coin(1),))
+
+    with pytest.raises(ChainForgot):
+        CoinFile(tmp_path).append((coin(1, block=6),))
+
+
+@dataclass
+class Everything:
+    """Chain, SealAnchor and market of one job; what happens is scripted by the test."""
+
+    entries: list[tuple[Entry, ...]] = field(default_factory=list)
+    batches: list[AnchoredBatch] = field(default_factory=list)
+    served: int = 0  # batches that the market knows
+    number: int = 1
+    fork: int = 0
+    now: float = 1000.0
+
+    def anchor(self, *steps: int) -> None:
+        """Anchor seals in a new block, with the coin of the batch before."""
+        self.record()
+        self.number += 1
+        entries = tuple((JOB, step, Digest(bytes([step]) * 32)) for step in steps)
+        self.entries.append(entries)
+        self.batches.append(AnchoredBatch(batch_root(entries), self.number, None))
+
+    def record(self) -> None:
+        """Record the newest coin, in a new block."""
+        self.number += 1
+        if self.batches:
+            newest = self.batches[-1]
+            found = Digest(bytes([newest.block, self.fork]) * 16)
+            self.batches[-1] = AnchoredBatch(newest.root, newest.block, found)
+
+    async def head(self, *, confirmations: int = 0) -> Block:
+        """See `Blocks.head`."""
+        return await self.block(self.number - confirmations)
+
+    async def block(self, number: int) -> Block:
+        """See `Blocks.block`; a block a second."""
+        if number > self.number:
+            raise ChainForgot("no such block")
+        name = Digest(bytes([number % 256, self.fork]) * 16)
+        return Block(number, name, UnixSeconds(1000 + number))
+
+    async def lane(
+        self, name: bytes, at: Block | None = None, *, first: int | None = None
+    ) -> "Lane | LanePage":
+        """Both `Anchors.lane` and `Lanes.lane`."""
+        if at is not None:
+            assert name == ANCHORER
+            return Lane(fold_lane(self.batches), len(self.batches))
+        start = first or 0
+        shown = tuple(
+            ShownBatch(self.batches[n], show_batch(self.entries[n], JOB))
+            for n in range(start, self.served)
+        )
+        before = fold_lane(self.batches[:start]) if start else ZERO_DIGEST
+        return LanePage(start, before, shown)
+
+    async def pending_block(self, anchorer: Address, at: Block) -> int:
+        """See `Anchors.pending_block`."""
+        return self.batches[-1].block if self.batches and self.batches[-1].coin is None else 0
+
+    async def known(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
+        """See `Anchors.batches`, whose name is taken here."""
+        return self.batches
+
+    def watch(self, folder: Path, *, confirmations: int = 1, settling: float = 0.0) -> CoinWatch:
+        """A watch over all of it."""
+        return CoinWatch(
+            OPENING,
+            CoinFile(folder),
+            anchors=SimpleNamespace(  # two ports in one object
+                lane=self.lane, pending_block=self.pending_block, batches=self.known
+            ),
+            blocks=self,
+            market=self,  # type: ignore[arg-type]
+            counts=Counts(confirmations, settling),
+            clock=lambda: self.now,
+        )
+
+    def coin(self, step: int, batch: int) -> Coin:
+        """The coin of a step that stands in a batch."""
+        found = self.batches[batch]
+        assert found.coin is not None
+        return Coin(StepNumber(step), found.root, found.block, found.coin)
+
+
+class SilentMarket:
+    """A market that is down."""
+
+    async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
+        """See `Lanes.lane`."""
+        raise Unavailable("the market does not answer")
+
+
+async def test_look__market_behind_the_chain__waits_and_then_has_the_coin_on_disk(
+    tmp_path: Path,
+) -> None:
+    world = Everything()
+    watch = world.watch(tmp_path)
+    world.anchor(1)
+    world.record()
+
+    behind = await watch.look()
+    world.served = 1
+    found = await watch.look()
+    again = await watch.look()
+
+    assert behind == again == ()
+    assert found == (world.coin(1, 0),)
+    assert await CoinFile(tmp_path).coin_of(StepNumber(1)) == found[0]
+
+
+async def test_look__coin_not_recorded__comes_with_the_next_batch(tmp_path: Path) -> None:
+    world = Everything()
+    watch = world.watch(tmp_path)
+    world.anchor(1)
+    world.served = 1
+
+    pending = await watch.look()
+    world.anchor(2, 3)
+    world.served = 2
+    first = await watch.look()
+    world.record()
+
+    assert pending == () and first == (world.coin(1, 0),)
+    assert await watch.look() == (world.coin(2, 1), world.coin(3, 1))
+
+
+async def test_look__block_without_confirmations_or_too_young__waits(tmp_path: Path) -> None:
+    world = Everything()
+    watch = world.watch(tmp_path, confirmations=3, settling=4.0)
+    world.anchor(1)
+    world.record()
+    world.served, world.now = 1, 1100.0
+
+    unconfirmed = await watch.look()
+    world.number += 2
+    world.now = 1000.0 + world.number
+    young = await watch.look()
+    world.now += 3
+
+    assert unconfirmed == young == ()
+    assert await watch.look() == (world.coin(1, 0),)
+
+
+async def test_look__chain_went_back__believes_the_new_blocks(tmp_path: Path) -> None:
+    world = Everything()
+    watch = world.watch(tmp_path, settling=60.0)
+    world.anchor(1)
+    world.record()
+    world.served = 1
+    young = await watch.look()
+
+    world.fork, world.number = 1, 1
+    world.entries, world.batches = [], []
+    world.anchor(1)
+    world.record()
+    replaced = await watch.look()
+    world.now += 120
+
+    assert young == replaced == ()
+    assert await watch.look() == (world.coin(1, 0),)
+
+
+async def test_look__market_lies_about_a_coin__nothing_counts_until_it_stops(
+    tmp_path: Path,
+) -> None:
+    world, liar = Everything(), Everything()
+    world.anchor(1)
+    world.record()
+    world.served = 1
+    liar.entries, liar.served = world.entries, 1
+    liar.batches = [AnchoredBatch(world.batches[0].root, 3, Digest(b"x" * 32))]
+    watch = world.watch(tmp_path)
+    watch._market = liar  # type: ignore[assignment]
+
+    with pytest.raises(AuditMismatch):
+        await watch.look()
+    stored = await CoinFile(tmp_path).coin_of(StepNumber(1))
+    watch._market = world  # type: ignore[assignment]
+
+    assert stored is None
+    assert await watch.look() == (world.coin(1, 0),)
+
+
+async def test_look__market_never_serves_a_batch__all_is_drawn_of_what_it_may_hold(
+    tmp_path: Path,
+) -> None:
+    world = Everything()
+    watch = world.watch(tmp_path)
+    world.anchor(1)
+    world.record()
+    first = await watch.look()
+    world.number += UNSERVED_BLOCKS - 1
+    patient = await watch.look()
+    world.number += 1
+    found = await watch.look()
+    world.served = 1  # too late: it was said
+    again = await watch.look()
+
+    unserved = replace(world.coin(1, 0), batch=ZERO_DIGEST)
+    assert first == patient == again == ()
+    assert found == tuple(
+        replace(unserved, step=StepNumber(step)) for step in range(1, MAY_HOLD + 1)
+    )
+    assert await CoinFile(tmp_path).coin_of(StepNumber(1)) == unserved
+
+
+async def test_look__market_does_not_answer__waits_as_long_and_then_gives_the_batch_up(
+    tmp_path: Path,
+) -> None:
+    world = Everything()
+    watch = world.watch(tmp_path)
+    watch._market = SilentMarket()
+    world.anchor(1)
+    world.record()
+
+    with pytest.raises(Unavailable):
+        await watch.look()
+    world.number += UNSERVED_BLOCKS
+
+    assert (await watch.look())[0].batch == ZERO_DIGEST
+
+
+# --------------------------------------------------------------------------- whose lane is followed
+
+
+def view_of(maker: JobMaker, *, by: str = "coordinator", poster: str = "poster") -> JobView:
+    """What a market shows of a job; of a view only these fields are read."""
+    spec = make_wallet(poster).sign(maker.spec, DOMAIN).encoded()
+    opening = make_wallet(by).sign(maker.opening, DOMAIN).encoded()
+    return cast(JobView, SimpleNamespace(signed=spec, opening=opening))
+
+
+def test_checked_opening__checked_job__is_the_signed_opening() -> None:
+    maker = JobMaker(spec_changes={"audit": audit_spec()})
+
+    assert checked_opening(view_of(maker), maker.spec.job(), DOMAIN) == maker.opening
+
+
+def test_checked_opening__nobody_checks_the_job__is_none() -> None:
+    maker = JobMaker()
+
+    assert checked_opening(view_of(maker), maker.spec.job(), DOMAIN) is None
+
+
+@pytest.mark.parametrize(
+    ("by", "poster", "job"),
+    [("mallory", "poster", None), ("coordinator", "mallory", None), ("coordinator", "poster", JOB)],
+    ids=["opening forged", "spec forged", "another job"],
+)
+def test_checked_opening__what_nobody_signed_or_asked_for__is_refused(
+    by: str, poster: str, job: JobId | None
+) -> None:
+    maker = JobMaker(spec_changes={"audit": audit_spec()})
+
+    with pytest.raises(BadSignature):
+        checked_opening(view_of(maker, by=by, poster=poster), job or maker.spec.job(), DOMAIN)

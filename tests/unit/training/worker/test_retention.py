@@ -1,0 +1,73 @@
+"""How long is work of sealed steps kept, and when does it go after all?"""
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.digest import digest
+from contracts.terms.ids import StepNumber, UnitId
+from contracts.terms.messages import AuditSpec
+from tests.support.history import make_spec, make_wallet
+from training.worker.retention import MOST_STEPS, Retention, retention_of
+
+COMMIT, OTHER = digest("test", b"commit"), digest("test", b"other")
+UNITS = [UnitId(3), UnitId(5)]
+
+
+def steps(*numbers: int) -> tuple[StepNumber, ...]:
+    return tuple(map(StepNumber, numbers))
+
+
+AUDIT = AuditSpec(
+    floor=50_000,
+    sums=100_000,
+    repeats=200_000,
+    margin=1_250_000,
+    detection=900_000,
+    deadline=4,
+    thresholds=COMMIT,
+    price=PricePerPflop(1),
+    budget=BaseUnits(1),
+)
+
+
+def test_retention_of__nobody_is_drawn__nothing_stays() -> None:
+    poster, coordinator = make_wallet("poster"), make_wallet("coordinator")
+    unchecked, checked = (
+        retention_of(make_spec(poster, coordinator, audit=audit).rules) for audit in (None, AUDIT)
+    )
+
+    assert unchecked.kept(steps(1, 2, 3)) == ()
+    assert checked.kept(steps(1, 2, 3)) == steps(1, 2, 3)
+
+
+def test_retention__nothing_said_yet__all_steps_that_there_is_room_for() -> None:
+    retention = Retention(most=3)
+
+    assert retention.kept(steps(4, 2, 1, 3)) == steps(2, 3, 4)
+    assert retention.wanted(steps(4, 2, 1, 3)) == steps(1, 2, 3, 4)
+
+
+def test_retention__draws_settled_before__older_ones_go_and_do_not_come_back() -> None:
+    retention = Retention(most=9).settled_before(StepNumber(3)).settled_before(StepNumber(2))
+
+    assert retention.kept(steps(1, 2, 3, 4)) == steps(3, 4)
+
+
+def test_retention__nothing_drawn_of_a_step__it_goes_between_others_that_stay() -> None:
+    retention = Retention(most=2).narrowed(StepNumber(3), [], []).narrowed(StepNumber(2), UNITS, [])
+
+    assert retention.kept(steps(1, 2, 3, 4)) == steps(2, 4)  # it takes no room
+    assert retention.needed[StepNumber(2)].units == set(UNITS)
+
+
+def test_retention__narrowed_twice__what_was_let_go_is_not_wanted_again() -> None:
+    once = Retention(most=MOST_STEPS).narrowed(StepNumber(2), UNITS[:1], [COMMIT])
+
+    twice = once.narrowed(StepNumber(2), UNITS, [OTHER])
+
+    assert twice.needed[StepNumber(2)].units == {UNITS[0]}
+    assert twice.needed[StepNumber(2)].commits == frozenset()
+
+
+def test_retention__settled__what_was_said_of_older_steps_is_forgotten() -> None:
+    retention = Retention(most=2).narrowed(StepNumber(2), UNITS, []).settled_before(StepNumber(3))
+
+    assert not retention.needed

@@ -1,0 +1,697 @@
+"""From sealed coins, reports and Notices to who is drawn, settled, frozen and convicted."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from contracts.governance.checking import Terms, Unchecked
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.auditors import AuditorList
+from contracts.terms.errors import InvalidSeal, Refused
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import MILLION, AveragedChunk
+from tests.support.dockets import (
+    LIMIT,
+    STAGE,
+    UNIT_FLOPS,
+    CheckedJob,
+    audit_spec,
+    calibration,
+    checked_spec,
+    peer,
+)
+from tests.support.history import make_digest
+from verification import docket as dockets
+from verification.cases import Case
+from verification.coin import step_coin
+from verification.thresholds import projections_allowed
+
+
+def drawn(job: CheckedJob, *names: str) -> CheckedJob:
+    """One step in which these worked, and its coin."""
+    job.seal(*(job.commit(name) for name in names))
+    job.seal(job.coin(1))
+    return job
+
+
+def one_case(**changed: object) -> CheckedJob:
+    """Ann worked and is drawn; Bob and Cem may audit her, then those outside."""
+    job = CheckedJob(**changed)  # type: ignore[arg-type]
+    job.seal(*(job.commit(name) for name in job.workers))
+    job.seal(job.coin(1))
+    others = [case.subject for case, _ in job.docket.open.values() if case.doer != peer("ann")]
+    left = {s: each for s, each in job.docket.open.items() if s not in others}
+    job.docket = replace(job.docket, open=left)
+    return job
+
+
+def test_begin__another_calibration_table__is_refused() -> None:
+    spec = checked_spec(audit_spec(thresholds=make_digest("other")))
+    empty = AuditorList(auditors=())
+
+    with pytest.raises(Refused, match="another calibration table"):
+        dockets.begin(spec, empty, calibration())
+
+
+# ------------------------------------------------------------------------------------------ draws
+
+
+def test_after__coin__draws_what_its_step_holds_for_auditors_of_other_owners() -> None:
+    job = CheckedJob(owners={"cem": "ann"})
+
+    standing = job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"))
+
+    assert standing.settled_to == 0
+    assert not job.docket.open
+
+    standing = job.seal(job.coin(1))
+
+    assert standing.settled_to == 2
+    cases = {job.name_of(case.doer): case for case, _ in job.docket.open.values()}
+    assert sorted(cases) == ["ann", "bob", "cem"]
+    assert cases["ann"].order[0] == peer("bob")  # cem is the same owner
+    assert job.name_of(cases["bob"].order[0]) in ("ann", "cem")
+    assert len(cases["bob"].order) == 1 + 3  # one of that owner, three outside
+
+
+def test_after__small_floor_and_little_at_risk__draws_nobody() -> None:
+    job = CheckedJob(audit=audit_spec(floor=1))
+
+    drawn(job, "ann", "bob", "cem")
+
+    assert not job.docket.open  # one in a million, and stake a million times the value
+
+
+def test_after__above_the_norm_gate__is_drawn_for_certain() -> None:
+    job = CheckedJob(audit=audit_spec(floor=1))
+    high = job.commit("ann")
+
+    job.seal(high, job.commit("bob"), job.commit("cem"), above=[high])
+    job.seal(job.coin(1))
+
+    assert [case.doer for case, _ in job.docket.open.values()] == [peer("ann")]
+
+
+def test_after__coin_of_zero__draws_everything() -> None:
+    job = CheckedJob(audit=audit_spec(floor=1))
+    job.seal(job.commit("ann"), job.commit("bob"))
+
+    job.seal(job.coin(1, ZERO_DIGEST))
+
+    assert len(job.docket.open) == 2
+
+
+def test_after__list_of_the_batch_is_not_served__draws_everything_by_the_same_coin() -> None:
+    served = CheckedJob(audit=audit_spec(floor=1))
+    unserved = CheckedJob(audit=audit_spec(floor=1))
+    for job in (served, unserved):
+        job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"))
+
+    served.seal(served.coin(1))
+    unserved.seal(unserved.coin(1, is_served=False))
+
+    (coin,) = {case.coin for case, _ in unserved.docket.open.values()}
+    assert coin == step_coin(unserved.spec.job(), StepNumber(1), make_digest("coin 1"))
+    assert (len(unserved.docket.open), len(served.docket.open)) == (3, 0)
+
+
+def test_after__coin_of_another_step_than_the_next__is_refused() -> None:
+    job = CheckedJob()
+    job.seal(job.commit("ann"))
+    job.seal(job.commit("ann"))
+
+    with pytest.raises(InvalidSeal, match="not of the next step"):
+        job.seal(job.coin(2))
+
+
+def test_after__coin_of_the_seal_it_stands_in__is_refused() -> None:
+    job = CheckedJob()
+
+    with pytest.raises(InvalidSeal, match="not of the next step"):
+        job.seal(job.commit("ann"), job.coin(1))
+
+
+def test_after__five_steps_wait_for_coins__takes_no_more_work() -> None:
+    job = CheckedJob()
+    for _ in range(5):
+        assert job.docket.takes_work(0)
+        job.seal(job.commit("ann"))
+
+    with pytest.raises(InvalidSeal, match="too much waits"):
+        job.seal(job.commit("ann"))
+
+    job.seal(job.commit("ann"), job.coin(1))
+
+
+def test_after__budget_cannot_pay_for_a_whole_step__takes_no_more_work() -> None:
+    poor = audit_spec(budget=BaseUnits(5), price=1)  # a step has six units, each worth 1
+
+    assert not CheckedJob(audit=poor).docket.takes_work(0)
+    assert CheckedJob(audit=audit_spec(budget=BaseUnits(6), price=1)).docket.takes_work(0)
+
+
+def test_after__sum__is_drawn_for_the_other_peers_of_its_stage() -> None:
+    job = CheckedJob(audit=audit_spec(floor=1, sums=MILLION))
+    chunk = AveragedChunk(
+        job=job.spec.job(), step=StepNumber(1), stage=STAGE, peer=peer("ann"),
+        average_set=ZERO_DIGEST, chunk=ChunkIndex(0), chunk_digest=ZERO_DIGEST, norm_squared=1,
+    )  # fmt: skip
+
+    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), chunk)
+    job.seal(job.coin(1))
+
+    [case] = [case for case, _ in job.docket.open.values()]
+    assert case.kind == "sum" and case.auditor in {peer("bob"), peer("cem")}
+    job.seal(job.report(case, "match"))
+    assert job.rulings == [("settled", "ann")]
+
+
+# ---------------------------------------------------------------------------------------- reports
+
+
+def test_after__report_matches__settles_and_pays_the_auditor() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+
+    assert job.standing is not None
+    assert job.standing.open_since == {**job.standing.open_since, peer("ann"): 1}
+    standing = job.seal(job.report(case, "match"))
+
+    assert job.rulings == [("settled", "ann")]
+    assert standing.open_since == {} and standing.owing == frozenset()
+    assert standing.audits == {case.auditor: 2 * UNIT_FLOPS}
+
+
+def test_after__report_in_the_seal_of_its_coin__does_not_count() -> None:
+    job = CheckedJob(workers=("ann", "bob"))
+    job.seal(job.commit("ann"), job.commit("bob"))
+    ahead = CheckedJob(workers=("ann", "bob"))
+    ahead.seal(ahead.commit("ann"), ahead.commit("bob"))
+    ahead.seal(ahead.coin(1))
+
+    job.seal(job.coin(1), job.report(ahead.case_of("ann"), "match"))
+
+    assert job.case_of("ann").heard == ()
+
+
+@pytest.mark.parametrize("by", ["ann", "other"])
+def test_after__report_of_somebody_not_asked__does_not_count(by: str) -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    somebody = "ann" if by == "ann" else job.name_of(case.order[1])
+
+    job.seal(job.report(case, "match", by=somebody))
+
+    assert job.case_of("ann") == case
+
+
+def test_after__verdict_that_does_not_follow_from_its_distances__does_not_count() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    far = job.report(case, "mismatch").distances
+
+    job.seal(job.report(case, "match", distances=far))
+
+    assert job.case_of("ann") == case
+
+
+def test_after__auditor_owes__holds_back_its_pay_until_it_is_told_late() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    first, second = (job.name_of(each) for each in case.order[:2])
+
+    with pytest.raises(InvalidSeal, match="not before the seal of step 4"):
+        job.seal(job.notice("missed_report", first, case.subject))
+    standing = job.seal()
+    assert standing.owing == {peer(first)}
+    standing = job.seal(job.notice("missed_report", first, case.subject))
+
+    assert job.rulings == [("missed", first)]
+    assert standing.owing == {peer(second)}
+    assert [(each.peer, each.step) for each in standing.forfeits] == [(peer(first), 1)]
+
+
+def test_after__late_report_of_a_missed_attempt__still_outranks_the_next_one() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    first, second = (job.name_of(each) for each in case.order[:2])
+    job.seal()
+    job.seal(job.notice("missed_report", first, case.subject))
+    now = job.case_of("ann")
+
+    job.seal(
+        job.report(now, "mismatch", by=second),
+        job.report(now, "match", by=first, attempt=0),
+    )
+
+    assert job.rulings == [("settled", "ann")]
+
+
+def test_after__report_comes_with_the_notice_that_it_is_late__counts_and_settles() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    first = job.name_of(case.order[0])
+    job.seal()
+
+    standing = job.seal(
+        job.notice("missed_report", first, case.subject),
+        job.report(case, "match", by=first),
+    )
+
+    assert job.rulings == [("missed", first), ("settled", "ann")]
+    assert not standing.owing and standing.audits[peer(first)] == case.flops
+
+
+def test_after__nobody_reports__settles_as_unrepeated_and_is_watched() -> None:
+    job = CheckedJob(audit=audit_spec(floor=1, deadline=1))
+    high = job.commit("ann")
+    job.seal(high, job.commit("bob"), job.commit("cem"), above=[high])
+    job.seal(job.coin(1))
+    while job.docket.open:
+        case = job.case_of("ann")
+        assert case.auditor is not None
+        job.seal(job.notice("missed_report", job.name_of(case.auditor), case.subject))
+
+    assert job.rulings[-1] == ("unrepeated", "ann")
+    assert job.docket.watched == {peer("ann"): 0}
+    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"))
+    assert sorted(each.rate for each in job.docket.undrawn[job.step])[-1] * 2 == 1
+    assert job.docket.watched == {peer("ann"): 1}
+
+
+def test_after__auditor_leaves__the_next_one_is_asked_at_once() -> None:
+    job = one_case()
+    first, second = (job.name_of(each) for each in job.case_of("ann").order[:2])
+
+    standing = job.seal(job.notice("leave", first))
+
+    assert job.rulings == [("missed", first)]
+    assert standing.owing == {peer(second)}
+
+
+def test_after__next_one_has_left_before_it_was_asked__is_passed_over_and_keeps_its_pay() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    first, second, third = (job.name_of(each) for each in case.order[:3])
+    job.seal(job.notice("leave", second))
+
+    standing = job.seal(job.notice("missed_report", first, case.subject))
+
+    assert job.rulings == [("missed", first)]
+    assert standing.owing == {peer(third)}
+    assert [each.peer for each in standing.forfeits] == [peer(first)]
+
+
+def test_after__notice_of_somebody_not_asked__is_refused() -> None:
+    job = one_case()
+
+    with pytest.raises(InvalidSeal, match="nobody waits for it"):
+        job.seal(job.notice("missed_report", "ann", job.case_of("ann").subject))
+
+
+# --------------------------------------------------------------------------------------- verdicts
+
+
+def accused(**changed: object) -> CheckedJob:
+    """Ann's first auditor says mismatch, and a second one is drawn."""
+    job = one_case(**changed)
+    job.seal(job.report(job.case_of("ann"), "mismatch"))
+    job.seal(job.coin(3))
+    return job
+
+
+def test_after__mismatch__freezes_and_draws_a_third_owner_by_the_next_coin() -> None:
+    job = one_case()
+    first = job.case_of("ann").auditor
+
+    standing = job.seal(job.report(job.case_of("ann"), "mismatch"))
+
+    assert job.rulings == [("accused", "ann")]
+    assert standing.frozen == {peer("ann")} and standing.owing == frozenset()
+    standing = job.seal(job.coin(3))
+    case = job.case_of("ann")
+    assert first not in case.order and peer("ann") not in case.order
+    assert case.auditor in {peer("bob"), peer("cem")}
+    assert standing.frozen == {peer("ann")}
+
+
+def test_after__two_against_one__is_convicted_forfeits_and_has_to_be_suspended() -> None:
+    job = accused()
+
+    standing = job.seal(job.report(job.case_of("ann"), "mismatch"))
+
+    assert job.rulings == [("convicted", "ann")]
+    assert [(each.peer, each.step) for each in standing.forfeits][-1] == (peer("ann"), None)
+    assert standing.frozen == frozenset() and standing.open_since == {}
+    with pytest.raises(InvalidSeal, match="still a member"):
+        job.seal()
+    job.seal(job.notice("suspension", "ann"))
+    assert peer("ann") not in job.members
+
+
+def test_after__convicted__an_outside_auditor_confirms_before_stake_is_touched() -> None:
+    job = accused()
+    job.seal(job.report(job.case_of("ann"), "mismatch"))
+
+    job.seal(job.notice("suspension", "ann"), job.coin(5))
+    case = job.case_of("ann")
+
+    assert {job.name_of(each) for each in case.order} <= {"out", "oda", "olu"}
+    job.seal(job.report(case, "mismatch"))
+    assert job.rulings == [("slashable", "ann")]
+    assert not job.docket.open
+
+
+def test_after__outside_auditor_disagrees__stake_is_not_touched() -> None:
+    job = accused()
+    job.seal(job.report(job.case_of("ann"), "mismatch"))
+    job.seal(job.notice("suspension", "ann"), job.coin(5))
+
+    job.seal(job.report(job.case_of("ann"), "match"))
+
+    assert job.rulings == [("unconfirmed", "ann")]
+
+
+def test_after__second_auditor_contradicts__the_first_is_frozen_instead() -> None:
+    job = accused()
+    first = job.name_of(job.case_of("ann").heard[0].auditor)
+
+    standing = job.seal(job.report(job.case_of("ann"), "match"))
+
+    assert job.rulings == [("contradicted", first)]
+    assert standing.frozen == {peer(first)}
+    assert standing.open_since == {peer("ann"): 1}
+
+
+@pytest.mark.parametrize(
+    ("third", "convicts"), [("match", {"first"}), ("mismatch", {"ann", "second"})]
+)
+def test_after__third_auditor__whoever_is_alone_is_convicted(
+    third: str, convicts: set[str]
+) -> None:
+    job = accused()
+    job.seal(job.report(job.case_of("ann"), "match"))
+    job.seal(job.coin(5))
+    case = job.case_of("ann")
+    names = {"ann": "ann"} | {
+        role: job.name_of(each.auditor)
+        for role, each in zip(("first", "second"), case.heard, strict=True)
+    }
+
+    job.seal(job.report(case, third))  # type: ignore[arg-type]
+
+    assert {name for what, name in job.rulings if what == "convicted"} == {
+        names[role] for role in convicts
+    }
+
+
+def test_after__slashable_and_one_auditor_contradicted__names_those_who_agree() -> None:
+    job = accused()
+    job.seal(job.report(job.case_of("ann"), "match"))
+    job.seal(job.coin(5))
+    third = job.case_of("ann")
+    first, second = (each.auditor for each in third.heard)
+    job.seal(job.report(third, "mismatch"))
+    convicts = [job.name_of(each) for each in sorted(job.docket.convicts)]
+    job.seal(*(job.notice("suspension", name) for name in convicts), job.coin(7))
+    confirming = job.case_of("ann")
+
+    job.seal(job.report(confirming, "mismatch"))
+
+    (ruling,) = (each for each in job.docket.rulings if each.what == "slashable")
+    assert ruling.by == (first, third.auditor, confirming.auditor)
+    assert second not in ruling.by
+
+
+def test_after__accused_and_nobody_left_to_look__nothing_is_proved() -> None:
+    job = CheckedJob(workers=("ann", "bob"), outside=())
+    job.seal(job.commit("ann"), job.commit("bob"))
+    job.seal(job.coin(1))
+    job.seal(job.report(job.case_of("ann"), "mismatch"), job.report(job.case_of("bob"), "match"))
+
+    standing = job.seal(job.coin(3))
+
+    assert ("unrepeated", "ann") in job.rulings
+    assert standing.frozen == frozenset() and not standing.forfeits
+
+
+# ------------------------------------------------------------------------------------ missing data
+
+
+def test_after__missing_without_the_coordinators_word__is_only_a_silence() -> None:
+    job = one_case()
+
+    standing = job.seal(job.report(job.case_of("ann"), "missing"))
+
+    assert job.rulings == [] and not standing.audits
+    assert job.case_of("ann").auditor is not None
+
+
+def test_after__missing_said_again_after_the_notice__counts() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    report = job.report(case, "missing")
+    assert not job.docket.wants(report)
+
+    job.seal(job.notice("missing_data", "ann", case.subject))
+    assert job.docket.wants(report)
+    job.seal(report)
+
+    assert job.case_of("ann").awaits == job.step
+
+
+def test_after__missing_for_two__costs_unvested_pay_and_nothing_else() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
+    job.seal(job.coin(3))
+
+    standing = job.seal(job.report(job.case_of("ann"), "missing"))
+
+    assert job.rulings == [("missing", "ann")]
+    assert [(each.peer, each.step) for each in standing.forfeits] == [(peer("ann"), None)]
+    assert job.docket.convicts == frozenset() and not job.docket.open
+
+
+def test_after__second_auditor_finds_the_data__is_settled_by_what_it_says() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
+    job.seal(job.coin(3))
+
+    job.seal(job.report(job.case_of("ann"), "match"))
+
+    assert job.rulings == [("settled", "ann")]
+
+
+# ------------------------------------------------------------------------------------------ repeats
+
+
+def repeated(work: str, **changed: object) -> CheckedJob:
+    """Ann's audit by somebody of the stage is drawn to be repeated outside."""
+    job = one_case(audit=audit_spec(repeats=MILLION), **changed)
+    job.seal(job.report(job.case_of("ann"), work))  # type: ignore[arg-type]
+    job.seal(job.coin(3))
+    return job
+
+
+def repeat_case(job: CheckedJob) -> Case:
+    [case] = [case for case, _ in job.docket.open.values() if case.kind == "report"]
+    return case
+
+
+def repeat(job: CheckedJob, case: Case, verdict: str, projections: int) -> object:
+    """What an outside auditor says: how far the work is off, and the projections."""
+    said = job.report(case, "match").distances if verdict == "match" else None
+    far = job.report(replace(case, kind="work"), "mismatch").distances
+    found = tuple(sorted([*(said or far), (dockets.PROJECTIONS, projections)]))
+    same = verdict == "match" and projections <= projections_allowed(LIMIT)
+    return job.report(case, "match" if same else "mismatch", distances=found)
+
+
+def test_after__report_is_repeated_outside_and_agrees__is_settled() -> None:
+    job = repeated("match")
+    case = repeat_case(job)
+
+    assert {job.name_of(each) for each in case.order} <= {"out", "oda", "olu"}
+    assert case.seeded_by == step_coin(job.spec.job(), StepNumber(1), make_digest("coin 1"))
+    job.seal(repeat(job, case, "match", projections_allowed(LIMIT)))
+
+    assert [what for what, _ in job.rulings] == ["settled"]
+
+
+def test_after__projections_a_little_too_far_apart__accuse_the_auditor() -> None:
+    job = repeated("match")
+    case = repeat_case(job)
+
+    job.seal(repeat(job, case, "match", projections_allowed(LIMIT) + 1))
+
+    assert job.rulings == [("accused", job.name_of(case.doer))]
+
+
+def test_after__rubber_stamp_is_seen_twice__auditor_is_convicted_and_the_work_drawn_again() -> None:
+    job = repeated("match")
+    case = repeat_case(job)
+    stamper = job.name_of(case.doer)
+
+    job.seal(repeat(job, case, "match", 10**9))
+    assert job.rulings == [("accused", stamper)]
+    job.seal(job.coin(5))
+    job.seal(repeat(job, repeat_case(job), "match", 10**9))
+
+    assert ("convicted", stamper) in job.rulings
+    assert job.case_of("ann").awaits == job.step
+
+
+def test_after__data_are_missing_for_repeats__costs_who_did_the_work_and_not_its_auditor() -> None:
+    job = repeated("match")
+    case = repeat_case(job)
+    job.seal(job.report(case, "missing"), job.notice("missing_data", "ann", case.subject))
+    job.seal(job.coin(5))
+
+    standing = job.seal(job.report(repeat_case(job), "missing"))
+
+    assert job.rulings == [("missing", "ann")]
+    assert [each.peer for each in standing.forfeits] == [peer("ann")]
+
+
+# ------------------------------------------------------------------------------------------ the end
+
+
+def test_after__last_with_open_draws__is_refused() -> None:
+    job = one_case()
+
+    with pytest.raises(InvalidSeal, match="draws are open"):
+        job.seal(last=True)
+
+    job.seal(job.report(job.case_of("ann"), "match"))
+    job.seal(job.coin(3))
+    assert job.docket.is_clear
+    job.seal(last=True)
+
+
+def test_oldest_needed__of_undrawn_and_open__is_the_oldest_step_of_work() -> None:
+    job = one_case()
+    job.seal(job.commit("bob"))
+
+    assert job.docket.oldest_needed == 1
+
+    job.seal(job.report(job.case_of("ann"), "match"))
+
+    assert job.docket.oldest_needed == 1  # its report may be repeated
+
+
+# ------------------------------------------------------------------------------- what is needed
+
+
+def test_needed_of__step_without_its_coin__is_everything() -> None:
+    job = CheckedJob()
+
+    job.seal(job.commit("ann"))
+
+    assert job.docket.needed_of(StepNumber(1)) is None
+
+
+def test_needed_of__coin_is_here__is_the_work_that_was_drawn() -> None:
+    job = CheckedJob(audit=audit_spec(floor=1))
+    high = job.commit("ann")
+    job.seal(high, job.commit("bob"), job.commit("cem"), above=[high])
+
+    job.seal(job.coin(1))
+
+    assert job.docket.needed_of(StepNumber(1)) == frozenset({high.digest()})
+
+
+def test_needed_of__nobody_was_drawn__is_nothing() -> None:
+    job = drawn(CheckedJob(audit=audit_spec(floor=1)), "ann", "bob", "cem")
+
+    assert job.docket.needed_of(StepNumber(1)) == frozenset()
+
+
+def test_needed_of__report_may_be_repeated__still_is_the_work_until_its_coin() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+
+    job.seal(job.report(case, "match"))
+    assert job.docket.needed_of(StepNumber(1)) == frozenset({case.work})
+
+    job.seal(job.coin(3))
+    assert job.docket.needed_of(StepNumber(1)) == frozenset()
+
+
+def test_needed_of__sum__is_the_averaged_chunk() -> None:
+    job = CheckedJob(audit=audit_spec(floor=1, sums=MILLION))
+    chunk = AveragedChunk(
+        job=job.spec.job(), step=StepNumber(1), stage=STAGE, peer=peer("ann"),
+        average_set=ZERO_DIGEST, chunk=ChunkIndex(0), chunk_digest=ZERO_DIGEST, norm_squared=1,
+    )  # fmt: skip
+    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), chunk)
+
+    job.seal(job.coin(1))
+
+    assert job.docket.needed_of(StepNumber(1)) == frozenset({chunk.digest()})
+
+
+# ----------------------------------------------------------------------------------- money at risk
+
+
+def covered(job: CheckedJob, members: Mapping[PeerId, StageIndex] | None = None) -> dict[str, int]:
+    """Units of the next step that each of ann, bob and cem is covered for, by name."""
+    expected = {peer(name): 2 for name in ("ann", "bob", "cem")}
+    terms = Terms(job.spec, job.leases, job.members if members is None else members)
+    found = job.docket.most_units(StepNumber(job.step + 1), STAGE, expected, terms)
+    return {job.name_of(each): units for each, units in found.items()}
+
+
+def test_most_units__newcomers__what_their_stake_covers_if_half_of_the_auditors_are_friends() -> (
+    None
+):
+    job = CheckedJob(stake=3999)  # q = v / ((3999 + v) / 2) <= 1
+
+    assert covered(job) == {"ann": 3, "bob": 3, "cem": 3}
+
+
+def test_most_units__pay_waits__counts_with_the_stake_for_as_long() -> None:
+    job = CheckedJob(stake=3999)
+    job.seal(job.commit("ann", 5), job.commit("bob", 1))
+    assert covered(job) == {"ann": 8, "bob": 4, "cem": 3}
+
+    job.seal(job.coin(1))
+    job.seal()
+
+    assert covered(job) == {"ann": 3, "bob": 3, "cem": 3}
+
+
+def test_most_units__pay_is_frozen__does_not_count() -> None:
+    job = CheckedJob(stake=3999)
+    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"))
+    job.seal(job.coin(1), job.commit("ann", 5))
+    before = covered(job)
+
+    job.seal(job.report(job.case_of("ann"), "mismatch"), job.coin(2))
+
+    assert (before["ann"], covered(job)["ann"]) == (10, 3)
+
+
+def test_most_units__owner_works_next_door__its_stake_does_not_count() -> None:
+    job = CheckedJob(workers=("ann", "bob", "cem", "dan"), owners={"dan": "ann"}, stake=3999)
+    members = {**job.members, peer("dan"): StageIndex(1)}
+
+    assert covered(job, members) == {"ann": 0, "bob": 3, "cem": 3}
+
+
+def test_most_units__nobody_else_and_nobody_outside__covers_nothing() -> None:
+    job = CheckedJob(workers=("ann",), outside=())
+    terms = Terms(job.spec, job.leases, job.members)
+
+    found = job.docket.most_units(StepNumber(1), STAGE, {peer("ann"): 6}, terms)
+
+    assert found == {peer("ann"): 0}
+
+
+def test_most_units__nobody_checks__limits_nobody() -> None:
+    job = CheckedJob()
+    terms = Terms(job.spec, job.leases, job.members)
+
+    assert Unchecked().most_units(StepNumber(1), STAGE, {peer("ann"): 6}, terms) == {}

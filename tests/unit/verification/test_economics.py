@@ -1,0 +1,262 @@
+"""The audit rate and what surrounds it: by example, in round numbers."""
+
+from fractions import Fraction
+
+import pytest
+
+from contracts.terms.amounts import UINT96_MAX, BaseUnits, Flops, PricePerPflop
+from contracts.terms.errors import InvariantBroken
+from contracts.terms.ids import ZERO_DIGEST, Address, StepNumber
+from contracts.terms.messages import AuditSpec
+from verification.economics import (
+    Terms,
+    forced,
+    largest_owner,
+    largest_owners,
+    least_stake,
+    least_stake_among_equals,
+    most_value,
+    most_work,
+    needed_rate,
+    power,
+    rate,
+    repeat_rate,
+    terms_of,
+    value,
+    waiting,
+)
+
+TERMS = Terms(
+    floor=Fraction(1, 20),
+    sums=Fraction(1, 10),
+    repeats=Fraction(1, 5),
+    margin=Fraction(5, 4),
+    detection=Fraction(1),
+    window=5,
+)
+NEVER_REPEATED = Terms(
+    floor=TERMS.floor,
+    sums=TERMS.sums,
+    repeats=Fraction(0),
+    margin=TERMS.margin,
+    detection=TERMS.detection,
+    window=TERMS.window,
+)
+STRANGERS, FRIENDS, NEVER = Fraction(1), Fraction(1, 5), Fraction(0)
+A_PFLOP = 10**15
+A, B, C = (Address(letter * 20) for letter in (b"a", b"b", b"c"))
+
+
+def base_units(amount: int) -> BaseUnits:
+    return BaseUnits(amount)
+
+
+def needed(worth: int, stake: int, recent: int, power: Fraction = STRANGERS) -> Fraction | None:
+    return needed_rate(
+        TERMS, value=BaseUnits(worth), stake=BaseUnits(stake), waiting=BaseUnits(recent),
+        power=power,
+    )  # fmt: skip
+
+
+def drawn(worth: int, stake: int, recent: int, power: Fraction = STRANGERS) -> Fraction:
+    return rate(
+        TERMS, value=BaseUnits(worth), stake=BaseUnits(stake), waiting=BaseUnits(recent),
+        power=power,
+    )  # fmt: skip
+
+
+def most(stake: int, recent: int, power: Fraction, terms: Terms = TERMS) -> int:
+    return most_value(terms, stake=BaseUnits(stake), waiting=BaseUnits(recent), power=power)
+
+
+def test_terms_of__signed_parts_of_a_million__are_exact() -> None:
+    audit = AuditSpec(
+        floor=50_000, sums=100_000, repeats=200_000, margin=1_250_000, detection=1_000_000,
+        deadline=4, thresholds=ZERO_DIGEST, price=PricePerPflop(1), budget=BaseUnits(0),
+    )  # fmt: skip
+
+    assert terms_of(audit, window=5) == TERMS
+
+
+def test_value__part_of_a_base_unit__counts_as_one() -> None:
+    assert value(Flops(0), PricePerPflop(3)) == 0
+    assert value(Flops(1), PricePerPflop(3)) == 1
+    assert value(Flops(A_PFLOP), PricePerPflop(3)) == 3
+    assert value(Flops(A_PFLOP + 1), PricePerPflop(3)) == 4
+
+
+def test_most_work__of_a_value__is_worth_just_that() -> None:
+    price = PricePerPflop(7)
+    work = most_work(base_units(10), price)
+
+    assert value(work, price) == 10
+    assert value(Flops(work + 1), price) == 11
+
+
+def test_waiting__steps_around_the_window__counts_the_window_alone() -> None:
+    work = {StepNumber(step): Flops(step * A_PFLOP) for step in range(1, 10)}
+    found = waiting(work, PricePerPflop(1), step=StepNumber(8), window=3)
+
+    assert found == 5 + 6 + 7
+
+
+def test_waiting__parts_of_a_base_unit__add_up_and_are_rounded_down_once() -> None:
+    work = {StepNumber(step): Flops(A_PFLOP * 2 // 5) for step in (1, 2, 3, 4)}
+
+    assert waiting(work, PricePerPflop(1), step=StepNumber(5), window=5) == 1  # 1.6
+
+
+def test_largest_owner__several__is_its_part_of_all() -> None:
+    assert largest_owner({A: 1, B: 3, C: 2}) == Fraction(1, 2)
+    assert largest_owners({A: 1, B: 3, C: 2}, 2) == Fraction(5, 6)
+    assert largest_owners({A: 1}, 3) == 1
+
+
+def test_largest_owner__nobody_eligible__is_none() -> None:
+    assert largest_owner({}) is None
+
+
+def test_largest_owner__weight_of_zero__is_our_own_bug() -> None:
+    with pytest.raises(InvariantBroken):
+        largest_owner({A: 1, B: 0})
+
+
+@pytest.mark.parametrize(
+    ("phi", "found"),
+    [
+        (Fraction(0), Fraction(1)),
+        (Fraction(1, 2), Fraction(3, 5)),
+        (Fraction(1), Fraction(1, 5)),
+        (None, Fraction(1)),
+    ],
+)
+def test_power__friends_among_auditors__are_repeated_one_in_five(
+    phi: Fraction | None, found: Fraction
+) -> None:
+    assert power(TERMS, phi) == found
+
+
+def test_power__replay_that_misses_a_tenth__finds_nine_tenths() -> None:
+    weaker = Terms(TERMS.floor, TERMS.sums, TERMS.repeats, TERMS.margin, Fraction(9, 10), 5)
+
+    assert power(weaker, Fraction(1, 2)) == Fraction(27, 50)
+    assert power(weaker, None) == Fraction(9, 10)
+
+
+def test_rate__newcomer_with_one_value_at_stake__is_five_in_eight() -> None:
+    assert drawn(100, stake=100, recent=0) == Fraction(5, 8)
+
+
+def test_rate__waiting_pay__brings_it_to_the_floor() -> None:
+    assert drawn(100, stake=100, recent=500) == Fraction(5, 28)
+    assert drawn(100, stake=100, recent=2300) == Fraction(1, 20)
+    assert drawn(100, stake=100, recent=9900) == TERMS.floor
+
+
+def test_rate__more_than_it_can_answer_for__is_certain() -> None:
+    assert needed(100, stake=0, recent=0) == Fraction(5, 4)
+    assert drawn(100, stake=0, recent=0) == 1
+
+
+def test_rate__no_work__is_the_floor() -> None:
+    assert drawn(0, stake=0, recent=0) == TERMS.floor
+
+
+def test_rate__stage_of_friends__asks_for_five_times_as_much() -> None:
+    assert needed(100, stake=100, recent=0, power=FRIENDS) == Fraction(25, 8)
+
+
+def test_rate__drawn_work_is_never_found__is_certain_and_not_enough() -> None:
+    assert needed(1, stake=100, recent=100, power=NEVER) is None
+    assert drawn(1, stake=100, recent=100, power=NEVER) == 1
+
+
+def test_most_value__any_power__is_the_last_that_is_covered() -> None:
+    assert most(25, 0, STRANGERS) == 100
+    assert most(20, 5, STRANGERS) == 100
+    assert needed(100, stake=25, recent=0) == 1
+    assert most(525, 0, FRIENDS) == 100
+    assert most(524, 0, FRIENDS) == 99  # rounded down
+    assert most(10**9, 10**9, NEVER) == 0
+
+
+def test_most_value__no_margin_and_always_found__has_no_limit() -> None:
+    even = Terms(TERMS.floor, TERMS.sums, TERMS.repeats, Fraction(1), Fraction(1), 5)
+
+    assert most(0, 0, STRANGERS, even) == UINT96_MAX
+
+
+def test_least_stake__newcomer__is_what_covers_one_step() -> None:
+    assert least_stake(TERMS, value=BaseUnits(100), power=STRANGERS) == 25
+    assert least_stake(TERMS, value=BaseUnits(101), power=STRANGERS) == 26  # 25.25, rounded up
+    assert least_stake(TERMS, value=BaseUnits(100), power=FRIENDS) == 525
+    assert least_stake(TERMS, value=BaseUnits(100), power=NEVER) is None
+
+
+def test_least_stake__friends_that_nobody_repeats__is_never_enough() -> None:
+    assert least_stake(NEVER_REPEATED, value=BaseUnits(1), power=power(NEVER_REPEATED, None)) == 1
+    assert power(NEVER_REPEATED, Fraction(1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("owners", "least"),
+    [
+        (1, 75),  # 300 (5/4 - 1): audited from outside
+        (2, 1575),  # phi = 1: 300 (5/4 x 5 - 1)
+        (3, 325),  # phi = 1/2: 300 (5/4 x 5/3 - 1)
+        (5, 169),  # phi = 1/4: 300 (5/4 x 5/4 - 1), rounded up
+    ],
+)
+def test_least_stake_among_equals__units_of_the_dearest_stage__are_covered(
+    owners: int, least: int
+) -> None:
+    found = least_stake_among_equals(
+        TERMS,
+        unit_flops=(Flops(A_PFLOP), Flops(50 * A_PFLOP)),
+        units=3,
+        price=PricePerPflop(2),
+        owners=owners,
+    )
+
+    assert found == least
+
+
+def test_least_stake_among_equals__two_owners_and_no_repeats__is_never_enough() -> None:
+    found = least_stake_among_equals(
+        NEVER_REPEATED, unit_flops=(Flops(1),), units=1, price=PricePerPflop(1), owners=2
+    )
+
+    assert found is None
+
+
+def test_forced__above_the_norm_gate__is_certain() -> None:
+    assert forced(Fraction(1, 20), above_gate=True) == 1
+
+
+@pytest.mark.parametrize(
+    ("since", "found"),
+    [(None, Fraction(1, 20)), (0, Fraction(1, 2)), (19, Fraction(1, 2)), (20, Fraction(1, 20))],
+)
+def test_forced__after_an_unrepeated_draw__is_half_for_twenty(
+    since: int | None, found: Fraction
+) -> None:
+    assert forced(Fraction(1, 20), since_unrepeated=since) == found
+
+
+def test_forced__more_than_half_already__stays() -> None:
+    assert forced(Fraction(5, 8), since_unrepeated=0) == Fraction(5, 8)
+
+
+def test_repeat_rate__auditor_with_enough_to_lose__is_a_fifth() -> None:
+    found = repeat_rate(TERMS, value=BaseUnits(100), stake=BaseUnits(100), waiting=BaseUnits(425))
+
+    assert found == TERMS.repeats
+
+
+def test_repeat_rate__auditor_with_little_to_lose__is_that_of_its_work() -> None:
+    newcomer = repeat_rate(TERMS, value=BaseUnits(100), stake=BaseUnits(100), waiting=BaseUnits(0))
+
+    assert newcomer == Fraction(5, 8)
+    assert (
+        repeat_rate(TERMS, value=BaseUnits(100), stake=BaseUnits(0), waiting=BaseUnits(0)) == 1
+    )  # no rate would be enough

@@ -1,0 +1,231 @@
+"""What does a member believe of a lane that a market shows?"""
+
+from dataclasses import replace
+
+import pytest
+
+from contracts.governance.lane import AnchoredBatch, fold_lane
+from contracts.terms.coins import Coin
+from contracts.terms.errors import AuditMismatch, Equivocation, Malformed
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
+from contracts.terms.merkle import batch_root
+from verification.batches import Entry, ShownBatch, show_batch
+from verification.lanes import FollowedLane, LanePage, Sighting, decode_page
+
+JOB = JobId(b"j" * 32)
+OTHER = JobId(b"a" * 32)
+OPENING = 10
+BATCHES: tuple[tuple[int, tuple[Entry, ...]], ...] = (
+    (4, ((OTHER, 1, Digest(b"1" * 32)),)),
+    (9, ((OTHER, 2, Digest(b"2" * 32)),)),
+    (12, ((OTHER, 3, Digest(b"3" * 32)), (JOB, 1, Digest(b"4" * 32)))),
+    (15, ((OTHER, 4, Digest(b"5" * 32)),)),
+    (18, ((JOB, 2, Digest(b"6" * 32)), (JOB, 3, Digest(b"7" * 32)))),
+)
+
+
+def coin(number: int) -> Digest:
+    return Digest(bytes([number + 1]) * 32)
+
+
+def batch(number: int, *, has_coin: bool = True) -> AnchoredBatch:
+    block, entries = BATCHES[number]
+    return AnchoredBatch(batch_root(entries), block, coin(number) if has_coin else None)
+
+
+def lane(count: int, *, is_pending: bool = False) -> Digest:
+    return fold_lane(batch(n, has_coin=n < count - is_pending) for n in range(count))
+
+
+def sighting(count: int, *, is_pending: bool = False) -> Sighting:
+    return Sighting(lane(count, is_pending=is_pending), count, is_pending)
+
+
+def page(first: int, until: int = len(BATCHES), *, newest_has_coin: bool = True) -> LanePage:
+    shown = tuple(
+        ShownBatch(
+            batch(number, has_coin=newest_has_coin or number < until - 1),
+            show_batch(BATCHES[number][1], JOB) if BATCHES[number][0] > OPENING else (),
+        )
+        for number in range(first, until)
+    )
+    return LanePage(first, lane(first), shown)
+
+
+def expected(step: int, number: int) -> Coin:
+    block, entries = BATCHES[number]
+    return Coin(StepNumber(step), batch_root(entries), block, coin(number))
+
+
+ALL = (expected(1, 2), expected(2, 4), expected(3, 4))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_confirm__whole_lane_since_the_opening__tells_each_coin_once(first: int) -> None:
+    followed = FollowedLane(JOB, OPENING)
+
+    assert followed.confirm(sighting(5)) is None
+    followed.take(page(first))
+
+    assert followed.confirm(sighting(5)) == ALL
+    assert followed.confirm(sighting(5)) == ()
+    assert followed.wanted == 5
+
+
+def test_confirm__market_and_chain_go_on_in_turns__tells_coins_when_both_have_them() -> None:
+    followed = FollowedLane(JOB, OPENING)
+    followed.take(page(1, 3, newest_has_coin=False))
+
+    pending = followed.confirm(sighting(3, is_pending=True))
+    behind = followed.confirm(sighting(3))
+    asked = followed.wanted
+    followed.take(page(2, 4))
+    first = followed.confirm(sighting(4))
+    older = followed.confirm(sighting(3))
+    followed.take(page(4))
+    ahead = followed.confirm(sighting(5, is_pending=True))
+    last = followed.confirm(sighting(5))
+
+    assert (pending, behind, asked) == ((), None, 2)
+    assert first == ALL[:1] and older == ()
+    assert ahead == () and last == ALL[1:]
+
+
+def test_confirm__nothing_anchored__is_certain_and_empty() -> None:
+    followed = FollowedLane(JOB, OPENING)
+
+    assert not followed.take(LanePage(0, ZERO_DIGEST, ()))
+    assert followed.confirm(Sighting(ZERO_DIGEST, 0, False)) == ()
+
+
+def test_take__begins_after_the_opening__is_refused() -> None:
+    followed = FollowedLane(JOB, OPENING)
+
+    with pytest.raises(AuditMismatch):
+        followed.take(page(2))
+
+
+def test_take__hole__is_refused() -> None:
+    followed = FollowedLane(JOB, OPENING)
+    followed.take(page(1, 3))
+
+    with pytest.raises(AuditMismatch):
+        followed.take(page(4))
+
+
+FORGED = {
+    "another coin": lambda shown: replace(shown, batch=replace(shown.batch, coin=coin(99))),
+    "another block": lambda shown: replace(shown, batch=replace(shown.batch, block=13)),
+    "another root": lambda shown: replace(shown, batch=replace(shown.batch, root=coin(99))),
+    "a leaf hidden": lambda shown: replace(shown, leaves=shown.leaves[:1]),
+    "no leaf": lambda shown: replace(shown, leaves=()),
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_confirm__one_thing_forged__is_refused_and_right_again_when_asked_anew(forge) -> None:  # type: ignore[no-untyped-def]
+    followed, honest = FollowedLane(JOB, OPENING), page(1)
+    shown = list(honest.batches)
+    shown[1] = forge(shown[1])
+    followed.take(replace(honest, batches=tuple(shown)))
+
+    with pytest.raises(AuditMismatch):
+        followed.confirm(sighting(5))
+    followed.forget()
+    followed.take(honest)
+
+    assert followed.confirm(sighting(5)) == ALL
+
+
+def test_confirm__wrong_number_or_lane_before__is_refused_or_waits() -> None:
+    wrong_lane, wrong_number = FollowedLane(JOB, OPENING), FollowedLane(JOB, OPENING)
+    wrong_lane.take(replace(page(1), before=coin(99)))
+    wrong_number.take(replace(page(1), first=2))
+
+    with pytest.raises(AuditMismatch):
+        wrong_lane.confirm(sighting(5))
+    with pytest.raises(AuditMismatch):
+        wrong_number.confirm(sighting(5))
+
+
+def test_confirm__two_seals_of_one_step__are_an_equivocation() -> None:
+    again: tuple[Entry, ...] = ((JOB, 1, Digest(b"x" * 32)),)
+    second = AnchoredBatch(batch_root(again), 20, coin(5))
+    followed = FollowedLane(JOB, OPENING)
+    whole = page(1)
+    more = (*whole.batches, ShownBatch(second, show_batch(again, JOB)))
+    followed.take(replace(whole, batches=more))
+    folded = fold_lane((second,), lane(5))
+
+    with pytest.raises(Equivocation):
+        followed.confirm(Sighting(folded, 6, False))
+
+
+def unserved(number: int, first: int, until: int) -> list[Coin]:
+    """All is drawn of these steps, by the coin of a batch that may hold them."""
+    block, _ = BATCHES[number]
+    steps = range(first, until + 1)
+    return [Coin(StepNumber(step), ZERO_DIGEST, block, coin(number)) for step in steps]
+
+
+def test_give_up__list_of_a_batch_is_never_served__all_is_drawn_of_what_it_may_hold() -> None:
+    followed = FollowedLane(JOB, OPENING)
+    chain = [batch(number) for number in range(len(BATCHES))]
+    followed.take(page(1, 3))
+    first = followed.confirm(sighting(3))
+
+    assert followed.wanted == 3 and followed.confirm(sighting(5)) is None
+    assert followed.give_up(chain)
+    followed.take(page(4))
+    rest = followed.confirm(sighting(5))
+
+    assert first == ALL[:1]
+    assert rest == tuple(unserved(3, 2, 6))  # and not by the later batch that shows 2 and 3
+
+
+def test_give_up__nothing_was_ever_served__begins_with_the_lane_itself() -> None:
+    followed = FollowedLane(JOB, OPENING)
+
+    assert followed.give_up([batch(number) for number in range(3)])
+
+    assert followed.confirm(sighting(3)) == tuple(unserved(2, 1, 5))
+    assert followed.wanted == 3
+
+
+def test_give_up__no_coin_yet_or_no_batch__waits() -> None:
+    followed = FollowedLane(JOB, OPENING)
+    followed.take(page(1, 3))
+
+    assert not followed.give_up([batch(number, has_coin=number < 3) for number in range(4)])
+    assert not followed.give_up([batch(number) for number in range(3)])
+    assert followed.wanted == 3
+
+
+def test_confirm__given_up_with_what_the_chain_did_not_say__is_refused() -> None:
+    followed = FollowedLane(JOB, OPENING)
+    followed.take(page(1, 3))
+    wrong = replace(batch(3), coin=coin(99))
+    followed.give_up([*(batch(number) for number in range(3)), wrong])
+
+    with pytest.raises(AuditMismatch):
+        followed.confirm(sighting(4))
+
+
+def test_take__market_says_that_it_does_not_serve_a_list__is_as_if_it_said_nothing() -> None:
+    followed, honest = FollowedLane(JOB, OPENING), page(1)
+    hidden = replace(honest.batches[2], leaves=(), is_served=False)
+    said = replace(honest, batches=(*honest.batches[:2], hidden, *honest.batches[3:]))
+
+    followed.take(said)
+
+    assert decode_page(said.encoded()) == said
+    assert followed.wanted == 3 and followed.confirm(sighting(5)) is None
+
+
+def test_decode_page__encoded__is_the_page() -> None:
+    assert decode_page(page(1).encoded()) == page(1)
+
+
+def test_decode_page__cut_off__is_malformed() -> None:
+    with pytest.raises(Malformed):
+        decode_page(page(1).encoded()[:-1])

@@ -1,0 +1,245 @@
+"""What distances say: match or mismatch, and nothing that was left out or never measured."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from contracts.terms.errors import Malformed, Refused
+from contracts.terms.messages import DISTANCE_SCALE
+from training.worker.projections import tolerance
+from verification.calibration import calibration_text
+from verification.thresholds import (
+    MEASURES,
+    SATURATED,
+    Calibration,
+    Exceeded,
+    PairThresholds,
+    Recipe,
+    class_name,
+    decide,
+    exceeded,
+    gradient_kind,
+    projections_allowed,
+    read_calibration,
+    shipped_calibration,
+    stage_kinds,
+)
+
+KINDS = ("dx", "gradient.q_proj", "y")
+CPU, OTHER, THIRD = "cpu/a/torch-1", "cpu/b/torch-1", "cpu/c/torch-1"
+LIMITS = {
+    "y/none": (10, 20, 30, 40),
+    "y/bfloat16": (100, 200, 300, 400),
+    "dx/none": (11, 21, 31, 41),
+    "gradient.q_proj/none": (12, 22, 32, 42),
+}
+PLAIN = Recipe()
+
+
+def table(*pairs: tuple[str, str]) -> Calibration:
+    return Calibration(
+        samples="made by hand",
+        comparisons=1,
+        measures=MEASURES,
+        pairs=tuple(
+            PairThresholds(dtype="float32", classes=classes, limits=LIMITS) for classes in pairs
+        ),
+    )
+
+
+TABLE = table((CPU, CPU), (CPU, OTHER), (CPU, THIRD), (OTHER, THIRD))
+THRESHOLDS = TABLE.thresholds(PLAIN, KINDS, CPU, OTHER)
+
+
+def test_thresholds__order_of_the_classes__does_not_matter() -> None:
+    assert TABLE.thresholds(PLAIN, KINDS, OTHER, CPU) == THRESHOLDS
+    assert THRESHOLDS["y/norm_ratio"] == 20
+    assert THRESHOLDS["gradient.q_proj/largest"] == 42
+
+
+def test_thresholds__boundary_codec__is_that_of_y_and_not_of_the_gradient() -> None:
+    coded = TABLE.thresholds(replace(PLAIN, boundary_codec="bfloat16"), ("y",), CPU, OTHER)
+
+    assert coded["y/relative_l2"] == 100
+    assert Recipe("bfloat16", "float16").codec_of("gradient.q_proj") == "float16"
+    assert Recipe("bfloat16", "float16").codec_of("loss") == "none"
+
+
+def test_thresholds__class_pair_that_was_never_measured__is_refused() -> None:
+    with pytest.raises(Refused, match="does not hold") as refused:
+        TABLE.thresholds(PLAIN, KINDS, OTHER, OTHER)
+
+    assert refused.value.data == {"classes": (OTHER, OTHER)}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kinds"),
+    [
+        (Recipe(dtype="bfloat16"), KINDS),
+        (Recipe("blockwise8"), KINDS),
+        (PLAIN, ("gradient.invented",)),
+    ],
+)
+def test_thresholds__recipe_or_kind_that_was_never_measured__is_refused(
+    recipe: Recipe, kinds: tuple[str, ...]
+) -> None:
+    with pytest.raises(Refused, match="does not hold"):
+        TABLE.thresholds(recipe, kinds, CPU, OTHER)
+
+
+def test_decide__every_distance_at_its_threshold__is_a_match() -> None:
+    assert decide(tuple(THRESHOLDS.items()), THRESHOLDS) == "match"
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_decide__any_one_distance_above_its_threshold__is_a_mismatch(name: str) -> None:
+    distances = THRESHOLDS | {name: THRESHOLDS[name] + 1}
+
+    assert decide(tuple(distances.items()), THRESHOLDS) == "mismatch"
+
+
+def test_decide__saturated_distance__is_a_mismatch() -> None:
+    distances = THRESHOLDS | {"y/signs": SATURATED}
+
+    assert decide(tuple(distances.items()), THRESHOLDS) == "mismatch"
+
+
+def test_decide__distance_left_out__is_refused() -> None:
+    with pytest.raises(Malformed, match="dx/signs"):
+        decide([pair for pair in THRESHOLDS.items() if pair[0] != "dx/signs"], THRESHOLDS)
+
+
+def test_decide__distance_stated_twice__is_refused() -> None:
+    with pytest.raises(Malformed, match="twice"):
+        decide([*THRESHOLDS.items(), ("y/signs", 0)], THRESHOLDS)
+
+
+def test_decide__distance_of_another_stage__is_refused() -> None:
+    with pytest.raises(Malformed, match="loss/signs"):
+        decide([*THRESHOLDS.items(), ("loss/signs", 0)], THRESHOLDS)
+
+
+def test_exceeded__two_distances__names_the_farther_first() -> None:
+    distances = THRESHOLDS | {"dx/signs": 62, "y/relative_l2": 70}
+
+    found = exceeded(tuple(distances.items()), THRESHOLDS)
+
+    assert found == (Exceeded("y/relative_l2", 70, 10), Exceeded("dx/signs", 62, 31))
+
+
+@pytest.mark.parametrize(
+    ("ends", "wanted", "unwanted"),
+    [
+        ((True, False), {"y", "gradient.embed_tokens"}, {"dx", "loss", "gradient.lm_head"}),
+        ((False, False), {"y", "dx"}, {"loss", "gradient.embed_tokens", "gradient.norm"}),
+        ((False, True), {"dx", "loss", "gradient.norm"}, {"y", "gradient.embed_tokens"}),
+        ((True, True), {"loss", "gradient.embed_tokens", "gradient.lm_head"}, {"y", "dx"}),
+    ],
+)
+def test_stage_kinds__ends__have_what_they_compute(
+    ends: tuple[bool, bool], wanted: set[str], unwanted: set[str]
+) -> None:
+    kinds = stage_kinds(is_first=ends[0], is_last=ends[1])
+
+    assert wanted <= set(kinds)
+    assert not unwanted & set(kinds)
+    assert list(kinds) == sorted(kinds)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize("tied_head", [True, False])
+def test_stage_kinds__any_stage__leave_room_in_a_report(
+    is_first: bool, is_last: bool, tied_head: bool
+) -> None:
+    kinds = stage_kinds(is_first=is_first, is_last=is_last, tied_head=tied_head)
+
+    assert len(set(kinds)) == len(kinds)
+    assert len(kinds) * len(MEASURES) < 64  # `AuditReport.distances`, with the projections'
+
+
+def test_gradient_kind__same_role_in_two_layers__is_one_kind() -> None:
+    names = [f"model.layers.{number}.self_attn.q_proj.weight" for number in (0, 7)]
+
+    assert {gradient_kind(name) for name in names} == {"gradient.q_proj"}
+    assert gradient_kind("lm_head.weight") == "gradient.lm_head"
+
+
+def test_admits__class_against_itself_and_two_others__is_admitted() -> None:
+    assert TABLE.admits(CPU)
+
+
+@pytest.mark.parametrize("device_class", [OTHER, THIRD, "cpu"])
+def test_admits__class_without_itself_or_a_second_other__is_not(device_class: str) -> None:
+    assert not TABLE.admits(device_class)
+    assert not table((CPU, CPU), (CPU, OTHER)).admits(CPU)
+
+
+def test_class_name__build_label_of_torch__is_left_out() -> None:
+    assert class_name("cpu/x86_64/AVX2/torch-2.13.0+cpu") == "cpu/x86_64/AVX2/torch-2.13.0"
+    assert TABLE.admits(CPU + "+cu130")
+
+
+def test_digest__changed_threshold__is_another() -> None:
+    changed = dict(LIMITS, **{"y/none": (10, 20, 30, 41)})
+    other = TABLE.model_copy(
+        update={
+            "pairs": (
+                PairThresholds(dtype="float32", classes=(CPU, CPU), limits=changed),
+                *TABLE.pairs[1:],
+            )
+        }
+    )
+
+    assert other.digest() != TABLE.digest()
+
+
+def test_read_calibration__what_was_written__is_the_same_table() -> None:
+    again = read_calibration(calibration_text(TABLE))
+
+    assert again == TABLE
+    assert again.digest() == TABLE.digest()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kind", "calibration.v2"),
+        ("measures", ["cosine"]),
+        ("comparisons", 1.5),
+        ("pairs", [{"dtype": "float32", "classes": [OTHER, CPU], "limits": {}}]),
+        ("pairs", [{"dtype": "float32", "classes": [CPU, CPU], "limits": {}}] * 2),
+        ("pairs", [{"dtype": "float32", "classes": [CPU, CPU], "limits": {"y/none": [1, 2]}}]),
+        ("invented", 1),
+    ],
+)
+def test_read_calibration__field_that_is_off__is_malformed(field: str, value: object) -> None:
+    text = json.dumps(json.loads(calibration_text(TABLE)) | {field: value})
+
+    with pytest.raises(Malformed):
+        read_calibration(text)
+
+
+def test_read_calibration__no_json__is_malformed() -> None:
+    with pytest.raises(Malformed, match="JSON"):
+        read_calibration("{")
+
+
+def test_shipped_calibration__every_stage_and_recipe__has_thresholds_for_its_classes() -> None:
+    shipped = shipped_calibration()
+    real = [name for name in shipped.classes if name.startswith("cpu/")]
+    ends = [(True, False), (False, False), (False, True)]
+    kinds = {kind for first, last in ends for kind in stage_kinds(is_first=first, is_last=last)}
+
+    for recipe in (PLAIN, Recipe("blockwise8", "bfloat16"), Recipe("float16", "float16")):
+        for name in real:
+            limits = shipped.thresholds(recipe, kinds, real[0], name)
+            assert all(0 < limit < DISTANCE_SCALE // 2 for limit in limits.values())
+    assert len(real) >= 3
+    assert all(shipped.admits(name) for name in real)
+
+
+@pytest.mark.parametrize("distance", [0, 1, 83, 84, 10**5, 480_000_000, SATURATED])
+def test_projections_allowed__any_distance__is_what_the_worker_says_of_it(distance: int) -> None:
+    assert projections_allowed(distance) == 1000 * tolerance(distance)

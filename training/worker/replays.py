@@ -1,0 +1,137 @@
+"""Peer-steps of others once more, beside our own work, whenever it leaves us a turn.
+
+Invariants: one replay at a time, so that its memory is there once; a unit is a turn of its own, of
+the lowest rank, so real work goes between any two units; the gradient of the step in work is not
+touched; whoever is cancelled or fails in a replay leaves nothing behind.
+Member and outside auditor replay alike: they differ in where the weights come from.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from typing_extensions import Buffer
+
+from contracts.terms.errors import Unavailable
+from contracts.terms.ids import Digest, StepNumber, UnitId
+from training.averaging.slices import Slice
+from training.telling import Tell, tell_nobody
+from training.worker.engine import Engine
+from training.worker.ports import Numbers, Replay, ReplayedUnit, Replayer
+from training.worker.turns import Rank
+
+T = TypeVar("T")
+
+WeightsOf: TypeAlias = Callable[[StepNumber, Digest], Awaitable[Path]]
+"""File of the weights that a step was computed on, whose state has this root; raises NotFound."""
+
+
+class Meter:
+    """CPU time that one replay takes of the thread that computes, by what it is for.
+
+    Threads that torch adds to it are not in it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._used_us = {"weights": 0, "passes": 0, "gradient": 0, "claims": 0}
+        self.num_units = 0
+
+    async def at_leisure(self, what: str, function: Callable[[], T]) -> T:
+        """See `at_leisure`."""
+
+        def metered() -> T:
+            began = time.thread_time_ns()
+            try:
+                return function()
+            finally:
+                self._used_us[what] += (time.thread_time_ns() - began) // 1000
+
+        return await at_leisure(self._engine, metered)
+
+    def told(self) -> dict[str, int]:
+        """What to tell of it."""
+        parts = {f"{what}_us": used for what, used in self._used_us.items()}
+        return {"units": self.num_units, "cpu_us": sum(parts.values()), **parts}
+
+
+class RunningReplay:
+    """One peer-step on its way; see `ports.Replay` for what its methods raise, and `Replays`."""
+
+    def __init__(self, meter: Meter, replay: Replay, weights: Path) -> None:
+        self._meter, self._replay = meter, replay
+        self.weights = weights  # the file that it is done on
+
+    async def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
+        """The next unit, in the order of the leaves, from the wire bytes of x and dy."""
+        done = await self._meter.at_leisure("passes", lambda: self._replay.unit(unit, x, dy))
+        self._meter.num_units += 1
+        return done
+
+    async def gradient(self) -> tuple[Slice, ...]:
+        """All parts, as a GradCommit over these units would bind them."""
+        return await self._meter.at_leisure("gradient", self._replay.gradient)
+
+    async def boundary(self, data: Buffer) -> Numbers:
+        """The numbers that a boundary tensor's wire bytes spell."""
+        return await self._meter.at_leisure("claims", lambda: self._replay.boundary(data))
+
+    async def parameters(self, parts: Sequence[Buffer]) -> dict[str, Numbers]:
+        """The gradient of each parameter, from the wire bytes of all parts in order."""
+        return await self._meter.at_leisure("claims", lambda: self._replay.parameters(parts))
+
+
+class Replays:
+    """Begins replays in one stage, one after another; tells what each has cost, as `replayed`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        replayer: Callable[[], Replayer],
+        weights_of: WeightsOf,
+        tell: Tell = tell_nobody,
+    ) -> None:
+        self._engine, self._replayer, self._weights_of = engine, replayer, weights_of
+        self._tell, self._one = tell, asyncio.Lock()
+
+    @asynccontextmanager
+    async def begin(
+        self, step: StepNumber, state_root: Digest, seed: bytes
+    ) -> AsyncIterator[RunningReplay]:
+        """Replay a peer-step of `step`; waits until nobody else replays here.
+
+        Args:
+            step: Of the GradCommit.
+            state_root: That it says.
+            seed: Of the projections, 32 bytes.
+
+        Raises:
+            NotFound: the weights of that step are not kept any more, or were never here.
+            WrongBytes: ours are of another state. Malformed, UnknownVersion: the file is damaged.
+            Unavailable: this process is stopping, or the device failed or has no memory left.
+        """
+        async with self._one:
+            weights, replayer = await self._weights_of(step, state_root), self._replayer()
+            meter = Meter(self._engine)
+            try:
+                replay = await meter.at_leisure(
+                    "weights", lambda: replayer.begin(step, weights, state_root, seed)
+                )
+                yield RunningReplay(meter, replay, weights)
+            finally:  # what broke off has cost something, too
+                self._tell("replayed", step=step, **meter.told())
+
+
+async def at_leisure(engine: Engine, function: Callable[[], T]) -> T:
+    """Compute when nothing else wants to.
+
+    Raises:
+        Unavailable: the device failed, or has no memory left. Whatever of ours `function` raises.
+    """
+    try:
+        return await engine.at(Rank.AUDIT, lambda: engine.run(function))
+    except (RuntimeError, MemoryError) as error:  # of torch; nothing that others wait for is lost
+        raise Unavailable(f"a replay broke off: {error}") from error

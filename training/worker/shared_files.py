@@ -1,0 +1,111 @@
+"""Files that every member of a stage has alike, so that one can be had from several of them.
+
+Invariant: equal states give equal files, so holders whose digests agree serve one file.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from contracts.terms.errors import WrongBytes
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from training.stages.roots import StateRoots
+from training.transport.calls import StateView, WeightsView
+from training.worker.peers import Peers
+
+
+class AnyView(Protocol):
+    """What a holder says of its file."""
+
+    @property
+    def digest(self) -> Digest:
+        """Of the bytes."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """How many they are."""
+        ...
+
+
+View = TypeVar("View", bound=AnyView)
+View_co = TypeVar("View_co", bound=AnyView, covariant=True)
+
+
+class SharedFile(Protocol[View_co]):
+    """A file that all members of a stage have, or had: equal bytes at each."""
+
+    @property
+    def name(self) -> str:
+        """For a reader."""
+        ...
+
+    def mates(self) -> list[PeerId]:
+        """The other members, ascending."""
+        ...
+
+    async def view(self, peer: PeerId) -> View_co:
+        """What a member has; raises NotFound, Unavailable."""
+        ...
+
+    async def range(self, peer: PeerId, start: int, end: int) -> bytes:
+        """Bytes [start, end) of it; raises NotFound, Unavailable."""
+        ...
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """The checkpoint of a stage after a step."""
+
+    peers: Peers
+    stage: StageIndex
+    step: StepNumber
+
+    @property
+    def name(self) -> str:
+        """See `SharedFile.name`."""
+        return f"checkpoint of step {self.step}"
+
+    def mates(self) -> list[PeerId]:
+        """See `SharedFile.mates`."""
+        return self.peers.mates(self.stage)
+
+    async def view(self, peer: PeerId) -> StateView:
+        """See `SharedFile.view`."""
+        return await self.peers.get_state(peer, self.stage, self.step)
+
+    async def range(self, peer: PeerId, start: int, end: int) -> bytes:
+        """See `SharedFile.range`."""
+        return await self.peers.get_state_range(peer, self.stage, self.step, start, end)
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """The weights of a stage after a step, as a part of the state with one root."""
+
+    peers: Peers
+    stage: StageIndex
+    step: StepNumber
+    state_root: Digest
+
+    @property
+    def name(self) -> str:
+        """See `SharedFile.name`."""
+        return f"weights of step {self.step}"
+
+    def mates(self) -> list[PeerId]:
+        """See `SharedFile.mates`."""
+        return self.peers.mates(self.stage)
+
+    async def view(self, peer: PeerId) -> WeightsView:
+        """See `SharedFile.view`; raises WrongBytes for those of another state."""
+        view = await self.peers.get_weights(peer, self.stage, self.step)
+        root = StateRoots(view.weights_root, view.moments_root, view.counter).state
+        if root != self.state_root:
+            raise WrongBytes(
+                f"{self.name} of another state", expected=self.state_root.hex(), actual=root.hex()
+            )
+        return view
+
+    async def range(self, peer: PeerId, start: int, end: int) -> bytes:
+        """See `SharedFile.range`."""
+        return await self.peers.get_weights_range(peer, self.stage, self.step, start, end)

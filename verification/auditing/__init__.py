@@ -1,0 +1,1 @@
+"""The auditor's loop: what is drawn for us is done again, compared and reported."""

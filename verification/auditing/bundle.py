@@ -1,0 +1,470 @@
+"""What an evidence bundle says: all that was signed about one audit, and what it leads to. Pure.
+
+Whoever holds a bundle can run the audit again without asking anybody. `Papers` are its signed part;
+`check_papers` accepts them only whole: each signature by whom it binds, leaves under the root that
+the accused signed, a report whose verdict follows from its distances. From them follows which bytes
+the bundle has to hold beside them, by digest: what the work was done on, and what was claimed.
+
+No number is read that follows from another one: the kind of the audit, its seed and its verdict are
+derived, as in the audit file. What no bundle shows is that seals hold these messages: for that
+there is the job's audit file. Source: PROTOCOL section 5.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias, TypeVar
+
+from contracts.governance.checking import Begin
+from contracts.governance.record import (
+    JobRecord,
+    check_signature,
+    open_job,
+    with_auditors,
+    with_lease,
+)
+from contracts.terms.amounts import Flops
+from contracts.terms.auditors import AuditorList, decode_auditors
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import Conflict
+from contracts.terms.history import unit_leaves_root
+from contracts.terms.ids import MAX_UNITS, ZERO_DIGEST, Address, Digest, PeerId, UnitId
+from contracts.terms.messages import (
+    AuditReport,
+    AveragedChunk,
+    AverageSet,
+    GradCommit,
+    JobOpening,
+    JobSpec,
+    LeaseAccept,
+    Message,
+    StepClose,
+    StepCoin,
+    UnitLeaf,
+)
+from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
+from contracts.terms.typed_data import Domain
+from verification.cases import Case, Kind
+from verification.coin import ordering_coin
+from verification.docket import Docket, begin_job, limits_of, verdict_of
+from verification.reading import Field, at, mismatch, require
+
+VERSION = "bundle.v1"
+MAX_PAPERS_BYTES = 64 * 2**20
+
+Sort: TypeAlias = Literal["boundary", "part", "rows"]
+"""What bytes spell, which decides how they are digested."""
+
+T = TypeVar("T", bound=Message)
+
+
+@dataclass(frozen=True)
+class ShownCommit:
+    """A GradCommit as its peer signed it, with its leaves."""
+
+    signed: Signed[GradCommit]
+    leaves: tuple[UnitLeaf, ...]
+    closes: tuple[Signed[StepClose], ...] = ()
+    """Of audited work every StepClose of its step up to its own, by revision."""
+
+    @property
+    def commit(self) -> GradCommit:
+        """What was signed."""
+        return self.signed.message
+
+    @property
+    def taken_over(self) -> frozenset[UnitId]:
+        """Units that an earlier StepClose gave to another peer, who is gone: y and dx in their
+        leaves may be that one's (PROTOCOL section 3.4).
+        """
+        return frozenset(
+            unit
+            for close in self.closes[:-1]
+            for each in close.message.assignments
+            if each.stage == self.commit.stage and each.peer != self.commit.peer
+            for unit in each.units
+        )
+
+    @property
+    def units(self) -> frozenset[UnitId]:
+        """Units that it is about."""
+        return frozenset(leaf.unit for leaf in self.leaves)
+
+
+@dataclass(frozen=True)
+class WorkClaim:
+    """A peer-step that was replayed: because it was drawn, or a report on it."""
+
+    work: ShownCommit
+    rows: tuple[ShownCommit, ...]
+    """GradCommits of the first stage, which name the rows that a last stage took its labels from;
+    none where the work is of the first stage itself, or needs no labels."""
+    coin: Signed[StepCoin]  # that seeded the projections
+    repeated: Signed[AuditReport] | None  # the report, where a report was repeated
+
+
+@dataclass(frozen=True)
+class SumClaim:
+    """A mean that was added up again."""
+
+    chunk: Signed[AveragedChunk]
+    average: Signed[AverageSet]
+    commits: tuple[Signed[GradCommit], ...]  # all that the AverageSet names
+
+
+@dataclass(frozen=True)
+class Papers:
+    """The signed part of a bundle, in the order in which it is checked."""
+
+    domain: Domain
+    spec: Signed[JobSpec]
+    opening: Signed[JobOpening]
+    outside: AuditorList
+    leases: tuple[Signed[LeaseAccept], ...]  # of all who are named and no outside auditor
+    claim: WorkClaim | SumClaim
+    report: Signed[AuditReport]  # what the auditor says who made the bundle
+
+    def encoded(self) -> bytes:
+        """Canonical bytes."""
+        value = {
+            "version": VERSION,
+            "chain": {"chain_id": self.domain.chain_id, "settlement": self.domain.settlement},
+            "spec": _value(self.spec),
+            "opening": _value(self.opening),
+            "outside": self.outside.value(),
+            "leases": [_value(lease) for lease in self.leases],
+            "claim": _claim_value(self.claim),
+            "report": _value(self.report),
+        }
+        return encode(value)  # type: ignore[arg-type]  # nested dicts of Value, invariant to mypy
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Papers that hold, and what follows from them."""
+
+    papers: Papers
+    record: JobRecord  # of the job, with the leases that the papers hold
+    case: Case
+    wanted: Mapping[Digest, Sort]
+    """Bytes that a bundle has beside its papers, all of which are needed and no others."""
+    rows: Mapping[UnitId, Digest]
+    """What the rows of each unit are called, where the stage reads any."""
+
+    @property
+    def docket(self) -> Docket:
+        """The rules of the job's draws."""
+        assert isinstance(self.record.checking, Docket)  # by `check_papers`
+        return self.record.checking
+
+    @property
+    def classes(self) -> dict[PeerId, str]:
+        """Device classes of all who are named."""
+        return _classes(self.record)
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def read_papers(data: bytes) -> Papers:
+    """The papers that `data` spells. Only their form is checked.
+
+    Raises:
+        AuditMismatch: they are none, or have a field too few or too many; data: `path`.
+    """
+    with at("bundle"):
+        value = decode(data, max_bytes=MAX_PAPERS_BYTES)
+    fields = Field(value).record(
+        "version", "chain", "spec", "opening", "outside", "leases", "claim", "report"
+    )
+    fields["version"].text(VERSION)
+    chain = fields["chain"].record("chain_id", "settlement")
+    chain_id = chain["chain_id"].integer()
+    require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
+    with at("outside"):
+        outside = decode_auditors(encode(fields["outside"].value))
+    return Papers(
+        Domain(chain_id, Address(chain["settlement"].bytes(20))),
+        _signed(fields["spec"], JobSpec),
+        _signed(fields["opening"], JobOpening),
+        outside,
+        tuple(_signed(each, LeaseAccept) for each in fields["leases"].list()),
+        _read_claim(fields["claim"]),
+        _signed(fields["report"], AuditReport),
+    )
+
+
+def _read_claim(field: Field) -> WorkClaim | SumClaim:
+    value = field.value
+    if isinstance(value, dict) and value.get("type") == "sum":
+        fields = field.record("type", "chunk", "average", "commits")
+        return SumClaim(
+            _signed(fields["chunk"], AveragedChunk),
+            _signed(fields["average"], AverageSet),
+            tuple(_signed(each, GradCommit) for each in fields["commits"].list()),
+        )
+    fields = field.record("type", "work", "rows", "coin", "repeated")
+    fields["type"].text("work")
+    said = fields["repeated"]
+    return WorkClaim(
+        _shown_commit(fields["work"]),
+        tuple(_shown_commit(each) for each in fields["rows"].list()),
+        _signed(fields["coin"], StepCoin),
+        None if said.value is None else _signed(said, AuditReport),
+    )
+
+
+def _shown_commit(field: Field) -> ShownCommit:
+    fields = field.record("commit", "leaves", "closes")
+    leaves = fields["leaves"].list()
+    require(len(leaves) <= MAX_UNITS, fields["leaves"].path, "too many units")
+    closes = tuple(_signed(each, StepClose) for each in fields["closes"].list())
+    return ShownCommit(_signed(fields["commit"], GradCommit), tuple(map(_leaf, leaves)), closes)
+
+
+def _leaf(field: Field) -> UnitLeaf:
+    with at(field.path):
+        return UnitLeaf.from_value(field.value)
+
+
+def _signed(field: Field, cls: type[T]) -> Signed[T]:
+    with at(field.path):
+        return expect(decode_signed(encode(field.value)), cls)
+
+
+def _value(signed: Signed[T]) -> dict[str, object]:
+    return {"message": signed.message.value(), "signature": signed.signature}
+
+
+def _commit_value(shown: ShownCommit) -> dict[str, object]:
+    return {
+        "commit": _value(shown.signed),
+        "leaves": [leaf.value() for leaf in shown.leaves],
+        "closes": [_value(close) for close in shown.closes],
+    }
+
+
+def _claim_value(claim: WorkClaim | SumClaim) -> dict[str, object]:
+    if isinstance(claim, SumClaim):
+        return {
+            "type": "sum",
+            "chunk": _value(claim.chunk),
+            "average": _value(claim.average),
+            "commits": [_value(commit) for commit in claim.commits],
+        }
+    return {
+        "type": "work",
+        "work": _commit_value(claim.work),
+        "rows": [_commit_value(shown) for shown in claim.rows],
+        "coin": _value(claim.coin),
+        "repeated": None if claim.repeated is None else _value(claim.repeated),
+    }
+
+
+# ---------------------------------------------------------------------------------------- checking
+
+
+def check_papers(papers: Papers, begin: Begin = begin_job) -> Shown:
+    """What follows from papers, once every signature and root in them was checked.
+
+    Args:
+        papers: As read.
+        begin: Makes the rules of the job's draws: with the shipped calibration table.
+
+    Raises:
+        AuditMismatch: anything does not fit; data: `path`.
+        Refused: verdicts of this job follow from another calibration table than we have, or it
+            does not hold these device classes.
+    """
+    record = _record(papers, begin)
+    claim = papers.claim
+    if isinstance(claim, SumClaim):
+        case = _check_sum(record, claim)
+        wanted, rows = _parts_of_sum(record.spec, claim), dict[UnitId, Digest]()
+    else:
+        case = _check_work(record, claim)
+        wanted, rows = _wanted_of(record.spec, claim)
+    _check_report(record, case, papers.report)
+    _check_leases(record, papers)
+    return Shown(papers, record, case, wanted, rows)
+
+
+def _record(papers: Papers, begin: Begin) -> JobRecord:
+    with at("spec"):
+        verify_wallet(papers.spec, papers.spec.message.poster, papers.domain)
+    require(papers.spec.message.rules.audit is not None, "spec", "nobody checks this job")
+    with at("opening"):
+        record = open_job(papers.spec, papers.opening, papers.domain)
+    try:
+        record = with_auditors(record, papers.outside, begin)
+    except Conflict as error:
+        mismatch("outside", error.message)
+    for index, lease in enumerate(papers.leases):
+        with at(f"leases/{index}"):
+            record = with_lease(record, lease)
+    return record
+
+
+def _check_work(record: JobRecord, claim: WorkClaim) -> Case:
+    work, step = claim.work.commit, claim.work.commit.step
+    _check_commit(record, claim.work, "claim/work")
+    _check_closes(record, claim.work)
+    wants_rows = 0 < work.stage == record.spec.batch.stages - 1
+    require(wants_rows or not claim.rows, "claim/rows", "this stage takes no labels")
+    for index, shown in enumerate(claim.rows):
+        path = f"claim/rows/{index}"
+        _check_commit(record, shown, path)
+        require((shown.commit.stage, shown.commit.step) == (0, step), path, "of another place")
+        require(bool(shown.units & claim.work.units), path, "names no rows of this work")
+        require(not shown.closes, path, "whose units those were does not matter")
+    named = frozenset[UnitId]().union(*(shown.units for shown in claim.rows))
+    require(not wants_rows or claim.work.units <= named, "claim/rows", "some rows are not named")
+    _check(record, claim.coin, "claim/coin")
+    require(claim.coin.message.of >= step, "claim/coin", "it draws an earlier step")
+    return _case_of_work(record, claim)
+
+
+def _case_of_work(record: JobRecord, claim: WorkClaim) -> Case:
+    work, said = claim.work.commit, claim.repeated
+    coin = ordering_coin(record.job, claim.coin.message.of, claim.coin.message.coin)
+    flops = Flops(record.spec.unit_flops[work.stage] * work.num_units)
+    kind: Kind = "work" if said is None else "report"
+    name = work.digest()
+    if said is None:
+        return Case(name, kind, work.peer, work.stage, work.step, work.step, flops, name,
+                    work.peer, coin=coin)  # fmt: skip
+    _check(record, said, "claim/repeated")
+    about = (said.message.subject, said.message.step, said.message.stage)
+    require(about == (name, work.step, work.stage), "claim/repeated", "of other work")
+    require(said.message.verdict != "missing", "claim/repeated", "it says nothing of the work")
+    return Case(said.message.digest(), kind, said.message.auditor, work.stage, work.step,
+                work.step, flops, name, work.peer, said=said.message.verdict,
+                seeded_by=coin)  # fmt: skip
+
+
+def _check_sum(record: JobRecord, claim: SumClaim) -> Case:
+    chunk, average = claim.chunk.message, claim.average.message
+    _check(record, claim.chunk, "claim/chunk")
+    _check(record, claim.average, "claim/average")
+    stages = record.spec.chunking.stages_of((chunk.stage, chunk.chunk))
+    require(bool(stages), "claim/chunk", "there is no such chunk")
+    bound = (chunk.average_set, chunk.step) == (average.digest(), average.step)
+    require(bound, "claim/average", "the chunk is a mean of something else")
+    for index, signed in enumerate(claim.commits):
+        path = f"claim/commits/{index}"
+        _check(record, signed, path)
+        require(signed.message.step == chunk.step, path, "of another step")
+        _check_parts(record, signed.message, path)
+    names = [signed.message.digest() for signed in claim.commits]
+    members = [member.grad_commit for member in average.members]
+    require(names == members, "claim/commits", "not those that the AverageSet names, in its order")
+    name = chunk.digest()
+    return Case(name, "sum", chunk.peer, chunk.stage, chunk.step, chunk.step, Flops(0), name,
+                chunk.peer)  # fmt: skip
+
+
+def _check_commit(record: JobRecord, shown: ShownCommit, path: str) -> None:
+    commit, units = shown.commit, [leaf.unit for leaf in shown.leaves]
+    _check(record, shown.signed, path)
+    require(commit.units_root == unit_leaves_root(shown.leaves), path, "the leaves are others")
+    require(commit.num_units == len(units), path, "another number of units")
+    require(all(one < other for one, other in pairwise(units)), path, "units must ascend")
+    _check_parts(record, commit, path)
+
+
+def _check_closes(record: JobRecord, shown: ShownCommit) -> None:
+    for index, close in enumerate(shown.closes):
+        path = f"claim/work/closes/{index}"
+        _check(record, close, path)
+        place = (close.message.step, close.message.revision)
+        require(place == (shown.commit.step, index), path, "not the next one of this step")
+    own = shown.closes[-1].message.digest() if shown.closes else ZERO_DIGEST
+    is_own = own == shown.commit.step_close
+    require(is_own, "claim/work/closes", "the last one is not that of the GradCommit")
+
+
+def _check_parts(record: JobRecord, commit: GradCommit, path: str) -> None:
+    parts = [part.chunk for part in commit.parts]
+    chunks = record.spec.chunking.of_stage(commit.stage)
+    require(bool(chunks), path, "there is no such stage")
+    require(parts == [number for _, number in chunks], path, "parts are not all chunks in order")
+
+
+def _check_report(record: JobRecord, case: Case, report: Signed[AuditReport]) -> None:
+    said = report.message
+    _check(record, report, "report")
+    about = (said.subject, said.step, said.stage)
+    require(about == (case.subject, case.step, case.stage), "report", "about something else")
+    require(said.verdict != "missing", "report", "it says nothing of the work")
+    if case.kind == "sum":
+        require(not said.distances, "report", "a sum is compared by bytes")
+        return
+    docket = record.checking
+    assert isinstance(docket, Docket)  # the job is checked
+    limits = limits_of(docket.rules, case, said.auditor, _classes(record))
+    with at("report"):
+        verdict = verdict_of(case, said.distances, limits)
+    require(verdict == said.verdict, "report", "its verdict does not follow from its distances")
+
+
+def _check_leases(record: JobRecord, papers: Papers) -> None:
+    named = set(peers_named(papers.claim, papers.report.message))
+    outside = {each.peer for each in papers.outside.auditors}
+    require(set(record.leases) == named - outside, "leases", "not those of who is named")
+
+
+def peers_named(claim: WorkClaim | SumClaim, report: AuditReport) -> Iterator[PeerId]:
+    """Whose keys the papers have to show."""
+    yield report.auditor
+    if isinstance(claim, SumClaim):
+        yield claim.chunk.message.peer
+        yield from (signed.message.peer for signed in claim.commits)
+        return
+    yield from (shown.commit.peer for shown in (claim.work, *claim.rows))
+    if claim.repeated is not None:
+        yield claim.repeated.message.auditor
+
+
+def _check(record: JobRecord, signed: Signed[T], path: str) -> None:
+    with at(path):
+        check_signature(record, signed)
+
+
+def _classes(record: JobRecord) -> dict[PeerId, str]:
+    return {peer: lease.device_class for peer, lease in record.pay_leases().items()}
+
+
+# ------------------------------------------------------------------------------------ what it needs
+
+
+def _wanted_of(spec: JobSpec, claim: WorkClaim) -> tuple[dict[Digest, Sort], dict[UnitId, Digest]]:
+    """What a replay takes by digest; what the rows of its units are called."""
+    commit, last = claim.work.commit, spec.batch.stages - 1
+    anothers = claim.work.taken_over
+    named = _rows_named((claim.work, *claim.rows) if commit.stage == 0 else claim.rows)
+    rows = {unit: named[unit] for unit in claim.work.units if unit in named}
+    wanted: dict[Digest, Sort] = {name: "rows" for name in rows.values()}
+    for leaf in claim.work.leaves:
+        taken = (leaf.x if commit.stage > 0 else None, leaf.dy if commit.stage < last else None)
+        made = (leaf.y, leaf.dx) if leaf.unit not in anothers else ()  # else nothing to compare
+        names = (name for name in (*taken, *made) if name not in (None, ZERO_DIGEST))
+        wanted |= {name: "boundary" for name in names if name is not None}
+    wanted |= {part.digest: "part" for part in commit.parts}
+    return wanted, rows
+
+
+def _rows_named(commits: Iterable[ShownCommit]) -> dict[UnitId, Digest]:
+    """The x of the first stage is its rows."""
+    return {leaf.unit: leaf.x for shown in commits for leaf in shown.leaves}
+
+
+def parts_summed(spec: JobSpec, claim: SumClaim) -> Iterator[GradCommit]:
+    """GradCommits whose part is in the sum, in the order of the AverageSet."""
+    chunk = claim.chunk.message
+    stages = spec.chunking.stages_of((chunk.stage, chunk.chunk))
+    yield from (each.message for each in claim.commits if each.message.stage in stages)
+
+
+def _parts_of_sum(spec: JobSpec, claim: SumClaim) -> dict[Digest, Sort]:
+    number = claim.chunk.message.chunk
+    return {commit.parts[number].digest: "part" for commit in parts_summed(spec, claim)}

@@ -1,0 +1,202 @@
+"""How an evidence bundle lies on disk: a zip of papers, weights, and tensors by their digests.
+
+    bundle.msgpack      the signed part, see `bundle`
+    weights             the file that the replay was done on; not of a sum
+    blobs/<digest hex>  boundary tensors, parts of the gradient and rows, as wire bytes
+
+Members are stored, sorted by name, and have one time, so equal contents are equal bytes. A file
+under its final name is whole (written aside, synced, renamed, folder synced).
+
+Reading trusts nothing: whatever is no such zip raises `AuditMismatch`, and no member is longer than
+its bound in memory. Digests are for whoever knows what the bytes spell (`bundled`). Units: bytes.
+"""
+
+import os
+import shutil
+import struct
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from contracts.terms.errors import NotFound, Refused, TooLarge
+from contracts.terms.ids import Digest
+from verification.auditing.bundle import MAX_PAPERS_BYTES
+from verification.reading import mismatch, require
+
+MAX_BUNDLE_BYTES = 2_000_000_000
+"""Below what a zip needs 64-bit fields for: about 490 million weights and their tensors."""
+MAX_BLOB_BYTES = 256 * 2**20
+"""More than what peers send in one call (`training.transport.calls.MAX_CHUNK_BYTES`)."""
+MAX_MEMBERS = 65_535
+
+PAPERS, WEIGHTS, BLOBS = "bundle.msgpack", "weights", "blobs/"
+_TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
+_UNIX = 3
+_END = struct.Struct("<4s4H2LH")  # the record that ends a zip without a comment
+_LOCATOR_BYTES = 20  # of the 64-bit record that may stand before it
+_MOST_PER_NAME = 256  # bytes of the directory
+_AT_A_TIME = 2**20
+
+
+def write_bundle(
+    path: Path, papers: bytes, weights: Path | None, blobs: Mapping[Digest, Path]
+) -> int:
+    """Write a bundle, on disk when this returns; its size.
+
+    Raises:
+        TooLarge: over `MAX_BUNDLE_BYTES`, `MAX_MEMBERS` or `MAX_PAPERS_BYTES`.
+        OSError: the disk is full or cannot be written; nothing is left under `path`.
+    """
+    files = {f"{BLOBS}{name.hex()}": file for name, file in blobs.items()}
+    if weights is not None:
+        files[WEIGHTS] = weights
+    size = len(papers) + sum(file.stat().st_size for file in files.values())
+    if size > MAX_BUNDLE_BYTES or len(files) >= MAX_MEMBERS or len(papers) > MAX_PAPERS_BYTES:
+        raise TooLarge(f"{size} bytes are more than a bundle has", size=size)
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        with draft.open("wb") as file:
+            _write_zip(file, papers, files)
+            file.flush()
+            os.fsync(file.fileno())
+        size = draft.stat().st_size
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync(path.parent)
+    _sync(path.parent.parent)  # which may know the folder only since now
+    return size
+
+
+def _write_zip(file: BinaryIO, papers: bytes, files: Mapping[str, Path]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=False) as archive:
+        for name in sorted((PAPERS, *files)):
+            about = zipfile.ZipInfo(name, _TIME)
+            about.create_system, about.external_attr = _UNIX, 0o600 << 16
+            if name == PAPERS:
+                archive.writestr(about, papers)
+                continue
+            about.file_size = files[name].stat().st_size
+            with files[name].open("rb") as source, archive.open(about, "w") as member:
+                shutil.copyfileobj(source, member, _AT_A_TIME)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class BundleFile:
+    """A bundle that somebody else made. `with` closes it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it.
+
+        Raises:
+            NotFound: no such file. Refused: it cannot be read. TooLarge: larger than any bundle.
+            AuditMismatch: it is no bundle.
+        """
+        try:
+            if path.exists() and not path.is_file():  # a device may never end
+                raise Refused(f"cannot read {path}: it is no file")
+            self._file = path.open("rb")
+        except FileNotFoundError as error:
+            raise NotFound(f"no bundle {path}") from error
+        except OSError as error:
+            raise Refused(f"cannot read {path}: {error.strerror}") from error
+        try:
+            size = path.stat().st_size
+            if size > MAX_BUNDLE_BYTES + MAX_MEMBERS * _MOST_PER_NAME:
+                raise TooLarge(f"{path} is larger than any bundle", limit=MAX_BUNDLE_BYTES)
+            _check_end(self._file, size)
+            with _readable("file"):
+                self._zip = zipfile.ZipFile(self._file)
+            self._members = _members_of(self._zip)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._zip.close()
+        self._file.close()
+
+    def papers(self) -> bytes:
+        """Its signed part, as bytes; raises AuditMismatch."""
+        require(PAPERS in self._members, PAPERS, "is missing")
+        return self._read(PAPERS, MAX_PAPERS_BYTES)
+
+    def need(self, blobs: Collection[Digest], *, weights: bool) -> None:
+        """Refuse a bundle that does not hold exactly these.
+
+        Raises:
+            AuditMismatch: something is missing, or too many; data: `path`.
+        """
+        wanted = {PAPERS, *(f"{BLOBS}{name.hex()}" for name in blobs)}
+        if weights:
+            wanted.add(WEIGHTS)
+        for name in sorted(wanted ^ self._members.keys()):
+            mismatch(name, "is missing" if name in wanted else "belongs to no such bundle")
+
+    def blob(self, name: Digest) -> bytes:
+        """Bytes that claim this digest; raises AuditMismatch."""
+        return self._read(f"{BLOBS}{name.hex()}", MAX_BLOB_BYTES)
+
+    def copy_weights(self, to: Path) -> None:
+        """Write the weights to a file of their own; raises AuditMismatch, OSError."""
+        with to.open("wb") as target, _readable(WEIGHTS), self._zip.open(WEIGHTS) as member:
+            shutil.copyfileobj(member, target, _AT_A_TIME)
+
+    def _read(self, name: str, most: int) -> bytes:
+        about = self._members.get(name)
+        if about is None:
+            mismatch(name, "is missing")
+        require(about.file_size <= most, name, f"more than {most} bytes")
+        with _readable(name):
+            return self._zip.read(about)
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """What the zip module finds wrong is a mismatch at `path`."""
+    try:
+        yield
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, struct.error) as error:
+        mismatch(path, f"no part of a bundle: {error}")
+
+
+def _check_end(file: BinaryIO, size: int) -> None:
+    """Refuse a directory that would take much memory, before it is read."""
+    before = _END.size + _LOCATOR_BYTES
+    require(size >= before, "file", "no bundle")
+    file.seek(-before, os.SEEK_END)
+    locator, tail = file.read(_LOCATOR_BYTES), file.read(_END.size)
+    mark, _, _, _, members, directory, _, comment = _END.unpack(tail)
+    require(mark == b"PK\x05\x06" and not comment, "file", "no bundle")
+    require(not locator.startswith(b"PK\x06\x07"), "file", "no bundle: 64-bit fields")
+    require(directory <= (members + 1) * _MOST_PER_NAME, "file", "no bundle: long names")
+
+
+def _members_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    found: dict[str, zipfile.ZipInfo] = {}
+    for about in archive.infolist():
+        name = about.filename
+        require(name not in found, "file", f"{name:.80} is there twice")
+        is_plain = about.compress_type == zipfile.ZIP_STORED and not about.flag_bits & 1
+        is_plain &= about.file_size == about.compress_size
+        require(is_plain, "file", f"{name:.80} is not stored as it is")
+        found[name] = about
+    return found

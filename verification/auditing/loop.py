@@ -1,0 +1,170 @@
+"""Beside real work: audit what is drawn for us, one thing at a time, and hand the reports in.
+
+Who is asked follows from the docket of the newest seal, so nothing is remembered here but what the
+journal has. What cannot be done now is tried again after a pause: until its deadline it is owed,
+after that somebody else's. Data that nobody has any more make the report `missing`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from contracts.terms.digest import digest
+from contracts.terms.errors import Misbehaved, NotFound, Refused, Unavailable
+from contracts.terms.ids import Digest, PeerId
+from contracts.terms.messages import AuditReport, Verdict
+from verification.auditing.ports import Audited, Source
+from verification.cases import Case
+from verification.docket import PROJECTIONS, Docket, limits_of, verdict_of
+from verification.thresholds import SATURATED
+
+AGAIN = 0.5  # seconds between two tries
+
+Replaying = Callable[[Audited, Case], Awaitable[AuditReport]]
+Pause = Callable[[float], Awaitable[None]]
+
+
+def seed_of(coin: Digest, auditor: PeerId) -> bytes:
+    """What an auditor's projections are seeded by: known to nobody before the coin."""
+    return digest("projections", coin + auditor)
+
+
+def seed_for(case: Case, auditor: PeerId) -> bytes:
+    """What `auditor` seeds a replay by.
+
+    A repeat takes the seed of the report that it repeats: only so are their projections comparable.
+    """
+    if case.kind == "report":
+        assert case.seeded_by is not None  # the report was drawn with a coin
+        return seed_of(case.seeded_by, case.doer)
+    assert case.coin is not None  # it was drawn
+    return seed_of(case.coin, auditor)
+
+
+def compared_with_report(
+    source: Source,
+    case: Case,
+    distances: tuple[tuple[str, int], ...],
+    projections: tuple[int, ...],
+) -> tuple[tuple[str, int], ...]:
+    """Distances of a replay; of a repeat also how far the report's projections lie from ours.
+
+    Raises:
+        NotFound: the report is of a step that is settled.
+    """
+    if case.kind != "report":
+        return distances
+    stated = source.report(case.subject).projections
+    return tuple(sorted((*distances, (PROJECTIONS, apart(stated, projections)))))
+
+
+def apart(stated: tuple[int, ...], replayed: tuple[int, ...]) -> int:
+    """How far projections (1e-6) lie apart, in 1e-9; other numbers of units are no comparison."""
+    if len(stated) != len(replayed):
+        return SATURATED
+    pairs = zip(stated, replayed, strict=True)
+    return min(SATURATED, 1000 * max((abs(one - other) for one, other in pairs), default=0))
+
+
+class Auditing:
+    """Satisfies `training.worker.ports.Audits` with a way to audit one case."""
+
+    def __init__(self, report_on: Replaying, pause: Pause = asyncio.sleep) -> None:
+        self._report_on, self._pause = report_on, pause
+
+    async def run(self, audited: Audited) -> None:
+        """Audit for ever; cancelled when we are not needed any more."""
+        while True:
+            version = audited.version
+            open_cases = [case for case in _owed(audited) if not await self._is_done(audited, case)]
+            if open_cases:
+                await self._pause(AGAIN)
+            else:
+                await audited.beyond(version)
+
+    async def _is_done(self, audited: Audited, case: Case) -> bool:
+        """Whether our report was taken, or is wanted no more."""
+        try:
+            report = audited.reported(case.subject, case.attempt)
+            taken = await audited.hand_in(report or await self._audit(audited, case))
+        except (Unavailable, Refused, Misbehaved) as error:
+            audited.tell("audit_waits", step=case.step, code=error.code, reason=error.message)
+            return False
+        audited.tell("audit_handed_in", step=case.step, subject=case.subject, taken=taken)
+        return True
+
+    async def _audit(self, audited: Audited, case: Case) -> AuditReport:
+        report = await audited.say(
+            agreeing_report(audited, case), lambda: self._look_at(audited, case)
+        )
+        told = {"step": case.step, "stage": case.stage, "kind": case.kind, "peer": case.doer}
+        audited.tell("audited", **told, round=case.round, verdict=report.verdict)
+        return report
+
+    async def _look_at(self, audited: Audited, case: Case) -> AuditReport:
+        try:
+            return await self._report_on(audited, case)
+        except NotFound as error:
+            audited.tell("audit_data_missing", step=case.step, reason=error.message)
+            return make_report(audited, case, "missing")
+
+
+def _owed(audited: Audited) -> tuple[Case, ...]:
+    docket = audited.record.checking
+    assert isinstance(docket, Docket)  # of a checked job, which alone is audited
+    return docket.owed_by(audited.peer)
+
+
+def agreeing_report(audited: Audited, case: Case) -> AuditReport:
+    """What somebody says who found no difference, or did not look."""
+    if case.kind == "sum":
+        return make_report(audited, case, "match")
+    docket = audited.record.checking
+    assert isinstance(docket, Docket)  # as above
+    limits = limits_of(docket.rules, case, audited.peer, _classes(audited))
+    verdict: Verdict = "match" if case.said in (None, "match") else "mismatch"
+    nothing = tuple(sorted((name, 0) for name in limits))
+    return make_report(audited, case, verdict, nothing, (0,))
+
+
+def _classes(audited: Audited) -> dict[PeerId, str]:
+    """Device classes of everybody."""
+    return {peer: lease.device_class for peer, lease in audited.record.pay_leases().items()}
+
+
+def make_report(
+    audited: Audited,
+    case: Case,
+    verdict: Verdict,
+    distances: tuple[tuple[str, int], ...] = (),
+    projections: tuple[int, ...] = (),
+) -> AuditReport:
+    """What we say of a case, as its auditor."""
+    return AuditReport(
+        job=audited.record.job,
+        step=case.step,
+        stage=case.stage,
+        auditor=audited.peer,
+        subject=case.subject,
+        attempt=case.attempt,
+        distances=distances,
+        projections=projections,
+        verdict=verdict,
+    )
+
+
+async def report_on_sum(audited: Audited, case: Case) -> AuditReport:
+    """Sum again, compare bytes (PROTOCOL section 5); raises as `Audited.sums_to`."""
+    same = await audited.sums_to(case.subject) == audited.bound_mean(case.subject)
+    return make_report(audited, case, "match" if same else "mismatch")
+
+
+def verdict_on(audited: Audited, case: Case, distances: tuple[tuple[str, int], ...]) -> Verdict:
+    """What follows from these distances between our device and those of who did the work.
+
+    Raises:
+        Refused: the calibration table does not hold the two classes.
+    """
+    docket = audited.record.checking
+    assert isinstance(docket, Docket)  # as above
+    limits = limits_of(docket.rules, case, audited.peer, _classes(audited))
+    return verdict_of(case, distances, limits)

@@ -1,0 +1,141 @@
+"""One peer-step again, compared with what was claimed: the distances of a report. Uses torch.
+
+Whole, in the order of the leaves, from the bytes that its neighbours really sent. A claim that
+cannot be read, or is not finite, is as far off as can be (PROTOCOL section 5).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from contracts.terms.errors import Malformed, NotFinite, NotFound, Unavailable
+from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
+from contracts.terms.messages import LOSS_SCALE, JobSpec, UnitLeaf
+from verification.auditing.ports import Numbers, Replay, ReplayedUnit, SealedCommit, Source
+from verification.comparison import Comparison
+from verification.thresholds import INPUT_GRADIENT, LOSS, OUTPUT, Recipe
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a replay showed."""
+
+    distances: tuple[tuple[str, int], ...]
+    projections: tuple[int, ...]
+
+
+async def replay_peer_step(source: Source, sealed: SealedCommit, seed: bytes) -> Found:
+    """Do a peer-step again and compare.
+
+    Raises:
+        NotFound: a tensor, or the weights, cannot be found any more.
+        Unavailable: whoever has them is not reached. Misbehaved: nobody has the right ones.
+    """
+    commit, spec = sealed.commit, source.record.spec
+    recipe = Recipe(spec.rules.boundary_codec, spec.rules.gradient_codec)
+    comparison, projections = Comparison(recipe), []
+    async with AsyncExitStack() as stack:
+        replays = source.replays_in(StageIndex(commit.stage))
+        beginning = replays.begin(commit.step, commit.state_root, seed)
+        try:
+            replay = await stack.enter_async_context(beginning)
+        except NotFound as error:  # our own weights: nobody else is to blame
+            raise Unavailable(error.message) from error
+        for leaf in sealed.leaves:
+            done = await _unit(source, sealed, leaf, replay)
+            await _compare_unit(source, sealed, leaf, replay, done, comparison)
+            projections.append(done.projection)
+        own = [piece.data for piece in await replay.gradient()]
+        replayed = await replay.parameters(own)
+        claimed = await _claimed_gradient(source, sealed, replay, replayed)
+        await asyncio.to_thread(  # others are answered meanwhile
+            lambda: comparison.add_gradient(_tensors(claimed), _tensors(replayed))
+        )
+    return Found(comparison.distances(), tuple(projections))
+
+
+async def _unit(
+    source: Source, sealed: SealedCommit, leaf: UnitLeaf, replay: Replay
+) -> ReplayedUnit:
+    step, stage, last = sealed.commit.step, sealed.commit.stage, _last(source.record.spec)
+    below, above = (stage - 1, stage), (stage, stage + 1)
+    x = None if stage == 0 else await source.tensor(step, below, leaf.unit, leaf.x)
+    dy = None if stage == last else await source.tensor(step, above, leaf.unit, leaf.dy)
+    return await replay.unit(leaf.unit, x, dy)
+
+
+async def _compare_unit(
+    source: Source,
+    sealed: SealedCommit,
+    leaf: UnitLeaf,
+    replay: Replay,
+    done: ReplayedUnit,
+    comparison: Comparison,
+) -> None:
+    step, stage = StepNumber(sealed.commit.step), sealed.commit.stage
+    for kind, name, mine, stages in (
+        (OUTPUT, leaf.y, done.y, (stage, stage + 1)),
+        (INPUT_GRADIENT, leaf.dx, done.dx, (stage - 1, stage)),
+    ):
+        if mine is None:
+            continue
+        own = await replay.boundary(mine.data)
+        claim: Numbers = _NotFinite(own.shape)  # also what says that there is none
+        if leaf.unit in sealed.taken_over:
+            claim = own  # what was used may be another's, who is gone (PROTOCOL section 3.4)
+        elif name != ZERO_DIGEST:
+            data = await source.tensor(step, stages, leaf.unit, name)
+            claim = await _readable(replay, data, own)
+        comparison.add(kind, _tensor(claim), _tensor(own))
+    if done.loss is not None and leaf.loss is not None:
+        comparison.add(LOSS, _nats(leaf.loss), _nats(done.loss))
+
+
+async def _readable(replay: Replay, data: bytes, own: Numbers) -> Numbers:
+    try:
+        return await replay.boundary(data)
+    except (Malformed, NotFinite):
+        return _NotFinite(own.shape)
+
+
+async def _claimed_gradient(
+    source: Source, sealed: SealedCommit, replay: Replay, own: Mapping[str, Numbers]
+) -> Mapping[str, Numbers]:
+    commit = sealed.commit
+    parts = [await source.part(commit, part.chunk) for part in commit.parts]
+    try:
+        return await replay.parameters(parts)
+    except (Malformed, NotFinite):
+        return {name: _NotFinite(each.shape) for name, each in own.items()}
+
+
+@dataclass(frozen=True)
+class _NotFinite:
+    """What a claim that cannot be read counts as."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def data(self) -> bytes:
+        return torch.full(self.shape, torch.nan).numpy().tobytes()
+
+
+def _tensors(numbers: Mapping[str, Numbers]) -> dict[str, Tensor]:
+    return {name: _tensor(each) for name, each in numbers.items()}
+
+
+def _tensor(numbers: Numbers) -> Tensor:
+    flat = torch.frombuffer(bytearray(numbers.data), dtype=torch.float32)
+    return flat.reshape(numbers.shape)
+
+
+def _nats(loss: int) -> Tensor:
+    return torch.tensor([loss / LOSS_SCALE])
+
+
+def _last(spec: JobSpec) -> int:
+    return spec.batch.stages - 1

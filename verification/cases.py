@@ -1,0 +1,224 @@
+"""One draw from its coin to its end: who is heard, who is believed, who is convicted. Pure.
+
+    round 0  the first auditor      match: settled.  mismatch: the pay of who did it is frozen
+    round 1  a third owner          mismatch: convicted.  match: now the first auditor is accused
+    round 2  yet another owner      whoever is alone against two is convicted
+    round 3  an outside auditor     agrees with the conviction: stake may be slashed
+
+Every round is drawn by the coin of the step whose seal holds the report before it. An auditor that
+reports nothing in time is passed over; when nobody is left, nothing is proved: the draw settles as
+unrepeated. Data that are missing for two auditors, and did not come through the coordinator, cost
+unvested pay and nothing else.
+
+Invariants: nobody is convicted by fewer than two owners that are neither his nor each other's; who
+convicts never gains by it; a case ends. Source: PROTOCOL sections 4 and 5.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from contracts.terms.amounts import Flops
+from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import Verdict
+
+Kind: TypeAlias = Literal["work", "sum", "report"]
+What: TypeAlias = Literal[
+    "drawn",
+    "settled",
+    "unrepeated",
+    "missed",
+    "accused",
+    "contradicted",
+    "convicted",
+    "missing",
+    "slashable",
+    "unconfirmed",
+]
+
+FIRST, SECOND, THIRD, CONFIRMING = range(4)
+_NEVER = StepNumber(0)
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """Something that a seal decided about a subject, for reports, reputation and slashing."""
+
+    what: What
+    subject: Digest
+    step: StepNumber  # of the seal that decided it
+    peer: PeerId  # whom it is about
+    by: tuple[PeerId, ...] = ()  # who was heard; of what is slashable, who agrees
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A report that counts."""
+
+    auditor: PeerId
+    verdict: Verdict
+    report: Digest
+
+
+@dataclass(frozen=True)
+class Case:
+    """A subject that was drawn and is not settled."""
+
+    subject: Digest  # the message that is audited: GradCommit, AveragedChunk or AuditReport
+    kind: Kind
+    doer: PeerId  # who signed it
+    stage: StageIndex
+    step: StepNumber  # of the work or sum itself
+    held_since: StepNumber  # whose vesting waits: `step`; of a report that of its seal
+    flops: Flops  # of one replay
+    work: Digest  # the GradCommit to replay; the subject itself but for a report
+    worker: PeerId  # who signed that
+    said: Verdict | None = None  # by a report that is repeated
+    seeded_by: Digest | None = None  # the coin that seeded its projections
+    round: int = FIRST
+    awaits: StepNumber | None = None  # the step whose coin draws this round
+    coin: Digest | None = None  # B that drew it
+    order: tuple[PeerId, ...] = ()
+    attempt: int = 0
+    opened: StepNumber = _NEVER  # the seal from which on the present attempt is open
+    heard: tuple[Heard, ...] = ()
+    is_noticed: bool = False  # the coordinator says that nothing fitting came for what is missing
+    convict: PeerId | None = None  # in the last round
+
+    @property
+    def auditor(self) -> PeerId | None:
+        """Who owes a report now."""
+        if self.awaits is not None or self.attempt >= len(self.order):
+            return None
+        return self.order[self.attempt]
+
+    @property
+    def accused(self) -> PeerId | None:
+        """Whose pay is frozen."""
+        if self.round == SECOND and self.heard[-1].verdict == "mismatch":
+            return self.doer
+        return self.heard[0].auditor if self.round == THIRD else None
+
+    def attempt_of(self, auditor: PeerId) -> int | None:
+        """The attempt under which a report of `auditor` counts now, if any."""
+        if self.awaits is not None or auditor not in self.order[: self.attempt + 1]:
+            return None
+        return self.order.index(auditor)
+
+
+Change: TypeAlias = tuple[Case | None, tuple[Ruling, ...]]
+
+
+def drawn(case: Case, coin: Digest, order: tuple[PeerId, ...], seal: StepNumber) -> Change:
+    """The auditors of this round are known."""
+    case = replace(case, awaits=None, coin=coin, order=order, attempt=0, opened=seal)
+    if not order:
+        return _nobody_left(case, seal)
+    return case, (Ruling("drawn", case.subject, seal, case.doer, order[:1]),)
+
+
+def missed(case: Case, seal: StepNumber) -> Change:
+    """The present auditor is late, or has left: the next one, if there is any."""
+    assert case.auditor is not None  # checked with the Notice
+    # Who had left before it was asked has missed nothing.
+    was_asked = case.opened < seal
+    rulings = (Ruling("missed", case.subject, seal, case.auditor),) if was_asked else ()
+    case = replace(case, attempt=case.attempt + 1, opened=seal)
+    if case.auditor is not None:
+        return case, rulings
+    left, more = _nobody_left(case, seal)
+    return left, (*rulings, *more)
+
+
+def hear(case: Case, said: Heard, seal: StepNumber) -> Change:
+    """What follows from a report that counts."""
+    if said.verdict == "missing" and not case.is_noticed:
+        return case, ()  # without the coordinator's word it is only a silence
+    heard = (*case.heard, said)
+    case = replace(case, heard=heard)
+    match case.round, said.verdict:
+        case (0, "match"):
+            return _closed(case, "settled", seal)
+        case (0, "mismatch"):
+            return _again(case, SECOND, seal, "accused", case.doer)
+        case (0, _):
+            return _again(case, SECOND, seal)
+        case (1, verdict):
+            return _second(case, verdict, seal)
+        case (2, verdict):
+            return _third(case, verdict, seal)
+    agreeing = _agreeing(case)
+    what: What = "slashable" if said.auditor in agreeing else "unconfirmed"
+    by = agreeing if what == "slashable" else _names(case)
+    return None, (Ruling(what, case.subject, seal, _convict(case), by),)
+
+
+def _second(case: Case, verdict: Verdict, seal: StepNumber) -> Change:
+    first = case.heard[-2]
+    match first.verdict, verdict:
+        case (_, "missing"):
+            return _closed(case, "missing", seal)
+        case ("missing", "match"):
+            return _closed(case, "settled", seal)
+        case ("missing", _):  # only now is there a mismatch
+            return _again(replace(case, heard=case.heard[-1:]), SECOND, seal, "accused", case.doer)
+        case (_, "mismatch"):
+            return _convicted(case, case.doer, seal)
+    return _again(case, THIRD, seal, "contradicted", first.auditor)
+
+
+def _third(case: Case, verdict: Verdict, seal: StepNumber) -> Change:
+    first, second = case.heard[0], case.heard[1]
+    match verdict:
+        case "missing":
+            return _closed(case, "missing", seal)
+        case "match":
+            return _convicted(case, first.auditor, seal)
+    left, rulings = _convicted(case, case.doer, seal)
+    against = (first.auditor, case.heard[2].auditor)
+    also = Ruling("convicted", case.subject, seal, second.auditor, against)
+    return left, (*rulings, also)
+
+
+def _convicted(case: Case, convict: PeerId, seal: StepNumber) -> Change:
+    against = tuple(each.auditor for each in case.heard if each.auditor != convict)
+    ruling = Ruling("convicted", case.subject, seal, convict, against)
+    case = replace(case, round=CONFIRMING, awaits=seal, convict=convict, is_noticed=False)
+    return case, (ruling,)
+
+
+def _again(
+    case: Case, number: int, seal: StepNumber, what: What | None = None, whom: PeerId | None = None
+) -> Change:
+    """Another round, by the coin of the seal that we are in."""
+    case = replace(case, round=number, awaits=seal, order=(), attempt=0)
+    if what is None or whom is None:
+        return case, ()
+    return case, (Ruling(what, case.subject, seal, whom, _names(case)),)
+
+
+def _nobody_left(case: Case, seal: StepNumber) -> Change:
+    if case.round == CONFIRMING:
+        ruling = Ruling("unconfirmed", case.subject, seal, _convict(case), _names(case))
+        return None, (ruling,)
+    return _closed(case, "unrepeated", seal)
+
+
+def _closed(case: Case, what: What, seal: StepNumber) -> Change:
+    # Who has repeated a report, or signed it, never held what is missing.
+    whom = case.worker if what == "missing" else case.doer
+    return None, (Ruling(what, case.subject, seal, whom, _names(case)),)
+
+
+def _names(case: Case) -> tuple[PeerId, ...]:
+    return tuple(each.auditor for each in case.heard)
+
+
+def _agreeing(case: Case) -> tuple[PeerId, ...]:
+    """Who said what convicts; they alone may show why, as its friend would show junk."""
+    verdict = "mismatch" if case.convict == case.doer else "match"
+    return tuple(each.auditor for each in case.heard if each.verdict == verdict)
+
+
+def _convict(case: Case) -> PeerId:
+    assert case.convict is not None  # of the last round
+    return case.convict
