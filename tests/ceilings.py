@@ -20,9 +20,9 @@ CEILINGS = {
     "unit": 60,
     "property": 120,
     "contracts": 180,
-    "numerics": 90,
+    "numerics": 150,
     "architecture": 90,
-    "faults": 450,
+    "faults": 540,
     "integration": 600,
     "e2e": 720,
 }

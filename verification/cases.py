@@ -98,6 +98,11 @@ class Case:
             return self.doer
         return self.heard[0].auditor if self.round == THIRD else None
 
+    @property
+    def heard_of(self) -> tuple[PeerId, ...]:
+        """Who has reported, the first one first."""
+        return tuple(each.auditor for each in self.heard)
+
     def attempt_of(self, auditor: PeerId) -> int | None:
         """The attempt under which a report of `auditor` counts now, if any."""
         if self.awaits is not None or auditor not in self.order[: self.attempt + 1]:
@@ -148,7 +153,7 @@ def hear(case: Case, said: Heard, seal: StepNumber) -> Change:
             return _third(case, verdict, seal)
     agreeing = _agreeing(case)
     what: What = "slashable" if said.auditor in agreeing else "unconfirmed"
-    by = agreeing if what == "slashable" else _names(case)
+    by = agreeing if what == "slashable" else case.heard_of
     return None, (Ruling(what, case.subject, seal, _convict(case), by),)
 
 
@@ -193,12 +198,12 @@ def _again(
     case = replace(case, round=number, awaits=seal, order=(), attempt=0)
     if what is None or whom is None:
         return case, ()
-    return case, (Ruling(what, case.subject, seal, whom, _names(case)),)
+    return case, (Ruling(what, case.subject, seal, whom, case.heard_of),)
 
 
 def _nobody_left(case: Case, seal: StepNumber) -> Change:
     if case.round == CONFIRMING:
-        ruling = Ruling("unconfirmed", case.subject, seal, _convict(case), _names(case))
+        ruling = Ruling("unconfirmed", case.subject, seal, _convict(case), case.heard_of)
         return None, (ruling,)
     return _closed(case, "unrepeated", seal)
 
@@ -206,11 +211,7 @@ def _nobody_left(case: Case, seal: StepNumber) -> Change:
 def _closed(case: Case, what: What, seal: StepNumber) -> Change:
     # Who has repeated a report, or signed it, never held what is missing.
     whom = case.worker if what == "missing" else case.doer
-    return None, (Ruling(what, case.subject, seal, whom, _names(case)),)
-
-
-def _names(case: Case) -> tuple[PeerId, ...]:
-    return tuple(each.auditor for each in case.heard)
+    return None, (Ruling(what, case.subject, seal, whom, case.heard_of),)
 
 
 def _agreeing(case: Case) -> tuple[PeerId, ...]:

@@ -23,6 +23,7 @@ are taken in double precision, in the order of the device. Units: 1e-9. Source: 
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ from verification.thresholds import MEASURES, SATURATED, Recipe, distance_name, 
 
 FLOOR_SHARE = 0.01
 LARGEST_PART, LEAST_LARGEST = 64, 16
+SAMPLED = 64
 
 _SMALLEST: Mapping[CodecName, float] = {"float16": 2.0**-14}
 _TINY = 1e-30  # floor of a tensor that is zero throughout
@@ -52,22 +54,60 @@ def tensor_distances(claimed: Tensor, replayed: Tensor, *, floor: float = 0.0) -
     Raises:
         Refused: the shapes differ.
     """
+    return _distances(claimed, _Measured.of(replayed), floor)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A tensor as one vector of fp32, and its norm: not finite if any element is not."""
+
+    shape: torch.Size
+    vector: Tensor
+    norm: float
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "_Measured":
+        # Differences of neighbours are exact in fp32; bf16 would hide them.
+        vector = tensor.detach().flatten().float()
+        return cls(tensor.shape, vector, _norm(vector))
+
+
+def _distances(claimed: Tensor, replayed: _Measured, floor: float) -> Distances:
     if claimed.shape != replayed.shape:
         raise Refused(f"a claim of shape {tuple(claimed.shape)}, not {tuple(replayed.shape)}")
-    # Differences of neighbours are exact in fp32; bf16 would hide them.
-    replay = replayed.detach().flatten().float()
+    replay, norm = replayed.vector, replayed.norm
     claim = claimed.detach().flatten().to(replay.device).float()
-    if not bool(torch.isfinite(claim).all() & torch.isfinite(replay).all()):
+    norm_claimed = _norm(claim)
+    if not (math.isfinite(norm) and math.isfinite(norm_claimed)):
         return (SATURATED, SATURATED, SATURATED, SATURATED)
     floor = max(floor, _TINY)
-    places = replay.abs().topk(_num_largest(len(replay)), sorted=False).indices
+    places = _places_of_largest(replay.abs())
     claim_top, replay_top = claim[places], replay[places]
+    least = max(norm, floor * math.sqrt(max(len(replay), 1)))
+    least_top = max(_norm(replay_top), floor * math.sqrt(max(len(replay_top), 1)))
     return (
-        _relative(_norm(claim - replay), replay, floor),
-        _relative(abs(_norm(claim) - _norm(replay)), replay, floor),
+        _scaled(_norm(claim - replay) / least),
+        _scaled(abs(norm_claimed - norm) / least),
         _flipped(claim_top, replay_top, floor),
-        _relative(_norm(claim_top - replay_top), replay_top, floor),
+        _scaled(_norm(claim_top - replay_top) / least_top),
     )
+
+
+def _places_of_largest(magnitudes: Tensor) -> Tensor:
+    """Where the largest entries are, in no order.
+
+    Selecting among all of millions costs more than everything else here. So it is done among those
+    above a bound: in a sample of every 64th, twice as many are above it as we want of all.
+    """
+    num_largest = _num_largest(len(magnitudes))
+    sample = magnitudes[::SAMPLED]
+    num_above = 2 * -(-num_largest // SAMPLED)
+    if num_above < len(sample):
+        bound = sample.topk(num_above, sorted=True).values[-1]
+        above = (magnitudes >= bound).nonzero().flatten()
+        if len(above) >= num_largest:  # else the sample was none of the whole
+            return above[magnitudes[above].topk(num_largest, sorted=False).indices]
+    return magnitudes.topk(num_largest, sorted=False).indices
 
 
 def _num_largest(num_elements: int) -> int:
@@ -75,11 +115,8 @@ def _num_largest(num_elements: int) -> int:
 
 
 def _norm(vector: Tensor) -> float:
+    """In double precision no square of an fp32 number overflows: it is finite iff all are."""
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
-
-
-def _relative(far: float, replay: Tensor, floor: float) -> int:
-    return _scaled(far / max(_norm(replay), floor * math.sqrt(max(len(replay), 1))))
 
 
 def _flipped(claim_top: Tensor, replay_top: Tensor, floor: float) -> int:
@@ -110,8 +147,9 @@ class Comparison:
         Raises:
             Refused: the shapes differ.
         """
-        floor = max(FLOOR_SHARE * _root_mean_square([replayed]), self._smallest(kind))
-        self._keep(kind, tensor_distances(claimed, replayed, floor=floor))
+        measured = _Measured.of(replayed)
+        floor = max(FLOOR_SHARE * _root_mean_square([measured]), self._smallest(kind))
+        self._keep(kind, _distances(claimed, measured, floor))
 
     def add_gradient(self, claimed: Mapping[str, Tensor], replayed: Mapping[str, Tensor]) -> None:
         """Compare the gradient that was sent, parameter by parameter, all of the stage at once.
@@ -121,11 +159,12 @@ class Comparison:
         """
         if claimed.keys() != replayed.keys():
             raise Refused("a claim with the gradient of other parameters")
-        share = FLOOR_SHARE * _root_mean_square(list(replayed.values()))
-        for name, replay in replayed.items():
+        measured = {name: _Measured.of(replay) for name, replay in replayed.items()}
+        share = FLOOR_SHARE * _root_mean_square(list(measured.values()))
+        for name, replay in measured.items():
             kind = gradient_kind(name)
             floor = max(share, self._smallest(kind))
-            self._keep(kind, tensor_distances(claimed[name], replay, floor=floor))
+            self._keep(kind, _distances(claimed[name], replay, floor))
 
     def farthest(self) -> dict[str, Distances]:
         """The largest distances so far, by tensor kind."""
@@ -150,8 +189,8 @@ class Comparison:
         self._farthest[kind] = (a, b, c, d)
 
 
-def _root_mean_square(tensors: list[Tensor]) -> float:
+def _root_mean_square(tensors: list[_Measured]) -> float:
     """Of all their elements together; 0.0 of what is not finite."""
-    num_elements = sum(tensor.numel() for tensor in tensors)
-    total = math.hypot(*(_norm(tensor.detach().flatten().float()) for tensor in tensors))
+    num_elements = sum(len(each.vector) for each in tensors)
+    total = math.hypot(*(each.norm for each in tensors))
     return total / math.sqrt(max(num_elements, 1)) if math.isfinite(total) else 0.0

@@ -169,7 +169,7 @@ class Docket:
     def awaited(self) -> tuple[Late, ...]:
         """Every report that somebody owes, and since when."""
         return tuple(
-            Late(case.auditor, case.stage, case.subject, case.attempt, case.opened)
+            Late(case.auditor, case.stage, case.subject, case.attempt, case.opened, case.heard_of)
             for case, _ in self.open.values()
             if case.auditor is not None
         )

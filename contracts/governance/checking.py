@@ -79,6 +79,7 @@ class Late:
     subject: Digest
     attempt: int
     opened: StepNumber  # the seal by which the attempt began
+    heard: tuple[PeerId, ...] = ()  # who has reported on it, so had its data
 
 
 class Checking(Protocol):

@@ -302,10 +302,9 @@ async def test_members__owner_has_lost_its_tensors__those_it_had_them_from_serve
         owner = [subject.commit.peer]
         everybody = [member.session.peer for member in job.papers.members.values()]
 
-        with pytest.raises(NotFound):
-            await claims.tensor(subject.commit.step, leaf.x, owner)
-        with pytest.raises(NotFound):
-            await claims.tensor(subject.commit.step, leaf.x, [])
+        for holders in (owner, []):
+            with pytest.raises(Unavailable):  # there is no coordinator that could find it
+                await claims.tensor(subject.commit.step, leaf.x, holders)
         data = await claims.tensor(subject.commit.step, leaf.x, everybody)
 
         header = next(
@@ -314,6 +313,27 @@ async def test_members__owner_has_lost_its_tensors__those_it_had_them_from_serve
             if work.station.tensors.has(subject.commit.step, leaf.x)
         )
         assert len(data) == 4 * header.shape[-1]
+
+
+async def test_members__everybody_else_has_lost_it__who_audited_serves_what_it_took(
+    job: MemorySwarm, tmp_path: Path
+) -> None:
+    subject = next(s for s in peer_steps(job) if s.commit.stage == 1 and s.commit.step == 2)
+    leaf, step = subject.leaves[0], subject.commit.step
+    async with reopened(job, tmp_path) as members:
+        auditor = members.mate_of(subject.commit)
+        await replay(auditor, subject)
+        for work in members.works.values():
+            work.station.tensors.drop(StepNumber(STEPS))
+        outsider = await outsider_of(members, tmp_path, 1)
+        holder = [auditor.station.peer]
+
+        assert await outsider.claims.tensor(step, leaf.x, holder)
+
+        auditor.keeping.narrow(step, [], [])
+        await auditor.keeping.drop()
+        with pytest.raises(Unavailable):
+            await outsider.claims.tensor(step, leaf.x, holder)
 
 
 async def test_members__state_root_of_a_claim_is_another__the_replay_does_not_begin(

@@ -105,6 +105,34 @@ def test_tensor_distances__only_the_largest_kept__is_seen_beyond_them() -> None:
     assert found["norm_ratio"] > 0.3
 
 
+def unsampled(values: Tensor) -> Tensor:
+    """The same entries, the largest of them where no sample of every 64th looks."""
+    ascending = values[values.abs().argsort()]
+    rows = ascending.reshape(LARGEST_PART, -1)  # the last row has the largest
+    return rows.T.flatten()
+
+
+@pytest.mark.parametrize(
+    "arranged",
+    [
+        pytest.param(lambda values: values, id="as drawn"),
+        pytest.param(lambda values: values[values.abs().argsort()], id="ascending"),
+        pytest.param(lambda values: values[values.abs().argsort(descending=True)], id="descending"),
+        pytest.param(unsampled, id="where no sample looks"),
+        pytest.param(lambda values: unsampled(values).flip(0), id="where every sample looks"),
+    ],
+)
+def test_tensor_distances__wherever_the_largest_entries_lie__they_are_found(
+    arranged: Callable[[Tensor], Tensor],
+) -> None:
+    replay = arranged(drawn(NUM * LARGEST_PART))
+    border = replay.abs().sort(descending=True).values[len(replay) // LARGEST_PART - 1]
+    is_largest = replay.abs() >= border
+
+    assert measured(torch.where(is_largest, 0.0, replay), replay)["largest"] == pytest.approx(1)
+    assert measured(torch.where(is_largest, replay, 0.0), replay)["largest"] == 0
+
+
 def test_tensor_distances__zero_claim__misses_everything() -> None:
     found = measured(torch.zeros_like(REPLAY))
 

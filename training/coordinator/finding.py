@@ -6,15 +6,16 @@ A Notice `missing_data` makes a report `missing` count (PROTOCOL section 5), and
 - a step was sealed since it first asked, and again nothing fitting came from any holder,
 - every holder that is a member was reached and has said no, or `commit_timeout` has passed.
 
-The digest binds, so it does not matter who serves: who did the work, sent, received or summed. An
-auditor that waits for us is not late, for at most twice `commit_timeout`. Only what is searched
-for is remembered here; a coordinator that starts again begins its searches again.
+The digest binds, so it does not matter who serves: who did the work, sent, received, summed, or has
+audited it before. An auditor that waits for us is not late, for at most twice `commit_timeout`.
+Only what is searched for is remembered here; a coordinator that starts again begins its searches
+again.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from typing_extensions import Buffer
 
@@ -129,7 +130,8 @@ class Finding:
     def _lack(self, auditor: PeerId, digest: Digest) -> Lack:
         for late in self._book.record_of_job.checking.awaited():
             if late.auditor == auditor and (lack := self._lack_of(late.subject, digest)):
-                return lack
+                holders = tuple(dict.fromkeys((*lack.holders, *late.heard)))
+                return replace(lack, holders=holders)
         raise Conflict("nobody asks for an audit that needs this", digest=digest.hex())
 
     def _lack_of(self, subject: Digest, digest: Digest) -> Lack | None:

@@ -167,8 +167,9 @@ class Report(WireMessage):
 class Find(WireMessage):
     """An auditor asks for bytes that nobody gave it: a boundary tensor, or a gradient's part.
 
-    The coordinator asks whoever sent or received them. The answer's tensors: a signed TensorHeader
-    and the wire bytes, or the part. `NotFound`: nothing fitting came, and a Notice says so.
+    The coordinator asks whoever sent, received or audited them. The answer's tensors: a signed
+    TensorHeader and the wire bytes, or the part. `NotFound`: nothing fitting came, and a Notice
+    says so.
     """
 
     kind: Literal["find.v1"] = "find.v1"

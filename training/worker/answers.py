@@ -24,6 +24,7 @@ from training.swarm.state import Part
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
 from training.transport.wire import PING, AnyMethod
+from training.worker.claims import OnDisk
 from training.worker.ports import Passed
 from training.worker.work import Work
 
@@ -127,12 +128,13 @@ class Answers:
     async def get_tensor(
         self, _caller: SessionKey, request: calls.GetTensor, _tensors: Tensors
     ) -> tuple[calls.Done, Sequence[Buffer]]:
-        """A boundary tensor that we sent or received, and its header."""
+        """A boundary tensor that we sent, received or audited, and its header."""
         self._need_job(request.job, self._at.stage)
         is_sealed = request.step <= self._at.applied
         if not self._work.serves("tensor", request.digest, is_sealed=is_sealed):
             raise NotFound(f"no tensor {request.digest.hex()} of step {request.step} is here")
-        read = partial(self._at.tensors.get, StepNumber(request.step), request.digest)
+        on_disk = OnDisk(self._at.tensors, self._at.audited)
+        read = partial(on_disk.get, StepNumber(request.step), request.digest)
         kept = await self._at.engine.beside(read)
         return calls.Done(), [kept.header.encoded(), kept.data]
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from contracts.governance.record import JobRecord
-from contracts.terms.errors import Conflict, Misbehaved, NotFound, Refused, Unavailable
+from contracts.terms.errors import Conflict, Misbehaved, Refused, Unavailable
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, GradCommit, Message
 from contracts.terms.signatures import Signed
@@ -78,25 +78,16 @@ class Audited:
     async def tensor(
         self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
     ) -> bytes:
-        """Wire bytes of a boundary tensor, from whoever sent or received it, or else through the
-        coordinator; `stages`: the one below it and the one above.
+        """Wire bytes of a boundary tensor, from whoever sent or received it; errors as `Claims`.
 
-        Raises:
-            NotFound: it is missing, and a Notice says so. Unavailable: it may still come.
-            Conflict: nobody asks us (any more).
+        `stages`: the one below it and the one above.
         """
         holders = self._work.book.work.doers(step, stages, unit)
-        try:
-            return await self._work.claims.tensor(step, digest, holders)
-        except (NotFound, Unavailable):  # of a holder that is not reached we cannot say anything
-            return await self._work.station.peers.find_tensor(digest)
+        return await self._work.claims.tensor(step, digest, holders)
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """Wire bytes of a part of a gradient, the same way; raises as `tensor`."""
-        try:
-            return await self._work.claims.part(commit, chunk)
-        except Unavailable:
-            return await self._work.station.peers.find_part(commit.parts[chunk].digest)
+        """Wire bytes of a part of a gradient; raises as `tensor`."""
+        return await self._work.claims.part(commit, chunk)
 
     async def sums_to(self, name: Digest) -> Digest:
         """Digest of the mean that a sealed AveragedChunk should have; raises as `tensor`."""

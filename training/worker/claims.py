@@ -1,11 +1,14 @@
 """What others have bound themselves to, as bytes: what an auditor starts from and compares.
 
 Invariant: what is returned has the digest that a sealed GradCommit, or one of its leaves, says, so
-it does not matter who hands it out: our own disk is asked first, then any holder. Nothing is kept
-here but parts, which go with their step.
+it does not matter who hands it out: our own disk is asked first, then any holder, then everybody
+through the coordinator. A member keeps what it took for as long as its own work of that step: those
+it came from may be gone before the next auditor asks, one who was convicted for certain.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from contracts.terms.errors import Misbehaved, NotFound, Unavailable
@@ -14,23 +17,36 @@ from contracts.terms.messages import GradCommit, TensorHeader
 from training.transport.calls import Held
 from training.worker.engine import Engine
 from training.worker.peers import Peers
-from training.worker.tensors import Tensors
+from training.worker.tensors import Kept, Tensors
 
 PartOf: TypeAlias = Callable[[GradCommit, ChunkIndex], Awaitable[bytes]]
 
 
+@dataclass(frozen=True)
+class OnDisk:
+    """Tensors of a member: of its own work, and those of others that it has audited."""
+
+    own: Tensors
+    audited: Tensors
+
+    def get(self, step: StepNumber, digest: Digest) -> Kept:
+        """A tensor that is in one of the two; raises as `Tensors.get`."""
+        is_own = self.own.has(step, digest)
+        return (self.own if is_own else self.audited).get(step, digest)
+
+
 class Claims:
-    """Of one job; `tensors` are our own, None for who is no member."""
+    """Of one job; `on_disk` is None for who is no member."""
 
     def __init__(
         self,
         engine: Engine,
         peers: Peers,
         part_of: PartOf,
-        tensors: Callable[[], Tensors] | None = None,
+        on_disk: Callable[[], OnDisk] | None = None,
     ) -> None:
         self._engine, self._peers, self._part_of = engine, peers, part_of
-        self._tensors = tensors
+        self._on_disk = on_disk
 
     async def tensor(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> bytes:
         """Wire bytes of a boundary tensor of a sealed step.
@@ -41,10 +57,19 @@ class Claims:
             holders: Who sent and who received it, in the order in which they are asked.
 
         Raises:
-            NotFound: no holder that is a member has it. Unavailable: one of them is not reached.
+            NotFound: it is missing, and a Notice says so. Unavailable: it may still come.
+            Conflict: nobody asks us for an audit that needs it (any more).
         """
         if (data := await self._stored(step, digest)) is not None:
             return data
+        try:
+            kept = await self._fetched(step, digest, holders)
+        except (NotFound, Unavailable):  # of a holder that is not reached we cannot say anything
+            kept = await self._peers.find_tensor(digest)
+        await self._keep(kept)
+        return kept.data
+
+    async def _fetched(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> Kept:
         if not holders:
             raise NotFound("nobody is said to have this boundary tensor", digest=digest.hex())
 
@@ -52,21 +77,26 @@ class Claims:
             """Its digest is bound; whatever else the header says was compared before the seal."""
 
         held = Held(digest=digest, holders=tuple(holders))
-        return (await self._peers.fetch_tensor(held, step, check, is_bound=True)).data
+        return await self._peers.fetch_tensor(held, step, check, is_bound=True)
 
     async def _stored(self, step: StepNumber, digest: Digest) -> bytes | None:
-        tensors = self._tensors() if self._tensors else None
-        if tensors is None or not tensors.has(step, digest):
+        if self._on_disk is None:
             return None
+        on_disk = self._on_disk()
         try:
-            return (await self._engine.beside(lambda: tensors.get(step, digest))).data
+            return (await self._engine.beside(lambda: on_disk.get(step, digest))).data
         except (NotFound, Unavailable, Misbehaved):  # the disk has lost it; others have it too
             return None
 
-    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """Wire bytes of one part of a gradient that was bound.
+    async def _keep(self, kept: Kept) -> None:
+        if self._on_disk is not None:
+            audited = self._on_disk().audited
+            with suppress(Unavailable):  # a full disk stops no audit
+                await self._engine.beside(lambda: audited.put(kept))
 
-        Raises:
-            Unavailable: nobody who is reached has it.
-        """
-        return await self._part_of(commit, chunk)
+    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
+        """Wire bytes of one part of a gradient that was bound; raises as `tensor`."""
+        try:
+            return await self._part_of(commit, chunk)
+        except Unavailable:
+            return await self._peers.find_part(commit.parts[chunk].digest)

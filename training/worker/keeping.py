@@ -20,6 +20,7 @@ from training.transport.calls import WeightsView
 from training.worker.retention import MOST_STEPS, Needed, Retention, retention_of
 from training.worker.served import ServedFiles
 from training.worker.station import Station
+from training.worker.tensors import Tensors
 
 _SUFFIX = ".weights"
 
@@ -83,7 +84,8 @@ class Keeping:
         here = [step for step in self._steps_here() if step <= applied] if retention.most else []
         kept = retention.kept(here)
         self._at.store.drop_parts(applied, kept)
-        self._at.tensors.drop(applied, kept)
+        for tensors in self._tensors:
+            tensors.drop(applied, kept)
         self._narrow({step: retention.needed[step] for step in kept if step in retention.needed})
         self._drop_weights(applied, kept)
         crowded = [step for step in retention.wanted(here) if step not in kept]
@@ -92,13 +94,18 @@ class Keeping:
     def _narrow(self, needed: dict[StepNumber, Needed]) -> None:
         for step, what in needed.items():
             if self._narrowed.get(step) != what:
-                self._at.tensors.narrow(step, what.units)
+                for tensors in self._tensors:
+                    tensors.narrow(step, what.units)
                 self._at.store.narrow(step, what.commits)
         self._narrowed = needed
 
     def _steps_here(self) -> frozenset[StepNumber]:
         after = (StepNumber(step + 1) for step in self._weights_here())
         return frozenset(after) | self._at.store.steps() | self._at.tensors.steps()
+
+    @property
+    def _tensors(self) -> tuple[Tensors, ...]:
+        return self._at.tensors, self._at.audited
 
     def _weights_here(self) -> list[StepNumber]:
         names = (path.stem for path in self._folder.glob(f"*{_SUFFIX}"))
@@ -112,11 +119,12 @@ class Keeping:
     def clear(self) -> None:
         """The job is over: nothing of its steps is asked for any more."""
         self._at.store.drop_parts(self._at.applied)
-        self._at.tensors.drop(self._at.applied)
+        for tensors in self._tensors:
+            tensors.drop(self._at.applied)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _num_bytes(self) -> int:
-        tops = (self._at.folder / name for name in ("weights", "tensors", "parts"))
+        tops = (self._at.folder / name for name in ("weights", "tensors", "audited", "parts"))
         return sum(map(_num_bytes, tops))
 
     # ------------------------------------------------------------------------- what others fetch

@@ -19,7 +19,7 @@ from contracts.governance.checking import Begin
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.coins import Coins
-from contracts.terms.errors import Conflict, Misbehaved, NotFound, Refused, Unavailable
+from contracts.terms.errors import Conflict, Misbehaved, Refused, Unavailable
 from contracts.terms.history import Kept
 from contracts.terms.ids import ChunkIndex, Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, GradCommit, JobSpec, Message
@@ -243,19 +243,13 @@ class OutsideAudited:
     async def tensor(
         self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
     ) -> bytes:
-        """Wire bytes of a boundary tensor, or else through the coordinator; see `audited`."""
+        """Wire bytes of a boundary tensor; see `audited`."""
         holders = self._book.work.doers(step, stages, unit)
-        try:
-            return await self._claims.tensor(step, digest, holders)
-        except (NotFound, Unavailable):
-            return await self._peers.find_tensor(digest)
+        return await self._claims.tensor(step, digest, holders)
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """Wire bytes of a part of a gradient, the same way."""
-        try:
-            return await self._claims.part(commit, chunk)
-        except Unavailable:
-            return await self._peers.find_part(commit.parts[chunk].digest)
+        """Wire bytes of a part of a gradient."""
+        return await self._claims.part(commit, chunk)
 
     async def sums_to(self, name: Digest) -> Digest:
         """Digest of the mean that a sealed AveragedChunk should have; raises Unavailable."""

@@ -299,8 +299,8 @@ class Peers:
         request = calls.Report(job=self._job)
         await ask(session, calls.REPORT, request, [signed.encoded()], deadline=ASK)
 
-    async def find_tensor(self, digest: Digest) -> bytes:
-        """Wire bytes of a boundary tensor that we have to audit, through the coordinator.
+    async def find_tensor(self, digest: Digest) -> Kept:
+        """A boundary tensor that we have to audit, through the coordinator.
 
         Raises:
             NotFound: nothing fitting came for it either, and its Notice says so.
@@ -311,10 +311,10 @@ class Peers:
             """A GradCommit binds the digest, so it does not matter who signs for it."""
 
         tensors = await self._find(digest)
-        return (await asyncio.to_thread(self._checked_tensor, tensors, digest, check)).data
+        return await asyncio.to_thread(self._checked_tensor, tensors, digest, check)
 
     async def find_part(self, digest: Digest) -> bytes:
-        """The same for a part of a gradient."""
+        """Wire bytes of a part of a gradient, the same way; raises as `find_tensor`."""
         return await asyncio.to_thread(self._checked, await self._find(digest), digest)
 
     async def _find(self, digest: Digest) -> Tensors:

@@ -39,6 +39,8 @@ class Station:
         self.sealed_changes = Changes()
         """Marked with every seal that is in our state."""
         self.store, self.checkpoints = Store(folder), folder / "checkpoints"
+        self.audited = Tensors(folder / "audited", None)
+        """Boundary tensors of others that audits of ours have taken."""
         self.applied = StepNumber(0)
         """The last step whose seal is in our state."""
         self.all_applied = StepNumber(0)

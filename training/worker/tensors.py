@@ -1,4 +1,4 @@
-"""Boundary tensors on a worker's disk: what it sent and received in a step, with their headers.
+"""Boundary tensors on a worker's disk, with their headers: what it sent, received or audited.
 
 Invariants
 - Under one name (step, unit, attempt, kind) this peer signs one tensor, restarts included; also
@@ -57,9 +57,9 @@ class Kept:
 
 
 class Tensors:
-    """The files under one folder, and what was signed in `stage`."""
+    """The files under one folder, and what was signed in `stage`; None: nothing of it is ours."""
 
-    def __init__(self, folder: Path, stage: StageIndex) -> None:
+    def __init__(self, folder: Path, stage: StageIndex | None) -> None:
         """Read again what processes before this one have left."""
         self._folder, self._stage = folder / "tensors", stage
         self._newest: dict[_Key, int] = {}  # attempt of the newest header

@@ -16,7 +16,7 @@ from training.telling import Tell
 from training.transport.calls import PlaceView
 from training.worker.averages import Averages
 from training.worker.book import WorkerBook
-from training.worker.claims import Claims
+from training.worker.claims import Claims, OnDisk
 from training.worker.commits import Commits
 from training.worker.keeping import Keeping
 from training.worker.peers import Peers
@@ -55,9 +55,7 @@ class Work:
         self.commits = Commits(self.station, self.units, behaviour)
         self.averages = Averages(self.station, behaviour)
         self.keeping = Keeping(self.station)
-        self.claims = Claims(
-            self.station.engine, peers, self.averages.bound_part, lambda: self.station.tensors
-        )
+        self.claims = Claims(self.station.engine, peers, self.averages.bound_part, self._on_disk)
         self.replays = Replays(
             self.station.engine,
             lambda: self.station.compute.replayer(),  # of the stage that we have by then
@@ -72,6 +70,9 @@ class Work:
             lambda stage: behaviour.arithmetic(compute_for(stage)),
             coins,
         )
+
+    def _on_disk(self) -> OnDisk:
+        return OnDisk(self.station.tensors, self.station.audited)
 
     @property
     def book(self) -> WorkerBook:
