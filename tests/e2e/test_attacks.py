@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.attacks import named, theatre
+from tests.benchmarks.attacks import named
+from tests.benchmarks.attacks_theatre import theatre
 
 CHOSEN = ("scaled", "left_out", "friend")
 
