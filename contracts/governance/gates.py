@@ -15,7 +15,8 @@ Exact integers, the same for coordinator, members and audits:
 - a median of an even number is the mean of the two in the middle, rounded down;
 - an owner's norm in a step is the median of its peer-steps' norms;
 - bound = isqrt(9 x reference^2 x max(median samples, samples) / samples), rounded down twice;
-- weight = max(1, samples x bound / norm), rounded down.
+- weight = samples; in a stage where somebody is scaled down 2^20 times that for all, so that few
+  samples can weigh less than one, and there samples x 2^20 x bound / norm, rounded down.
 
 What is remembered is what was committed, not what was averaged: an owner that is too long too often
 moves its own median only. Steps without an update leave no trace.
@@ -33,6 +34,7 @@ from contracts.terms.messages import GradCommit
 WINDOW = 25  # steps: of the medians, and before the gate closes for the first time
 FACTOR = 3
 MIN_OWNERS = 3
+FINE = 2**20
 
 OwnerNorms: TypeAlias = Mapping[StageIndex, Mapping[Address, tuple[int, ...]]]
 """Norms (1e-9) of one step's peer-steps by stage and owner, ascending."""
@@ -82,13 +84,15 @@ def gate(gates: Gates, step: StepNumber, peer_steps: Iterable[PeerStep]) -> Gate
     for stage, own in by_stage.items():
         is_open = step <= WINDOW or len({each.owner for each in own}) < MIN_OWNERS
         bounds = _bounds(_usual_norm(gates, stage), own)
+        longer = {each.name for each in own if each.norm > bounds.get(each.name, each.norm)}
+        above |= longer
+        if is_open or not longer:
+            weights |= {each.name: each.samples for each in own}
+            continue
         for each in own:
-            bound = bounds[each.name]
-            weights[each.name] = each.samples
-            if bound is not None and each.norm > bound:
-                above.add(each.name)
-                if not is_open:
-                    weights[each.name] = max(1, each.samples * bound // each.norm)
+            weights[each.name] = each.samples * FINE
+            if each.name in longer:
+                weights[each.name] = each.samples * FINE * bounds[each.name] // each.norm
     return Gated(weights, frozenset(above))
 
 
@@ -114,18 +118,19 @@ def _usual_norm(gates: Gates, stage: StageIndex) -> int | None:
     return _median([_median(own) for own in norms.values()]) if norms else None
 
 
-def _bounds(usual: int | None, peer_steps: Sequence[PeerStep]) -> Mapping[Digest, int | None]:
-    """The bound of each; None where there is nobody to compare with."""
+def _bounds(usual: int | None, peer_steps: Sequence[PeerStep]) -> Mapping[Digest, int]:
+    """The bound of each; none where there is nobody to compare with."""
     norms: defaultdict[Address, list[int]] = defaultdict(list)
     for each in peer_steps:
         norms[each.owner].append(each.norm)
     medians = {owner: _median(own) for owner, own in norms.items()}
     samples = _median([each.samples for each in peer_steps])
-    bounds: dict[Digest, int | None] = {}
+    bounds: dict[Digest, int] = {}
     for each in peer_steps:
         others = [norm for owner, norm in medians.items() if owner != each.owner]
         found = [*([] if usual is None else [usual]), *([_median(others)] if others else [])]
-        bounds[each.name] = _bound(max(found), samples, each.samples) if found else None
+        if found:
+            bounds[each.name] = _bound(max(found), samples, each.samples)
     return bounds
 
 

@@ -440,16 +440,16 @@ class GradCommit(Message):
 
 
 class AverageMember(Record):
-    """A GradCommit whose parts all arrived, and its weight."""
+    """A GradCommit whose parts all arrived, and its weight beside the others of its stage."""
 
     grad_commit: DigestField
-    weight: Positive  # samples, after the norm gate
+    weight: Count  # see `contracts.governance.gates`; 0: so long that nothing of it is left
 
 
 class AverageSet(Message):
     """Message 5: one for all stages; what the sums of this step are made of."""
 
-    kind: Literal["average_set.v1"] = "average_set.v1"
+    kind: Literal["average_set.v2"] = "average_set.v2"
 
     job: JobIdField
     step: StepField

@@ -11,8 +11,9 @@ providers audit from outside. Each attack has a wallet of its own, and up to two
 off, for the damage, and on. Beside them, once for each shape of a job, both with everybody honest.
 
     lie, ruled   step of the first work, sum or report that was ruled on, and of the seal that did
-    earned       by the liar when the job ended, in base units; beside it what an honest one earned
-                 in its place. Prices are equal: the ceiling is what everybody asks.
+    earned       by the liar when the job ended, in base units, and what was forfeited; beside it
+                 what one earned in the honest run, where it had other units to do. Prices are
+                 equal: the ceiling is what everybody asks.
     moved        with checking off: how far the final weights are from those of the honest run, in
                  parts of the way that training went. Honest runs differ from each other by the
                  order of their sums; a lie has to be `ABOVE_NOISE` times as far.

@@ -38,7 +38,8 @@ class Shape:
 
 USUAL = Shape()
 LONG = Shape(steps=28)  # the norm gate closes after 25
-NEIGHBOURS = Shape(units=8, stages=2, owners=2, repeats=1.0)  # two owners need strangers
+# Two owners need strangers; an odd number of units, or each has the same neighbour in all of them.
+NEIGHBOURS = Shape(units=9, stages=2, owners=2, repeats=1.0)
 CROWD = Shape(steps=4, units=20, owners=5, slowdown=20.0)  # five owners: the quarter holds
 
 

@@ -65,6 +65,7 @@ class Result:
     ruled_in: int | None = None
     by: tuple[str, ...] = ()
     earned: int = 0
+    forfeited: int = 0
     honest: int = 0  # earned in its place
     blamed: tuple[str, ...] = ()  # honest ones
     moved: float | None = None
@@ -82,7 +83,7 @@ class Result:
             "; ".join(filter(None, (self.outcome, self.also))),
             ruled,
             ", ".join(self.by) or "-",
-            f"{self.earned} of {self.honest}",
+            f"{self.earned} and {self.forfeited}, {self.honest}",
             str(len(self.blamed)),
             moved,
         )
@@ -90,8 +91,8 @@ class Result:
 
 
 HEAD = (
-    "| attack | outcome | lie, ruled | by | earned, of an honest one | honest ones blamed | "
-    "moved unchecked (noise) |\n|---|---|---|---|---|---|---|"
+    "| attack | outcome | lie, ruled | by | earned and forfeited, an honest one | "
+    "honest ones blamed | moved unchecked (noise) |\n|---|---|---|---|---|---|---|"
 )
 
 
@@ -102,14 +103,13 @@ def judged(attack: Attack, run: Run, reference: Reference, moved: float | None) 
     outside = [name for name in OUTSIDE if run.rulings("convicted", name)]
     blamed = (*(role for role in honest if outcomes[role] != "harmless"), *outside)
     about, holds = attack.also(attack, run) if attack.also else ("", True)
-    earned, usual = run.earned(LIAR), reference.checked.earned(LIAR)
     is_harmless = attack.expected == "harmless"
     problems = {
         f"{role} is {outcomes[role]}, not {attack.expected}": outcomes[role] == attack.expected
         for role in attack.liars
     } | {
         f"honest and blamed: {', '.join(blamed)}": not blamed,
-        f"earned {earned}, an honest one {usual}": is_harmless or earned < usual,
+        "nothing forfeited": is_harmless or run.forfeited > 0,
         f"moved {moved}, noise {reference.noise}": moved is None
         or moved > ABOVE_NOISE * reference.noise,
         f"not so: {about}": holds,
@@ -121,8 +121,9 @@ def judged(attack: Attack, run: Run, reference: Reference, moved: float | None) 
         lied_in=run.told.step_of(ruling.subject) if ruling else None,
         ruled_in=ruling.step if ruling else None,
         by=run.by(ruling) if ruling else (),
-        earned=earned,
-        honest=usual,
+        earned=run.earned(LIAR),
+        forfeited=run.forfeited,
+        honest=reference.checked.earned(LIAR),
         blamed=blamed,
         moved=moved,
         noise=reference.noise,
@@ -166,9 +167,9 @@ class Theatre:
             moved = reference.moved(await self._weights(run))
         run = await self._run(attack.shape, cast, attack.changes, is_checked=True)
         for _ in range(TRIES):
-            if not attack.mate or run.stage(LIAR) != run.stage(MATE):
+            if not attack.mate or run.are_neighbours(LIAR, MATE):
                 break
-            self._tell(f"{attack.name}: both in one stage, once more")
+            self._tell(f"{attack.name}: not neighbours, once more")
             run = await self._run(attack.shape, cast, attack.changes, is_checked=True)
         return judged(attack, run, reference, moved)
 

@@ -9,6 +9,7 @@ from contracts.governance.job import JobHistory, follow
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId
+from contracts.terms.merkle import FORFEITED
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -17,6 +18,7 @@ from contracts.terms.messages import (
     JobSpec,
     Message,
     Seal,
+    StepClose,
 )
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
@@ -59,15 +61,30 @@ class Told:
         return [each for each in self.of(GradCommit) if self.owners[each.peer] == account]
 
     def weight_of(self, commit: GradCommit) -> Fraction:
-        """Of a gradient in the mean, in parts of its samples; zero: it is not in it."""
-        name = commit.digest()
-        weights = [
-            member.weight
+        """Of a sample of its gradient in the mean, beside that which weighs most of its stage."""
+        samples = {
+            each.digest(): each.num_samples
+            for each in self.of(GradCommit)
+            if (each.step, each.stage) == (commit.step, commit.stage)
+        }
+        weights = {
+            member.grad_commit: Fraction(member.weight, samples[member.grad_commit])
             for average in self.of(AverageSet)
             for member in average.members
-            if member.grad_commit == name
-        ]
-        return Fraction(sum(weights), commit.num_samples)
+            if average.step == commit.step and member.grad_commit in samples
+        }
+        own = weights.get(commit.digest(), Fraction(0))  # zero: it is not in the mean
+        return own / max(weights.values(), default=Fraction(1))
+
+    def units_of(self, account: Address) -> frozenset[tuple[int, int]]:
+        """Steps and units that an owner was to do, by the StepCloses."""
+        return frozenset(
+            (close.step, unit)
+            for close in self.of(StepClose)
+            for each in close.assignments
+            if self.owners[each.peer] == account
+            for unit in each.units
+        )
 
 
 def read_job(items: Sequence[Kept], domain: Domain) -> Told:
@@ -105,6 +122,16 @@ class Run:
     def earned(self, role: str) -> BaseUnits:
         """When the job ended: after forfeits."""
         return self.told.work.pay.get(self.account(role), BaseUnits(0))
+
+    @property
+    def forfeited(self) -> BaseUnits:
+        """By everybody."""
+        return self.told.work.pay.get(FORFEITED, BaseUnits(0))
+
+    def are_neighbours(self, one: str, other: str) -> bool:
+        """Whether two of the cast handed tensors to each other."""
+        units = (self.told.units_of(self.account(role)) for role in (one, other))
+        return self.stage(one) != self.stage(other) and not frozenset.isdisjoint(*units)
 
     def stage(self, role: str) -> int:
         """That it worked in."""

@@ -173,6 +173,12 @@ def test_weighted_mean__three_parts__equals_numpy_byte_for_byte_and_exact_closel
     assert torch.allclose(mean.double(), torch.as_tensor(exact), rtol=1e-5, atol=1e-6)
 
 
+def test_weighted_mean__a_part_that_weighs_nothing__changes_nothing() -> None:
+    part, junk = vector(9), torch.full((NUM,), 3e38)
+
+    assert bytes(to_wire(weighted_mean([junk, part], [0, 28]))) == bytes(to_wire(part))
+
+
 @pytest.mark.parametrize(("num_parts", "weights"), [(0, []), (2, [1]), (1, [0]), (2, [3, -1])])
 def test_weighted_mean__weights_that_do_not_fit__refused(
     num_parts: int, weights: list[int]

@@ -73,8 +73,9 @@ def check(
     own = steps_of(drawn)
     gated: Gated = module.gate(history_of(history), LATE, own)
     is_open = len({each.owner for each in own}) < 3
+    unit = 1 if is_open or not gated.above else gates.FINE
     for each in own:
-        limit, weight = bound(history, own, each), gated.weights[each.name]
+        limit, weight = bound(history, own, each), gated.weights[each.name] / unit
         # Medians and samples are rounded down, so a bound may be smaller by what that takes away.
         slack = sqrt(1 / (1 + 1 / (2 * each.samples))) - 1e-2
         if each.norm <= limit * slack or is_open:
@@ -83,8 +84,8 @@ def check(
             assert weight == each.samples
         elif each.norm > limit * 1.001:
             assert each.name in gated.above
-            assert weight <= max(1, each.samples * limit / each.norm)
-            assert weight >= max(1, int(each.samples * limit / each.norm * slack))
+            scaled, rounded = each.samples * limit / each.norm, 1 / gates.FINE
+            assert scaled * slack - rounded <= weight <= scaled * (1 + 1e-9)
 
 
 @MANY

@@ -76,11 +76,13 @@ def weighted_mean(
     `totals` says another total for each part, groups with one total each have their means added.
 
     Raises:
-        Refused: no part, or weights or totals that are not positive or not as many.
+        Refused: no part, a weight below 0, a total that is not positive, or not as many.
     """
     totals = totals or [sum(weights)] * len(weights)
-    if not parts or not len(parts) == len(weights) == len(totals) or min(*weights, *totals) <= 0:
-        raise Refused("a mean needs as many positive weights as parts, and at least one")
+    if not parts or not len(parts) == len(weights) == len(totals):
+        raise Refused("a mean needs as many weights as parts, and at least one")
+    if min(weights) < 0 or min(totals) <= 0:
+        raise Refused("the weights of a mean are not negative, and not all of them zero")
     mean = torch.zeros_like(parts[0])
     for start in range(0, len(mean), _BLOCK):
         for part, weight, total in zip(parts, weights, totals, strict=True):

@@ -1,10 +1,11 @@
 """How much a gradient that is far longer than the others' may weigh."""
 
 from collections.abc import Iterable
+from fractions import Fraction
 
 import pytest
 
-from contracts.governance.gates import WINDOW, Gates, PeerStep, gate, peer_step, remember
+from contracts.governance.gates import FINE, WINDOW, Gates, PeerStep, gate, peer_step, remember
 from contracts.terms.ids import Address, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
@@ -28,9 +29,15 @@ def after(*steps: Iterable[PeerStep]) -> Gates:
     return gates
 
 
-def weights(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> list[int]:
-    gated = gate(gates, step, peer_steps)
-    return [gated.weights[each.name] for each in peer_steps]
+def weights(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> list[Fraction]:
+    """In samples: of who is not above its bound just those."""
+    gated, found = gate(gates, step, peer_steps), list[Fraction]()
+    for each in peer_steps:
+        mates = (other for other in peer_steps if other.stage == each.stage)
+        unit = max(Fraction(gated.weights[other.name], other.samples) for other in mates)
+        assert unit in (1, FINE)
+        found.append(gated.weights[each.name] / unit)
+    return found
 
 
 def num_above(gates: Gates, *peer_steps: PeerStep, step: StepNumber = LATE) -> int:
@@ -41,7 +48,7 @@ def test_gate__three_times_the_others__is_not_above() -> None:
     others = made("a", 1), made("b", 1)
 
     assert weights(Gates(), *others, made("c", 3)) == [10, 10, 10]
-    assert weights(Gates(), *others, made("c", 4)) == [10, 10, 7]  # 10 x 3 / 4, rounded down
+    assert weights(Gates(), *others, made("c", 4)) == [10, 10, 7.5]
 
 
 def test_gate__in_the_first_25_steps__above_is_named_and_weighs_the_same() -> None:
@@ -85,8 +92,16 @@ def test_gate__few_samples__may_be_longer_by_the_root() -> None:
     assert weights(Gates(), *others, made("c", 18, samples=10)) == [90, 90, 5]
 
 
-def test_gate__others_are_zero__weighs_one_at_least() -> None:
-    assert weights(Gates(), made("a", 0), made("b", 0), made("c", 7)) == [10, 10, 1]
+def test_gate__others_are_zero__weighs_nothing() -> None:
+    assert weights(Gates(), made("a", 0), made("b", 0), made("c", 7)) == [10, 10, 0]
+
+
+def test_gate__one_sample_a_thousand_times_as_long__moves_the_mean_by_one_bound() -> None:
+    steps = made("a", 1, samples=1), made("b", 1, samples=1), made("c", 1000, samples=1)
+
+    *_, weight = weights(Gates(), *steps)
+
+    assert weight * 1000 == pytest.approx(3, rel=1e-3)
 
 
 def test_gate__stages__are_compared_each_by_itself() -> None:
@@ -100,7 +115,8 @@ def test_gate__one_owner_with_many_peers__counts_once() -> None:
 
     gated = weights(Gates(), made("a", 1), made("b", 1), *many)
 
-    assert gated == [10, 10] + [10 * 3 * UNIT // (100 * UNIT) or 1] * 9
+    assert gated[:2] == [10, 10]
+    assert gated[2:] == pytest.approx([0.3] * 9, rel=1e-5)
 
 
 def test_remember__window__drops_the_oldest_step() -> None:

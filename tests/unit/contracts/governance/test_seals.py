@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 from contracts.governance.checking import Checking, Standing, StepFacts, Terms, Unchecked
+from contracts.governance.gates import FINE
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import JobRecord
 from contracts.governance.seals import derive_seal, verify_seal
@@ -543,7 +544,8 @@ def test_derive_seal__gradient_ten_times_too_long__has_the_weight_of_the_norm_ga
     derived = derive_seal(maker.record, under(items), last=False)
 
     weights = {names[each.grad_commit]: each.weight for each in average.members}
-    assert [weights[member.session.peer] for member in maker.members] == [2, 8, 8]
+    found = [weights[member.session.peer] for member in maker.members]
+    assert found == [8 * FINE * 3 // 10, 8 * FINE, 8 * FINE]
     (remembered,) = derived.record.gates.steps
     assert sorted(owner for owner in remembered[StageIndex(0)]) == sorted(
         member.wallet.account for member in maker.members

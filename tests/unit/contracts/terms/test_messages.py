@@ -76,7 +76,7 @@ def value_of(kind: str) -> dict[str, Any]:
         ("step_close.v1", {"assignments": [{"stage": 0}]}),
         ("notice.v1", {"what": "vanish"}),
         ("notice.v1", {"address": "x" * 257}),
-        ("average_set.v1", {"members": 5}),
+        ("average_set.v2", {"members": 5}),
     ],
 )
 def test_decode_message__field_that_does_not_fit__is_malformed(

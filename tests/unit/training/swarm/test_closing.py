@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from contracts.governance.gates import Gates, PeerStep, remember
+from contracts.governance.gates import FINE, Gates, PeerStep, remember
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StepNumber, UnitId
 from contracts.terms.messages import GradCommit
 from tests.unit.training.swarm.factories import (
@@ -275,7 +275,7 @@ def usual(who: PeerId) -> PeerStep:
 
 def test_average__one_gradient_ten_times_too_long__weighs_less_after_25_steps() -> None:
     assert weights_in(25) == {A: 4, B: 4, C: 4}
-    assert weights_in(26) == {A: 4, B: 4, C: 1}  # 4 samples x 3 / 10, rounded down
+    assert weights_in(26) == {A: 4 * FINE, B: 4 * FINE, C: 4 * FINE * 3 // 10}
 
 
 def test_end_with_update__norms_of_the_step__are_remembered() -> None:
