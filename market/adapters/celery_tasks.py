@@ -4,14 +4,15 @@ What is due stands in rows, so a task that is lost with Redis or with its worker
 again at the next beat; a task that waited longer than two beats expires. One task a queue, so that
 a slow use case delays the others and never starves them: a task of its own for each would expire
 behind the same slow one every time. Whoever writes to the chain holds an advisory lock in Postgres,
-so one account is one nonce sequence however many workers there are. One asyncio.Runner, one engine
-and one connection to the chain per worker process.
+for a round at a time, so one account is one nonce sequence however many workers there are. One
+asyncio.Runner, one engine and one connection to the chain per worker process.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -81,40 +82,50 @@ class Runtime:
 
     def run_due(self, tasks: Mapping[str, Periodic]) -> None:
         """Run each whose time has come, one after the other; one that breaks ends no other."""
-        broken = []
-        for name, task in tasks.items():
-            if time.monotonic() < self._due_at.get(name, 0.0):
-                continue
-            # Half a beat early: beats come a little sooner or later.
-            wait = task.every - BEAT / 2
-            self._due_at[name] = time.monotonic() + wait.total_seconds()
-            try:
-                self.run(name, task)
-            except Exception as error:  # told by Celery, below
-                broken.append(error)
-        if broken:
-            raise ExceptionGroup("use cases that broke", broken)
-
-    def run(self, name: str, task: Periodic) -> None:
-        """Run one use case. What the environment or the chain refuses is found again by beat."""
+        due = {name: task for name, task in tasks.items() if self._is_due(name, task)}
+        if not due:
+            return
         if self._runner is None:
             self._runner = asyncio.Runner()
-        try:
-            self._runner.run(self._run(task))
-        except (Unavailable, Refused) as error:
-            log.warning("%s: %s: %s", name, error.code, error.message)
+        if broken := self._runner.run(self._round(due)):
+            raise ExceptionGroup("use cases that broke", broken)  # told by Celery
 
-    async def _run(self, task: Periodic) -> None:
+    def _is_due(self, name: str, task: Periodic) -> bool:
+        if time.monotonic() < self._due_at.get(name, 0.0):
+            return False
+        # Half a beat early: beats come a little sooner or later.
+        wait = task.every - BEAT / 2
+        self._due_at[name] = time.monotonic() + wait.total_seconds()
+        return True
+
+    async def _round(self, due: Mapping[str, Periodic]) -> list[Exception]:
+        """What broke. What the environment or the chain refuses is found again by beat."""
+        broken = list[Exception]()
+        try:
+            async with self.turn(writes=any(task.chain for task in due.values())) as is_ours:
+                for name, task in due.items() if is_ours else ():
+                    try:
+                        await task.run(self)
+                    except (Unavailable, Refused) as error:
+                        log.warning("%s: %s: %s", name, error.code, error.message)
+                    except Exception as error:
+                        broken.append(error)
+        except Unavailable as error:
+            log.warning("round: %s: %s", error.code, error.message)
+        return broken
+
+    @asynccontextmanager
+    async def turn(self, *, writes: bool) -> AsyncIterator[bool]:
+        """Connected; and whether nobody else writes to the chain until the end of the round."""
         if self._assembled is None:
             self._assembled = await assemble(self.settings, writes=True)
-        if not task.chain:
-            await task.run(self)
+        if not writes:
+            yield True
             return
         try:
-            async with self.assembled.engine.begin() as connection:
+            async with self._assembled.engine.begin() as connection:
                 query = text("SELECT pg_try_advisory_xact_lock(:name)")
-                if await connection.scalar(query, {"name": CHAIN_LOCK}):
-                    await task.run(self)
+                yield bool(await connection.scalar(query, {"name": CHAIN_LOCK}))
         except SQLAlchemyError as error:
             raise ServiceUnreachable(f"database: {error!s:.200}") from error
 

@@ -70,6 +70,7 @@ class RpcChain:
         self._contracts, self._chain = contracts, contracts.chain
         self._anchorer, self._rpc_url = anchorer, rpc_url
         self._confirming, self._senders, self._mine = confirming, senders or {}, mine
+        self._token: tuple[str, str, int, Digest] | None = None  # which never changes
 
     @property
     def domain(self) -> Domain:
@@ -86,7 +87,10 @@ class RpcChain:
     async def network(self) -> Network:
         """See `Chain.network`."""
         at, deployment = await self._chain.head(), self._contracts.deployment
-        name, symbol, decimals = await self._contracts.token.label(at)
+        if self._token is None:
+            token = self._contracts.token
+            self._token = (*await token.label(at), await token.domain_separator(at))
+        name, symbol, decimals, separator = self._token
         return Network(
             rpc_url=self._rpc_url,
             embedded=self._mine is not None,
@@ -96,7 +100,7 @@ class RpcChain:
             token_version=TOKEN_VERSION,
             token_symbol=symbol,
             token_decimals=decimals,
-            token_separator=await self._contracts.token.domain_separator(at),
+            token_separator=separator,
             parameters=await self._contracts.parameters.values(at),
         )
 

@@ -1,49 +1,71 @@
 """A queue's round: what is due runs, and one use case that breaks or is slow starves no other."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 
-from market.adapters.celery_tasks import Periodic, Runtime
+from contracts.terms.errors import ChainUnreachable
+from market.adapters.celery_tasks import Periodic, Runtime, UseCase
 from market.settings import Settings
 
 
 class Counted(Runtime):
-    """Counts runs instead of running; one name breaks."""
+    """Connects to nothing; notes what ran. One name breaks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_ours: bool = True) -> None:
         super().__init__(Settings.model_construct())
+        self._is_ours = is_ours
         self.ran: list[str] = []
 
-    def run(self, name: str, task: Periodic) -> None:
-        """Note it."""
-        self.ran.append(name)
-        if name == "breaks":
-            raise KeyError(name)
+    @asynccontextmanager
+    async def turn(self, *, writes: bool) -> AsyncIterator[bool]:
+        """See `Runtime.turn`."""
+        yield self._is_ours
 
+    def due_every(self, **seconds: float) -> Mapping[str, Periodic]:
+        """A use case of each name."""
 
-async def _nothing(_: Runtime) -> None:
-    pass
+        def use_case(name: str) -> UseCase:
+            async def run(_: Runtime) -> None:
+                self.ran.append(name)
+                if name == "breaks":
+                    raise KeyError(name)
+                if name == "refuses":
+                    raise ChainUnreachable("no answer")
 
+            return run
 
-def due_every(**seconds: float) -> Mapping[str, Periodic]:
-    return {name: Periodic(_nothing, timedelta(seconds=each)) for name, each in seconds.items()}
+        return {n: Periodic(use_case(n), timedelta(seconds=each)) for n, each in seconds.items()}
 
 
 def test_run_due__one_breaks__others_run_and_it_is_told() -> None:
     runtime = Counted()
 
-    with pytest.raises(ExceptionGroup, match="use cases that broke"):
-        runtime.run_due(due_every(first=60, breaks=60, last=60))
+    with pytest.raises(ExceptionGroup, match="use cases that broke") as broken:
+        runtime.run_due(runtime.due_every(first=60, breaks=60, refuses=60, last=60))
+    runtime.close()
 
-    assert runtime.ran == ["first", "breaks", "last"]
+    assert runtime.ran == ["first", "breaks", "refuses", "last"]
+    assert len(broken.value.exceptions) == 1  # what is refused is found again
 
 
 def test_run_due__again_at_once__only_what_is_due_again() -> None:
-    runtime, tasks = Counted(), due_every(often=0.5, seldom=60)
+    runtime = Counted()
+    tasks = runtime.due_every(often=0.5, seldom=60)
 
     runtime.run_due(tasks)
     runtime.run_due(tasks)
+    runtime.close()
 
     assert runtime.ran == ["often", "seldom", "often"]
+
+
+def test_run_due__somebody_else_writes_to_the_chain__nothing_runs() -> None:
+    runtime = Counted(is_ours=False)
+
+    runtime.run_due(runtime.due_every(first=60))
+    runtime.close()
+
+    assert not runtime.ran
