@@ -358,6 +358,8 @@ def test_after__convicted__an_outside_auditor_confirms_before_stake_is_touched()
     case = job.case_of("ann")
 
     assert {job.name_of(each) for each in case.order} <= {"out", "oda", "olu"}
+    (late,) = job.docket.awaited()  # ann is gone: what it alone held, these two have had
+    assert {job.name_of(each) for each in late.heard} == {"bob", "cem"}
     job.seal(job.report(case, "mismatch"))
     assert job.rulings == [("slashable", "ann")]
     assert not job.docket.open
