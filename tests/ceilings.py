@@ -18,7 +18,7 @@ import pytest
 
 CEILINGS = {
     "unit": 60,
-    "property": 120,
+    "property": 180,
     "contracts": 180,
     "numerics": 150,
     "architecture": 90,
