@@ -110,7 +110,7 @@ class Runtime:
                         log.warning("%s: %s: %s", name, error.code, error.message)
                     except Exception as error:
                         broken.append(error)
-        except Unavailable as error:
+        except (Unavailable, Refused) as error:
             log.warning("round: %s: %s", error.code, error.message)
         return broken
 

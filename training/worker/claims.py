@@ -2,8 +2,8 @@
 
 Invariant: what is returned has the digest that a sealed GradCommit, or one of its leaves, says, so
 it does not matter who hands it out: our own disk is asked first, then any holder, then everybody
-through the coordinator. A member keeps what it took for as long as its own work of that step: those
-it came from may be gone before the next auditor asks, one who was convicted for certain.
+through the coordinator. A member keeps the tensors that it took for as long as its own work of that
+step: those they came from may be gone before the next auditor asks, a convict for certain.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
