@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.support.swarm_job import MemorySwarm, make_papers
 from training.journal import Journal
 from training.transport.port import Deadline, Session, Transport
 from training.worker.outside_book import OutsideBook
+from training.worker.ports import Honest, Wanted
 from verification.cases import Ruling
 from verification.docket import Docket
 
@@ -114,6 +116,38 @@ async def test_outside__a_peer_lies__somebody_outside_confirms_what_the_stage_ha
     assert {whom for whom, *_ in slashable} == {"ann"}
     for _, *by in slashable:
         assert len(by) == 3 and by[-1] in OUTSIDE
+
+
+class Reticent(Honest):
+    """Works in another stage than ann, and gives away no boundary tensor of a sealed step."""
+
+    def __init__(self, swarm: MemorySwarm, name: str) -> None:
+        self._swarm, self._name = swarm, name
+
+    def serves(self, wanted: Wanted) -> bool:
+        """See `Behaviour.serves`."""
+        return not (wanted.kind == "tensor" and wanted.is_sealed) or self._is_mate_of_ann
+
+    @cached_property
+    def _is_mate_of_ann(self) -> bool:
+        return self._swarm.stage_of(self._name) == self._swarm.stage_of("ann")
+
+
+async def test_outside__what_a_convict_alone_would_serve__comes_from_those_who_audited_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    others = ("bob", "cem", "dan", "eve", "fay")
+    swarm = swarm_of(tmp_path, "ann", *others, audit={}, stages=2, steps=2)
+    swarm.together = True
+    swarm.behaviours = {name: Reticent(swarm, name) for name in others}
+    # A behaviour that lies about any unit: there is one step to lie in, maybe with one unit.
+    swarm.behaviours["ann"] = behaviour_of("turned:from=2", swarm.papers.spec.message.rules)
+
+    await swarm.run()
+
+    assert {whom for whom, *_ in about(swarm, "slashable")} == {"ann"}
+    assert not about(swarm, "unconfirmed")
 
 
 async def test_outside__a_stage_of_two_owners__the_second_audit_comes_from_outside(
