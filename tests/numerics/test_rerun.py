@@ -67,7 +67,7 @@ def played(folder: Path, *outside: str) -> Left:
         swarm = evidence_swarm(folder, config, CORPUS, *WORKERS, outside=outside, **SMALL)
         for name, lie in LIARS.items():
             swarm.behaviours[name] = behaviour_of(lie, swarm.papers.spec.message.rules)
-        asyncio.run(swarm.run())
+        asyncio.run(swarm.run(timeout=250.0))
     bundles = {}
     for path in bundles_in(folder):
         with BundleFile(path) as file:
