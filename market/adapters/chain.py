@@ -277,7 +277,7 @@ class RpcChain:
             "relayer", f"refund:{job.hex()}", self._contracts.escrow.refund(job)
         )
 
-    async def announce_slash(self, slash: Slash) -> Digest:
+    async def announce_slash(self, slash: Slash, times_announced: int) -> Digest:
         """See `Chain.announce_slash`."""
         call = self._contracts.stakes.announce_slash(
             slash.account,
@@ -288,7 +288,8 @@ class RpcChain:
             bounty=slash.bounty,
             evidence=slash.evidence,
         )
-        return await self._send("slasher", f"announce_slash:{slash.evidence.hex()}", call)
+        key = f"announce_slash:{slash.evidence.hex()}:{times_announced}"
+        return await self._send("slasher", key, call)
 
     async def execute_slash(self, case: int) -> Digest:
         """See `Chain.execute_slash`."""

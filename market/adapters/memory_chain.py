@@ -384,10 +384,10 @@ class MemoryChain:
         """See `Chain.refund`."""
         return self._mine(f"refund:{job.hex()}", lambda s, b: _refund(s, b, job))
 
-    async def announce_slash(self, slash: Slash) -> Digest:
+    async def announce_slash(self, slash: Slash, times_announced: int) -> Digest:
         """See `Chain.announce_slash`."""
         numbers = self.parameters
-        name = f"announce_slash:{slash.evidence.hex()}"
+        name = f"announce_slash:{slash.evidence.hex()}:{times_announced}"
         return self._mine(name, lambda s, b: _announce(s, b, slash, numbers))
 
     async def execute_slash(self, case: int) -> Digest:

@@ -369,8 +369,11 @@ class Chain(Protocol):
     async def refund(self, job: JobId) -> Digest:
         """Pay the poster what was not earned."""
 
-    async def announce_slash(self, slash: Slash) -> Digest:
-        """Announce a slash, as the slasher; its evidence names the intention."""
+    async def announce_slash(self, slash: Slash, times_announced: int) -> Digest:
+        """Announce a slash, as the slasher.
+
+        Its evidence names the intention, and how often the chain has announced it before.
+        """
 
     async def execute_slash(self, case: int) -> Digest:
         """Take what was announced."""

@@ -1,5 +1,7 @@
 """Stake of who was convicted is slashed, behind an announcement in which anyone may look.
 
+        +------- it ran out -------+
+        v                          |
     convicted -> announcing -> announced -> executed
                                   |  ^
                         contested-+  +-- the contest was rejected
@@ -10,9 +12,9 @@ A conviction waits `gather_millis`, so that those against one stake settle toget
 amounts are stored, announced by the slasher's key, and executed when the window is over. The
 convicted may contest with a bundle of its own: then nothing is executed until the market's operator
 has run both bundles again (PROTOCOL section 5: until disputes on chain replace it, he is trusted
-with this). Who is not answered before the case runs out is not slashed. Beat finds all of it in
-rows; what the chain says of a case is noted by `sync_chain`. Units: base units; milliseconds,
-windows in chain seconds.
+with this). Who is not answered before the case runs out is not slashed; a case that ran out with
+nobody to answer is announced again. Beat finds all of it in rows; what the chain says of a case is
+noted by `sync_chain`. Units: base units; milliseconds, windows in chain seconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,7 @@ from market.domain.jobs import JobState
 from market.domain.slashing import Conviction, Slash, SlashRules, settle_together
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import JobRow, SlashRow
-from market.service.slash_events import WITH_CASE
+from market.service.slash_events import WITH_CASE, times_announced
 
 OPEN = ("announcing", *WITH_CASE)
 """States in which a slash holds a part of the stake."""
@@ -106,17 +108,29 @@ async def execute_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> li
 
 
 async def contest_slash(
-    evidence: Digest, bundle: Digest, signature: bytes, work: UnitOfWork, blobs: BlobStore
+    evidence: Digest,
+    bundle: Digest,
+    signature: bytes,
+    *,
+    now: UnixMillis,
+    work: UnitOfWork,
+    blobs: BlobStore,
+    chain: Chain,
 ) -> SlashRow:
     """The convicted shows a bundle that speaks for it. Safe to repeat.
 
     Raises:
         NotFound: no such slash, or the bundle is no blob of this market.
         BadSignature: not by the convicted account's wallet.
-        Conflict: it is not announced, or was contested with another bundle.
+        Conflict: it is not announced, its case ran out, or it was contested with another bundle.
     """
     if await blobs.size(bundle) is None:
         raise NotFound("the bundle is no blob of this market", digest=bundle.hex())
+    async with work:
+        row = await _held(evidence, work)
+    # Nobody could judge it any more: it would be dropped without an answer.
+    if row.state == "announced" and not await _can_be_answered(row, now, chain):
+        raise Conflict("its case ran out, and is announced again", state=row.state)
     async with work:
         row = await _held(evidence, work)
         if recover(contest_digest(evidence, bundle), signature) != row.account:
@@ -145,6 +159,11 @@ async def judge_contest(evidence: Digest, *, upheld: bool, work: UnitOfWork) -> 
         await work[SlashRow].put(row)
         await work.emit("slash", evidence)
     return row
+
+
+async def _can_be_answered(row: SlashRow, now: UnixMillis, chain: Chain) -> bool:
+    found = None if row.case is None else await chain.slash_case(row.case)
+    return found is not None and now < found.executable_until * 1000
 
 
 async def _held(evidence: Digest, work: UnitOfWork) -> SlashRow:
@@ -186,7 +205,7 @@ async def _store(waiting: Sequence[SlashRow], slashes: Sequence[Slash], work: Un
     for row in waiting:
         slash = by_evidence.get(row.evidence)
         if slash is None:  # nothing is left of the stake
-            await work[SlashRow].put(replace(row, state="nothing"))
+            await work[SlashRow].put(replace(row, state="nothing", amount=BaseUnits(0)))
             continue
         planned = replace(
             row,
@@ -209,8 +228,10 @@ async def _announce(row: SlashRow, work: UnitOfWork, chain: Chain) -> bool:
     slash = Slash(
         row.evidence, row.job, row.account, row.amount, row.restitution, row.challenger, row.bounty
     )
+    async with work:
+        before = await times_announced(row, work)
     try:
-        await chain.announce_slash(slash)
+        await chain.announce_slash(slash, before)
         return True
     except ContractRefused as refusal:
         if "SlashCap" not in refusal.message:  # the stake is smaller than it was

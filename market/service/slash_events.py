@@ -1,14 +1,15 @@
 """What StakeRegistry's events say about slash cases, as rows. The caller is in a transaction.
 
 A case is known by the evidence that its announcement names; its number is the chain's, and another
-one if the announcement was forgotten and mined again.
+one if the announcement was forgotten and mined again, or if the case ran out and is announced anew.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import InvariantBroken
-from contracts.terms.ids import JobId
+from contracts.terms.ids import Digest, JobId
 from market.service.coding import decode_arguments, wide
 from market.service.ports import ChainEvent, UnitOfWork
 from market.service.rows import ChainEventRow, SlashRow
@@ -32,15 +33,26 @@ async def slash_announced(event: ChainEvent, work: UnitOfWork) -> None:
 async def slash_ended(event: ChainEvent, work: UnitOfWork) -> None:
     """A case was executed, or dropped: then nothing was taken."""
     taken = [BaseUnits(wide(event.args[part])) for part in ("restitution", "bounty", "burned")]
-    for row in await work[SlashRow].where(case=wide(event.args["id"])):
-        row = replace(row, state="dropped", ended_by=event.transaction)
-        if any(taken):
-            restitution, bounty, burned = taken
-            row = replace(
-                row, state="executed", restitution=restitution, bounty=bounty, burned=burned
-            )
-        await work[SlashRow].put(row)
+    for row in await work[SlashRow].where(case=wide(event.args["id"]), lock=True):
+        await work[SlashRow].put(_ended(row, taken, event.transaction))
         await work.emit("slash", row.evidence)
+
+
+def _ended(row: SlashRow, taken: Sequence[BaseUnits], by: Digest) -> SlashRow:
+    if any(taken):
+        restitution, bounty, burned = taken
+        row = replace(row, restitution=restitution, bounty=bounty, burned=burned)
+        return replace(row, state="executed", ended_by=by)
+    # Nobody has spoken for the convict, or in vain: that its case ran out saves it nothing.
+    if row.state == "announced":
+        return replace(row, state="convicted")
+    return replace(row, state="dropped", ended_by=by)
+
+
+async def times_announced(row: SlashRow, work: UnitOfWork) -> int:
+    """How often the chain announced a slash; what it has forgotten does not count."""
+    events = await work[ChainEventRow].where(event="SlashAnnounced", job=row.job)
+    return sum(decode_arguments(each.args)["evidence"] == row.evidence for each in events)
 
 
 async def job_of_case(case: int, work: UnitOfWork) -> JobId:

@@ -110,7 +110,16 @@ async def post_contest(
     posted: Annotated[ContestSlash, body(ContestSlash)],
 ) -> Response:
     """The convicted shows a bundle that speaks for it; nothing is slashed until it was judged."""
-    row = await contest_slash(evidence, posted.bundle, posted.signature, work, api.market.blobs)
+    market = api.market
+    row = await contest_slash(
+        evidence,
+        posted.bundle,
+        posted.signature,
+        now=market.clock(),
+        work=work,
+        blobs=market.blobs,
+        chain=market.chain,
+    )
     return answer(await _view(row, api.market.chain))
 
 

@@ -217,6 +217,38 @@ async def test_slash__chain_forgets_its_announcement__is_announced_again(world: 
     await check_ledger_is_the_chains(world, row.account)
 
 
+async def test_slash__market_was_off_until_its_case_ran_out__is_announced_again(
+    world: World,
+) -> None:
+    maker, row = await announced(world)
+
+    world.wait(ANNOUNCEMENT + EXECUTION)
+    await wait_and_tick(world, 1, times=2)
+    again = await slash_of(world, row.evidence)
+    await wait_and_tick(world, ANNOUNCEMENT, times=2)
+
+    assert (again.state, again.case) == ("announced", 2)
+    assert (await slash_of(world, row.evidence)).state == "executed"
+    assert (await balances(world, maker))["slashed"] == 500_000
+    await check_ledger_is_the_chains(world, row.account)
+
+
+async def test_slash__chain_forgets_that_its_case_ran_out__happens_once(world: World) -> None:
+    maker, row = await announced(world)
+    world.wait(ANNOUNCEMENT + EXECUTION)
+    await world.chain.drop_slash(1)  # anybody may, once it ran out
+    await world.sync()
+    waiting = await slash_of(world, row.evidence)
+
+    world.chain.forget(1)
+    await wait_and_tick(world, ANNOUNCEMENT, times=4)
+
+    assert waiting.state == "convicted"
+    assert (await slash_of(world, row.evidence)).state == "executed"
+    assert (await balances(world, maker))["slashed"] == 500_000
+    await check_ledger_is_the_chains(world, row.account)
+
+
 async def test_slash__job_was_refunded__nothing_is_repaid_and_the_rest_burns(world: World) -> None:
     maker = await world.start_job()
     row = await convicted(world, maker)
@@ -316,6 +348,36 @@ async def test_contest__never_judged__is_dropped_when_the_case_runs_out(world: W
 
     assert (await slash_of(world, row.evidence)).state == "dropped"
     assert (await balances(world, maker))["reserved"] == RESERVED
+
+
+@ON_MEMORY
+async def test_contest__case_ran_out__is_refused_until_it_is_announced_again(world: World) -> None:
+    _, row = await announced(world)
+    mine = contest(row.evidence, publish(world, b"mine"))
+    world.wait(ANNOUNCEMENT + EXECUTION)
+    async with client_of(world) as client:
+        with pytest.raises(Conflict, match="ran out"):
+            await client.contest_slash(row.evidence, mine)
+        await wait_and_tick(world, 1, times=2)
+        contested = await client.contest_slash(row.evidence, mine)
+
+    assert (contested.state, contested.case) == ("contested", 2)
+
+
+@ON_MEMORY
+async def test_contest__rejected_and_the_case_ran_out__stays_rejected(world: World) -> None:
+    _, row = await announced(world)
+    async with client_of(world, token=TOKEN) as client:
+        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        await client.judge_contest(row.evidence, upheld=False)
+        world.wait(ANNOUNCEMENT + EXECUTION)
+        await wait_and_tick(world, 1, times=2)
+        with pytest.raises(Conflict):
+            await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"2")))
+    await wait_and_tick(world, ANNOUNCEMENT, times=2)
+
+    ended = await slash_of(world, row.evidence)
+    assert (ended.state, ended.contest) == ("executed", blob_digest(b"mine"))
 
 
 @ON_MEMORY
