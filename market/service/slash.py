@@ -34,7 +34,9 @@ from market.service.slash_events import WITH_CASE, times_announced
 
 OPEN = ("announcing", *WITH_CASE)
 """States in which a slash holds a part of the stake."""
-UNENDED = ("convicted", *OPEN, "dropping")
+IN_CASE = (*OPEN, "dropping")
+"""States of a slash whose case has not ended: what it leaves of the stake is not known."""
+UNENDED = ("convicted", *IN_CASE)
 """States in which a slash may still take something, and give back to the job what it paid."""
 
 
@@ -197,6 +199,9 @@ async def _plan(
             announced=BaseUnits(announced),
             rules=rules,
         )
+        lacks = sum(slash.amount for slash in slashes) < sum(row.wanted for row in waiting)
+        if lacks and any(row.state in IN_CASE for row in rows):
+            return  # more is left if that case ends without a slash
         await _store(waiting, slashes, work)
 
 

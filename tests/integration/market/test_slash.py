@@ -161,6 +161,36 @@ async def test_slash__several_convictions__settle_together_and_late_ones_get_wha
     await check_ledger_is_the_chains(world, first.account)
 
 
+@pytest.mark.parametrize(
+    ("left", "upheld", "then"),
+    [
+        (0, True, ("executed", STAKE)),
+        (1, True, ("executed", STAKE)),
+        (0, False, ("nothing", 0)),
+        (1, False, ("executed", 1)),
+    ],
+)
+async def test_slash__stake_is_in_an_open_case__waits_for_its_end(
+    world: World, left: int, upheld: bool, then: tuple[str, int]
+) -> None:
+    maker = await world.start_job()
+    junk = await convicted(world, maker, b"junk", wanted=STAKE - left)
+    await wait_and_tick(world, ANNOUNCEMENT)
+    genuine = await convicted(world, maker, b"genuine", wanted=STAKE)
+    async with client_of(world, token=TOKEN) as client:
+        await client.contest_slash(junk.evidence, contest(junk.evidence, publish(world, b"mine")))
+        await wait_and_tick(world, ANNOUNCEMENT, times=3)
+        waiting = await slash_of(world, genuine.evidence)
+        await client.judge_contest(junk.evidence, upheld=upheld)
+    await wait_and_tick(world, ANNOUNCEMENT, times=5)
+
+    ended = await slash_of(world, genuine.evidence)
+    assert waiting.state == "convicted"
+    assert (ended.state, ended.amount) == then
+    assert (await slash_of(world, junk.evidence)).state == ("dropped" if upheld else "executed")
+    await check_ledger_is_the_chains(world, junk.account)
+
+
 async def test_slash__repeated_at_every_point__happens_once(world: World) -> None:
     maker = await world.start_job()
     for _ in range(6):
