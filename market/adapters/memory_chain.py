@@ -49,6 +49,7 @@ PARAMETERS = {
     "announcement_window": 5,
     "response_window": 10,
     "refund_delay": 40,
+    "silence_limit": 60,
     "epoch_length": 20,
     "execution_window": 60,
     "max_slash_bps": 10_000,
@@ -66,8 +67,12 @@ class _Job:
     seals: int = 0
     earned: int = 0
     due: int = 0
+    silence: bool = False  # a later seal in time keeps the job open
+    respond_from: int = 0
     ends_at: int = 0
     refundable_at: int = 0
+    shown_seals: int = 0  # latest step + 1 that kept the job open
+    shown_at: int = 0
 
 
 @dataclass
@@ -192,6 +197,12 @@ class MemoryChain:
         self._mine(
             f"claim:{account.hex()}:{cumulative}", lambda s, b: _claim(s, b, account, cumulative)
         )
+
+    def close_as_poster(self, spec: JobSpec, proof: CloseProof | None = None) -> None:
+        """The poster closes its job: by a seal, or because it knows of none."""
+        name = f"close_as_poster:{spec.job().hex()}:{len(self._sent)}"
+        numbers = self.parameters
+        self._mine(name, lambda s, b: _close(s, b, spec.poster, spec, proof, numbers))
 
     def forget(self, blocks: int) -> None:
         """Lose the newest blocks; their transactions are known to their senders only."""
@@ -370,15 +381,16 @@ class MemoryChain:
 
     async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
         """See `Chain.close`."""
-        numbers = self.parameters
+        caller, numbers = _address("relayer"), self.parameters
         return self._mine(
-            f"close:{spec.job().hex()}", lambda s, b: _close(s, b, spec, proof, numbers)
+            f"close:{spec.job().hex()}", lambda s, b: _close(s, b, caller, spec, proof, numbers)
         )
 
     async def answer_close(self, spec: JobSpec, proof: CloseProof) -> Digest:
         """See `Chain.answer_close`."""
         name = f"answer:{spec.job().hex()}:{proof.seal.message.step}"
-        return self._mine(name, lambda s, b: _answer_close(s, b, spec, proof))
+        numbers = self.parameters
+        return self._mine(name, lambda s, b: _answer_close(s, b, spec, proof, numbers))
 
     async def refund(self, job: JobId) -> Digest:
         """See `Chain.refund`."""
@@ -684,24 +696,60 @@ def _claim(state: _State, block: _Block, account: Address, cumulative: int) -> N
 
 
 def _close(
-    state: _State, block: _Block, spec: JobSpec, proof: CloseProof | None, numbers: dict[str, int]
+    state: _State,
+    block: _Block,
+    caller: Address,
+    spec: JobSpec,
+    proof: CloseProof | None,
+    numbers: dict[str, int],
 ) -> None:
     job = state.jobs.get(spec.job())
     _need(job is not None and job.state == "open", "NotOpen")
     assert job is not None
-    late = block.timestamp > spec.deadline
-    _need(late or (proof is not None and proof.seal.message.last), "PosterOnly")
-    job.state = "closing"
-    job.ends_at = block.timestamp + numbers["response_window"]
-    job.refundable_at = block.timestamp + numbers["refund_delay"]
+    seals, is_last = 0, False
+    if proof is not None:
+        seals, is_last = proof.seal.message.step + 1, proof.seal.message.last
+    silence = not is_last and block.timestamp <= spec.deadline
+    if proof is None:
+        _need(not silence or caller == spec.poster, "PosterOnly")
+        _need(not job.debited and not job.shown_seals, "HasSeals")
+    if silence:
+        early = job.shown_at and block.timestamp < job.shown_at + numbers["silence_limit"]
+        _need(not early and seals >= job.shown_seals, "NotSilent")
+    job.state, job.silence = "closing", silence
+    _set_times(job, block.timestamp + (numbers["silence_limit"] if silence else 0), numbers)
     _show(block, spec, job, proof)
 
 
-def _answer_close(state: _State, block: _Block, spec: JobSpec, proof: CloseProof) -> None:
+def _set_times(job: _Job, respond_from: int, numbers: dict[str, int]) -> None:
+    job.respond_from = respond_from
+    job.ends_at = respond_from + numbers["response_window"]
+    job.refundable_at = respond_from + numbers["refund_delay"]
+
+
+def _answer_close(
+    state: _State, block: _Block, spec: JobSpec, proof: CloseProof, numbers: dict[str, int]
+) -> None:
     job, seal = state.jobs[spec.job()], proof.seal.message
     _need(job.state == "closing" and block.timestamp < job.ends_at, "NotClosing")
+    later = seal.step + 1 > job.seals and block.timestamp < job.respond_from
+    if job.silence and not seal.last and later:
+        _keep_open(block, spec, job, seal.step + 1)
+        return
     _need((seal.earned, seal.step + 1) > (job.earned, job.seals), "NotBetter")
+    if job.silence and seal.last:
+        job.silence = False
+        _set_times(job, block.timestamp, numbers)
     _show(block, spec, job, proof)
+
+
+def _keep_open(block: _Block, spec: JobSpec, job: _Job, seals: int) -> None:
+    """As if nobody had closed it, but that somebody showed a seal."""
+    job.state, job.silence = "open", False
+    job.seals = job.earned = job.due = 0
+    job.respond_from = job.ends_at = job.refundable_at = 0
+    job.shown_seals, job.shown_at = seals, block.timestamp
+    block.log("escrow", "KeptOpen", job=spec.job(), seals=seals)
 
 
 def _show(block: _Block, spec: JobSpec, job: _Job, proof: CloseProof | None) -> None:
@@ -717,7 +765,7 @@ def _show(block: _Block, spec: JobSpec, job: _Job, proof: CloseProof | None) -> 
         seals=job.seals,
         earned=job.earned,
         due=job.due,
-        silence=False,
+        silence=job.silence,
         endsAt=job.ends_at,
         refundableAt=job.refundable_at,
     )

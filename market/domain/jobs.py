@@ -1,6 +1,7 @@
 """What happens to a job next: its life as a function from (state, event) to (state, effects). Pure.
 
-draft -> funded -> matched -> running -> finished -> closed -> refunded; failed from the first four.
+draft -> funded -> matched -> running -> finished -> closed -> refunded; failed from the first four,
+closed from any before it, since others than us close jobs too.
 Invariants: money is in escrow in every state but draft, refunded and a draft's failed; a state is
 never left backwards, but matched -> funded when a lease lapsed before anybody worked; an event that
 does not fit the state changes nothing, so every event may be told twice.
@@ -63,7 +64,7 @@ class FundingRefused:
 
 @dataclass(frozen=True)
 class CloseRequested:
-    """JobEscrow is closing the job."""
+    """JobEscrow is closing the job for good: nothing can keep it open any more."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,12 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
             return JobState.FAILED, (NoteFailure(_NEVER_TRAINED), EndLeases(), CloseEscrow())
         case JobState.FAILED, Funded():  # the permit was mined after we gave up
             return JobState.FAILED, (CloseEscrow(),)
-        case ((JobState.FINISHED | JobState.FAILED | JobState.RUNNING), CloseRequested()):
-            return JobState.CLOSED, (EndLeases(),)
         case JobState.CLOSED, RefundPaid():
             return JobState.REFUNDED, ()
+        case ((JobState.CLOSED | JobState.REFUNDED), _):
+            return state, ()
+        case _, CloseRequested():  # a poster may close what has no seal yet in any state
+            return JobState.CLOSED, (EndLeases(),)
     return state, ()
 
 

@@ -7,7 +7,7 @@ from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import ledger
-from market.domain.jobs import CloseRequested, Funded, JobState, RefundPaid
+from market.domain.jobs import CloseRequested, Funded, RefundPaid
 from market.service.activate import activate
 from market.service.booking import balances_of, book_event
 from market.service.coding import wide
@@ -110,8 +110,8 @@ async def _closing(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None
         refundable_at=UnixSeconds(wide(event.args["refundableAt"])),
     )
     await work[JobRow].put(row)
-    if not event.args["silence"] or row.state != JobState.RUNNING.value:
-        await happen(row, CloseRequested(), now, work)  # a silent one counts when its window ends
+    if not event.args["silence"]:  # a silent one counts when its window ends
+        await happen(row, CloseRequested(), now, work)
 
 
 async def _stake(event: ChainEvent, name: str, now: UnixMillis, work: UnitOfWork) -> None:

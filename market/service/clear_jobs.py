@@ -3,7 +3,8 @@
 A job that is funded buys its bundle, all or nothing. One that is matched or runs takes back who was
 silent, then replaces who is gone, then adds spares. Safe to run twice at once: a job's row and the
 winning offers' rows are held while they change. The job's row is waited for, as the messages of a
-busy job hold it most of the time; offers that another round holds are left to it.
+busy job hold it most of the time; offers that another round holds are left to it. A job that
+somebody is closing on chain takes no stake, so it buys nothing.
 """
 
 from collections.abc import Sequence
@@ -33,14 +34,14 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork) -> list[LeaseRow]:
     """Run one round; returns the leases that it reserved or brought back."""
     async with work:
         waiting = await work[JobRow].where(
-            state=JobState.FUNDED.value, order="posted_at", limit=MAX_JOBS_A_ROUND
+            state=JobState.FUNDED.value, due=None, order="posted_at", limit=MAX_JOBS_A_ROUND
         )
-        waiting += await work[JobRow].where(state=_UNDER_WAY, order="posted_at")
+        waiting += await work[JobRow].where(state=_UNDER_WAY, due=None, order="posted_at")
     found: list[LeaseRow] = []
     for row in waiting:
         async with work:  # one job a transaction: a round that stops half way keeps what it did
             held = await work[JobRow].lock(row.job)
-            if held is not None and held.state == row.state:
+            if held is not None and held.state == row.state and held.due is None:
                 found += await _clear_one(held, now, work)
     return found
 

@@ -6,8 +6,10 @@ shows, and only if a batch on chain holds it: we show no other, and wait until o
 closes a job by less than our newest seal is answered with it. Source: PROTOCOL section 6.
 """
 
+from collections.abc import Awaitable
+
 from contracts.terms.errors import ContractRefused
-from contracts.terms.ids import JobId
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixMillis
 from market.domain.jobs import JobState, RefundPaid
@@ -64,18 +66,19 @@ async def _close(row: JobRow, newest: SealRow | None, now: UnixMillis, chain: Ch
     proof = None if newest is None else CloseProof(seal_of(newest), decode_pay(newest.pay))
     current = await chain.job(row.job)
     if current.state == "open" and row.state in _ENDED and _may_close(row, proof, now):
-        await chain.close(spec_of(row).message, proof)
-        return True
+        return await _is_taken(chain.close(spec_of(row).message, proof), "NotOpen", "HasSeals")
     if current.state == "closing" and proof and _is_better(proof.seal.message, current):
-        return await _answer(row, proof, chain)
+        answer = chain.answer_close(spec_of(row).message, proof)
+        return await _is_taken(answer, "NotClosing", "NotBetter")
     return False
 
 
-async def _answer(row: JobRow, proof: CloseProof, chain: Chain) -> bool:
+async def _is_taken(sending: Awaitable[Digest], *by_others: str) -> bool:
+    """Whether the chain took it; not if what others did first, or showed, speaks against it."""
     try:
-        await chain.answer_close(spec_of(row).message, proof)
-    except ContractRefused as refusal:  # the window is over, or somebody else was quicker
-        if not any(name in refusal.message for name in ("NotClosing", "NotBetter")):
+        await sending
+    except ContractRefused as refusal:
+        if not any(name in refusal.message for name in by_others):
             raise
         return False
     return True

@@ -23,6 +23,7 @@ from market.service.rows import HeartbeatRow, JobRow, LeaseRow, MessageRow
 NOTICE = Notice.model_fields["kind"].default
 
 _ALIVE = (JobState.DRAFT, JobState.FUNDED, JobState.MATCHED, JobState.RUNNING)
+_MAY_CLOSE = (*_ALIVE, JobState.FINISHED, JobState.FAILED)
 
 
 async def lapse_leases(now: UnixMillis, work: UnitOfWork) -> int:
@@ -40,16 +41,25 @@ async def lapse_leases(now: UnixMillis, work: UnitOfWork) -> int:
 
 
 async def lapse_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
-    """End a lease whose stake the chain will not reserve; its job looks for another.
-
-    Only a job that is short without it is told: the lapse of a spare stops nothing.
-    """
+    """End a lease whose provider has not the stake for it; its job looks for another."""
     job = await work[JobRow].lock(row.job)
     await end(row, "lapsed", work, blocked_until=now + BLOCK_MILLIS)
     await note_duty(row.account, Outcome.MISSED, work)
+    await _tell_of_lapse(job, now, work)
+
+
+async def drop_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
+    """End a lease whose job takes no stake, being closed by somebody: no fault of its provider."""
+    job = await work[JobRow].lock(row.job)
+    await end(row, "lapsed", work)
+    await _tell_of_lapse(job, now, work)
+
+
+async def _tell_of_lapse(job: JobRow | None, now: UnixMillis, work: UnitOfWork) -> None:
+    """Only a job that is short without it is told: the lapse of a spare stops nothing."""
     if job is None:
         return
-    num_live = len(await live_leases(row.job, work))
+    num_live = len(await live_leases(job.job, work))
     if bundle_of(spec_of(job).message).without(num_live).slots:
         await happen(job, LeaseLapsed(), now, work)
 
@@ -116,7 +126,7 @@ async def _members(job: JobRow, work: UnitOfWork) -> frozenset[PeerId]:
 async def pass_deadlines(now: UnixMillis, work: UnitOfWork) -> int:
     """Fail jobs whose deadline is over, and note closes whose response window is; returns both."""
     async with work:
-        rows = await work[JobRow].where(state=tuple(state.value for state in _ALIVE))
+        rows = await work[JobRow].where(state=tuple(state.value for state in _MAY_CLOSE))
     changed = 0
     for late in rows:
         if _passed(late, now) is None:
@@ -130,7 +140,7 @@ async def pass_deadlines(now: UnixMillis, work: UnitOfWork) -> int:
 
 
 def _passed(row: JobRow, now: UnixMillis) -> CloseRequested | DeadlinePassed | None:
-    """What the clock says of a job that is not over."""
-    if row.ends_at is not None and row.ends_at * 1000 <= now:
-        return CloseRequested()
-    return DeadlinePassed() if row.deadline * 1000 <= now else None
+    """What the clock says of a job that is not over; one that is closing ends by its close."""
+    if row.ends_at is not None:
+        return CloseRequested() if row.ends_at * 1000 <= now else None
+    return DeadlinePassed() if row.deadline * 1000 <= now and row.state in _ALIVE else None

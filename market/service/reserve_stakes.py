@@ -11,7 +11,7 @@ from contracts.terms.moments import UnixMillis
 from market.domain.jobs import JobState
 from market.service.activate import activate
 from market.service.coding import accept_of
-from market.service.pass_time import lapse_lease
+from market.service.pass_time import drop_lease, lapse_lease
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import JobRow, LeaseRow
 
@@ -28,9 +28,10 @@ async def reserve_stakes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> lis
             relayed.append(row.lease)
         except ContractRefused as refusal:
             if "AlreadyReserved" not in refusal.message:
+                lapse = drop_lease if "JobNotOpen" in refusal.message else lapse_lease
                 async with work:
                     if held := await work[LeaseRow].lock(row.lease):
-                        await lapse_lease(held, now, work)
+                        await lapse(held, now, work)
             continue
         if not row.stake:
             async with work:

@@ -1,19 +1,21 @@
-"""A job whose coordinator is gone for good: one seal closes it, is paid by, and is refunded by."""
+"""Closes that no `last` seal brings: one seal closes the job, is paid by, and is refunded by."""
 
 import pytest
 
 from contracts.terms.errors import Conflict
 from contracts.terms.ids import JobId
+from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.domain.jobs import JobState
 from market.service.close_jobs import close_jobs
 from market.service.pass_time import pass_deadlines
 from market.service.ports import CloseProof
-from market.service.rows import DebitRow
+from market.service.reputation import reputations_of
+from market.service.rows import DebitRow, LeaseRow
 from market.service.settle_epoch import load_settlement
 from tests.integration.market.client import ON_MEMORY
-from tests.support.history import START, JobMaker
-from tests.support.market_world import World
+from tests.support.history import START, JobMaker, make_wallet
+from tests.support.market_world import World, market_spec
 
 DEADLINE = UnixSeconds(START + 60)
 
@@ -137,3 +139,105 @@ async def test_close__sealed_after_the_close_was_final__is_refused_and_pays_noth
     await until_over(world, maker.spec.job())
 
     assert await paid(world, maker) == shown.earned < maker.seals[-1].seal.earned
+
+
+async def waiting(world: World, **changed: object) -> JobSpec:
+    """A job that is funded and has no leases."""
+    await world.register()
+    spec = market_spec(**changed)
+    await world.post(spec)
+    await world.tick()
+    return spec
+
+
+async def leases_of(world: World, job: JobId) -> list[str]:
+    async with world.new_work() as work:
+        return [lease.state for lease in await work[LeaseRow].where(job=job)]
+
+
+async def missed(world: World, name: str) -> int:
+    account = make_wallet(name).account
+    work = world.new_work()
+    async with work:
+        return (await reputations_of([account], work))[account].missed
+
+
+@ON_MEMORY
+async def test_close__poster_closes_a_job_that_waits__nobody_is_leased_and_all_goes_back(
+    world: World,
+) -> None:
+    spec = await waiting(world)
+
+    world.chain.close_as_poster(spec)
+    await world.offer("ann", 10**11)
+    await until_over(world, spec.job())
+
+    assert await leases_of(world, spec.job()) == []
+    assert await missed(world, "ann") == 0
+    assert (await world.ports.account(spec.poster)).token == spec.budget
+
+
+@ON_MEMORY
+async def test_close__poster_closes_before_a_stake_is_reserved__provider_is_free_and_blameless(
+    world: World,
+) -> None:
+    spec = await waiting(world)
+    await world.offer("ann", 10**11)
+    await world.clear()
+    (lease,) = await world.beat("ann")
+    await world.accept("ann", lease)
+
+    world.chain.close_as_poster(spec)
+    await world.tick()
+
+    offer = await world.offer_row("ann")
+    assert await leases_of(world, spec.job()) == ["lapsed"]
+    assert (offer.lease, offer.blocked_until) == (None, 0)
+    assert await missed(world, "ann") == 0
+
+
+@ON_MEMORY
+async def test_close__poster_closes_a_matched_job_that_works__is_kept_open_by_its_seal(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    world.chain.close_as_poster(maker.spec)
+    await world.tick()
+    maker.seal_step()
+    await world.send(maker)
+    await world.tick()
+    known = len(maker.items)
+    maker.seal_step(last=True)
+    await world.send(maker, known)
+
+    await until_over(world, maker.spec.job())
+
+    assert await paid(world, maker) == maker.seals[-1].seal.earned > 0
+
+
+@ON_MEMORY
+async def test_close__deadline_passes_while_the_silence_runs__is_closed_and_refunded(
+    world: World,
+) -> None:
+    maker = await world.start_job(deadline=DEADLINE)
+    world.wait(55)
+    world.chain.close_as_poster(maker.spec)
+
+    await until_over(world, maker.spec.job())
+
+    assert (await world.ports.account(maker.spec.poster)).token == maker.spec.budget
+
+
+@ON_MEMORY
+async def test_close__kept_open_by_a_seal_that_nobody_sent_us__stops_no_other_job(
+    world: World,
+) -> None:
+    maker = await world.start_job(deadline=DEADLINE)
+    maker.seal_step()
+    world.chain.close_as_poster(maker.spec)
+    await world.ports.answer_close(maker.spec, proof_of(maker, 0))
+    other = await world.start_job("bob", nonce=2, deadline=UnixSeconds(DEADLINE + 1))
+
+    await until_over(world, other.spec.job())
+
+    assert (await world.job(maker.spec.job())).state == JobState.FAILED

@@ -70,6 +70,11 @@ def test_advance__event_told_twice__changes_nothing_more(state: JobState, event:
     assert not any(isinstance(effect, NoteFailure) for effect in effects)
 
 
+@pytest.mark.parametrize("state", [s for s in JobState if s not in ("closed", "refunded")])
+def test_advance__closed_on_chain_by_anybody__is_closed_and_frees(state: JobState) -> None:
+    assert advance(state, CloseRequested()) == (JobState.CLOSED, (EndLeases(),))
+
+
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("state", [JobState.REFUNDED])
 def test_advance__refunded__is_the_end(state: JobState, event: Event) -> None:
