@@ -198,6 +198,16 @@ class MemoryChain:
             f"claim:{account.hex()}:{cumulative}", lambda s, b: _claim(s, b, account, cumulative)
         )
 
+    def open_as_poster(self, spec: JobSpec, amount: int) -> None:
+        """The poster opens its job with as much as it likes."""
+        name = f"open_as_poster:{spec.job().hex()}"
+        self._mine(name, lambda s, b: _open_with(s, b, spec, amount))
+
+    def top_up(self, job: JobId, payer: Address, amount: int) -> None:
+        """Anybody adds to a job's budget."""
+        name = f"top_up:{job.hex()}:{len(self._sent)}"
+        self._mine(name, lambda s, b: _top_up(s, b, job, payer, amount))
+
     def close_as_poster(self, spec: JobSpec, proof: CloseProof | None = None) -> None:
         """The poster closes its job: by a seal, or because it knows of none."""
         name = f"close_as_poster:{spec.job().hex()}:{len(self._sent)}"
@@ -472,10 +482,8 @@ def _gas(state: _State, account: Address, amount: int) -> None:
 
 
 def _stake(state: _State, block: _Block, account: Address, amount: int) -> None:
-    found = _of(state, account)
-    _need(found.token >= amount, "ERC20InsufficientBalance")
-    found.token -= amount
-    found.active += amount
+    _pay(state, account, amount)
+    _of(state, account).active += amount
     block.log("stakes", "Staked", account=account, amount=amount)
 
 
@@ -562,14 +570,30 @@ def _close_case(state: _State, block: _Block, number: int, parts: tuple[int, int
 
 
 def _open(state: _State, block: _Block, spec: JobSpec, permit_deadline: int) -> None:
+    _need(permit_deadline >= block.timestamp, "ERC20InsufficientAllowance")
+    _open_with(state, block, spec, spec.budget)
+
+
+def _open_with(state: _State, block: _Block, spec: JobSpec, amount: int) -> None:
     _need(spec.job() not in state.jobs, "JobExists")
     _need(spec.deadline > block.timestamp, "DeadlinePassed")
-    poster = _of(state, spec.poster)
-    _need(permit_deadline >= block.timestamp, "ERC20InsufficientAllowance")
-    _need(poster.token >= spec.budget, "ERC20InsufficientBalance")
-    poster.token -= spec.budget
-    state.jobs[spec.job()] = _Job(spec.poster, spec.budget)
-    block.log("escrow", "JobOpened", job=spec.job(), poster=spec.poster, amount=spec.budget)
+    _pay(state, spec.poster, amount)
+    state.jobs[spec.job()] = _Job(spec.poster, amount)
+    block.log("escrow", "JobOpened", job=spec.job(), poster=spec.poster, amount=amount)
+
+
+def _top_up(state: _State, block: _Block, job: JobId, payer: Address, amount: int) -> None:
+    _need(job in state.jobs, "UnknownJob")
+    _pay(state, payer, amount)
+    state.jobs[job].deposited += amount
+    block.log("escrow", "ToppedUp", job=job, amount=amount)
+
+
+def _pay(state: _State, account: Address, amount: int) -> None:
+    found = _of(state, account)
+    _need(amount > 0, "ZeroAmount")
+    _need(found.token >= amount, "ERC20InsufficientBalance")
+    found.token -= amount
 
 
 def _reserve(state: _State, block: _Block, accept: LeaseAccept) -> None:

@@ -1,15 +1,20 @@
 """Drafts go into escrow: the market relays what the poster signed, and pays the gas.
 
-A job is funded when the chain's event says so (`sync_chain`), not when the transaction was sent.
+A job is funded when the chain's events say so (`sync_chain`), not when the transaction was sent.
+Events of a job that its poster opened before he posted it came when it had no row, so a draft that
+the chain knows already is judged here: none stays that will never be funded, or it would hold up
+those behind it.
 """
 
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.domain.jobs import FundingRefused, JobState
+from market.domain import ledger
+from market.domain.jobs import Funded, FundingRefused, JobState
+from market.service.booking import balances_of
 from market.service.coding import spec_of
 from market.service.life import happen
-from market.service.ports import Chain, UnitOfWork
+from market.service.ports import Chain, JobNow, UnitOfWork
 from market.service.rows import JobRow, PermitRow
 
 MAX_JOBS_A_ROUND = 50
@@ -31,12 +36,35 @@ async def fund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Job
             await chain.open_job(spec_of(row), permit.deadline, permit.signature)
             funded.append(row.job)
         except ContractRefused as refusal:
-            if (await chain.job(row.job)).state == "none":
-                await _refuse(row.job, refusal.message, now, work)
+            await _judge(row.job, refusal.message, now, work, chain)
     return funded
 
 
-async def _refuse(job: JobId, reason: str, now: UnixMillis, work: UnitOfWork) -> None:
+async def note_deposits(row: JobRow, now: UnixMillis, work: UnitOfWork) -> JobRow:
+    """A job is funded when its confirmed deposits reach its budget; in the caller's transaction."""
+    account = ledger.escrow(row.job)
+    held = (await balances_of([account], work)).get(account, 0)
+    return row if held < row.budget else await happen(row, Funded(), now, work)
+
+
+async def _judge(job: JobId, refusal: str, now: UnixMillis, work: UnitOfWork, chain: Chain) -> None:
+    """What a draft becomes whose permit the chain refused."""
+    found = await chain.job(job)
     async with work:
-        if row := await work[JobRow].lock(job):
-            await happen(row, FundingRefused(f"the escrow refused the budget: {reason}"), now, work)
+        row = await work[JobRow].lock(job)
+        if row is None:
+            return
+        if found.state == "open" and found.deposited >= row.budget:
+            await note_deposits(row, now, work)
+            return
+        await happen(row, FundingRefused(_why(row, found, refusal)), now, work)
+
+
+def _why(row: JobRow, found: JobNow, refusal: str) -> str:
+    match found.state:
+        case "none":
+            return f"the escrow refused the budget: {refusal}"
+        case "open":
+            return f"its poster opened it with {found.deposited} of {row.budget} base units"
+        case state:
+            return f"its poster opened it, and it is {state}"
