@@ -7,10 +7,11 @@ from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import ledger
-from market.domain.jobs import CloseRequested, Funded, RefundPaid
+from market.domain.jobs import CloseRequested, RefundPaid
 from market.service.activate import activate
 from market.service.booking import balances_of, book_event
 from market.service.coding import wide
+from market.service.fund_jobs import note_deposits
 from market.service.life import happen
 from market.service.ports import ChainEvent, UnitOfWork
 from market.service.rows import BatchRow, DebitRow, EpochRow, JobRow, LeaseRow
@@ -69,12 +70,10 @@ async def _money(event: ChainEvent, name: str, now: UnixMillis, work: UnitOfWork
     job, amount = _job(event), _amount(event)
     row = await work[JobRow].lock(job)
     match event.event:
-        case "JobOpened":
+        case "JobOpened" | "ToppedUp":
             await book_event(name, ledger.deposit(job, amount), work)
             if row:
-                await happen(row, Funded(), now, work)
-        case "ToppedUp":
-            await book_event(name, ledger.deposit(job, amount), work)
+                await note_deposits(row, now, work)
         case "Refunded":
             await book_event(name, ledger.refund(job, amount), work, overdraft=True)
             if row:

@@ -12,7 +12,14 @@ from contracts.governance.record import check_signature
 from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import Conflict, Equivocation, InvariantBroken, NotFound, WrongBytes
+from contracts.terms.errors import (
+    Conflict,
+    Equivocation,
+    InvariantBroken,
+    NotFound,
+    Unaffordable,
+    WrongBytes,
+)
 from contracts.terms.history import Kept, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import (
@@ -25,9 +32,9 @@ from contracts.terms.messages import (
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
 from market.domain.jobs import TAKES_MESSAGES, JobState, LastSealed, Opened
-from market.domain.ledger import sealed
+from market.domain.ledger import escrow, sealed
 from market.service.auditors import check_opening
-from market.service.booking import book_event
+from market.service.booking import balances_of, book_event, hold_ledger
 from market.service.coding import decode_pay, encode_pay
 from market.service.convictions import note_convictions
 from market.service.histories import Histories
@@ -62,6 +69,7 @@ async def store_messages(
         NotFound: no such job.
         BadSignature, Malformed, UnknownVersion, Conflict: an item may not stand where it stands.
         Equivocation, InvalidSeal: its signer broke the protocol; nothing of the post is stored.
+        Unaffordable: a seal earns more than escrow holds for the job.
     """
     items = [(decode_kept(data), data) for data in encoded]
     async with work:
@@ -136,6 +144,16 @@ async def _no_equivocation(row: JobRow, history: JobHistory, item: Kept, work: U
         )
 
 
+async def _check_escrow(job: JobId, more: int, work: UnitOfWork) -> None:
+    """A chain that went back may owe us the deposit: the seal is taken when that is there again."""
+    await hold_ledger(work)
+    held = (await balances_of([escrow(job)], work)).get(escrow(job), 0)
+    if more > held:
+        raise Unaffordable(
+            "the seal earns more than the job has in escrow", wanted=str(more), held=str(held)
+        )
+
+
 def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
     if encode_kept(item) != data:
         raise WrongBytes("an item that is not in canonical form")
@@ -206,6 +224,7 @@ async def _sealed(
         stored_at=now,
     )
     await work[SealRow].add(stored)
+    await _check_escrow(row.job, message.earned - (last.earned if last else 0), work)
     event = f"seal:{row.job.hex()}:{message.step}"
     await book_event(event, sealed(row.job, before, newest.pay), work)
     row = replace(row, step=int(message.step), last_seal=message.digest())

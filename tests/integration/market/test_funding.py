@@ -28,6 +28,35 @@ async def test_fund_jobs__opened_with_its_budget_before_it_was_posted__is_funded
     assert (await world.job(spec.job())).state == JobState.FUNDED
 
 
+async def test_fund_jobs__opened_with_less_and_topped_up__is_funded(world: World) -> None:
+    await world.register()
+    spec = market_spec()
+    await opened(world, spec, 1)
+    world.chain.give_tokens(spec.poster, spec.budget)
+    world.chain.top_up(spec.job(), spec.poster, spec.budget - 1)
+
+    await world.post(spec)
+    await world.tick()
+
+    assert (await world.job(spec.job())).state == JobState.FUNDED
+
+
+@ON_MEMORY
+async def test_sync__opened_with_less_than_its_budget__is_no_funded_job(world: World) -> None:
+    await world.register()
+    spec = market_spec()
+    await world.post(spec)
+    world.chain.open_as_poster(spec, spec.budget - 1)
+
+    await world.sync()
+    before = (await world.job(spec.job())).state
+    world.chain.top_up(spec.job(), spec.poster, 1)
+    await world.sync()
+
+    assert before == JobState.DRAFT
+    assert (await world.job(spec.job())).state == JobState.FUNDED
+
+
 @ON_MEMORY
 async def test_fund_jobs__opened_with_less_than_its_budget__fails_and_says_why(
     world: World,

@@ -16,6 +16,7 @@ from contracts.terms.errors import (
     Malformed,
     NotFound,
     TooLarge,
+    Unaffordable,
     UnknownVersion,
 )
 from contracts.terms.history import Kept, decode_kept, encode_kept
@@ -23,8 +24,8 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from market.domain.jobs import JobState
-from market.domain.ledger import OUTSIDE, Entry, book
-from market.service.booking import entries_of_job
+from market.domain.ledger import OUTSIDE, Entry, book, deposit, reversal
+from market.service.booking import book_event, entries_of_job
 from market.service.histories import Histories
 from market.service.rows import BalanceRow, LedgerEntryRow, MessageRow, SealRow
 from market.service.store_messages import store_messages
@@ -273,3 +274,23 @@ async def test_store__unknown_job__is_not_found(world: World) -> None:
             chain=world.ports,
             histories=world.histories,
         )
+
+
+@ON_MEMORY
+async def test_store__seal_that_earns_more_than_escrow_holds__is_refused_until_it_does(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    job = maker.spec.job()
+    budget = deposit(job, maker.spec.budget)
+    async with world.new_work() as work:  # the chain forgot the deposit
+        await book_event("forgot", reversal(budget), work, overdraft=True)
+    maker.seal_step()
+    with pytest.raises(Unaffordable, match="escrow"):
+        await world.send(maker)
+
+    async with world.new_work() as work:  # and mined it again
+        await book_event("again", budget, work)
+    await world.send(maker)
+
+    assert (await world.job(job)).step == 1
