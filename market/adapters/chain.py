@@ -176,6 +176,7 @@ class RpcChain:
             due=closing.due,
             ends_at=closing.ends_at,
             refundable_at=closing.refundable_at,
+            kept_open=closing.kept_open,
         )
 
     async def newest_epoch(self) -> EpochNow:
@@ -255,7 +256,7 @@ class RpcChain:
         call = settlement.claim(paid.account, total, paid.jobs_root.hash, proof)
         return await self._send("relayer", f"pay_out:{paid.account.hex()}:{total}", call)
 
-    async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
+    async def close(self, spec: JobSpec, proof: CloseProof | None, *, kept_open: int) -> Digest:
         """See `Chain.close`."""
         escrow = self._contracts.escrow
         if proof is None:
@@ -263,12 +264,13 @@ class RpcChain:
         else:
             call = escrow.request_close(spec, proof.seal, _pay_to_show(proof))
             shown = str(proof.seal.message.step)
-        return await self._send("relayer", f"close:{spec.job().hex()}:{shown}", call)
+        key = f"close:{spec.job().hex()}:{kept_open}:{shown}"
+        return await self._send("relayer", key, call)
 
-    async def answer_close(self, spec: JobSpec, proof: CloseProof) -> Digest:
+    async def answer_close(self, spec: JobSpec, proof: CloseProof, *, kept_open: int) -> Digest:
         """See `Chain.answer_close`."""
         call = self._contracts.escrow.answer_close(spec, proof.seal, _pay_to_show(proof))
-        key = f"answer:{spec.job().hex()}:{proof.seal.message.step}"
+        key = f"answer:{spec.job().hex()}:{kept_open}:{proof.seal.message.step}"
         return await self._send("relayer", key, call)
 
     async def refund(self, job: JobId) -> Digest:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 
 from contracts.chain.proofs import HEADER_FIELDS, Header
 from contracts.governance.lane import anchored, recorded
-from contracts.governance.settlement import AccountPay, due_shares
+from contracts.governance.pay import pay_root
+from contracts.governance.settlement import AccountPay
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
 from contracts.terms.encoding import Value
 from contracts.terms.errors import ChainForgot, ContractRefused
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
-from contracts.terms.merkle import Proof, SumNode
+from contracts.terms.merkle import FROZEN, Proof, SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
@@ -67,12 +68,12 @@ class _Job:
     seals: int = 0
     earned: int = 0
     due: int = 0
-    silence: bool = False  # a later seal in time keeps the job open
+    silence: bool = False
     respond_from: int = 0
     ends_at: int = 0
     refundable_at: int = 0
-    shown_seals: int = 0  # latest step + 1 that kept the job open
-    shown_at: int = 0
+    kept_open: int = 0  # JobClosing.shownSeals
+    kept_open_at: int = 0
 
 
 @dataclass
@@ -310,6 +311,7 @@ class MemoryChain:
             due=BaseUnits(found.due),
             ends_at=UnixSeconds(found.ends_at),
             refundable_at=UnixSeconds(found.refundable_at),
+            kept_open=found.kept_open,
         )
 
     async def newest_epoch(self) -> EpochNow:
@@ -389,17 +391,17 @@ class MemoryChain:
             f"claim:{account.hex()}:{total}", lambda s, b: _claim(s, b, account, total)
         )
 
-    async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
+    async def close(self, spec: JobSpec, proof: CloseProof | None, *, kept_open: int) -> Digest:
         """See `Chain.close`."""
         caller, numbers = _address("relayer"), self.parameters
-        return self._mine(
-            f"close:{spec.job().hex()}", lambda s, b: _close(s, b, caller, spec, proof, numbers)
-        )
+        shown = "unsealed" if proof is None else str(proof.seal.message.step)
+        name = f"close:{spec.job().hex()}:{kept_open}:{shown}"
+        return self._mine(name, lambda s, b: _close(s, b, caller, spec, proof, numbers))
 
-    async def answer_close(self, spec: JobSpec, proof: CloseProof) -> Digest:
+    async def answer_close(self, spec: JobSpec, proof: CloseProof, *, kept_open: int) -> Digest:
         """See `Chain.answer_close`."""
-        name = f"answer:{spec.job().hex()}:{proof.seal.message.step}"
         numbers = self.parameters
+        name = f"answer:{spec.job().hex()}:{kept_open}:{proof.seal.message.step}"
         return self._mine(name, lambda s, b: _answer_close(s, b, spec, proof, numbers))
 
     async def refund(self, job: JobId) -> Digest:
@@ -727,22 +729,29 @@ def _close(
     proof: CloseProof | None,
     numbers: dict[str, int],
 ) -> None:
+    """The poster alone may say before the deadline that there is no seal."""
     job = state.jobs.get(spec.job())
     _need(job is not None and job.state == "open", "NotOpen")
     assert job is not None
-    seals, is_last = 0, False
-    if proof is not None:
-        seals, is_last = proof.seal.message.step + 1, proof.seal.message.last
+    is_last = proof is not None and proof.seal.message.last
     silence = not is_last and block.timestamp <= spec.deadline
     if proof is None:
         _need(not silence or caller == spec.poster, "PosterOnly")
-        _need(not job.debited and not job.shown_seals, "HasSeals")
+        _need(not job.debited and not job.kept_open, "HasSeals")
     if silence:
-        early = job.shown_at and block.timestamp < job.shown_at + numbers["silence_limit"]
-        _need(not early and seals >= job.shown_seals, "NotSilent")
+        _need_silent(job, block, proof, numbers)
     job.state, job.silence = "closing", silence
     _set_times(job, block.timestamp + (numbers["silence_limit"] if silence else 0), numbers)
     _show(block, spec, job, proof)
+
+
+def _need_silent(
+    job: _Job, block: _Block, proof: CloseProof | None, numbers: dict[str, int]
+) -> None:
+    """A seal at least as late as the one that kept the job open, and not soon after that."""
+    seals = 0 if proof is None else proof.seal.message.step + 1
+    next_at = job.kept_open_at + numbers["silence_limit"] if job.kept_open_at else 0
+    _need(seals >= job.kept_open and block.timestamp >= next_at, "NotSilent")
 
 
 def _set_times(job: _Job, respond_from: int, numbers: dict[str, int]) -> None:
@@ -756,9 +765,9 @@ def _answer_close(
 ) -> None:
     job, seal = state.jobs[spec.job()], proof.seal.message
     _need(job.state == "closing" and block.timestamp < job.ends_at, "NotClosing")
-    later = seal.step + 1 > job.seals and block.timestamp < job.respond_from
-    if job.silence and not seal.last and later:
-        _keep_open(block, spec, job, seal.step + 1)
+    is_later = seal.step + 1 > job.seals and not seal.last
+    if job.silence and is_later and block.timestamp < job.respond_from:
+        _keep_open(state, block, spec.job(), seal.step + 1)
         return
     _need((seal.earned, seal.step + 1) > (job.earned, job.seals), "NotBetter")
     if job.silence and seal.last:
@@ -767,21 +776,19 @@ def _answer_close(
     _show(block, spec, job, proof)
 
 
-def _keep_open(block: _Block, spec: JobSpec, job: _Job, seals: int) -> None:
-    """As if nobody had closed it, but that somebody showed a seal."""
-    job.state, job.silence = "open", False
-    job.seals = job.earned = job.due = 0
-    job.respond_from = job.ends_at = job.refundable_at = 0
-    job.shown_seals, job.shown_at = seals, block.timestamp
-    block.log("escrow", "KeptOpen", job=spec.job(), seals=seals)
+def _keep_open(state: _State, block: _Block, name: JobId, seals: int) -> None:
+    job = state.jobs[name]
+    state.jobs[name] = _Job(
+        job.poster, job.deposited, job.debited, kept_open=seals, kept_open_at=block.timestamp
+    )
+    block.log("escrow", "KeptOpen", job=name, seals=seals)
 
 
 def _show(block: _Block, spec: JobSpec, job: _Job, proof: CloseProof | None) -> None:
     """A close by a seal, or by none."""
     if proof is not None:
         seal = proof.seal.message
-        job.seals, job.earned = seal.step + 1, seal.earned
-        job.due = sum(due_shares(proof.pay, last=seal.last).values())
+        job.seals, job.earned, job.due = seal.step + 1, seal.earned, _due(proof)
     block.log(
         "escrow",
         "CloseRequested",
@@ -793,6 +800,18 @@ def _show(block: _Block, spec: JobSpec, job: _Job, proof: CloseProof | None) -> 
         endsAt=job.ends_at,
         refundableAt=job.refundable_at,
     )
+
+
+def _due(proof: CloseProof) -> int:
+    """Earned and not frozen; the contract reads nothing of the pay but its first leaf."""
+    seal = proof.seal.message
+    if seal.last or seal.vested == seal.earned:
+        return seal.vested
+    root = pay_root(proof.pay)
+    is_shown = (root.hash, root.earned, root.vested) == (seal.pay_root, seal.earned, seal.vested)
+    _need(is_shown, "WrongPayLeaf")
+    first = proof.pay[0]
+    return seal.earned - (first.earned - first.vested if first.account == FROZEN else 0)
 
 
 def _refund(state: _State, block: _Block, name: JobId) -> None:

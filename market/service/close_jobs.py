@@ -28,7 +28,7 @@ async def close_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Jo
     sent = []
     async with work:
         rows = await work[JobRow].where(state=_MAY_BE_CLOSING)
-        rows = [row for row in rows if row.state in _ENDED or _is_closing(row, now)]
+        rows = [row for row in rows if _has_ended(row) or _is_closing(row, now)]
         seals = {row.job: await _newest(row, work) for row in rows}
         rows = [row for row in rows if await _may_be_shown(seals[row.job], work)]
     for row in rows:
@@ -65,10 +65,12 @@ async def _close(row: JobRow, newest: SealRow | None, now: UnixMillis, chain: Ch
     """Close it, or answer who closes it by less; False if there is nothing to do."""
     proof = None if newest is None else CloseProof(seal_of(newest), decode_pay(newest.pay))
     current = await chain.job(row.job)
-    if current.state == "open" and row.state in _ENDED and _may_close(row, proof, now):
-        return await _is_taken(chain.close(spec_of(row).message, proof), "NotOpen", "HasSeals")
+    if current.state == "open" and _has_ended(row) and _may_close(row, proof, now):
+        close = chain.close(spec_of(row).message, proof, kept_open=current.kept_open)
+        return await _is_taken(close, "NotOpen", "HasSeals")
     if current.state == "closing" and proof and _is_better(proof.seal.message, current):
-        answer = chain.answer_close(spec_of(row).message, proof)
+        kept_open = current.kept_open
+        answer = chain.answer_close(spec_of(row).message, proof, kept_open=kept_open)
         return await _is_taken(answer, "NotClosing", "NotBetter")
     return False
 
@@ -94,6 +96,11 @@ async def _may_be_shown(newest: SealRow | None, work: UnitOfWork) -> bool:
         return True
     batch = await work[BatchRow].get(newest.batch) if newest.batch else None
     return batch is not None and batch.block is not None
+
+
+def _has_ended(row: JobRow) -> bool:
+    """Whether it is to be closed; a later seal may have undone a close that was noted."""
+    return row.state in _ENDED or (row.state == JobState.CLOSED.value and row.due is None)
 
 
 def _is_closing(row: JobRow, now: UnixMillis) -> bool:

@@ -197,6 +197,7 @@ class JobNow:
     due: BaseUnits
     ends_at: UnixSeconds
     refundable_at: UnixSeconds
+    kept_open: int  # latest step + 1 of a seal that undid a close; 0: none was undone
 
 
 @dataclass(frozen=True)
@@ -360,11 +361,18 @@ class Chain(Protocol):
     async def pay_out(self, paid: AccountPay, proof: Proof[SumNode]) -> Digest:
         """Claim for an account what the final root grants it beyond what it got."""
 
-    async def close(self, spec: JobSpec, proof: CloseProof | None) -> Digest:
-        """Start to close a job by a seal, or past its deadline without one."""
+    async def close(self, spec: JobSpec, proof: CloseProof | None, *, kept_open: int) -> Digest:
+        """Start to close a job by a seal, or past its deadline without one.
 
-    async def answer_close(self, spec: JobSpec, proof: CloseProof) -> Digest:
-        """Answer the close of a job with a better or later seal."""
+        Args:
+            spec: The job.
+            proof: The seal; None if none is known.
+            kept_open: See `JobNow`. It grows with every close that is undone, so it tells the
+                closes of a job apart: what is shown in one may have to be shown in the next again.
+        """
+
+    async def answer_close(self, spec: JobSpec, proof: CloseProof, *, kept_open: int) -> Digest:
+        """Answer the close of a job with a better or later seal; `kept_open` as in `close`."""
 
     async def refund(self, job: JobId) -> Digest:
         """Pay the poster what was not earned."""

@@ -44,6 +44,7 @@ class Closing:
     ends_at: UnixSeconds
     refundable_at: UnixSeconds
     due: BaseUnits
+    kept_open: int  # latest step + 1 of a seal that undid a close; 0: none was undone
 
 
 class Escrow(Contract):
@@ -58,14 +59,16 @@ class Escrow(Contract):
         return Funds(BaseUnits(deposited), BaseUnits(debited), phase)
 
     async def closing(self, job: JobId, at: Block) -> Closing:
-        """See `Closing`; all zero for an open job."""
-        seals, earned, ends_at, refundable_at, _, due, *_ = await self._read(at, "closingOf", job)
+        """See `Closing`; all zero but `kept_open` for an open job."""
+        found = await self._read(at, "closingOf", job)
+        seals, earned, ends_at, refundable_at, _, due, _, kept_open, *_ = found
         return Closing(
             seals,
             BaseUnits(earned),
             UnixSeconds(ends_at),
             UnixSeconds(refundable_at),
             BaseUnits(due),
+            kept_open,
         )
 
     async def released(self, at: Block) -> BaseUnits:

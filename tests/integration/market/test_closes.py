@@ -88,7 +88,7 @@ async def test_close__somebody_shows_an_older_seal__is_answered_with_the_newest(
 ) -> None:
     maker = await abandoned(world)
     world.wait(61)
-    await world.ports.close(maker.spec, proof_of(maker, 0))
+    await world.ports.close(maker.spec, proof_of(maker, 0), kept_open=0)
 
     await until_over(world, maker.spec.job())
 
@@ -104,7 +104,7 @@ async def test_close__by_a_seal_that_nobody_sent_us__pays_when_it_comes_and_othe
     known = len(maker.items)
     maker.seal_step()
     world.wait(61)
-    await world.ports.close(maker.spec, proof_of(maker, -1))
+    await world.ports.close(maker.spec, proof_of(maker, -1), kept_open=0)
     for _ in range(3):
         other.seal_step()
     await world.send(other)
@@ -235,9 +235,47 @@ async def test_close__kept_open_by_a_seal_that_nobody_sent_us__stops_no_other_jo
     maker = await world.start_job(deadline=DEADLINE)
     maker.seal_step()
     world.chain.close_as_poster(maker.spec)
-    await world.ports.answer_close(maker.spec, proof_of(maker, 0))
+    await world.ports.answer_close(maker.spec, proof_of(maker, 0), kept_open=0)
     other = await world.start_job("bob", nonce=2, deadline=UnixSeconds(DEADLINE + 1))
 
     await until_over(world, other.spec.job())
 
     assert (await world.job(maker.spec.job())).state == JobState.FAILED
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("seconds_later", [2, 60], ids=["soon", "ends at the same moment"])
+async def test_close__undone_by_the_newest_seal_and_again_by_an_older__is_answered_again(
+    world: World, seconds_later: int
+) -> None:
+    maker = await abandoned(world)
+    job, newest = maker.spec.job(), maker.seals[-1].seal
+    world.wait(59)
+    await world.ports.close(maker.spec, proof_of(maker, -2), kept_open=0)  # in silence
+    await world.tick()
+    reopened = await world.ports.job(job)
+    world.wait(seconds_later)
+    await world.ports.close(maker.spec, proof_of(maker, 0), kept_open=reopened.kept_open)
+
+    await until_over(world, job)
+
+    assert (reopened.state, reopened.kept_open) == ("open", newest.step + 1)
+    assert (await world.ports.job(job)).seals == newest.step + 1
+    assert await paid(world, maker) == newest.earned
+
+
+@ON_MEMORY
+async def test_close__undone_after_it_was_noted__job_is_closed_again(world: World) -> None:
+    maker = await abandoned(world)
+    job, newest = maker.spec.job(), maker.seals[-1].seal
+    world.wait(59)
+    await world.ports.close(maker.spec, proof_of(maker, -2), kept_open=0)  # in silence
+    world.wait(2)
+    await pass_deadlines(world.now, world.new_work())  # before the close is confirmed
+    await world.tick()
+    undone = await world.job(job)
+
+    await until_over(world, job)
+
+    assert undone.due is None
+    assert await paid(world, maker) == newest.earned

@@ -68,7 +68,7 @@ async def test_close__coordinator_gone_and_an_older_seal_shown__all_that_was_ear
             await asyncio.sleep(0.1)
         older = maker.seals[0]
         signed = maker.coordinator.sign(older.seal, maker.domain)
-        await world.ports.close(maker.spec, CloseProof(signed, older.pay))
+        await world.ports.close(maker.spec, CloseProof(signed, older.pay), kept_open=0)
         await world.sync()
         answered = await close_jobs(world.now, world.new_work(), world.ports)
         await in_state(world, job, JobState.REFUNDED)
