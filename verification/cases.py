@@ -10,6 +10,9 @@ reports nothing in time is passed over; when nobody is left, nothing is proved: 
 unrepeated. Data that are missing for two auditors, and did not come through the coordinator, cost
 unvested pay and nothing else.
 
+An attempt has a number that no other round of its subject has, a reopened one included: a report
+that came too late in one round says nothing in another, whose coin seeds other projections.
+
 Invariants: nobody is convicted by fewer than two owners that are neither his nor each other's; who
 convicts never gains by it; a case ends. Source: PROTOCOL sections 4 and 5.
 """
@@ -36,6 +39,8 @@ What: TypeAlias = Literal[
 ]
 
 FIRST, SECOND, THIRD, CONFIRMING = range(4)
+INSIDE, OUTSIDE = 3, 3
+"""Auditors of one round, at most: first of the stage, then of all that is staked."""
 _NEVER = StepNumber(0)
 
 
@@ -78,6 +83,7 @@ class Case:
     awaits: StepNumber | None = None  # the step whose coin draws this round
     coin: Digest | None = None  # B that drew it
     order: tuple[PeerId, ...] = ()
+    first: int = 0  # the number of this round's first attempt
     attempt: int = 0
     opened: StepNumber = _NEVER  # the seal from which on the present attempt is open
     heard: tuple[Heard, ...] = ()
@@ -87,9 +93,10 @@ class Case:
     @property
     def auditor(self) -> PeerId | None:
         """Who owes a report now."""
-        if self.awaits is not None or self.attempt >= len(self.order):
+        place = self.attempt - self.first
+        if self.awaits is not None or place >= len(self.order):
             return None
-        return self.order[self.attempt]
+        return self.order[place]
 
     @property
     def accused(self) -> PeerId | None:
@@ -105,9 +112,10 @@ class Case:
 
     def attempt_of(self, auditor: PeerId) -> int | None:
         """The attempt under which a report of `auditor` counts now, if any."""
-        if self.awaits is not None or auditor not in self.order[: self.attempt + 1]:
+        asked = self.order[: self.attempt - self.first + 1]
+        if self.awaits is not None or auditor not in asked:
             return None
-        return self.order.index(auditor)
+        return self.first + asked.index(auditor)
 
 
 Change: TypeAlias = tuple[Case | None, tuple[Ruling, ...]]
@@ -115,7 +123,10 @@ Change: TypeAlias = tuple[Case | None, tuple[Ruling, ...]]
 
 def drawn(case: Case, coin: Digest, order: tuple[PeerId, ...], seal: StepNumber) -> Change:
     """The auditors of this round are known."""
-    case = replace(case, awaits=None, coin=coin, order=order, attempt=0, opened=seal)
+    first = seal * (INSIDE + OUTSIDE)  # one seal draws a subject once
+    case = replace(
+        case, awaits=None, coin=coin, order=order, first=first, attempt=first, opened=seal
+    )
     if not order:
         return _nobody_left(case, seal)
     return case, (Ruling("drawn", case.subject, seal, case.doer, order[:1]),)
@@ -195,7 +206,7 @@ def _again(
     case: Case, number: int, seal: StepNumber, what: What | None = None, whom: PeerId | None = None
 ) -> Change:
     """Another round, by the coin of the seal that we are in."""
-    case = replace(case, round=number, awaits=seal, order=(), attempt=0)
+    case = replace(case, round=number, awaits=seal, order=())
     if what is None or whom is None:
         return case, ()
     return case, (Ruling(what, case.subject, seal, whom, case.heard_of),)

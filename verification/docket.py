@@ -44,7 +44,7 @@ from contracts.terms.ids import (
 )
 from contracts.terms.messages import AuditReport, AuditSpec, JobSpec, StepCoin, Verdict
 from verification import cases, economics
-from verification.cases import CONFIRMING, THIRD, Case, Change, Heard, Ruling
+from verification.cases import CONFIRMING, INSIDE, OUTSIDE, THIRD, Case, Change, Heard, Ruling
 from verification.coin import ordering_coin, step_coin
 from verification.draws import Again, Chunk, PeerStep, Repeat, Subject, auditor_order, is_drawn
 from verification.odds import Exposed
@@ -62,8 +62,6 @@ from verification.thresholds import (
 
 MAX_UNDRAWN = 4
 """Steps that may wait for their coin while work goes on."""
-INSIDE, OUTSIDE = 3, 3
-"""Auditors of one round, at most: first of the stage, then of all that is staked."""
 PROJECTIONS = "projections"
 """The distance of a repeated report's projections from those of who repeats it, 1e-9 of a norm."""
 

@@ -485,7 +485,7 @@ class AuditReport(Message):
     stage: StageField
     auditor: PeerIdField
     subject: DigestField  # of a GradCommit, AveragedChunk or AuditReport
-    attempt: Count  # which of the draw's auditors this is, counted from 0
+    attempt: Count  # whose turn of the subject's audits it is, rounds included
     distances: Annotated[tuple[tuple[Text, Count], ...], Len(0, 64)]  # 1e-9, by name, ascending
     projections: Annotated[tuple[Signed64, ...], Len(0, MAX_UNITS)]  # 1e-6, after each unit
     verdict: Verdict

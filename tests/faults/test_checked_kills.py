@@ -336,6 +336,7 @@ class Slow(Honest):
     """Shared by all: who is asked first about a peer-step of step 1 waits before it replays."""
 
     subject: Digest | None = None
+    attempt: int = -1
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def report(
@@ -343,8 +344,8 @@ class Slow(Honest):
     ) -> AuditReport:
         """See `Behaviour.report`."""
         if self.subject is None and agreeing.distances:
-            self.subject = agreeing.subject
-        if self.subject == agreeing.subject and agreeing.attempt == 0:
+            self.subject, self.attempt = agreeing.subject, agreeing.attempt
+        if (self.subject, self.attempt) == (agreeing.subject, agreeing.attempt):
             await self.goes_on.wait()
         return await replay()
 

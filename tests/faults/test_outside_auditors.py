@@ -4,9 +4,9 @@ They are no members: they read the history as the market has it, and fetch what 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,16 @@ from contracts.governance.job import JobHistory, follow
 from contracts.terms.coins import Coin, Coins
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, InvalidSeal, PeerUnreachable, Unavailable
-from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Seal
 from contracts.terms.signatures import Signed
+from tallystick.gym.auditors import FAR
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
-from tests.support.swarm_job import MemorySwarm, make_papers
+from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers
 from training.journal import Journal
 from training.transport.port import Deadline, Session, Transport
 from training.worker.outside_book import OutsideBook
@@ -101,6 +102,61 @@ async def test_outside__an_auditor_stamps_unseen__two_from_outside_convict_it(
     assert {whom for whom, *_ in convicted} == {"ann"}
     assert all(len(set(by)) == 2 and set(by) <= set(OUTSIDE) for _, *by in convicted)
     assert {whom for whom, *_ in about(swarm, "slashable")} == {"ann"}
+
+
+@dataclass
+class LateThenDisputed(Honest):
+    """Shared by a stage: who is first asked about one peer-step is slow, the second accuses."""
+
+    asked: list[PeerId] = field(default_factory=list)
+    subject: Digest | None = None
+    is_said: bool = False
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        self.subject = self.subject or agreeing.subject
+        found = await replay()
+        if agreeing.subject != self.subject:
+            return found
+        self.asked.append(agreeing.auditor)
+        if len(self.asked) == 1:
+            await self.goes_on.wait()
+        if len(self.asked) != 2 or agreeing.auditor == self.asked[0]:
+            return found
+        far = tuple((name, FAR) for name, _ in found.distances)
+        return found.model_copy(update={"distances": far, "verdict": "mismatch"})
+
+    def hears(self, name: str, line: Line) -> None:
+        """The slow one says what it has found once the other's word is sealed."""
+        if name != COORDINATOR:
+            return
+        self.is_said |= line["event"] == "report_taken" and line["subject"] == self.subject
+        if self.is_said and line["event"] == "seal_stored":
+            self.goes_on.set()
+
+
+async def test_outside__late_and_asked_again_in_a_dispute__says_it_anew_and_is_believed(
+    tmp_path: Path,
+) -> None:
+    workers = ("ann", "bob", "cem")
+    audit = {"repeats": MILLION, "deadline": 1}
+    swarm = swarm_of(tmp_path, *workers, audit=audit, steps=2)
+    swarm.together = True
+    shared = LateThenDisputed()
+    swarm.behaviours = dict.fromkeys(workers, shared)
+    swarm.jumps = {(COORDINATOR, "seal_stored", 3): swarm.papers.spec.message.rules.commit_timeout}
+    swarm.dies_at = shared.hears
+
+    await swarm.run()
+
+    known = names(swarm)
+    late, accuser = (known[each] for each in shared.asked[:2])
+    assert {whom for whom, *_ in about(swarm, "convicted")} == {accuser}
+    assert late in {whom for whom, *_ in about(swarm, "missed")}
+    assert shared.asked.count(shared.asked[0]) == 2  # under another coin
 
 
 async def test_outside__a_peer_lies__somebody_outside_confirms_what_the_stage_has_found(

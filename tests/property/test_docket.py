@@ -184,6 +184,19 @@ def nothing_falls() -> Callable[[Life], None]:
     return look
 
 
+def turns_are_told_apart() -> Callable[[Life], None]:
+    """An attempt at a subject is asked of one auditor under one coin, whatever becomes of it."""
+    known: dict[tuple[bytes, int], tuple[PeerId, bytes]] = {}
+
+    def look(life: Life) -> None:
+        for case, _ in life.job.docket.open.values():
+            if case.auditor is not None and case.coin is not None:
+                turn, asked = (case.subject, case.attempt), (case.auditor, case.coin)
+                assert known.setdefault(turn, asked) == asked
+
+    return look
+
+
 def nothing(_life: Life) -> None:
     """Only that it comes to an end."""
 
@@ -193,6 +206,7 @@ INVARIANTS: dict[str, Look] = {
     "owners": lambda: owners_differ,
     "vesting": lambda: nothing_vests_early,
     "earned": nothing_falls,
+    "turns": turns_are_told_apart,
     "ends": lambda: nothing,
 }
 
@@ -240,12 +254,18 @@ def test_docket__one_line_is_wrong__is_noticed(name: str, old: str, new: str) ->
         holds(INVARIANTS[name], folds=mutant(docket, old, new))
 
 
-def test_docket__second_auditor_is_never_drawn__is_noticed() -> None:
-    wrong = ("round=number, awaits=seal,", "round=number, awaits=None,")
-    folds = mutant(cases, *wrong, docket)
-    folds.__dict__["cases"] = mutant(cases, *wrong)  # `from package import` knows the real one
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("ends", "round=number, awaits=seal,", "round=number, awaits=None,"),
+        ("turns", "first = seal * (INSIDE + OUTSIDE)", "first = case.round * (INSIDE + OUTSIDE)"),
+    ],
+)
+def test_docket__one_line_of_cases_is_wrong__is_noticed(name: str, old: str, new: str) -> None:
+    folds = mutant(cases, old, new, docket)
+    folds.__dict__["cases"] = mutant(cases, old, new)  # `from package import` knows the real one
     with pytest.raises(AssertionError):
-        holds(INVARIANTS["ends"], folds=folds)
+        holds(INVARIANTS[name], folds=folds)
 
 
 @pytest.mark.parametrize(

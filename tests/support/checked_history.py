@@ -244,7 +244,7 @@ class CheckedMaker(JobMaker):
     def is_silent(self, case: Case) -> bool:
         """Whether the present auditor never answers."""
         of_ann = case.kind == "work" and (case.step, case.worker) == (1, self.peer(ANN))
-        return of_ann and case.attempt == 0
+        return of_ann and case.attempt == case.first
 
     def is_missing(self, case: Case) -> bool:
         """Whether tensors of the work were nowhere when it was first asked for."""

@@ -242,7 +242,7 @@ def test_after__late_report_of_a_missed_attempt__still_outranks_the_next_one() -
 
     job.seal(
         job.report(now, "mismatch", by=second),
-        job.report(now, "match", by=first, attempt=0),
+        job.report(now, "match", by=first, attempt=case.attempt),
     )
 
     assert job.rulings == [("settled", "ann")]
@@ -261,6 +261,48 @@ def test_after__report_comes_with_the_notice_that_it_is_late__counts_and_settles
 
     assert job.rulings == [("missed", first), ("settled", "ann")]
     assert not standing.owing and standing.audits[peer(first)] == case.flops
+
+
+def late_and_disputed() -> tuple[CheckedJob, Case]:
+    """Ann's first auditor was late, the second says mismatch; and the case as the first had it."""
+    job = CheckedJob(outside=())
+    job.seal(*(job.commit(name) for name in job.workers))
+    job.seal(job.coin(1))
+    before = job.case_of("ann")
+    job.seal()
+    job.seal(job.notice("missed_report", job.name_of(before.order[0]), before.subject))
+    job.seal(job.report(job.case_of("ann"), "mismatch"))
+    job.seal(job.coin(5))
+    return job, before
+
+
+def test_after__late_auditor_is_drawn_again_in_a_dispute__its_old_report_says_nothing() -> None:
+    job, before = late_and_disputed()
+    case = job.case_of("ann")
+    late = job.name_of(before.order[0])
+    assert (case.auditor, case.coin == before.coin) == (peer(late), False)
+
+    job.seal(job.report(before, "match", by=late))
+
+    assert job.case_of("ann") == case
+    job.seal(job.report(case, "match", by=late))
+    assert job.docket.heard == (peer(late),)
+
+
+def test_after__report_lost_to_one_that_came_late__is_not_that_of_the_next_round() -> None:
+    job = one_case()
+    before = job.case_of("ann")
+    first, second = (job.name_of(each) for each in before.order[:2])
+    job.seal()
+    job.seal(job.notice("missed_report", first, before.subject))
+    said = job.report(job.case_of("ann"), "match", by=second)
+
+    job.seal(said, job.report(before, "mismatch", by=first))
+    job.seal(job.coin(5))
+
+    case = job.case_of("ann")
+    assert peer(second) in case.order  # the coordinator keeps that report as said
+    assert said.attempt not in range(case.first, case.first + len(case.order))
 
 
 def test_after__nobody_reports__settles_as_unrepeated_and_is_watched() -> None:
@@ -544,6 +586,23 @@ def test_after__rubber_stamp_is_seen_twice__auditor_is_convicted_and_the_work_dr
 
     assert ("convicted", stamper) in job.rulings
     assert job.case_of("ann").awaits == job.step
+
+
+def test_after__work_is_drawn_again__turns_have_other_numbers_than_before() -> None:
+    job = one_case(audit=audit_spec(repeats=MILLION))
+    before = job.case_of("ann")
+    late, stamper = (job.name_of(each) for each in before.order[:2])
+    job.seal()
+    job.seal(job.notice("missed_report", late, before.subject))
+    job.seal(job.report(job.case_of("ann"), "match", by=stamper))
+    for coin in (5, 7):
+        job.seal(job.coin(coin))
+        job.seal(repeat(job, repeat_case(job), "match", 10**9))
+
+    job.seal(job.notice("suspension", stamper), job.coin(9))
+
+    (case,) = (case for case, _ in job.docket.open.values() if case.subject == before.subject)
+    assert case.auditor == peer(late) and case.attempt not in (before.attempt, before.attempt + 1)
 
 
 def test_after__data_are_missing_for_repeats__costs_who_did_the_work_and_not_its_auditor() -> None:
