@@ -21,10 +21,11 @@ vests past an open case of its work; money is moved by `vesting` only. Source: P
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
 from typing import TypeAlias
 
 from contracts.governance.checking import Forfeit, Late, Standing, StepFacts, Terms
@@ -434,10 +435,11 @@ class _Fold:
         }
         if case.round == CONFIRMING or case.kind == "report" or (case.round == THIRD and far):
             near = {}  # two owners of a stage must not outvote an honest one there
-        first = _each_owner_once(auditor_order(coin, subject, near), self._owner)[:INSIDE]
+        inner = _each_owner_once(auditor_order(coin, subject, near), self._owner)
+        first = tuple(islice(inner, INSIDE))
         owners = {self._owner(peer) for peer in first}
-        then = [p for p in auditor_order(coin, subject, far) if self._owner(p) not in owners]
-        return (*first, *then[:OUTSIDE])
+        outer = (p for p in auditor_order(coin, subject, far) if self._owner(p) not in owners)
+        return (*first, *islice(outer, OUTSIDE))
 
     def _fits(self, peer: PeerId, taken: set[Address]) -> bool:
         owner = self._owner(peer)
@@ -654,10 +656,11 @@ def _open_since(docket: Docket) -> dict[PeerId, StepNumber]:
 
 
 def _each_owner_once(
-    peers: Sequence[PeerId], owner: Callable[[PeerId], Address]
-) -> tuple[PeerId, ...]:
+    peers: Iterable[PeerId], owner: Callable[[PeerId], Address]
+) -> Iterator[PeerId]:
     """The first peer of each owner: several machines of one wallet are one auditor."""
-    first: dict[Address, PeerId] = {}
+    known = set[Address]()
     for peer in peers:
-        first.setdefault(owner(peer), peer)
-    return tuple(first.values())
+        if owner(peer) not in known:
+            known.add(owner(peer))
+            yield peer

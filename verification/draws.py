@@ -6,7 +6,7 @@ replacement, each with a chance in proportion to its weight. With `checking: off
 nobody is drawn, but every draw can be derived. Source: PROTOCOL section 4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -92,8 +92,8 @@ def is_drawn(step_coin: Digest | None, subject: Subject, rate: Fraction) -> bool
 
 def auditor_order(
     step_coin: Digest, subject: Subject, weights: Mapping[PeerId, int]
-) -> tuple[PeerId, ...]:
-    """All candidates, the first to audit first.
+) -> Iterator[PeerId]:
+    """All candidates, the first to audit first; each costs its draw only once it is asked for.
 
     Args:
         step_coin: B_t of the subject's step; of a later step for a second auditor.
@@ -105,13 +105,11 @@ def auditor_order(
     """
     if any(weight <= 0 for weight in weights.values()):
         raise InvariantBroken("an auditor's weight must be positive")
-    remaining, order = dict(sorted(weights.items())), list[PeerId]()
-    while remaining:
-        name = subject.name() + encode(["auditor", len(order)])
-        peer = _pick(prf(step_coin, name), remaining)
+    remaining = dict(sorted(weights.items()))
+    for place in range(len(weights)):
+        peer = _pick(prf(step_coin, subject.name() + encode(["auditor", place])), remaining)
         del remaining[peer]
-        order.append(peer)
-    return tuple(order)
+        yield peer
 
 
 def _pick(number: int, weights: Mapping[PeerId, int]) -> PeerId:

@@ -1,10 +1,14 @@
 """Coins and draws: the same for everybody, to the last bit."""
 
+from bisect import bisect
+from collections.abc import Iterator
 from fractions import Fraction
+from itertools import accumulate, islice
 
 import pytest
 
 from contracts.terms.digest import digest
+from contracts.terms.encoding import encode
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import (
     ZERO_DIGEST,
@@ -15,6 +19,8 @@ from contracts.terms.ids import (
     StageIndex,
     StepNumber,
 )
+from tests.support.history import make_digest
+from verification import draws
 from verification.coin import step_coin
 from verification.draws import (
     NOBODY_IS_DRAWN,
@@ -90,25 +96,55 @@ def test_is_drawn__one_in_twenty__is_about_that_many() -> None:
     assert 70 < drawn < 130
 
 
+def whole_order(number: int, weights: dict[PeerId, int]) -> list[PeerId]:
+    """Everybody, the first to audit first."""
+    return list(auditor_order(COIN, subject(number), weights))
+
+
 def test_auditor_order__candidates_in_any_order__is_the_same_and_whole() -> None:
     weights = {peer: weight for weight, peer in enumerate(PEERS, start=1)}
-    order = auditor_order(COIN, subject(1), weights)
+    order = whole_order(1, weights)
 
-    assert order == auditor_order(COIN, subject(1), dict(reversed(weights.items())))
+    assert order == whole_order(1, dict(reversed(weights.items())))
     assert sorted(order) == sorted(PEERS)
-    assert order != auditor_order(COIN, subject(3), weights) or order != auditor_order(
-        COIN, subject(4), weights
-    )
+    assert order != whole_order(3, weights) or order != whole_order(4, weights)
+
+
+def test_auditor_order__three_of_many__are_the_first_of_all_and_the_only_ones_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = {PeerId(make_digest("peer", number)): number for number in range(1, 100)}
+    whole, coins = whole_order(1, many), list[bytes]()
+
+    def counted(coin: Digest, name: bytes) -> int:
+        coins.append(name)
+        return prf(coin, name)
+
+    monkeypatch.setattr(draws, "prf", counted)
+
+    first = list(islice(auditor_order(COIN, subject(1), many), 3))
+
+    assert first == whole[:3] and len(coins) == 3
+    assert whole == [peer for peer, _ in by_definition(many)]
+
+
+def by_definition(weights: dict[PeerId, int]) -> Iterator[tuple[PeerId, int]]:
+    """Draws without replacement, each by the running sum of the weights that are left."""
+    left = sorted(weights.items())
+    for place in range(len(left)):
+        number = prf(COIN, subject(1).name() + encode(["auditor", place]))
+        sums = list(accumulate(weight for _, weight in left))
+        yield left.pop(bisect(sums, number * sums[-1] // 2**256))
 
 
 def test_auditor_order__three_times_the_weight__is_first_three_times_as_often() -> None:
     weights = {PEERS[0]: 3, PEERS[1]: 1}
-    first = sum(auditor_order(COIN, subject(n), weights)[0] == PEERS[0] for n in range(600))
+    first = sum(whole_order(n, weights)[0] == PEERS[0] for n in range(600))
 
     assert 400 < first < 500
 
 
 def test_auditor_order__weight_of_zero__is_our_own_bug() -> None:
     with pytest.raises(InvariantBroken):
-        auditor_order(COIN, subject(1), {PEERS[0]: 0})
-    assert auditor_order(COIN, subject(1), {}) == ()
+        whole_order(1, {PEERS[0]: 0})
+    assert whole_order(1, {}) == []
