@@ -8,6 +8,9 @@ of the job (`verification.batches`), so no step is hidden. The market may lag: a
 until its list has come as far. Where a list never comes the caller gives it up (`give_up`), with
 what the chain itself says of the batch; then all is drawn of the steps that it may hold.
 
+A batch may hold a step before its seal is known here, so a coin says which seal it is of: whoever
+holds that step's seal compares (`contracts.terms.coins.check_coin`).
+
 Invariants: a coin is told once, for the first batch that holds its step, and only when the hash
 covers its recording; two seals of one step are an equivocation. Source: PROTOCOL section 4.
 """
@@ -154,7 +157,7 @@ class FollowedLane:
             steps = self._steps(shown, seals, f"lane/{self._number + index}")
             for step, batch in drawn_by(shown.batch, steps, told):
                 assert batch.coin is not None  # it is certain
-                coins.append(Coin(step, batch.root, batch.block, batch.coin))
+                coins.append(Coin(step, batch.root, batch.block, batch.coin, seals.get(step)))
         self._lane = fold_lane(certain, self._lane)
         self._number += len(certain)
         self._waiting, self._seals, self._told = self._waiting[len(certain) :], seals, told

@@ -4,15 +4,19 @@ A coin is the hash of the block that anchored the first batch with the step's se
 was recorded too late, and then everything of the step is drawn (PROTOCOL section 4). One is handed
 on only when it counts, so it never changes. As bytes it has a fixed length: a file of coins is
 appended to, and read while it grows.
+
+A coin counts for the seal that its batch holds, and for no other (`check_coin`): whoever anchored
+another leaf under the name of a step may have known what is drawn before the work was done.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from contracts.terms.errors import Malformed
-from contracts.terms.ids import Digest, StepNumber
+from contracts.terms.errors import InvalidSeal, Malformed, Unavailable
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber
+from contracts.terms.messages import StepCoin
 
-COIN_BYTES = 80
+COIN_BYTES = 112
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,12 @@ class Coin:
     batch: Digest  # root of the first that holds the step's seal; zero: nobody shows what it holds
     block: int  # that anchored it
     value: Digest
+    seal: Digest | None  # of the step, as that batch holds it; None: nobody shows what it holds
 
     def encoded(self) -> bytes:
         """`COIN_BYTES` bytes."""
         numbers = self.step.to_bytes(8, "big"), self.block.to_bytes(8, "big")
-        return numbers[0] + self.batch + numbers[1] + self.value
+        return numbers[0] + self.batch + numbers[1] + self.value + (self.seal or ZERO_DIGEST)
 
 
 def decode_coin(data: bytes) -> Coin:
@@ -39,7 +44,30 @@ def decode_coin(data: bytes) -> Coin:
     if len(data) != COIN_BYTES:
         raise Malformed(f"a coin has {COIN_BYTES} bytes, not {len(data)}")
     step, block = int.from_bytes(data[:8], "big"), int.from_bytes(data[40:48], "big")
-    return Coin(StepNumber(step), Digest(data[8:40]), block, Digest(data[48:]))
+    batch, value, seal = Digest(data[8:40]), Digest(data[48:80]), Digest(data[80:])
+    return Coin(StepNumber(step), batch, block, value, None if batch == ZERO_DIGEST else seal)
+
+
+def check_coin(said: StepCoin, coin: Coin | None, seal: Digest) -> None:
+    """Compare what a seal says of the chain with what we read there ourselves.
+
+    Args:
+        said: What stands under the seal.
+        coin: Of that step, as we read it.
+        seal: The one of that step that we hold.
+
+    Raises:
+        Unavailable: we have not read that far yet.
+        InvalidSeal: it is something else, or the chain holds another seal of that step.
+    """
+    if coin is None:
+        raise Unavailable(f"the coin of step {said.of} does not count here yet")
+    if (coin.batch, coin.block, coin.value) != (said.batch, said.block, said.coin):
+        raise InvalidSeal(f"step_coin: step {said.of} has another coin", part="step_coin")
+    if coin.seal not in (None, seal):
+        raise InvalidSeal(
+            f"step_coin: another seal of step {said.of} was anchored", part="step_coin"
+        )
 
 
 class Coins(Protocol):

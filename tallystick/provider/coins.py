@@ -1,7 +1,7 @@
 """The agent reads a job's coins from the chain, and its peer reads them from a file.
 
 The peer has no web3. The agent asks SealAnchor for the anchorer's lane and the market for the
-batches, compares them (`verification.lanes`) and appends each coin to `coins` in the lease's
+batches, compares them (`verification.lanes`) and appends each coin to `coins.v2` in the lease's
 folder, on disk before anybody uses it. A sighting counts when its block is confirmed, is old enough
 to survive a kill of an embedded chain, and is still there; it was made at the head, because a node
 that was restarted knows the state of its head only.
@@ -51,7 +51,7 @@ class CoinFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "coins"
+        self._path = folder / "coins.v2"
         self._offset = 0
         self._known: dict[StepNumber, Coin] = {}
 

@@ -1,4 +1,7 @@
-"""A job's coins as its market says: for a coordinator, whose members check what it seals."""
+"""A job's coins as its market says: for a coordinator, whose members check what it seals.
+
+They name no seals, so they are nothing for a member.
+"""
 
 from contracts.terms.coins import Coin
 from contracts.terms.ids import JobId, StepNumber
@@ -17,5 +20,6 @@ class MarketCoins:
         if step not in self._known:
             for each in await self._client.coins(self._job, after=step - 1):
                 if each.coin is not None:
-                    self._known[each.step] = Coin(each.step, each.root, each.block, each.coin)
+                    coin = Coin(each.step, each.root, each.block, each.coin, seal=None)
+                    self._known[each.step] = coin
         return self._known.get(step)

@@ -1,5 +1,7 @@
 """A checked job whole, in one event loop: everything is drawn, done again, sealed and paid."""
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +9,16 @@ import pytest
 
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.coins import Coin
 from contracts.terms.errors import Conflict
-from contracts.terms.ids import ZERO_ADDRESS
+from contracts.terms.ids import ZERO_ADDRESS, StepNumber
 from contracts.terms.merkle import FORFEITED
-from contracts.terms.messages import MILLION, AuditReport, GradCommit
+from contracts.terms.messages import MILLION, AuditReport, GradCommit, StepCoin
 from tallystick.gym.registry import behaviour_of
-from tests.support.checked_swarm import begin_checked
+from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
-from tests.support.history import DOMAIN
-from tests.support.swarm_job import MemorySwarm, make_papers
+from tests.support.history import DOMAIN, make_digest
+from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.journal import Journal
 from training.worker.book import WorkerBook
 from verification.docket import Docket
@@ -54,6 +57,34 @@ async def test_checked_swarm__honest__everything_is_audited_and_paid(
     assert len(verdicts) >= len(swarm.messages(GradCommit)) > 0
     seal = history.newest.seal.message
     assert seal.earned == seal.vested > 0
+
+
+class AnchoredEarly(MadeUpCoins):
+    """Whoever anchors put what nobody has signed under every step, and knew the coins."""
+
+    async def coin_of(self, step: StepNumber) -> Coin | None:
+        """See `Coins.coin_of`."""
+        coin = await super().coin_of(step)
+        return coin and replace(coin, seal=make_digest("garbage", step))
+
+
+async def test_checked_swarm__coins_that_were_known_before_the_work__no_member_takes_their_seal(
+    tmp_path: Path,
+) -> None:
+    swarm = checked_swarm(tmp_path, "ann", "bob")
+    swarm.coins = AnchoredEarly()
+
+    running = asyncio.ensure_future(swarm.run())
+    async with asyncio.timeout(60):
+        while not (refused := swarm.lines("call_failed", of=COORDINATOR)):
+            await asyncio.sleep(0.01)
+    running.cancel()
+
+    assert {(line["duty"], line["code"]) for line in refused} == {("ApplySeal", "invalid_seal")}
+    assert "another seal of step 1 was anchored" in refused[0]["reason"]
+    drawing = min(each.step for each in swarm.messages(StepCoin))
+    stored = [*swarm.lines("seal_stored", of="ann"), *swarm.lines("seal_stored", of="bob")]
+    assert stored and all(line["step"] < drawing for line in stored)
 
 
 async def test_checked_swarm__report_is_handed_in_again_after_its_seal__no_grad_commit_names_it(

@@ -6,7 +6,7 @@ They are no members: they read the history as the market has it, and fetch what 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -309,10 +309,24 @@ async def test_take__a_coin_that_we_have_not_read__waits_there(
 async def test_take__another_coin_than_the_chains__is_refused(
     finished: MemorySwarm, tmp_path: Path
 ) -> None:
-    other = Coin(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"))
+    other = Coin(StepNumber(3), ZERO_DIGEST, 3, make_digest("another block"), None)
 
     with pytest.raises(InvalidSeal, match="another coin"):
         await read(finished, tmp_path, SomeCoins(2, other))
+
+
+async def test_take__coin_of_another_seal_than_the_historys__is_refused(
+    finished: MemorySwarm, tmp_path: Path
+) -> None:
+    """It was anchored before anybody had worked: all who knew of it knew what would be drawn."""
+    coin = await MadeUpCoins().coin_of(StepNumber(3))
+    assert coin is not None
+    early, true = make_digest("anchored early"), finished.seals()[2].digest()
+
+    with pytest.raises(InvalidSeal, match="another seal of step 3"):
+        await read(finished, tmp_path / "early", SomeCoins(2, replace(coin, seal=early)))
+    with pytest.raises(InvalidSeal, match="has another coin"):
+        await read(finished, tmp_path / "true", SomeCoins(2, replace(coin, seal=true)))
 
 
 async def test_take__history_of_another_job__is_refused(

@@ -47,9 +47,9 @@ class Lane:
     def coins(self, count: int) -> list[Coin]:
         """The job's coins in the first `count` batches."""
         return [
-            Coin(StepNumber(step), batch.root, batch.block, batch.coin or Digest(b""))
+            Coin(StepNumber(step), batch.root, batch.block, batch.coin or Digest(b""), seal)
             for batch, entries in zip(self.batches[:count], self.entries, strict=False)
-            for job, step, _ in entries
+            for job, step, seal in entries
             if job == JOB
         ]
 
@@ -229,6 +229,7 @@ def test_followed_lane__lists_that_are_never_served__choose_no_coin(
         ("return self._number + len(known)", "return self._number + len(self._waiting)"),
         ("covered > len(self._waiting)", "covered > len(self._waiting) + 1"),
         (":], seals, told", ":], seals, set()"),
+        ("batch.coin, seals.get(step)", "batch.coin, None"),
         ("drawn_by(shown.batch, steps, told)", "drawn_by(shown.batch, steps, set())"),
         ("if not shown.is_served:", "if False:"),
         ("known = lane[number :", "known = lane[number + 1 :"),

@@ -31,11 +31,11 @@ def begin_checked(spec: JobSpec, outside: AuditorList) -> docket.Docket:
 
 @dataclass
 class MadeUpCoins:
-    """Every sealed step has its coin at once, the same for everybody."""
+    """Every sealed step has its coin at once, the same for everybody; nobody sees what it is of."""
 
     async def coin_of(self, step: StepNumber) -> Coin | None:
         """See `Coins.coin_of`."""
-        return Coin(step, make_digest("batch", step), step, make_digest(f"coin {step}"))
+        return Coin(step, make_digest("batch", step), step, make_digest(f"coin {step}"), seal=None)
 
 
 async def report_by_bytes(audited: Audited, case: Case) -> AuditReport:

@@ -4,14 +4,15 @@ The history is read again at every start: it says all by itself, and costs milli
 we have said is in the journal before it is sent, so that one draw gets one report.
 
 Invariants: nothing counts before the fold of `contracts.governance` has taken it, with every
-signature; a seal counts once each coin that it names is the one that we read from the chain.
+signature; a seal counts once each coin that it names is the one that we read from the chain, where
+it was anchored with the seal that the history has.
 """
 
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import JobRecord
-from contracts.terms.coins import Coins
-from contracts.terms.errors import Conflict, InvalidSeal, Unavailable
+from contracts.terms.coins import Coins, check_coin
+from contracts.terms.errors import Conflict
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
 from contracts.terms.messages import AuditReport, Message, Seal, StepCoin
@@ -33,6 +34,7 @@ class OutsideBook:
         self._journal, self._job, self._coins = journal, job, coins
         self._history = JobHistory(domain, begin)
         self._reports: dict[tuple[Digest, int], Signed[AuditReport]] = {}
+        self._seals: dict[StepNumber, Digest] = {}
         self.work, self.changes, self.num_items = SealedWork(), Changes(), 0
         for row in journal.rows():
             self._note_report(expect(decode_signed(row.data), AuditReport))
@@ -70,7 +72,7 @@ class OutsideBook:
 
         Raises:
             Conflict: it is another job's. Unavailable: a coin is not known here yet: again later.
-            InvalidSeal: it says another coin. Whatever `follow` raises.
+            InvalidSeal: see `check_coin`. Whatever `follow` raises.
         """
         after, before = follow(self._history, item), self._history
         if after.record is not None and after.record.job != self._job:
@@ -86,17 +88,14 @@ class OutsideBook:
             self._note_seal(before)
 
     def _note_seal(self, under: JobHistory) -> None:
+        self._seals[self.record.step] = self.record.previous
         self.work.note(under)
         oldest = self.record.checking.oldest_needed
         self.work.forget_before(StepNumber(self.record.step + 1) if oldest is None else oldest)
         self.changes.mark()
 
     async def _check_coin(self, said: StepCoin) -> None:
-        coin = await self._coins.coin_of(said.of)
-        if coin is None:
-            raise Unavailable(f"the coin of step {said.of} does not count here yet")
-        if (coin.batch, coin.block, coin.value) != (said.batch, said.block, said.coin):
-            raise InvalidSeal(f"step_coin: step {said.of} has another coin", part="step_coin")
+        check_coin(said, await self._coins.coin_of(said.of), self._seals[said.of])
 
     # ---------------------------------------------------------------------------------- reports
 

@@ -17,10 +17,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from contracts.terms.coins import Coins
+from contracts.terms.coins import Coins, check_coin
 from contracts.terms.errors import (
     Conflict,
-    InvalidSeal,
     InvariantBroken,
     Malformed,
     Misbehaved,
@@ -193,13 +192,10 @@ class States:
         """Compare what a seal says of the chain with what we read there ourselves.
 
         Raises:
-            InvalidSeal: it is something else. Unavailable: we have not read that far yet.
+            InvalidSeal, Unavailable: see `contracts.terms.coins.check_coin`.
         """
         coin = await self._coins.coin_of(said.of) if self._coins else None
-        if coin is None:
-            raise Unavailable(f"the coin of step {said.of} does not count here yet")
-        if (coin.batch, coin.block, coin.value) != (said.batch, said.block, said.coin):
-            raise InvalidSeal(f"step_coin: step {said.of} has another coin", part="step_coin")
+        check_coin(said, coin, self._at.book.steps[said.of].seal.digest())
 
     async def _catch_up(self) -> None:
         """Apply what is sealed, after our state was compared with that of the others."""

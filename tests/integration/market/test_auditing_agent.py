@@ -66,9 +66,12 @@ async def matched(world: ChainWorld) -> JobMaker:
     return world.maker(spec, member, lease)
 
 
+SEALED = Digest(b"s" * 32)
+
+
 async def sealed(world: ChainWorld, job: JobId) -> None:
     """A first seal of the job, as far as batches look at it."""
-    row = SealRow(job, 1, Digest(b"s" * 32), b"", b"", BaseUnits(0), BaseUnits(0), False, world.now)
+    row = SealRow(job, 1, SEALED, b"", b"", BaseUnits(0), BaseUnits(0), False, world.now)
     async with world.new_work() as work:
         await work[SealRow].add(row)
 
@@ -107,6 +110,6 @@ async def test_agent__audits_only__is_listed_with_its_stake_and_reads_the_jobs_c
         assert entry.account == a.wallet().account and entry.stake == STAKED
         assert entry.session_key == a.audit_session().key and entry.device_class == DEVICE
         assert batch.block is not None and batch.coin is not None
-        known = Coin(StepNumber(1), batch.root, batch.block, batch.coin)
+        known = Coin(StepNumber(1), batch.root, batch.block, batch.coin, SEALED)
         assert await coins.coin_of(StepNumber(1)) == known
         assert not any("offering" in line for line in said)

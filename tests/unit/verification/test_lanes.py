@@ -54,7 +54,8 @@ def page(first: int, until: int = len(BATCHES), *, newest_has_coin: bool = True)
 
 def expected(step: int, number: int) -> Coin:
     block, entries = BATCHES[number]
-    return Coin(StepNumber(step), batch_root(entries), block, coin(number))
+    (seal,) = (seal for job, of, seal in entries if (job, of) == (JOB, step))
+    return Coin(StepNumber(step), batch_root(entries), block, coin(number), seal)
 
 
 ALL = (expected(1, 2), expected(2, 4), expected(3, 4))
@@ -161,11 +162,25 @@ def test_confirm__two_seals_of_one_step__are_an_equivocation() -> None:
         followed.confirm(Sighting(folded, 6, False))
 
 
+def test_confirm__steps_that_nobody_has_sealed_yet__names_what_was_anchored_for_them() -> None:
+    """By which whoever holds their seals later finds that these are none."""
+    early: tuple[Entry, ...] = tuple((JOB, step, Digest(bytes([step]) * 32)) for step in (4, 5, 99))
+    more = AnchoredBatch(batch_root(early), 20, coin(5))
+    followed, whole = FollowedLane(JOB, OPENING), page(1)
+    batches = (*whole.batches, ShownBatch(more, show_batch(early, JOB)))
+    followed.take(replace(whole, batches=batches))
+
+    told = followed.confirm(Sighting(fold_lane((more,), lane(5)), 6, False))
+
+    found = [(each.step, each.seal) for each in told or () if each.block == 20]
+    assert found == [(step, seal) for _, step, seal in early]
+
+
 def unserved(number: int, first: int, until: int) -> list[Coin]:
     """All is drawn of these steps, by the coin of a batch that may hold them."""
     block, _ = BATCHES[number]
     steps = range(first, until + 1)
-    return [Coin(StepNumber(step), ZERO_DIGEST, block, coin(number)) for step in steps]
+    return [Coin(StepNumber(step), ZERO_DIGEST, block, coin(number), None) for step in steps]
 
 
 def test_give_up__list_of_a_batch_is_never_served__all_is_drawn_of_what_it_may_hold() -> None:

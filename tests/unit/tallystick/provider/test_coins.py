@@ -39,7 +39,8 @@ OPENING = JobOpening(
 
 
 def coin(step: int, block: int = 5) -> Coin:
-    return Coin(StepNumber(step), Digest(b"r" * 32), block, Digest(bytes([step]) * 32))
+    value, seal = Digest(bytes([step]) * 32), Digest(b"s" * 32)
+    return Coin(StepNumber(step), Digest(b"r" * 32), block, value, seal)
 
 
 async def test_coin_file__appended_by_one__is_read_by_another_as_it_grows(tmp_path: Path) -> None:
@@ -52,15 +53,15 @@ async def test_coin_file__appended_by_one__is_read_by_another_as_it_grows(tmp_pa
 
     assert before is None and first == coin(3)
     assert await peer.coin_of(StepNumber(2)) == coin(2)
-    assert (tmp_path / "coins").read_bytes() == b"".join(coin(n).encoded() for n in (1, 3, 2))
-    assert (tmp_path / "coins").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "coins.v2").read_bytes() == b"".join(coin(n).encoded() for n in (1, 3, 2))
+    assert (tmp_path / "coins.v2").stat().st_mode & 0o777 == 0o600
 
 
 async def test_coin_file__killed_while_it_wrote__goes_on_after_the_last_whole_coin(
     tmp_path: Path,
 ) -> None:
     CoinFile(tmp_path).append((coin(1),))
-    with (tmp_path / "coins").open("ab") as file:
+    with (tmp_path / "coins.v2").open("ab") as file:
         file.write(coin(2).encoded()[:50])
     torn = await CoinFile(tmp_path).coin_of(StepNumber(2))
 
@@ -156,7 +157,8 @@ class Everything:
         """The coin of a step that stands in a batch."""
         found = self.batches[batch]
         assert found.coin is not None
-        return Coin(StepNumber(step), found.root, found.block, found.coin)
+        (seal,) = (seal for _, of, seal in self.entries[batch] if of == step)
+        return Coin(StepNumber(step), found.root, found.block, found.coin, seal)
 
 
 class SilentMarket:
@@ -273,7 +275,7 @@ async def test_look__market_never_serves_a_batch__all_is_drawn_of_what_it_may_ho
     world.served = 1  # too late: it was said
     again = await watch.look()
 
-    unserved = replace(world.coin(1, 0), batch=ZERO_DIGEST)
+    unserved = replace(world.coin(1, 0), batch=ZERO_DIGEST, seal=None)
     assert first == patient == again == ()
     assert found == tuple(
         replace(unserved, step=StepNumber(step)) for step in range(1, MAY_HOLD + 1)
