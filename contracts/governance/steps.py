@@ -3,9 +3,10 @@
 With an update: the AverageSet's members are GradCommits whose units are, stage by stage, exactly
 those that the named StepClose gives their peers; every chunk (`terms/chunks`) was averaged once. An
 AverageSet without members ends the step without an update: then the sealed GradCommits that fit
-the StepClose count, but for peers that a `missing_data` Notice of the step names. An AverageSet
-with members lapses if a chunk was not averaged: there is no update, and its members are paid
-likewise, as they had delivered all their parts.
+the StepClose count, but for those that a `missing_data` Notice names as its evidence (with older
+work as evidence it is about an audit, and takes nothing here). An AverageSet with members lapses if
+a chunk was not averaged: there is no update, and its members are paid likewise, as they had
+delivered all their parts.
 A step without StepClose is empty: it only lets time pass.
 
 The first StepClose of a step holds every unit of the batch; a later one moves units, or strikes
@@ -165,8 +166,9 @@ def _outcome(step: _Step) -> StepOutcome:
 
 
 def _without_update(step: _Step, commits: Iterable[GradCommit]) -> StepOutcome:
-    missing = {notice.peer for notice in step.notices if notice.what == "missing_data"}
-    counted = [commit for commit in commits if commit.peer not in missing]
+    said = (notice for notice in step.notices if notice.what == "missing_data")
+    missing = {(notice.peer, notice.evidence) for notice in said}
+    counted = [commit for commit in commits if (commit.peer, commit.digest()) not in missing]
     return StepOutcome(step.record.gates, _work(step.record, counted))
 
 

@@ -439,15 +439,30 @@ def test_verify_seal__average_set_lapsed__members_accept_it_and_the_next_step_go
     assert [each.seal.step for each in maker.seals] == [1, 2, 3]
 
 
-def test_derive_seal__no_update_and_missing_data__leaves_that_peer_unpaid() -> None:
+def test_derive_seal__no_update_and_missing_data__leaves_that_peer_step_unpaid() -> None:
     maker, record, _ = made()
-    notice = maker.session.sign(leaving(maker).model_copy(update={"what": "missing_data"}))
+    items = maker.step_items(update=False)
+    [commit] = [c for c in _commits(items) if c.peer == maker.members[0].session.peer]
 
-    derived = derive_seal(record, under([*maker.step_items(update=False), notice]), last=False)
+    derived = derive_seal(record, under([*items, missing(maker, commit.digest())]), last=False)
 
     grown = growth(maker, derived.pay)
     unpaid = [account for account, amount in grown.items() if amount == 0]
     assert unpaid == [maker.members[0].wallet.account]
+
+
+@pytest.mark.parametrize("of_another", [False, True])
+def test_derive_seal__no_update_and_data_of_other_work_missing__everybody_is_paid(
+    of_another: bool,
+) -> None:
+    maker, record, _ = made()
+    items = maker.step_items(update=False)
+    others = [c for c in _commits(items) if c.peer != maker.members[0].session.peer]
+    evidence = others[0].digest() if of_another else make_digest("of an older step")
+
+    derived = derive_seal(record, under([*items, missing(maker, evidence)]), last=False)
+
+    assert all(amount > 0 for amount in growth(maker, derived.pay).values())
 
 
 def test_derive_seal__budget_is_exceeded__is_refused() -> None:
@@ -626,6 +641,12 @@ def leaving(maker: JobMaker) -> Notice:
         address="",
         evidence=ZERO_DIGEST,
     )
+
+
+def missing(maker: JobMaker, evidence: Digest) -> Signed[Notice]:
+    """The notice that data of the first member's work are missing."""
+    about = {"what": "missing_data", "evidence": evidence}
+    return maker.session.sign(leaving(maker).model_copy(update=about))
 
 
 def _is_sum(item: Kept) -> bool:
