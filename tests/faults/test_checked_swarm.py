@@ -19,8 +19,10 @@ from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, make_digest
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
+from training.averaging.slices import Slice, slice_digest
 from training.journal import Journal
 from training.worker.book import WorkerBook
+from training.worker.ports import Compute, Honest
 from verification.docket import Docket
 
 NOTHING = PayLeaf(ZERO_ADDRESS, BaseUnits(0), BaseUnits(0))
@@ -132,6 +134,37 @@ async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
     accounts = {name: member.wallet.account for name, member in swarm.papers.members.items()}
     assert pay[FORFEITED].vested == pay[FORFEITED].earned > 0
     assert pay[accounts["bob"]].vested > pay.get(accounts["ann"], NOTHING).vested
+
+
+class Padded(Honest):
+    """From step 2 on its parts end in zeros: their norm is as it was, and nobody can add them."""
+
+    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
+        """See `Behaviour.parts`."""
+        honest = compute.gradient()
+        return tuple(map(_padded, honest)) if step >= 2 else honest
+
+
+def _padded(piece: Slice) -> Slice:
+    data = piece.data + bytes(8)
+    return Slice(data, slice_digest(data), piece.norm_squared)
+
+
+async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_work_goes_on(
+    tmp_path: Path,
+) -> None:
+    workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
+    papers = make_papers(*workers, audit=audit, steps=6, exchange_timeout=300)
+    swarm = MemorySwarm(papers, tmp_path, together=True)
+    swarm.behaviours["ann"] = Padded()
+
+    await swarm.run()
+
+    assert docket_of(swarm).convicts == {papers.members["ann"].session.peer}
+    assert len(swarm.lines("paused")) == 1
+    worked = {commit.step for commit in swarm.messages(GradCommit)}
+    moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
+    assert len(worked) == 6 and worked - moved == {2, 3, 4}, "the pause took no step of the job"
 
 
 async def test_checked_swarm__one_accuses_everybody__is_convicted_by_a_fourth_owner(

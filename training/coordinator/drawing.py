@@ -90,7 +90,8 @@ class Drawing:
             self._say_late(each)
         state = self._book.state
         waits = self._finding.waits or (slow and not late)
-        if state.draining and (state.to_seal or waits):
+        is_idle = state.draining or state.paused  # else the seals of work carry on
+        if is_idle and (state.to_seal or waits):
             self._book.record(SealDue(now))  # also because these are counted in seals
 
     def _say_late(self, late: Late) -> None:

@@ -296,7 +296,7 @@ def _seal(state: SwarmState, *, has_update: bool, is_empty: bool = False) -> Cha
 
 def ends_work(state: SwarmState) -> bool:
     """Whether no step after this one has work."""
-    return state.draining or state.stopping or state.step >= state.terms.num_steps
+    return state.draining or state.stopping or state.step - state.idle >= state.terms.num_steps
 
 
 def is_last_step(state: SwarmState) -> bool:

@@ -180,7 +180,7 @@ class SealWanted:
 
 @dataclass(frozen=True)
 class SealDue:
-    """While a job ends: what came is enough for a seal, or a deadline counted in seals goes on."""
+    """No work goes out: what came is enough for a seal, or a deadline counted in seals goes on."""
 
     at: UnixMillis
 
@@ -273,7 +273,7 @@ class EndedWithoutUpdate:
 
 @dataclass(frozen=True)
 class PauseJob:
-    """Three such steps in a row: no units go out until a peer joins or returns."""
+    """Three such steps in a row: no units go out until a peer joins, returns or goes."""
 
 
 Effect: TypeAlias = (

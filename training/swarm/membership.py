@@ -199,7 +199,8 @@ def left(
         evidence=evidence,
     )
     members = {name: each for name, each in state.members.items() if name != peer}
-    state = replace(state, members=members, next_notice=state.next_notice + 1)
+    # Who goes may be who caused a pause.
+    state = replace(state, members=members, next_notice=state.next_notice + 1, paused=False)
     return state, (SendNotice(notice),)
 
 

@@ -228,12 +228,13 @@ class SwarmState:
     next_notice: int = 0
     barren: int = 0  # steps in a row that ended without an update
     paused: bool = False
+    idle: int = 0  # steps that were sealed without work in pauses: none of `num_steps`
     stopping: bool = False  # the step in work is the last one with work
     draining: bool = False  # all work is sealed; steps are empty until no draw is open
     takes_work: bool = True  # enough steps are drawn for one more to be closed
     is_clear: bool = True  # no draw is open, by the newest seal
     to_seal: int = 0  # what was said that only a seal makes count
-    seal_due: bool = False  # by an empty one, while the job ends
+    seal_due: bool = False  # by an empty one, while no work goes out
 
 
 def at_work(state: SwarmState, stage: StageIndex) -> tuple[Member, ...]:

@@ -162,7 +162,7 @@ def _note(state: SwarmState, event: Event) -> Change:
         case SealWanted():
             return _to_seal(state), ()
         case SealDue():
-            return replace(state, seal_due=state.draining), ()
+            return replace(state, seal_due=state.draining or state.paused), ()
         case NoticeDue():
             return _noticed(state, event)
         case Ticked(at):
@@ -275,9 +275,11 @@ def _averaged(state: SwarmState, event: ChunkAveraged) -> SwarmState:
 def _sealed(state: SwarmState, step: StepNumber, last: bool) -> SwarmState:
     if not isinstance(state.phase, Sealing) or step != state.step:
         return state
-    is_barren = not state.phase.has_update and not state.phase.is_empty
+    is_empty = state.phase.is_empty
+    is_barren = not state.phase.has_update and not is_empty
+    state = replace(state, idle=state.idle + is_empty)
     barren, draining = state.barren + 1 if is_barren else 0, ends_work(state)
-    is_clear = state.is_clear and state.phase.is_empty  # work is not drawn yet, in the least
+    is_clear = state.is_clear and is_empty  # work is not drawn yet, in the least
     state = replace(
         state, barren=barren, draining=draining, is_clear=is_clear, to_seal=0, seal_due=False
     )
@@ -303,6 +305,8 @@ def _progress(state: SwarmState) -> Change | None:
             if state.draining:
                 is_over = state.is_clear and not state.to_seal
                 return end_empty(state) if state.seal_due or is_over else None
+            if state.seal_due:  # a pause: draws go on, as they may convict who caused it
+                return end_empty(state)
             if draft.closes and (gone := abandoned(state, draft)):
                 return undo(state, gone)
             if state.barren >= MAX_BARREN_STEPS:

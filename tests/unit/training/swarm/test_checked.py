@@ -11,12 +11,15 @@ from training.swarm.events import (
     BuildSeal,
     Checked,
     NoticeDue,
+    PeerReturned,
     SealDue,
     SealWanted,
     SendNotice,
     StopAsked,
+    Ticked,
 )
-from training.swarm.state import Closed, Finished, Sealing, Working
+from training.swarm.state import Averaging, Closed, Finished, Sealing, Working
+from training.swarm.step import MAX_BARREN_STEPS
 
 HALVES = {A: (0, 1, 2), B: (3, 4, 5)}
 
@@ -33,6 +36,23 @@ def draining() -> Swarm:
     swarm = checked(steps=1)
     swarm.tell(Checked(True, False, swarm.at))
     swarm.whole_step(HALVES)
+    return swarm
+
+
+def paused() -> Swarm:
+    """Three steps in a row came to nothing, and their draws are open."""
+    swarm = checked(steps=9)
+    swarm.tell(Checked(True, False, swarm.at))
+    for _ in range(MAX_BARREN_STEPS):
+        for doer, units in HALVES.items():
+            swarm.work(doer, *units)
+        swarm.commit(*HALVES)
+        swarm.hold(*HALVES)
+        assert isinstance(swarm.state.phase, Averaging)
+        swarm.now = swarm.state.phase.ends
+        swarm.tell(Ticked(swarm.at))  # nobody could sum
+        swarm.seal()
+    assert swarm.state.paused
     return swarm
 
 
@@ -115,6 +135,53 @@ def test_advance__seal_due_while_there_is_work__changes_nothing() -> None:
     swarm.tell(SealDue(swarm.at))
 
     assert replace(swarm.state, at=before.at) == before
+
+
+def test_advance__paused__seals_what_was_said_without_work_and_stays_paused() -> None:
+    swarm = paused()
+
+    assert not swarm.tell(SealWanted(swarm.at))
+    [effect] = swarm.tell(SealDue(swarm.at))
+
+    assert isinstance(effect, BuildSeal) and not effect.last
+    assert swarm.state.phase == Sealing(has_update=False, is_empty=True)
+    swarm.seal()
+    assert (swarm.state.to_seal, swarm.state.seal_due) == (0, False)
+    assert swarm.state.paused and missing_places(swarm.state) == ()
+
+
+def test_advance__suspended_while_paused__work_goes_on_without_it() -> None:
+    swarm = paused()
+
+    swarm.tell(NoticeDue("suspension", A, STAGE, ZERO_DIGEST, swarm.at))
+
+    assert not swarm.state.paused
+    assert len(missing_places(swarm.state)) == 6
+
+
+def test_advance__sealed_in_a_pause__all_steps_with_work_are_still_to_come() -> None:
+    swarm = paused()
+    for _ in range(swarm.terms.num_steps):
+        swarm.tell(SealDue(swarm.at))
+        swarm.seal()
+    swarm.tell(PeerReturned(A, "", swarm.state.members[A].applied, swarm.at))
+
+    for _ in range(MAX_BARREN_STEPS, swarm.terms.num_steps):
+        assert not swarm.state.draining
+        swarm.whole_step(HALVES)
+
+    assert swarm.state.draining
+
+
+def test_advance__stop_asked_in_a_pause__drains() -> None:
+    swarm = paused()
+    swarm.tell(StopAsked(swarm.at))
+
+    swarm.tell(SealDue(swarm.at))
+    swarm.seal()
+
+    [effect] = swarm.tell(Checked(True, True, swarm.at))
+    assert isinstance(effect, BuildSeal) and effect.last
 
 
 @pytest.mark.parametrize("what", ["missed_report", "missing_data"])
