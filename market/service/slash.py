@@ -157,7 +157,9 @@ async def judge_contest(evidence: Digest, *, upheld: bool, work: UnitOfWork) -> 
         row = await _held(evidence, work)
         if row.state != "contested":
             raise Conflict(f"a slash that is {row.state} is not contested", state=row.state)
-        row = replace(row, state="dropping" if upheld else "announced")
+        is_on_chain = row.case is not None  # a chain that went back may not have it again yet
+        rejected = "announced" if is_on_chain else "announcing"
+        row = replace(row, state="dropping" if upheld else rejected)
         await work[SlashRow].put(row)
         await work.emit("slash", evidence)
     return row

@@ -16,6 +16,8 @@ from market.service.rows import ChainEventRow, SlashRow
 
 WITH_CASE = ("announced", "contested")
 """States of a case that is on chain and has not ended."""
+_KEPT = {"contested": "contested", "dropping": "dropping", "dropped": "dropping"}
+"""What becomes of the states that speak for a convict when the chain forgets an event."""
 
 
 async def slash_announced(event: ChainEvent, work: UnitOfWork) -> None:
@@ -64,11 +66,15 @@ async def job_of_case(case: int, work: UnitOfWork) -> JobId:
 
 
 async def forget_slash(event: ChainEventRow, work: UnitOfWork) -> None:
-    """The chain went back before an event; its transaction is sent again."""
+    """The chain went back before an event; its transaction is sent again.
+
+    What was said for the convict holds against the case that is announced again: a contest is of
+    the evidence. What ended in its favour ends so once more.
+    """
     case = wide(decode_arguments(event.args)["id"])
-    for row in await work[SlashRow].where(case=case):
+    for row in await work[SlashRow].where(case=case, lock=True):
+        before = replace(row, state=_KEPT.get(row.state, "announced"), ended_by=None)
         if event.event == "SlashAnnounced":
-            before = replace(row, state="announcing", case=None, announced_by=None)
-        else:
-            before = replace(row, state="announced", ended_by=None)
+            state = _KEPT.get(row.state, "announcing")
+            before = replace(before, state=state, case=None, announced_by=None)
         await work[SlashRow].put(before)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ from market.domain import ledger
 from market.domain.slashing import Conviction
 from market.service.booking import balances_of
 from market.service.rows import BalanceRow, JobRow, SlashRow
-from market.service.slash import announce_slashes, convict, execute_slashes
+from market.service.slash import announce_slashes, convict, execute_slashes, judge_contest
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import HOST, ON_MEMORY
 from tests.support.history import JobMaker, make_wallet
@@ -95,6 +96,13 @@ async def wait_and_tick(world: World, seconds: int, *, times: int = 1) -> None:
     for _ in range(times):
         world.wait(seconds)
         await world.tick()
+
+
+async def forget_from(world: World, event: str) -> None:
+    """The chain loses the block of this event, and all later ones."""
+    head = (await world.ports.head()).number
+    first = next(each.block for each in await world.ports.events(0, head) if each.event == event)
+    world.chain.forget(head + 1 - first)
 
 
 async def test_slash__convicted__is_announced_executed_and_every_part_found_again(
@@ -212,14 +220,9 @@ async def test_slash__chain_forgets_its_end__books_back_and_happens_again(world:
     row = await convicted(world, maker)
     await wait_and_tick(world, ANNOUNCEMENT, times=4)
     done = await balances(world, maker)
-    ended = next(
-        block
-        for block in reversed(world.chain.blocks)
-        if any(event.event == "SlashEnded" for event in block.events)
-    )
     assert (await slash_of(world, row.evidence)).state == "executed"
 
-    world.chain.forget(len(world.chain.blocks) - ended.number)
+    await forget_from(world, "SlashEnded")
     await world.tick()
     await wait_and_tick(world, ANNOUNCEMENT, times=2)
 
@@ -234,12 +237,8 @@ async def test_slash__chain_forgets_its_announcement__is_announced_again(world: 
     await wait_and_tick(world, ANNOUNCEMENT)
     await world.sync()
     announced = await slash_of(world, row.evidence)
-    head = (await world.ports.head()).number
-    block = next(
-        each.block for each in await world.ports.events(0, head) if each.event == "SlashAnnounced"
-    )
 
-    world.chain.forget(head + 1 - block)
+    await forget_from(world, "SlashAnnounced")
     await wait_and_tick(world, ANNOUNCEMENT, times=3)
 
     assert announced.state == "announced"
@@ -378,6 +377,62 @@ async def test_contest__never_judged__is_dropped_when_the_case_runs_out(world: W
 
     assert (await slash_of(world, row.evidence)).state == "dropped"
     assert (await balances(world, maker))["reserved"] == RESERVED
+
+
+@pytest.mark.parametrize("judged", ["before", "after"])
+@pytest.mark.parametrize(("upheld", "state"), [(True, "dropped"), (False, "executed")])
+async def test_contest__chain_forgets_the_announcement__holds_against_its_next_case(
+    world: World, judged: str, upheld: bool, state: str
+) -> None:
+    _, row = await announced(world)
+    async with client_of(world, token=TOKEN) as client:
+        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        if judged == "before":
+            await client.judge_contest(row.evidence, upheld=upheld)
+        await forget_from(world, "SlashAnnounced")
+        await wait_and_tick(world, ANNOUNCEMENT, times=2)
+        if judged == "after":
+            contested = await slash_of(world, row.evidence)
+            assert (contested.state, contested.case) == ("contested", 1)
+            await client.judge_contest(row.evidence, upheld=upheld)
+    await wait_and_tick(world, ANNOUNCEMENT, times=2)
+
+    assert (await slash_of(world, row.evidence)).state == state
+    await check_ledger_is_the_chains(world, row.account)
+
+
+@pytest.mark.parametrize("event", ["SlashAnnounced", "SlashEnded"])
+@pytest.mark.parametrize("upheld", [True, False])
+async def test_contest__chain_forgets_that_it_was_dropped__is_dropped_again(
+    world: World, upheld: bool, event: str
+) -> None:
+    """`upheld`, or left without an answer until the case ran out."""
+    maker, row = await announced(world)
+    async with client_of(world, token=TOKEN) as client:
+        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        if upheld:
+            await client.judge_contest(row.evidence, upheld=True)
+    await wait_and_tick(world, ANNOUNCEMENT + EXECUTION)
+    dropped = await slash_of(world, row.evidence)
+
+    await forget_from(world, event)
+    await wait_and_tick(world, ANNOUNCEMENT, times=4)
+
+    assert dropped.state == (await slash_of(world, row.evidence)).state == "dropped"
+    assert (await balances(world, maker))["reserved"] == RESERVED
+
+
+@ON_MEMORY
+async def test_contest__rejected_while_its_announcement_is_forgotten__is_announced_again(
+    world: World,
+) -> None:
+    _, row = await announced(world)
+    async with world.new_work() as work:
+        await work[SlashRow].put(replace(row, state="contested", case=None))
+
+    judged = await judge_contest(row.evidence, upheld=False, work=world.new_work())
+
+    assert judged.state == "announcing"
 
 
 @ON_MEMORY
