@@ -534,9 +534,12 @@ def _execute(state: _State, block: _Block, number: int) -> None:
     _need(case is not None, "UnknownCase")
     assert case is not None
     _need(case.executable_at <= block.timestamp < case.executable_until, "NotExecutable")
-    slash, taken = case.slash, _take(state, case.slash)
+    slash = case.slash
+    taken = min(slash.amount, _slashable(state, slash.job, slash.account))
     restitution = taken * slash.restitution // slash.amount
     bounty = taken * slash.bounty // slash.amount
+    _need(not bounty or any(slash.challenger), "ERC20InvalidReceiver")
+    _take(state, slash)
     _of(state, slash.challenger).token += bounty
     _close_case(state, block, number, (restitution, bounty, taken - restitution - bounty))
     if restitution:
@@ -544,7 +547,7 @@ def _execute(state: _State, block: _Block, number: int) -> None:
         block.log("escrow", "ToppedUp", job=slash.job, amount=restitution)
 
 
-def _take(state: _State, slash: Slash) -> int:
+def _take(state: _State, slash: Slash) -> None:
     """From the job's reservation first, then free stake, then unbonding stake."""
     found, key = _of(state, slash.account), (slash.job, slash.account)
     held = min(slash.amount, state.reservations.get(key, 0))
@@ -555,7 +558,6 @@ def _take(state: _State, slash: Slash) -> int:
     found.reserved -= held
     found.active -= held + free
     found.unbonding -= unbonding
-    return held + free + unbonding
 
 
 def _drop(state: _State, block: _Block, number: int) -> None:

@@ -17,7 +17,8 @@ nobody to answer is announced again. Beat finds all of it in rows; what the chai
 noted by `sync_chain`. Units: base units; milliseconds, windows in chain seconds.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from contracts.terms.amounts import BaseUnits
@@ -32,6 +33,7 @@ from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import JobRow, SlashRow
 from market.service.slash_events import WITH_CASE, times_announced
 
+log = logging.getLogger(__name__)
 OPEN = ("announcing", *WITH_CASE)
 """States in which a slash holds a part of the stake."""
 IN_CASE = (*OPEN, "dropping")
@@ -99,14 +101,14 @@ async def announce_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> l
                 await _plan(job, account, slashable, work, patience.rules)
     async with work:
         planned = await work[SlashRow].where(state="announcing")
-    return [row.evidence for row in planned if await _announce(row, work, chain)]
+    return [row.evidence for row in planned if await _tried(row, _announce(row, work, chain))]
 
 
 async def execute_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Digest]:
     """End the cases whose time has come; returns their evidence. Safe to repeat."""
     async with work:
         rows = await work[SlashRow].where(state=(*WITH_CASE, "dropping"))
-    return [row.evidence for row in rows if await _end(row, now, chain)]
+    return [row.evidence for row in rows if await _tried(row, _end(row, now, chain))]
 
 
 async def contest_slash(
@@ -163,6 +165,15 @@ async def judge_contest(evidence: Digest, *, upheld: bool, work: UnitOfWork) -> 
         await work[SlashRow].put(row)
         await work.emit("slash", evidence)
     return row
+
+
+async def _tried(row: SlashRow, doing: Awaitable[bool]) -> bool:
+    """One that the chain refuses is told, and found again; it holds up no other."""
+    try:
+        return await doing
+    except ContractRefused as refusal:
+        log.warning("slash %s: %s: %s", row.evidence.hex(), refusal.code, refusal.message)
+        return False
 
 
 async def _can_be_answered(row: SlashRow, now: UnixMillis, chain: Chain) -> bool:

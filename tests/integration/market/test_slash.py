@@ -9,12 +9,12 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound
+from contracts.terms.errors import BadSignature, Conflict, ContractRefused, Forbidden, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from market.api.app import make_app
 from market.api.schemas import ContestSlash, contest_digest
 from market.domain import ledger
-from market.domain.slashing import Conviction
+from market.domain.slashing import Conviction, Slash
 from market.service.booking import balances_of
 from market.service.rows import BalanceRow, JobRow, SlashRow
 from market.service.slash import announce_slashes, convict, execute_slashes, judge_contest
@@ -25,6 +25,8 @@ from tests.support.market_world import STAKE, World
 
 RESERVED = 1_000_000  # min_stake of the test's job
 ANNOUNCEMENT, EXECUTION = 5, 60  # seconds
+FINDER = make_wallet("finder").account
+NOBODY = Address(bytes(20))  # whom no token is sent to
 
 
 def publish(world: World, text: bytes) -> Digest:
@@ -41,15 +43,16 @@ async def convicted(
     *,
     wanted: int = RESERVED,
     owed: int = 10**9,
+    finder: Address = FINDER,
 ) -> SlashRow:
-    """A conviction of the job's one provider, found by `finder`."""
+    """A conviction of the job's one provider."""
     conviction = Conviction(
         publish(world, evidence),
         maker.spec.job(),
         maker.members[0].wallet.account,
         BaseUnits(wanted),
         BaseUnits(owed),
-        make_wallet("finder").account,
+        finder,
     )
     return await convict(conviction, world.now, world.new_work(), world.blobs)
 
@@ -111,7 +114,7 @@ async def test_slash__convicted__is_announced_executed_and_every_part_found_agai
     maker = await world.start_job()
     row = await convicted(world, maker)
     before = await balances(world, maker)
-    finder = (await world.ports.account(make_wallet("finder").account)).token
+    finder = (await world.ports.account(FINDER)).token
 
     await world.tick()
     gathered = await slash_of(world, row.evidence)
@@ -129,7 +132,7 @@ async def test_slash__convicted__is_announced_executed_and_every_part_found_agai
     assert before["reserved"] == RESERVED and after["reserved"] == 0
     assert after["slashed"] == 500_000 and after["free"] == before["free"]
     assert after["escrow"] == before["escrow"] + 300_000
-    paid = (await world.ports.account(make_wallet("finder").account)).token
+    paid = (await world.ports.account(FINDER)).token
     assert paid - finder == 200_000
     await check_ledger_is_the_chains(world, row.account)
 
@@ -213,6 +216,46 @@ async def test_slash__repeated_at_every_point__happens_once(world: World) -> Non
     assert (await slash_of(world, row.evidence)).state == "executed"
     assert names.count("SlashAnnounced") == names.count("SlashEnded") == 1
     assert (await balances(world, maker))["slashed"] == 500_000
+
+
+@pytest.mark.parametrize("first", [b"1", b"2"])  # rows come in one order or the other
+async def test_slash__execution_of_one_is_refused__others_are_executed(
+    world: World, caplog: pytest.LogCaptureFixture, first: bytes
+) -> None:
+    maker = await world.start_job()
+    finders = {first: NOBODY, b"1" if first == b"2" else b"2": FINDER}
+    refused, other = [
+        await convicted(world, maker, bundle, finder=each) for bundle, each in finders.items()
+    ]
+
+    await wait_and_tick(world, ANNOUNCEMENT, times=3)
+
+    assert (await slash_of(world, refused.evidence)).state == "announced"
+    assert (await slash_of(world, other.evidence)).state == "executed"
+    assert f"{refused.evidence.hex()}: contract_refused: ERC20InvalidReceiver" in caplog.text
+
+
+@pytest.mark.parametrize("first", [b"1", b"2"])
+@ON_MEMORY
+async def test_slash__announcement_of_one_is_refused__others_are_announced(
+    world: World, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    maker = await world.start_job()
+    rows = {each: await convicted(world, maker, each) for each in (b"1", b"2")}
+    refused, announce = rows.pop(first), world.chain.announce_slash
+
+    async def announce_slash(slash: Slash, times_announced: int) -> Digest:
+        if slash.evidence == refused.evidence:
+            raise ContractRefused("the account holds 0 wei")
+        return await announce(slash, times_announced)
+
+    monkeypatch.setattr(world.chain, "announce_slash", announce_slash)
+    await wait_and_tick(world, ANNOUNCEMENT)
+    await world.sync()
+
+    (other,) = rows.values()
+    assert (await slash_of(world, refused.evidence)).state == "announcing"
+    assert (await slash_of(world, other.evidence)).state == "announced"
 
 
 async def test_slash__chain_forgets_its_end__books_back_and_happens_again(world: World) -> None:
