@@ -193,6 +193,11 @@ class MemoryChain:
             f"unbond:{account.hex()}:{len(self._sent)}", lambda s, b: _unbond(s, b, account, amount)
         )
 
+    def reserve_as_provider(self, accept: LeaseAccept) -> None:
+        """Somebody relays a LeaseAccept that its account signed."""
+        name = f"reserve_as_provider:{accept.digest().hex()}"
+        self._mine(name, lambda s, b: _reserve(s, b, accept))
+
     def claim(self, account: Address, cumulative: int) -> None:
         """Anybody's claim for an account, under the final root."""
         self._mine(

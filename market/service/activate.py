@@ -3,17 +3,31 @@
 The caller is inside a transaction.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from contracts.terms.encoding import Value
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.domain.bundles import bundle_of
 from market.domain.jobs import Leased
-from market.service.coding import spec_of
+from market.service.coding import spec_of, wide
 from market.service.leases import live_leases
 from market.service.life import happen
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow, LeaseRow
+
+
+def backs(args: Mapping[str, Value], lease: LeaseRow) -> bool:
+    """Whether a Reserved event holds the stake of `lease`.
+
+    Any account may sign for any session key, and for any amount.
+    """
+    return (
+        args["sessionKey"] == lease.session_key
+        and args["account"] == lease.account
+        and wide(args["amount"]) >= lease.stake
+    )
 
 
 async def activate(job: JobId, lease: Digest, now: UnixMillis, work: UnitOfWork) -> None:

@@ -8,7 +8,7 @@ from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import ledger
 from market.domain.jobs import CloseRequested, RefundPaid
-from market.service.activate import activate
+from market.service.activate import activate, backs
 from market.service.booking import balances_of, book_event
 from market.service.coding import wide
 from market.service.fund_jobs import note_deposits
@@ -133,7 +133,8 @@ async def _stake(event: ChainEvent, name: str, now: UnixMillis, work: UnitOfWork
 async def _reserved(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
     key = _bytes(event, "sessionKey")
     for lease in await work[LeaseRow].where(session_key=key, job=_job(event)):
-        await activate(lease.job, lease.lease, now, work)
+        if backs(event.args, lease):
+            await activate(lease.job, lease.lease, now, work)
 
 
 async def _slashed(event: ChainEvent, name: str, work: UnitOfWork) -> None:

@@ -26,7 +26,7 @@ from market.service.leases import LIVE
 from market.service.rows import FaucetRow, JobRow, LeaseRow, OfferRow, OutboxRow
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import DOMAIN, START, make_session, make_wallet
-from tests.support.market_world import World, market_spec
+from tests.support.market_world import STAKE, World, market_spec
 
 
 async def funded_job(world: World, **changed: object) -> JobRow:
@@ -218,6 +218,64 @@ async def test_accept__stake_was_withdrawn__lease_lapses(world: World) -> None:
         (row,) = await work[LeaseRow].where(job=job.job)
     assert row.state == "lapsed"
     assert (await world.job(job.job)).state == JobState.FUNDED
+
+
+@ON_MEMORY
+async def test_reserve__provider_reserved_less_by_itself__lease_lapses(world: World) -> None:
+    await world.register()
+    await world.offer("eve", 10**11)
+    job = await funded_job(world)
+    (lease,) = await world.clear()
+    wallet = make_wallet("eve")
+    accept = world.accept_of(lease, wallet, make_session(f"peer eve {lease.lease.hex()}"))
+    await world.accept("eve", lease)
+    world.chain.reserve_as_provider(accept.model_copy(update={"stake": BaseUnits(1)}))
+    world.chain.unbond(wallet.account, STAKE - 1)
+
+    await world.tick()
+
+    async with world.new_work() as work:
+        (row,) = await work[LeaseRow].where(job=job.job)
+    assert row.state == "lapsed"
+    assert (await world.job(job.job)).state == JobState.FUNDED
+
+
+@ON_MEMORY
+async def test_reserve__somebody_else_reserves_for_a_key__is_no_stake_of_its_lease(
+    world: World,
+) -> None:
+    await world.register()
+    for name, price in (("ann", 10**11), ("eve", 2 * 10**11)):
+        await world.offer(name, price)
+    await funded_job(world)
+    (lease,) = await world.clear()
+    peer = await world.accept("ann", lease)
+    accept = world.accept_of(lease, make_wallet("eve"), peer.session)
+
+    world.chain.reserve_as_provider(accept)
+    await world.sync()
+
+    async with world.new_work() as work:
+        row = await work[LeaseRow].get(lease.lease)
+    assert row is not None and (row.state, row.stake_state) == ("accepted", "none")
+
+
+@ON_MEMORY
+async def test_reserve__provider_reserved_before_it_accepted__lease_is_active(
+    world: World,
+) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    job = await funded_job(world)
+    (lease,) = await world.clear()
+    session = make_session(f"peer ann {lease.lease.hex()}")
+    world.chain.reserve_as_provider(world.accept_of(lease, make_wallet("ann"), session))
+    await world.sync()
+
+    await world.accept("ann", lease)
+    await world.tick()
+
+    assert (await world.job(job.job)).state == JobState.MATCHED
 
 
 # --------------------------------------------------------------------------------------- hosting
