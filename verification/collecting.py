@@ -21,7 +21,7 @@ from contracts.chain.proofs import (
 from contracts.governance.lane import AnchoredBatch
 from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
 from contracts.terms.digest import keccak
-from contracts.terms.errors import AuditMismatch, ChainForgot, ContractRefused, Malformed
+from contracts.terms.errors import AuditMismatch, ChainForgot, Malformed, RpcFailed
 from contracts.terms.ids import Address, Digest, JobId
 from verification.reading import at, require
 from verification.snapshots import (
@@ -206,7 +206,7 @@ async def _get_proof_page(
     keys = [f"0x{slot:064x}" for slot in slots]
     try:
         answer = await rpc.request("eth_getProof", [_text(address), keys, hex(block)])
-    except ContractRefused as error:  # nothing was run: the node has no such state
+    except RpcFailed as error:  # the node has no such state
         raise ChainForgot(f"the node cannot prove block {block}: {error.message}") from error
     found = {int(each["key"], 16): _nodes(each["proof"]) for each in answer["storageProof"]}
     if set(found) != set(slots):

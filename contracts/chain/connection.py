@@ -35,6 +35,8 @@ from contracts.terms.errors import (
     ChainUnreachable,
     ContractRefused,
     DeadlineExceeded,
+    RpcFailed,
+    Unavailable,
 )
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
@@ -42,6 +44,8 @@ from contracts.terms.moments import UnixSeconds
 _UNREACHABLE = (aiohttp.ClientError, ConnectionError, TimeoutError, OSError)
 _POLL_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)  # until a receipt is there; the last one repeats
 _TIP = 10**9  # wei a gas
+_RAN = ("revert", "evm error", "out of gas", "gas required exceeds", "invalid opcode")
+"""In the message of an error without revert data: code was run, and the same call fails again."""
 _FEE_HEADROOM = 2  # base fees may double while a transaction waits
 
 
@@ -149,7 +153,8 @@ class ChainConnection:
         Raises:
             ChainUnreachable: no answer, or none that is JSON-RPC.
             ChainForgot: the endpoint no longer knows the block that was asked for.
-            ContractRefused: any other answer that is an error.
+            ContractRefused: a contract was run and did not come to its end.
+            RpcFailed: any other answer that is an error.
         """
         try:
             answer = await self._provider.make_request(RPCEndpoint(method), list(params))
@@ -244,7 +249,9 @@ class Sender:
         Raises:
             ContractRefused: the chain would not run it, or ran it and it reverted. The same key
                 may be tried again.
-            ChainUnreachable: it may or may not have happened; the same key may be tried again.
+            Unavailable: the account cannot pay for its gas.
+            ChainUnreachable, RpcFailed: it may or may not have happened; the same key may be tried
+                again.
         """
         async with self._lock:
             stored = await self._store.find(self.account, key)
@@ -286,7 +293,7 @@ class Sender:
         gas = await self._estimate(to, data, value)
         # A node refuses what the account cannot pay, and that would block the nonces behind it.
         if (wanted := value + gas * max_fee) > (held := await self._chain.balance(self.account)):
-            raise ContractRefused(f"{key}: needs {wanted} wei, the account holds {held}")
+            raise Unavailable(f"{key}: needs {wanted} wei, the account holds {held}")
         transaction: TxParams = {
             "chainId": self._chain_id,
             "nonce": nonce,  # type: ignore[typeddict-item]
@@ -316,7 +323,7 @@ class Sender:
     async def _broadcast(self, transaction: StoredTransaction) -> None:
         try:
             await self._chain.request("eth_sendRawTransaction", ["0x" + transaction.raw.hex()])
-        except ContractRefused as error:
+        except RpcFailed as error:
             text = str(error).lower()
             if not any(known in text for known in ("already", "nonce too low", "known")):
                 raise
@@ -361,7 +368,9 @@ def _rpc_error(method: str, error: object) -> Exception:
     data = details.get("data")
     if isinstance(data, str) and data.startswith("0x") and len(data) >= 10:
         return ContractRefused(_explain(data), error=_explain(data))
-    return ContractRefused(f"{method}: {message}", error=message)
+    if any(sign in message.lower() for sign in _RAN):
+        return ContractRefused(f"{method}: {message}", error=message)
+    return RpcFailed(f"{method}: {message}")
 
 
 def _refused(error: ContractCustomError) -> ContractRefused:

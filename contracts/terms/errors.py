@@ -20,6 +20,7 @@
     - DeadlineExceeded      no answer in time
     - Overloaded            a bounded queue is full
     - ChainUnreachable      the RPC endpoint does not answer
+    - RpcFailed             the RPC endpoint answers with an error of its own
     - ChainForgot           a block or transaction that the chain no longer knows
     - ServiceUnreachable    database, Redis, API or blob store does not answer
   x Misbehaved              a counterparty; becomes evidence, not HTTP
@@ -157,6 +158,12 @@ class ChainUnreachable(Unavailable):
     """The RPC endpoint does not answer; a transaction may or may not be known."""
 
     code = "chain_unreachable"
+
+
+class RpcFailed(Unavailable):
+    """The RPC endpoint answers with an error of its own: no contract was run, or none said no."""
+
+    code = "rpc_failed"
 
 
 class ChainForgot(Unavailable):

@@ -264,8 +264,8 @@ class Chain(Protocol):
     """The contracts, read at a pinned block and written once per intention.
 
     Every write may be repeated: the same intention happens once and answers with the same
-    transaction. Writes raise ContractRefused when the chain says no, ChainUnreachable and
-    DeadlineExceeded when it may or may not have happened.
+    transaction. Writes raise ContractRefused when the chain says no, and Unavailable when it may or
+    may not have happened, or we cannot pay the gas.
     """
 
     @property

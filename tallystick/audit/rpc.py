@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from contracts.terms.errors import ChainUnreachable, ContractRefused
+from contracts.terms.errors import ChainUnreachable, RpcFailed
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TIMEOUT_SECONDS = 30.0
@@ -37,7 +37,7 @@ class JsonRpc:
 
         Raises:
             ChainUnreachable: no answer, or none that is JSON-RPC.
-            ContractRefused: the node answered with an error.
+            RpcFailed: the node answered with an error.
         """
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
         try:
@@ -49,5 +49,5 @@ class JsonRpc:
         if not isinstance(answer, dict) or not {"result", "error"} & set(answer):
             raise ChainUnreachable(f"{self.url} does not speak JSON-RPC")
         if "error" in answer:
-            raise ContractRefused(f"{method}: {answer['error']}")
+            raise RpcFailed(f"{method}: {answer['error']}")
         return answer["result"]

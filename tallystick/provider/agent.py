@@ -446,7 +446,7 @@ class Agent:
                 await self._claim(contracts, sender)
             except Unavailable as error:
                 self._waiting(error)
-            except ContractRefused as error:  # a newer epoch became final in between, or no gas
+            except ContractRefused as error:  # a newer epoch became final in between
                 self._tell(f"claim: {error}")
             await asyncio.sleep(CLAIM_SECONDS)
 

@@ -5,7 +5,7 @@ Proxy variables are ignored. The market's own chain client is `contracts.chain`.
 
 import httpx
 
-from contracts.terms.errors import ChainUnreachable, ContractRefused
+from contracts.terms.errors import ChainUnreachable, RpcFailed
 
 _TIMEOUT_SECONDS = 4.0
 
@@ -20,7 +20,7 @@ async def call(url: str, method: str, *parameters: object) -> object:
 
     Raises:
         ChainUnreachable: no answer, or none that is JSON-RPC.
-        ContractRefused: the node answered with an error.
+        RpcFailed: the node answered with an error.
     """
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(parameters)}
     try:
@@ -29,7 +29,7 @@ async def call(url: str, method: str, *parameters: object) -> object:
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise ChainUnreachable(f"{method}: {error or type(error).__name__}") from error
     if not isinstance(answer, dict) or "result" not in answer:
-        raise ContractRefused(f"{method}: {answer}")
+        raise RpcFailed(f"{method}: {answer}")
     return answer["result"]
 
 
@@ -37,5 +37,5 @@ async def answers(url: str) -> bool:
     """Whether a chain answers at `url`."""
     try:
         return isinstance(await call(url, "eth_chainId"), str)
-    except (ChainUnreachable, ContractRefused):
+    except (ChainUnreachable, RpcFailed):
         return False

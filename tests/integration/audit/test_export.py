@@ -12,9 +12,9 @@ from contracts.governance.settlement import EpochSettlement
 from contracts.terms.errors import (
     ChainForgot,
     ChainUnreachable,
-    ContractRefused,
     Malformed,
     NotFound,
+    RpcFailed,
 )
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, JobId
@@ -152,7 +152,7 @@ class PrunedNode:
     async def request(self, method: str, params: Sequence[object]) -> Any:
         """See `collecting.Rpc`."""
         if method == "eth_getProof":
-            raise ContractRefused("eth_getProof: missing trie node")
+            raise RpcFailed("eth_getProof: missing trie node")
         return await self.node.request(method, params)
 
 

@@ -9,7 +9,7 @@ from contracts.chain.contracts import bind
 from contracts.chain.deploy import DeploySettings, run
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ChainForgot, ChainUnreachable, ContractRefused
+from contracts.terms.errors import ChainForgot, ChainUnreachable, ContractRefused, Unavailable
 from contracts.terms.ids import Address, Digest
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
@@ -75,13 +75,13 @@ async def test_send__refused_by_the_contract__named_and_free_to_try_again(tmp_pa
         assert await deployed.chain.balance(SOMEBODY) == 7
 
 
-async def test_send__account_without_gas__refused_and_no_nonce_blocked(tmp_path: Path) -> None:
+async def test_send__account_without_gas__is_no_refusal_and_blocks_no_nonce(tmp_path: Path) -> None:
     async with deployed_chain(tmp_path) as deployed:
         wallet = make_wallet("poor")
         store = SqliteTransactions(":memory:")
         sender = Sender(deployed.chain, wallet, store, deployed.deployment.chain_id)
 
-        with pytest.raises(ContractRefused):
+        with pytest.raises(Unavailable, match="the account holds 0"):
             await sender.send("gift", None, value=1, to=SOMEBODY)
 
         assert await store.next_nonce(wallet.account) == 0

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.terms.errors import ChainForgot, ContractRefused
+from contracts.terms.errors import ChainForgot, RpcFailed
 from contracts.terms.ids import Address, JobId
 from market.api.app import make_app
 from market.service.rows import DebitRow, SnapshotRow
@@ -42,7 +42,7 @@ class PrunedNode:
     async def request(self, method: str, params: Sequence[object]) -> Any:
         """See `collecting.Rpc`."""
         if method == "eth_getProof":
-            raise ContractRefused("eth_getProof: missing trie node")
+            raise RpcFailed("eth_getProof: missing trie node")
         return await self.node.request(method, params)
 
 

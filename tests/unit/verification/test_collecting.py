@@ -8,7 +8,7 @@ import pytest
 
 from contracts.governance.lane import AnchoredBatch
 from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
-from contracts.terms.errors import ChainForgot, ContractRefused, Malformed
+from contracts.terms.errors import ChainForgot, Malformed, RpcFailed
 from contracts.terms.ids import Address, Digest, JobId
 from tests.support.audited import AuditedMarket
 from tests.support.fake_chain import SHIPS, FakeChain, rpc_block
@@ -110,7 +110,7 @@ class ProvingNode:
         if method == "eth_getBlockByNumber":
             return rpc_block(self.market.chain.headers[int(params[0], 16)])
         if self.refuses:
-            raise ContractRefused("missing trie node")
+            raise RpcFailed("missing trie node")
         address, slots = bytes.fromhex(params[0][2:]), [int(each, 16) for each in params[1]]
         account, proofs = self.market.chain.prove(Address(address), slots)
         return {

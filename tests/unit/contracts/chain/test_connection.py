@@ -1,0 +1,109 @@
+"""Which answers of a node are a contract's refusal, and which are the node's own trouble.
+
+Answers with reverts are anvil's (1.7.1) and geth's, to calls of contracts that end in each way.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from contracts.chain.connection import Call, ChainConnection, Sender
+from contracts.chain.transactions import SqliteTransactions, StoredTransaction
+from contracts.terms.errors import ContractRefused, RpcFailed, Unavailable
+from contracts.terms.ids import Address, Digest
+from tests.support.history import make_wallet
+
+ALICE = make_wallet("alice")
+SOMEBODY = Address(b"\x51" * 20)
+
+
+class Node:
+    """Answers each method with one thing."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = answers
+
+    async def make_request(self, method: str, params: object) -> Mapping[str, object]:
+        """As web3's providers."""
+        answer = self.answers[method]
+        return (
+            {"error": answer}
+            if isinstance(answer, dict) and "code" in answer
+            else {"result": answer}
+        )
+
+
+def error(code: int, message: str, **data: str) -> dict[str, Any]:
+    return {"code": code, "message": message, **data}
+
+
+def connected(**answers: object) -> ChainConnection:
+    chain = ChainConnection("http://127.0.0.1:1")
+    chain._provider = Node(**answers)  # type: ignore[assignment]
+    return chain
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        error(3, "execution reverted", data="0x"),  # a bare revert()
+        error(-32000, "execution reverted"),  # the same, of an older geth
+        error(3, "execution reverted: custom error", data="0x" + "ab" * 36),
+        error(-32603, "EVM error InvalidFEOpcode"),
+        error(-32603, "EVM error OutOfGas"),
+        error(-32003, "Out of gas: gas required exceeds allowance: 30000000"),
+        error(-32000, "gas required exceeds allowance (50000000)"),
+        error(-32000, "invalid opcode: INVALID"),
+        error(-32000, "out of gas"),
+    ],
+)
+async def test_request__contract_did_not_come_to_its_end__is_its_refusal(
+    answer: dict[str, Any],
+) -> None:
+    with pytest.raises(ContractRefused):
+        await connected(eth_estimateGas=answer).request("eth_estimateGas", [{}])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        error(429, "Too Many Requests"),
+        error(-32005, "daily request count exceeded, request rate limited"),
+        error(-32000, "insufficient funds for transfer"),
+        error(-32000, "missing trie node 51 (path )", data="0x51"),
+        error(-32603, "internal error"),
+        error(-32601, "Method not found"),
+    ],
+)
+async def test_request__error_of_the_node__refuses_nobody(answer: dict[str, Any]) -> None:
+    with pytest.raises(RpcFailed):
+        await connected(eth_estimateGas=answer).request("eth_estimateGas", [{}])
+
+
+async def test_send__account_without_gas__is_no_refusal_and_stores_nothing() -> None:
+    chain = connected(
+        eth_getTransactionCount="0x0",
+        eth_getBlockByNumber={"baseFeePerGas": "0x7"},
+        eth_estimateGas="0x5208",
+        eth_getBalance="0x0",
+    )
+    store = SqliteTransactions(":memory:")
+
+    with pytest.raises(Unavailable, match="the account holds 0"):
+        await Sender(chain, ALICE, store, 1).send("gift", Call(SOMEBODY, b""))
+
+    assert await store.next_nonce(ALICE.account) == 0
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "message", ["already known", "nonce too low", "transaction already imported"]
+)
+async def test_resend__node_knows_the_transaction__is_sent(message: str) -> None:
+    chain = connected(eth_getTransactionCount="0x0", eth_sendRawTransaction=error(-32000, message))
+    store = SqliteTransactions(":memory:")
+    await store.add(StoredTransaction(ALICE.account, 0, "gift", Digest(bytes(32)), b"raw"))
+
+    assert await Sender(chain, ALICE, store, 1).resend() == 1
+    store.close()
