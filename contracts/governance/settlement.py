@@ -4,7 +4,9 @@ Per job the newest anchored seal whose vested total the epoch cap lets through i
 debit is that total less what was debited before, and each account's part of it is what the seal's
 pay tree says has vested for it, so that wrong pay is provable by two Merkle paths. A job that was
 closed is settled by what its closing found due, in pieces of the epoch cap; a piece is shared in
-proportion to what is still owed, rounded down, the rest one base unit each in account order.
+proportion to what is still owed, rounded down, the rest one base unit each in account order. The
+chain takes a piece whole: a job whose seal owes nobody so much is not settled, since it was closed
+by another seal of the same step.
 
 The root is over (account, root of its jobs, cumulative sum), all accounts ever paid, sorted.
 Invariants: nothing is paid without a seal, and nothing twice; no cumulative amount ever falls; the
@@ -232,7 +234,7 @@ def _named(offered: list[Statement], before: Mapping[Address, int]) -> Statement
 
 def _is_payable(statement: Statement, before: Mapping[Address, int]) -> bool:
     if isinstance(statement, ClosedStatement):
-        return True
+        return _piece(statement, before) <= sum(_owed(statement, before).values())
     shares = statement.shares
     falls = any(amount > shares.get(account, 0) for account, amount in before.items())
     return not falls and statement.total - sum(before.values()) <= statement.epoch_cap
@@ -240,11 +242,20 @@ def _is_payable(statement: Statement, before: Mapping[Address, int]) -> bool:
 
 def _parts(statement: Statement, before: Mapping[Address, int]) -> dict[Address, BaseUnits]:
     """What each account gets now."""
-    shares, debited = statement.shares, sum(before.values())
-    owed = {account: max(0, shares[account] - before.get(account, 0)) for account in shares}
+    owed = _owed(statement, before)
     if isinstance(statement, SealStatement):
-        return share(statement.total - debited, owed)
-    return share(max(0, min(statement.due - debited, statement.epoch_cap)), owed)
+        return share(statement.total - sum(before.values()), owed)
+    return share(_piece(statement, before), owed)
+
+
+def _owed(statement: Statement, before: Mapping[Address, int]) -> dict[Address, int]:
+    shares = statement.shares
+    return {account: max(0, shares[account] - before.get(account, 0)) for account in shares}
+
+
+def _piece(statement: ClosedStatement, before: Mapping[Address, int]) -> int:
+    """What the chain takes of a closed job in one epoch."""
+    return max(0, min(statement.due - sum(before.values()), statement.epoch_cap))
 
 
 def _accounts(paid: Mapping[tuple[Address, JobId], int]) -> tuple[AccountPay, ...]:

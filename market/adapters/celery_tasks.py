@@ -34,6 +34,7 @@ from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
 from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
 from market.service.reconcile import reconcile
+from market.service.refused_debits import RefusedDebits
 from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.settle_epoch import Rhythm, settle_epoch
 from market.service.slash import announce_slashes, execute_slashes
@@ -64,6 +65,7 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.refused_debits = RefusedDebits()
         self._due_at: dict[str, float] = {}  # monotonic
         self._runner: asyncio.Runner | None = None
         self._assembled: Assembled | None = None
@@ -198,7 +200,9 @@ async def _settle(runtime: Runtime) -> object:
     market = runtime.market
     parameters = (await market.chain.network()).parameters
     rhythm = Rhythm(parameters["epoch_length"] * 1000, BaseUnits(parameters["max_epoch_cap"]))
-    return await settle_epoch(market.clock(), market.new_work(), market.chain, rhythm)
+    return await settle_epoch(
+        market.clock(), market.new_work(), market.chain, rhythm, runtime.refused_debits
+    )
 
 
 async def _close(runtime: Runtime) -> object:

@@ -241,9 +241,18 @@ class RpcChain:
         self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
     ) -> Digest:
         """See `Chain.propose`."""
-        statements = [Statement(order.spec, order.seal) for order in orders]
-        call = self._contracts.settlement.propose(epoch, root, statements)
+        call = self._proposal(epoch, root, orders)
         return await self._send("proposer", f"propose:{epoch}:{root.hash.hex()}", call)
+
+    async def check_proposal(
+        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
+    ) -> None:
+        """See `Chain.check_proposal`."""
+        await self._sender("proposer").check(self._proposal(epoch, root, orders))
+
+    def _proposal(self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]) -> Call:
+        statements = [Statement(order.spec, order.seal) for order in orders]
+        return self._contracts.settlement.propose(epoch, root, statements)
 
     async def finalize(self, epoch: EpochNumber) -> Digest:
         """See `Chain.finalize`."""

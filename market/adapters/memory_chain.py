@@ -8,6 +8,7 @@ nothing; `prune` loses old states, as a restart of anvil does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from contracts.chain.proofs import HEADER_FIELDS, Header
@@ -385,6 +386,13 @@ class MemoryChain:
             lambda s, b: _propose(s, b, epoch, root, orders, numbers),
         )
 
+    async def check_proposal(
+        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
+    ) -> None:
+        """See `Chain.check_proposal`."""
+        block = _Block(len(self.blocks), self._forgotten, self.now, ZERO_DIGEST)
+        _propose(deepcopy(self.state), block, epoch, root, orders, self.parameters)
+
     async def finalize(self, epoch: EpochNumber) -> Digest:
         """See `Chain.finalize`."""
         return self._mine(f"finalize:{epoch}", _finalize)
@@ -695,15 +703,16 @@ def _debit(state: _State, block: _Block, order: PayOrder, numbers: dict[str, int
     job = state.jobs[order.spec.job()]
     cap = min(order.spec.epoch_cap, numbers["max_epoch_cap"])
     is_closed = job.state == "closing" and block.timestamp >= job.ends_at
-    due = max(job.due, job.debited)
+    due = max(min(job.due, job.deposited), job.debited)
     if order.seal is None:
         _need(is_closed, "NotClosed")
         return min(due - job.debited, cap)
     vested = order.seal.message.vested
-    amount = (min(vested, due) if is_closed else vested) - job.debited
-    _need(0 <= amount <= cap, "EpochCapExceeded")
-    _need(job.debited + amount <= job.deposited, "Overdrawn")
-    return amount
+    target = min(vested, due) if is_closed else vested
+    _need(target <= job.deposited, "Overdrawn")
+    _need(target >= job.debited, "VestedBelowDebited")
+    _need(target - job.debited <= cap, "EpochCapExceeded")
+    return target - job.debited
 
 
 def _book(state: _State, block: _Block) -> None:

@@ -355,6 +355,15 @@ class Chain(Protocol):
     ) -> Digest:
         """Post an epoch."""
 
+    async def check_proposal(
+        self, epoch: EpochNumber, root: SumNode, orders: Sequence[PayOrder]
+    ) -> None:
+        """Ask whether an epoch would be posted; nothing is sent.
+
+        Raises:
+            ContractRefused: it would not.
+        """
+
     async def finalize(self, epoch: EpochNumber) -> Digest:
         """Book an epoch whose window is over."""
 

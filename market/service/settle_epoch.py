@@ -1,8 +1,8 @@
 """An epoch: planned from anchored seals, proposed, and final after its window.
 
 The plan is stored before it is proposed, so that a crash anywhere repeats the same epoch; a plan
-that the chain refuses is dropped and made again. One epoch at a time. What is proposed or final is
-noted by `sync_chain`.
+that the chain refuses is dropped and made again, without the debits that it refuses alone. One
+epoch at a time. What is proposed or final is noted by `sync_chain`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,7 @@ from contracts.terms.moments import UnixMillis
 from market.domain.jobs import SETTLES, JobState
 from market.service.coding import decode_arguments, decode_pay, seal_of, spec_of, wide
 from market.service.ports import Chain, PayOrder, UnitOfWork
+from market.service.refused_debits import RefusedDebits, find_refused
 from market.service.rows import (
     BatchRow,
     ChainEventRow,
@@ -46,25 +47,25 @@ class Rhythm:
 
 
 async def settle_epoch(
-    now: UnixMillis, work: UnitOfWork, chain: Chain, rhythm: Rhythm
+    now: UnixMillis, work: UnitOfWork, chain: Chain, rhythm: Rhythm, refused: RefusedDebits
 ) -> EpochNumber | None:
     """Do the next thing that is due; returns the epoch that was planned, if one was."""
     async with work:
         newest = await _newest(work)
     if newest is not None and newest.state == "planned":
-        await _propose(newest, work, chain)
+        await _propose(newest, now, work, chain, refused)
         return None
     if newest is not None and newest.state == "proposed":
         await _finalize(newest, now, chain)
         return None
-    planned = await plan_epoch(now, work, chain, rhythm)
+    planned = await plan_epoch(now, work, chain, rhythm, refused)
     if planned is not None:
-        await _propose(planned, work, chain)
+        await _propose(planned, now, work, chain, refused)
     return planned.epoch if planned else None
 
 
 async def plan_epoch(
-    now: UnixMillis, work: UnitOfWork, chain: Chain, rhythm: Rhythm
+    now: UnixMillis, work: UnitOfWork, chain: Chain, rhythm: Rhythm, refused: RefusedDebits
 ) -> EpochRow | None:
     """Store the next epoch, if it is due and would pay anything."""
     on_chain = await chain.newest_epoch()
@@ -80,6 +81,9 @@ async def plan_epoch(
             statements += await _statements(row, previous, now, rhythm, work)
         number = EpochNumber(on_chain.number + 1)
         settlement = settle(number, previous, statements)
+        if held := _held(settlement, now, refused):
+            statements = [each for each in statements if each.job not in held]
+            settlement = settle(number, previous, statements)
         return await _store(settlement, now, work) if settlement.debits else None
 
 
@@ -141,8 +145,7 @@ async def _statements(
         return []
     if is_closed(row, now):  # the seal that the close shows is the one that counts
         shown = await _anchored(await _shown(row, work), work)
-        is_whole = bool(shown) and shown[0].last and shown[0].vested - debited <= cap
-        return [_open(seal, cap) if is_whole else _closed(row, seal, cap) for seal in shown]
+        return [_of_closed(row, seal, cap, debited) for seal in shown]
     seals = await work[SealRow].where(job=row.job, order="-step", limit=MAX_SEALS_OFFERED)
     return [_open(seal, cap) for seal in await _anchored(seals, work) if seal.vested > debited]
 
@@ -177,6 +180,16 @@ async def _shown(row: JobRow, work: UnitOfWork) -> list[SealRow]:
     return [seal] if seal is not None and seal.earned == earned else []
 
 
+def _of_closed(row: JobRow, seal: SealRow, cap: BaseUnits, debited: BaseUnits) -> Statement:
+    """By a `last` seal in one piece; else, or if its close found less due, by what that found.
+
+    A coordinator may have closed its job by another seal of the same step.
+    """
+    is_due = row.due is not None and seal.vested <= row.due
+    is_whole = seal.last and is_due and seal.vested - debited <= cap
+    return _open(seal, cap) if is_whole else _closed(row, seal, cap)
+
+
 def _open(seal: SealRow, cap: BaseUnits) -> SealStatement:
     return SealStatement(seal.job, seal.digest, StepNumber(seal.step), decode_pay(seal.pay), cap)
 
@@ -188,18 +201,31 @@ def _closed(row: JobRow, seal: SealRow, cap: BaseUnits) -> ClosedStatement:
     return ClosedStatement(row.job, seal.digest, step, pay, cap, due, last=seal.last)
 
 
+def _held(settlement: EpochSettlement, now: UnixMillis, refused: RefusedDebits) -> frozenset[JobId]:
+    """Jobs that are left out because the chain refused their debits."""
+    return frozenset(row.job for row in _debits(settlement) if refused.holds(row, now))
+
+
+def _debits(settlement: EpochSettlement) -> list[DebitRow]:
+    return [
+        DebitRow(
+            settlement.epoch,
+            debit.job,
+            debit.amount,
+            int(debit.statement.step),
+            debit.statement.seal,
+            signed=isinstance(debit.statement, SealStatement),
+        )
+        for debit in settlement.debits
+    ]
+
+
 async def _store(settlement: EpochSettlement, now: UnixMillis, work: UnitOfWork) -> EpochRow:
     root = settlement.root
     row = EpochRow(settlement.epoch, "planned", root.hash, root.sum, now)
     await work[EpochRow].add(row)
-    for debit in settlement.debits:
-        statement = debit.statement
-        signed = isinstance(statement, SealStatement)
-        await work[DebitRow].add(
-            DebitRow(
-                row.epoch, debit.job, debit.amount, int(statement.step), statement.seal, signed
-            )
-        )
+    for debit in _debits(settlement):
+        await work[DebitRow].add(debit)
     for account in settlement.accounts:
         for job, cumulative in account.jobs:
             await work[EpochLeafRow].add(EpochLeafRow(row.epoch, account.account, job, cumulative))
@@ -207,18 +233,20 @@ async def _store(settlement: EpochSettlement, now: UnixMillis, work: UnitOfWork)
     return row
 
 
-async def _propose(row: EpochRow, work: UnitOfWork, chain: Chain) -> None:
+async def _propose(
+    row: EpochRow, now: UnixMillis, work: UnitOfWork, chain: Chain, refused: RefusedDebits
+) -> None:
     async with work:
         settlement = await load_settlement(work, row.epoch)
-        orders = [
-            await _order(debit, work)
-            for debit in await work[DebitRow].where(epoch=row.epoch, order="job")
-        ]
+        debits = await work[DebitRow].where(epoch=row.epoch, order="job")
+        orders = [await _order(debit, work) for debit in debits]
     if settlement.root.hash != row.root or row.root == ZERO_DIGEST:
         raise InvariantBroken(f"epoch {row.epoch}: its leaves do not make its root")
     try:
         transaction = await chain.propose(row.epoch, settlement.root, orders)
     except ContractRefused:
+        for debit in await find_refused(row, debits, orders, chain):
+            refused.hold(debit, now)
         await _drop(row, work, chain)
         return
     async with work:

@@ -215,8 +215,8 @@ MUTANTS: dict[str, Callable[[], tuple[ModuleType, ModuleType]]] = {
     "none twice: what was paid is forgotten": lambda: (
         mutant(
             settlement,
-            "shares, debited = statement.shares, sum(before.values())",
-            "shares, debited, before = statement.shares, 0, {}",
+            "owed = _owed(statement, before)",
+            "before, owed = {}, _owed(statement, {})",
         ),
         window,
     ),

@@ -48,6 +48,7 @@ from market.service.ports import Chain, UnitOfWork
 from market.service.post_job import PostedPermit, post_job
 from market.service.post_offer import post_offer
 from market.service.reconcile import reconcile
+from market.service.refused_debits import RefusedDebits
 from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.rows import JobRow, LeaseRow, OfferRow
 from market.service.settle_epoch import Rhythm, settle_epoch
@@ -104,6 +105,7 @@ class World:
     chain: MemoryChain = field(default_factory=lambda: MemoryChain(DOMAIN, ANCHORER, now=START))
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     offers: dict[str, Digest] = field(default_factory=dict)
+    refused_debits: RefusedDebits = field(default_factory=RefusedDebits)
     beats: int = 0
     domain: Domain = DOMAIN
     anchorer: Address = ANCHORER
@@ -278,7 +280,7 @@ class World:
         await anchor_seals(now, work(), chain, patience_millis=0)
         await self.sync()
         rhythm = Rhythm(EPOCH_SECONDS * 1000, BaseUnits(10**18))
-        await settle_epoch(now, work(), chain, rhythm)
+        await settle_epoch(now, work(), chain, rhythm, self.refused_debits)
         await close_jobs(now, work(), chain)
         await refund_jobs(now, work(), chain)
         await announce_slashes(now, work(), chain)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Conflict
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
@@ -279,3 +280,32 @@ async def test_close__undone_after_it_was_noted__job_is_closed_again(world: Worl
 
     assert undone.due is None
     assert await paid(world, maker) == newest.earned
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("more", [1, 10**9], ids=["less than it earned", "more than it earned"])
+async def test_close__by_another_last_seal_of_the_same_step__pays_what_both_vest_and_others_go_on(
+    world: World, more: int
+) -> None:
+    maker = await abandoned(world)
+    other = await world.start_job("bob", nonce=2)
+    known, debited = len(maker.items), await paid(world, maker)
+    maker.seal_step(last=True)
+    shown = proof_of(maker, -1)
+    seal = shown.seal.message.model_copy(update={"vested": BaseUnits(debited + more)})
+    signed = maker.coordinator.sign(seal, maker.domain)
+    await world.ports.close(maker.spec, CloseProof(signed, shown.pay), kept_open=0)
+    for _ in range(3):
+        world.wait(6)
+        await world.tick()
+    await world.send(maker, known)
+    for _ in range(3):
+        other.seal_step()
+    await world.send(other)
+
+    for _ in range(8):
+        world.wait(6)
+        await world.tick()
+
+    assert await paid(world, maker) == min(debited + more, maker.seals[-1].seal.vested)
+    assert await paid(world, other) == other.seals[-1].seal.vested > 0

@@ -133,6 +133,16 @@ def test_settle__closed_with_frozen_pay__leaves_the_frozen_part() -> None:
     assert paid(settled) == {ANN: {JOB: 30}}
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_settle__closed_with_more_due_than_its_seal_owes__leaves_the_job_out(last: bool) -> None:
+    settled = epochs([sealed({ANN: 5}), sealed({ANN: 5}, job=OTHER)])
+    statement = closed({ANN: 30}, {ANN: 30 if last else 9}, due=31, last=last)
+
+    settled = settle(EpochNumber(2), settled, [statement, sealed({ANN: 8}, job=OTHER, step=2)])
+
+    assert paid(settled) == {ANN: {JOB: 5, OTHER: 8}}
+
+
 def test_settle__job_open_and_closed__is_a_conflict() -> None:
     with pytest.raises(Conflict):
         epochs([sealed({ANN: 1}), closed({ANN: 1}, {ANN: 1}, due=1)])

@@ -1,0 +1,59 @@
+"""Epochs of several jobs: whatever one of them does, the others are paid."""
+
+import pytest
+
+from market.service.settle_epoch import load_settlement
+from tests.integration.market.client import ON_MEMORY
+from tests.support.history import JobMaker
+from tests.support.market_world import World
+
+
+async def paid(world: World, maker: JobMaker) -> int:
+    """What the job has paid."""
+    async with world.new_work() as work:
+        settlement = await load_settlement(work)
+    return settlement.debited(maker.spec.job())
+
+
+@ON_MEMORY
+async def test_settle__chain_refuses_one_debit__others_are_paid_and_it_is_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    maker, other = await world.start_job(), await world.start_job("bob", nonce=2)
+    held = world.chain.state.jobs[maker.spec.job()]
+    deposited, held.deposited = held.deposited, 1
+    for each in (maker, other):
+        for _ in range(3):
+            each.seal_step()
+        await world.send(each)
+    for _ in range(6):
+        world.wait(6)
+        await world.tick()
+    while_refused = await paid(world, maker), await paid(world, other)
+
+    held.deposited = deposited
+    for _ in range(16):
+        world.wait(6)
+        await world.tick()
+
+    assert while_refused == (0, other.seals[-1].seal.vested)
+    assert f"{maker.spec.job().hex()} is left out: Overdrawn" in caplog.text
+    assert await paid(world, maker) == maker.seals[-1].seal.vested > 0
+
+
+@ON_MEMORY
+async def test_settle__chain_refuses_every_epoch__no_job_is_left_out(world: World) -> None:
+    maker = await world.start_job()
+    for _ in range(3):
+        maker.seal_step()
+    await world.send(maker)
+    world.chain.state.funded = 1  # so that no sum fits
+    for _ in range(4):
+        world.wait(6)
+        await world.tick()
+    while_refused = await paid(world, maker)
+
+    world.chain.state.funded = 0
+    await world.tick()
+
+    assert while_refused == 0 < await paid(world, maker)
