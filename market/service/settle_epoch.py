@@ -36,6 +36,9 @@ from market.service.rows import (
 )
 
 MAX_SEALS_OFFERED = 1000  # of a job, newest first
+MAX_DEBITS = 300
+"""Of an epoch: at 39,000 gas each, and a fifth to spare, below the 2^24 that a transaction may have
+(EIP-7825)."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,9 @@ async def plan_epoch(
             statements += await _statements(row, previous, now, rhythm, work)
         number = EpochNumber(on_chain.number + 1)
         settlement = settle(number, previous, statements)
-        if held := _held(settlement, now, refused):
-            statements = [each for each in statements if each.job not in held]
-            settlement = settle(number, previous, statements)
+        chosen = await _chosen(settlement, now, refused, work)
+        if len(chosen) < len(settlement.debits):
+            settlement = settle(number, previous, [st for st in statements if st.job in chosen])
         return await _store(settlement, now, work) if settlement.debits else None
 
 
@@ -201,9 +204,16 @@ def _closed(row: JobRow, seal: SealRow, cap: BaseUnits) -> ClosedStatement:
     return ClosedStatement(row.job, seal.digest, step, pay, cap, due, last=seal.last)
 
 
-def _held(settlement: EpochSettlement, now: UnixMillis, refused: RefusedDebits) -> frozenset[JobId]:
-    """Jobs that are left out because the chain refused their debits."""
-    return frozenset(row.job for row in _debits(settlement) if refused.holds(row, now))
+async def _chosen(
+    settlement: EpochSettlement, now: UnixMillis, refused: RefusedDebits, work: UnitOfWork
+) -> frozenset[JobId]:
+    """Jobs whose debits are not held back, as many as fit; who waited longest comes first."""
+    jobs = [row.job for row in _debits(settlement) if not refused.holds(row, now)]
+    if len(jobs) > MAX_DEBITS:
+        known = await work[DebitRow].where(job=tuple(jobs), order="epoch")
+        last = {row.job: row.epoch for row in known}
+        jobs = sorted(jobs, key=lambda job: (last.get(job, 0), job))[:MAX_DEBITS]
+    return frozenset(jobs)
 
 
 def _debits(settlement: EpochSettlement) -> list[DebitRow]:

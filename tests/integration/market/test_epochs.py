@@ -2,10 +2,11 @@
 
 import pytest
 
+from market.service.rows import DebitRow
 from market.service.settle_epoch import load_settlement
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import JobMaker
-from tests.support.market_world import World
+from tests.support.market_world import EPOCH_SECONDS, World
 
 
 async def paid(world: World, maker: JobMaker) -> int:
@@ -57,3 +58,26 @@ async def test_settle__chain_refuses_every_epoch__no_job_is_left_out(world: Worl
     await world.tick()
 
     assert while_refused == 0 < await paid(world, maker)
+
+
+async def test_settle__more_jobs_than_an_epoch_holds__each_is_paid_in_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("market.service.settle_epoch.MAX_DEBITS", 2)
+    makers = [await world.start_job(f"p{nonce}", nonce=nonce) for nonce in range(5)]
+    for _ in range(3):
+        for maker in makers:
+            known = len(maker.items) if maker.seals else 0
+            for _ in range(3):  # so that all have something to pay in every epoch
+                maker.seal_step()
+            await world.send(maker, known)
+        for _ in range(2):
+            world.wait(EPOCH_SECONDS // 2)
+            await world.tick()
+
+    async with world.new_work() as work:
+        debits = await work[DebitRow].where()
+
+    by_epoch = [[row.job for row in debits if row.epoch == epoch] for epoch in (1, 2, 3)]
+    assert [len(jobs) for jobs in by_epoch] == [2, 2, 2]
+    assert {job for jobs in by_epoch for job in jobs} == {maker.spec.job() for maker in makers}
