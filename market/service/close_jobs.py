@@ -6,10 +6,10 @@ shows, and only if a batch on chain holds it: we show no other, and wait until o
 closes a job by less than our newest seal is answered with it. Source: PROTOCOL section 6.
 """
 
-from collections.abc import Awaitable
+import logging
 
 from contracts.terms.errors import ContractRefused
-from contracts.terms.ids import Digest, JobId
+from contracts.terms.ids import JobId
 from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixMillis
 from market.domain.jobs import JobState, RefundPaid
@@ -19,12 +19,17 @@ from market.service.ports import Chain, CloseProof, JobNow, UnitOfWork
 from market.service.rows import BatchRow, JobRow, SealRow, SlashRow
 from market.service.slash import UNENDED
 
+log = logging.getLogger(__name__)
+
 _ENDED = (JobState.FINISHED.value, JobState.FAILED.value)
 _MAY_BE_CLOSING = (*_ENDED, JobState.RUNNING.value, JobState.CLOSED.value)
 
 
 async def close_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[JobId]:
-    """Close what has ended, and answer closes by less; returns the jobs. Safe to repeat."""
+    """Close what has ended, and answer closes by less; returns the jobs. Safe to repeat.
+
+    What the chain refuses of one job is told, and stops no other.
+    """
     sent = []
     async with work:
         rows = await work[JobRow].where(state=_MAY_BE_CLOSING)
@@ -32,8 +37,13 @@ async def close_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Jo
         seals = {row.job: await _newest(row, work) for row in rows}
         rows = [row for row in rows if await _may_be_shown(seals[row.job], work)]
     for row in rows:
-        if await _close(row, seals[row.job], now, chain):
-            sent.append(row.job)
+        try:
+            if await _close(row, seals[row.job], now, chain):
+                sent.append(row.job)
+        except ContractRefused as refusal:  # somebody was quicker, or knows a seal that we do not
+            log.warning(
+                "job %s is not closed: %s: %s", row.job.hex(), refusal.code, refusal.message
+            )
     return sent
 
 
@@ -66,24 +76,12 @@ async def _close(row: JobRow, newest: SealRow | None, now: UnixMillis, chain: Ch
     proof = None if newest is None else CloseProof(seal_of(newest), decode_pay(newest.pay))
     current = await chain.job(row.job)
     if current.state == "open" and _has_ended(row) and _may_close(row, proof, now):
-        close = chain.close(spec_of(row).message, proof, kept_open=current.kept_open)
-        return await _is_taken(close, "NotOpen", "HasSeals")
+        await chain.close(spec_of(row).message, proof, kept_open=current.kept_open)
+        return True
     if current.state == "closing" and proof and _is_better(proof.seal.message, current):
-        kept_open = current.kept_open
-        answer = chain.answer_close(spec_of(row).message, proof, kept_open=kept_open)
-        return await _is_taken(answer, "NotClosing", "NotBetter")
+        await chain.answer_close(spec_of(row).message, proof, kept_open=current.kept_open)
+        return True
     return False
-
-
-async def _is_taken(sending: Awaitable[Digest], *by_others: str) -> bool:
-    """Whether the chain took it; not if what others did first, or showed, speaks against it."""
-    try:
-        await sending
-    except ContractRefused as refusal:
-        if not any(name in refusal.message for name in by_others):
-            raise
-        return False
-    return True
 
 
 async def _newest(row: JobRow, work: UnitOfWork) -> SealRow | None:

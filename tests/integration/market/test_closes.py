@@ -309,3 +309,25 @@ async def test_close__by_another_last_seal_of_the_same_step__pays_what_both_vest
 
     assert await paid(world, maker) == min(debited + more, maker.seals[-1].seal.vested)
     assert await paid(world, other) == other.seals[-1].seal.vested > 0
+
+
+@ON_MEMORY
+async def test_close__chain_refuses_one__jobs_behind_it_are_closed_and_it_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = [
+        await world.start_job(name, nonce=nonce, deadline=DEADLINE)
+        for nonce, name in enumerate(("ann", "bob"))
+    ]
+    unsent, behind = sorted(started, key=lambda maker: maker.spec.job())
+    for maker in started:
+        for _ in range(3):
+            maker.seal_step()
+    await world.send(behind)
+    await world.ports.close(unsent.spec, proof_of(unsent, -2), kept_open=0)  # in silence
+    await world.ports.answer_close(unsent.spec, proof_of(unsent, -1), kept_open=0)
+
+    await until_over(world, behind.spec.job())
+
+    assert await paid(world, behind) == behind.seals[-1].seal.earned
+    assert f"{unsent.spec.job().hex()} is not closed: contract_refused: HasSeals" in caplog.text
