@@ -354,7 +354,9 @@ def _check_lane(
             bare = shown.is_served and not shown.leaves
             require(bare, f"{path}/leaves", "a batch before the opening shows none")
             continue
-        leaves = check_batch(shown, record.job, path) if shown.is_served else []
+        if shown.is_served:
+            check_batch(shown, path)
+        leaves = shown.of(record.job)
         steps = [leaf.step for leaf in leaves] if shown.is_served else None
         drawn_with.update(drawn_by(shown.batch, steps, told))
         for leaf in leaves:

@@ -1,9 +1,11 @@
 """Which seals of a job were anchored in which batch, proved by Merkle paths. Pure.
 
-For every batch since the job's opening the file shows a run of neighbouring leaves: the leaf before
-the job's, all of the job's, the leaf after. Neighbours are proved by their paths alone: where they
-part, the left one turns right all the way down and the right one left. So the file can leave out
-no leaf of the job. An empty run of the job's own leaves proves that the batch holds none.
+For every batch since the job's opening all of its leaves are shown, and they are sorted. That none
+is left out follows from the paths alone: the first turns nowhere left, the last nowhere right, and
+where two that follow each other part, the left one turns right all the way down and the right one
+left. The job's own leaves and their neighbours would not do: a tree that is not sorted may hold the
+job's leaf elsewhere, and whoever anchored it would choose, with the coin before him, to show it
+there or neighbours between which it is not. A list that is not sorted is as good as none.
 
 Invariants: two different seals of one step are an equivocation, in whatever batches; a coin counts
 for the first batch that holds a step. A batch whose list nobody serves may hold any step that is in
@@ -16,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from contracts.governance.lane import AnchoredBatch
 from contracts.terms import merkle
+from contracts.terms.errors import AuditMismatch
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
 from contracts.terms.merkle import Proof, batch_leaf, plain_node
 from verification.reading import Field, require
@@ -44,27 +47,23 @@ class ShownLeaf:
 
 @dataclass(frozen=True)
 class ShownBatch:
-    """A batch of the lane, and its leaves around a job; none for one before the opening."""
+    """A batch of the lane, and all of its leaves; none for one before a job's opening."""
 
     batch: AnchoredBatch
     leaves: tuple[ShownLeaf, ...]
     is_served: bool = True  # False: nobody shows us its list
 
+    def of(self, job: JobId) -> list[ShownLeaf]:
+        """The leaves of one job."""
+        return [leaf for leaf in self.leaves if leaf.job == job]
 
-def show_batch(entries: Sequence[Entry], job: JobId) -> tuple[ShownLeaf, ...]:
-    """The leaves of `job` in a batch of `entries`, with the neighbours on both sides."""
-    keys = [entry[0] for entry in entries]
-    first = sum(key < job for key in keys)
-    after = first + sum(key == job for key in keys)
-    nodes = [batch_leaf(*entry) for entry in entries]
+
+def show_batch(entries: Sequence[Entry]) -> tuple[ShownLeaf, ...]:
+    """The leaves of a batch of `entries`."""
+    proofs = merkle.prove_all([batch_leaf(*entry) for entry in entries], plain_node)
     return tuple(
-        ShownLeaf(
-            entries[index][0],
-            StepNumber(entries[index][1]),
-            entries[index][2],
-            merkle.prove(nodes, index, plain_node),
-        )
-        for index in range(max(0, first - 1), min(len(entries), after + 1))
+        ShownLeaf(job, StepNumber(step), seal, proof)
+        for (job, step, seal), proof in zip(entries, proofs, strict=True)
     )
 
 
@@ -101,29 +100,33 @@ def batch_value(shown: ShownBatch) -> dict[str, object]:
     }
 
 
-def check_batch(shown: ShownBatch, job: JobId, path: str) -> list[ShownLeaf]:
-    """The job's leaves of the batch, proved to be all.
+def check_batch(shown: ShownBatch, path: str) -> None:
+    """That the leaves of a batch are sorted, and are all of it.
 
     Raises:
-        AuditMismatch: a leaf is not in the batch, two are not neighbours, or a neighbour is
-            missing; data: `path`.
+        AuditMismatch: a leaf is not in the batch or not in its place, or one is missing; data:
+            `path`.
     """
     leaves, path = shown.leaves, f"{path}/leaves"
-    require(bool(leaves), path, "a batch since the opening shows the job's leaves or neighbours")
+    require(bool(leaves), path, "a batch since the opening shows its leaves")
     for index, leaf in enumerate(leaves):
         node = merkle.fold(batch_leaf(leaf.job, leaf.step, leaf.seal), leaf.proof, plain_node)
         require(node == shown.batch.root, f"{path}/{index}", "not under the batch's root")
     for index, (left, right) in enumerate(itertools.pairwise(leaves)):
         require(left.key < right.key, f"{path}/{index}", "not sorted by job and step")
         require(_are_neighbours(left.proof, right.proof), f"{path}/{index}", "not neighbours")
-    own = [leaf for leaf in leaves if leaf.job == job]
-    if leaves[0].job >= job:
-        require(not _turns(leaves[0].proof, True), f"{path}/0", "a leaf before it is missing")
-    if leaves[-1].job <= job:
-        last = len(leaves) - 1
-        require(not _turns(leaves[-1].proof, False), f"{path}/{last}", "a leaf after it is missing")
-    require(len(leaves) <= len(own) + 2, path, "more leaves than the job's and two neighbours")
-    return own
+    require(not _turns(leaves[0].proof, True), f"{path}/0", "a leaf before it is missing")
+    last = len(leaves) - 1
+    require(not _turns(leaves[last].proof, False), f"{path}/{last}", "a leaf after it is missing")
+
+
+def is_list(shown: ShownBatch) -> bool:
+    """Whether we are shown what a batch is a list of: sorted, whole, and of its root."""
+    try:
+        check_batch(shown, "lane")
+    except AuditMismatch:
+        return False
+    return True
 
 
 def drawn_by(

@@ -4,9 +4,10 @@ SealAnchor keeps one running hash of an anchorer's lane, and how many batches it
 reads both by itself (`Sighting`). The market hands out the batches (`LanePage`). What folds to that
 hash is the lane: no other list does, and none that begins later, because it has to begin with the
 first batch of all or with one that the job's opening came after. Each batch shows all of its leaves
-of the job (`verification.batches`), so no step is hidden. The market may lag: a sighting waits
-until its list has come as far. Where a list never comes the caller gives it up (`give_up`), with
-what the chain itself says of the batch; then all is drawn of the steps that it may hold.
+(`verification.batches`), so no step is hidden; one that shows others, or leaves that are not
+sorted, shows none. The market may lag: a sighting waits until its list has come as far. Where a
+list never comes the caller gives it up (`give_up`), with what the chain itself says of the batch;
+then all is drawn of the steps that it may hold.
 
 A batch may hold a step before its seal is known here, so a coin says which seal it is of: whoever
 holds that step's seal compares (`contracts.terms.coins.check_coin`).
@@ -24,7 +25,7 @@ from contracts.terms.coins import Coin
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Equivocation
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
-from verification.batches import ShownBatch, batch_value, check_batch, drawn_by, read_batch
+from verification.batches import ShownBatch, batch_value, drawn_by, is_list, read_batch
 from verification.reading import Field, at, require
 
 MAX_PAGE_BYTES = 64 * 2**20
@@ -32,7 +33,7 @@ MAX_PAGE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class LanePage:
-    """A run of an anchorer's batches, each with its leaves around a job."""
+    """A run of an anchorer's batches, each with its leaves."""
 
     first: int  # number of the first batch, from 0
     before: Digest  # the lane before it
@@ -92,18 +93,25 @@ class FollowedLane:
         Raises:
             AuditMismatch: it leaves something out.
         """
-        shown = tuple(itertools.takewhile(lambda each: each.is_served, page.batches))
+        shown = tuple(itertools.takewhile(self._is_shown, page.batches))
         if not shown:
             return False
         if not self._begun:
             whole = page.first == 0 and page.before == ZERO_DIGEST
-            early = shown[0].batch.block <= self._opening_block
+            early = self._is_early(shown[0].batch)
             require(whole or early, "lane", "it begins after the job's opening")
             self._number, self._lane, self._begun = page.first, page.before, True
         offset = page.first - self._number
         require(0 <= offset <= len(self._waiting), "lane", f"batch {page.first} was not asked for")
         before, self._waiting = self._waiting, self._waiting[:offset] + shown
         return before != self._waiting
+
+    def _is_shown(self, shown: ShownBatch) -> bool:
+        return shown.is_served and (self._is_early(shown.batch) or is_list(shown))
+
+    def _is_early(self, batch: AnchoredBatch) -> bool:
+        """Whether no seal of the job is as old."""
+        return batch.block <= self._opening_block
 
     def give_up(self, lane: Sequence[AnchoredBatch]) -> bool:
         """Take the batch that we wait for without its list, which nobody serves; whether we can.
@@ -112,7 +120,7 @@ class FollowedLane:
             lane: All batches from the very first one on, as the chain itself tells them.
         """
         number = self.wanted or 0
-        early = sum(each.block <= self._opening_block for each in lane)
+        early = sum(self._is_early(each) for each in lane)
         known = lane[number : max(number, early) + 1]
         if not known or known[-1].coin is None:
             return False
@@ -122,7 +130,7 @@ class FollowedLane:
         return True
 
     def _unserved(self, batch: AnchoredBatch) -> ShownBatch:
-        return ShownBatch(batch, (), is_served=batch.block <= self._opening_block)
+        return ShownBatch(batch, (), is_served=self._is_early(batch))
 
     def forget(self) -> None:
         """Ask again for what is not certain: the market may have said something wrong."""
@@ -132,7 +140,7 @@ class FollowedLane:
         """Coins that a sighting makes certain; None while the list has not come as far.
 
         Raises:
-            AuditMismatch: the list is not the chain's, or hides a leaf of the job.
+            AuditMismatch: the list is not the chain's.
             Equivocation: two seals of one step were anchored.
         """
         covered = seen.count - self._number
@@ -153,8 +161,8 @@ class FollowedLane:
     def _advance(self, certain: Sequence[AnchoredBatch]) -> tuple[Coin, ...]:
         """Take over batches whose coins are certain."""
         seals, told, coins = dict(self._seals), set(self._told), list[Coin]()
-        for index, shown in enumerate(self._waiting[: len(certain)]):
-            steps = self._steps(shown, seals, f"lane/{self._number + index}")
+        for shown in self._waiting[: len(certain)]:
+            steps = self._steps(shown, seals)
             for step, batch in drawn_by(shown.batch, steps, told):
                 assert batch.coin is not None  # it is certain
                 coins.append(Coin(step, batch.root, batch.block, batch.coin, seals.get(step)))
@@ -163,15 +171,11 @@ class FollowedLane:
         self._waiting, self._seals, self._told = self._waiting[len(certain) :], seals, told
         return tuple(coins)
 
-    def _steps(
-        self, shown: ShownBatch, seals: dict[StepNumber, Digest], path: str
-    ) -> list[StepNumber] | None:
+    def _steps(self, shown: ShownBatch, seals: dict[StepNumber, Digest]) -> list[StepNumber] | None:
         """Steps of the job that a batch holds; None if nobody serves its list."""
         if not shown.is_served:
             return None
-        if shown.batch.block <= self._opening_block:
-            return []  # no seal of the job is as old
-        leaves = check_batch(shown, self._job, path)
+        leaves = shown.of(self._job)
         for leaf in leaves:
             known = seals.setdefault(leaf.step, leaf.seal)
             if known != leaf.seal:

@@ -5,6 +5,7 @@ its steps (`coins_of_job`); a member, who believes nobody, asks for the lane sin
 checks it against SealAnchor (`lane_of_job`, `verification.lanes`). The caller is in a transaction.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow, JobRow
 from verification.batches import Entry, ShownBatch, show_batch
 from verification.lanes import LanePage
+
+MAX_LEAVES = 50_000
+"""Of a page, but for one batch: some 40 MiB with their paths (`lanes.MAX_PAGE_BYTES`)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ async def coins_of_job(
 async def lane_of_job(
     job: JobId, anchorer: Address, work: UnitOfWork, *, first: int | None, limit: int
 ) -> LanePage:
-    """Batches from number `first` on, at most `limit`, with the job's leaves in them.
+    """Batches from number `first` on, at most `limit`, with their leaves: at most `MAX_LEAVES`.
 
     Without `first` they begin with the last one before the job was opened, or with the first of
     all, so that nothing of the job is left out.
@@ -69,7 +73,7 @@ async def lane_of_job(
     return LanePage(
         start,
         await _lane_before(start, anchorer, work),
-        tuple(await _shown(shown, row.opening_block, job, work)),
+        tuple(await _shown(shown, row.opening_block, work)),
     )
 
 
@@ -120,17 +124,22 @@ async def _lane_before(number: int, anchorer: Address, work: UnitOfWork) -> Dige
 
 
 async def _shown(
-    batches: Sequence[BatchRow], opening_block: int, job: JobId, work: UnitOfWork
+    batches: Sequence[BatchRow], opening_block: int, work: UnitOfWork
 ) -> list[ShownBatch]:
-    roots = tuple(batch.root for batch in batches)
-    entries: dict[Digest, list[Entry]] = {root: [] for root in roots}
-    for each in await work[BatchEntryRow].where(root=roots) if roots else []:
+    since = tuple(each.root for each in batches if _block_of(each) > opening_block)
+    entries: dict[Digest, list[Entry]] = {batch.root: [] for batch in batches}
+    for each in await work[BatchEntryRow].where(root=since) if since else []:
         entries[each.root].append((each.job, each.step, each.seal))
-    return [_show(batch, sorted(entries[batch.root]), opening_block, job) for batch in batches]
+    counts = itertools.accumulate(len(entries[batch.root]) for batch in batches)
+    fitting = max(1, sum(count <= MAX_LEAVES for count in counts))
+    return [_show(batch, sorted(entries[batch.root])) for batch in batches[:fitting]]
 
 
-def _show(batch: BatchRow, entries: Sequence[Entry], opening_block: int, job: JobId) -> ShownBatch:
-    assert batch.block is not None
-    anchored = AnchoredBatch(batch.root, batch.block, batch.coin)
-    early = batch.block <= opening_block  # before the job said anything
-    return ShownBatch(anchored, () if early else show_batch(entries, job))
+def _show(batch: BatchRow, entries: Sequence[Entry]) -> ShownBatch:
+    anchored = AnchoredBatch(batch.root, _block_of(batch), batch.coin)
+    return ShownBatch(anchored, show_batch(entries))
+
+
+def _block_of(batch: BatchRow) -> int:
+    assert batch.block is not None  # only such are shown
+    return batch.block

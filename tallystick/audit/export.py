@@ -20,7 +20,7 @@ from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api import schemas
 from verification.audit_file import AuditFile
-from verification.batches import ShownBatch, show_batch
+from verification.batches import ShownBatch, is_list, show_batch
 from verification.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
 from verification.snapshots import SHIPPED_AS, Snapshot, claimants, is_near, wanted_places
 
@@ -189,9 +189,11 @@ def _parties(items: Sequence[Kept]) -> tuple[JobOpening, Sequence[Address]]:
 async def _shown(client: Market, batch: AnchoredBatch, opening: JobOpening) -> ShownBatch:
     if batch.block <= opening.opening_block:
         return ShownBatch(batch, ())
+    hidden = ShownBatch(batch, (), is_served=False)
     try:
         view = await client.batch(batch.root)
     except NotFound:  # the market lost the list, or hides it: the file says so
-        return ShownBatch(batch, (), is_served=False)
+        return hidden
     entries = [(each.job, each.step, each.seal) for each in view.entries]
-    return ShownBatch(batch, show_batch(entries, opening.job))
+    shown = ShownBatch(batch, show_batch(entries))
+    return shown if is_list(shown) else hidden

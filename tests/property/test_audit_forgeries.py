@@ -9,10 +9,11 @@ import pytest
 from contracts.governance.lane import fold_lane
 from contracts.governance.settlement import ClosedStatement, due_shares
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import keccak
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch
 from contracts.terms.history import Kept
-from contracts.terms.ids import Address, Digest, StepNumber
+from contracts.terms.ids import Address, Digest, JobId, StepNumber
 from tests.support.audited import AuditedMarket, Settled, settled
 from tests.support.fake_chain import SHIPS
 from tests.support.forging import moved, retold, without_step
@@ -297,6 +298,25 @@ def test_verify__list_of_a_batch_without_pay_not_shown__counts_it_and_is_not_anc
 
     assert (found.anchored, found.checked["batches not shown"]) == (False, 1)
     assert check(file).anchored
+
+
+def test_verify__tree_of_a_batch_is_not_sorted__neither_holds_a_leaf_nor_lacks_it() -> None:
+    """Else its anchorer, who has seen its coin, would choose between it and the next batch's."""
+    market, job = AuditedMarket(), JobMaker(name="behind", opening_block=1)
+    market.open(job)
+    own = (job.spec.job(), 1, job.seal_step().seal.digest())
+    low, high = ((JobId(bytes([byte]) * 32), 1, keccak(b"other")) for byte in (0, 255))
+    market.anchor_entries((low, high, own))
+    market.anchor_entries((own,))
+    market.snapshot(job)
+    file = market.file(job)
+    first, again = file.lane
+
+    for leaves in (first.leaves, first.leaves[:2], first.leaves[2:]):
+        lane = (replace(first, leaves=leaves), again)
+        assert refused(replace(file, lane=lane)).startswith("lane/0/leaves")
+    hidden = replace(file, lane=(replace(first, leaves=(), is_served=False), again))
+    assert not check(hidden).anchored
 
 
 def test_verify__no_snapshot__is_refused() -> None:

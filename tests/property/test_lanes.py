@@ -86,7 +86,7 @@ def page(lane: Lane, first: int, until: int, *, newest_has_coin: bool) -> lanes.
         if number == until - 1 and not newest_has_coin:
             batch = replace(batch, coin=None)
         early = batch.block <= lane.opening
-        shown.append(ShownBatch(batch, () if early else show_batch(lane.entries[number], JOB)))
+        shown.append(ShownBatch(batch, () if early else show_batch(lane.entries[number])))
     return lanes.LanePage(first, fold_lane(lane.batches[:first]), tuple(shown))
 
 
@@ -220,7 +220,7 @@ def test_followed_lane__lists_that_are_never_served__choose_no_coin(
     [
         ("require(whole or early,", "require(True,"),
         ("require(folded == seen.hash,", "require(True,"),
-        ("check_batch(shown, self._job, path)", "shown.leaves"),
+        ("or is_list(shown))", "or True)"),
         ("if seen.is_pending:", "if False:"),
         ("elif batches[-1].coin is None:", "elif False:"),
         ("self._number += len(certain)", "self._number += 0"),

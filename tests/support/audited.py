@@ -18,9 +18,10 @@ from contracts.governance.settlement import (
     due_shares,
     settle,
 )
+from contracts.terms import merkle
 from contracts.terms.digest import keccak
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, StepNumber
-from contracts.terms.merkle import batch_root
+from contracts.terms.merkle import batch_leaf, plain_node
 from tests.support.fake_chain import SHIPS, FakeChain, contract_code
 from tests.support.history import DOMAIN, START, JobMaker, make_members, make_wallet
 from verification.audit_file import AuditFile
@@ -85,8 +86,9 @@ class AuditedMarket:
         return self.anchor_entries(tuple(sorted(entries)))
 
     def anchor_entries(self, entries: tuple[Entry, ...]) -> Digest:
-        """Anchor a batch of `entries`."""
-        root, block = batch_root(entries), len(self.chain.headers)
+        """Anchor a batch of `entries`, sorted or not."""
+        nodes = [batch_leaf(*entry) for entry in entries]
+        root, block = merkle.root(nodes, plain_node, ZERO_DIGEST), len(self.chain.headers)
         place = SHIPS["seals"].place("_lanes", self.anchorer)
         lane = anchored(self._lane_hash(), root, block)
         number = int.from_bytes(lane, "big")
@@ -216,7 +218,7 @@ class AuditedMarket:
         self, batch: AnchoredBatch, entries: tuple[Entry, ...], maker: JobMaker
     ) -> ShownBatch:
         is_old = batch.block <= maker.opening.opening_block
-        return ShownBatch(batch, () if is_old else show_batch(entries, maker.spec.job()))
+        return ShownBatch(batch, () if is_old else show_batch(entries))
 
     def _before(self) -> BlockProof:
         slot = history_slot(self.snapshots[-1].header.number)

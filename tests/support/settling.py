@@ -179,7 +179,7 @@ class ChainMarket:
                     batch,
                     ()
                     if batch.block <= maker.opening.opening_block
-                    else show_batch(self.batches[batch.root], maker.spec.job()),
+                    else show_batch(self.batches[batch.root]),
                 )
                 for batch in lane
             ),

@@ -204,7 +204,7 @@ async def get_lane(
     first: Annotated[int | None, Query(ge=0, le=2**53)] = None,
     limit: Annotated[int, Query(ge=1, le=LANE_PAGE)] = LANE_PAGE,
 ) -> Response:
-    """Batches since the job's opening, or from number `first` on, with the job's leaves proved."""
+    """Batches since the job's opening, or from number `first` on, with all of their leaves."""
     async with work:
         page = await lane_of_job(job, api.market.chain.anchorer, work, first=first, limit=limit)
     return Response(page.encoded(), media_type=MSGPACK)

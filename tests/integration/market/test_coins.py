@@ -164,9 +164,12 @@ def with_opening_block(world: World, maker: JobMaker, block: int) -> JobMaker:
 
 
 @ON_MEMORY
+@pytest.mark.parametrize("limits", [(2, 50_000), (200, 2)])
 async def test_lane__longer_than_a_page__is_followed_page_by_page(
-    world: World, tmp_path: Path
+    world: World, tmp_path: Path, limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    num_batches, num_leaves = limits
+    monkeypatch.setattr(show_coins, "MAX_LEAVES", num_leaves)
     maker = await world.start_job()
     for _ in range(5):
         await seal(world, maker)
@@ -174,7 +177,7 @@ async def test_lane__longer_than_a_page__is_followed_page_by_page(
     await world.tick()
 
     class Slow:
-        """Two batches a page."""
+        """Two batches a page, or two leaves."""
 
         asked = 0
 
@@ -182,7 +185,9 @@ async def test_lane__longer_than_a_page__is_followed_page_by_page(
             """A short page."""
             Slow.asked += 1
             async with world.new_work() as work:
-                return await show_coins.lane_of_job(job, world.anchorer, work, first=first, limit=2)
+                return await show_coins.lane_of_job(
+                    job, world.anchorer, work, first=first, limit=num_batches
+                )
 
     watch = watch_of(world, maker, tmp_path, Slow())  # type: ignore[arg-type]
     found = await watch.look()

@@ -1,19 +1,22 @@
-"""What a batch holds of a job, proved by neighbours."""
+"""What a batch holds of a job, proved by all of its leaves."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from contracts.governance.lane import AnchoredBatch
+from contracts.terms import merkle
 from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import AuditMismatch
-from contracts.terms.ids import Digest, JobId
-from contracts.terms.merkle import batch_root
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
+from contracts.terms.merkle import batch_leaf, batch_root, plain_node
 from verification.batches import (
     Entry,
     ShownBatch,
     batch_value,
     check_batch,
+    is_list,
     read_batch,
     show_batch,
 )
@@ -32,9 +35,20 @@ def entries(*jobs: int) -> tuple[Entry, ...]:
     )
 
 
-def shown(batch: tuple[Entry, ...], number: int) -> ShownBatch:
+def shown(batch: tuple[Entry, ...]) -> ShownBatch:
     root = AnchoredBatch(batch_root(batch), 5, Digest(b"c" * 32))
-    return ShownBatch(root, show_batch(batch, job(number)))
+    return ShownBatch(root, show_batch(batch))
+
+
+def shuffled(batch: tuple[Entry, ...], *order: int) -> ShownBatch:
+    """A batch whose anchorer did not sort its tree, shown as it is."""
+    nodes = [batch_leaf(*batch[place]) for place in order]
+    root = AnchoredBatch(plain_top(nodes), 5, Digest(b"c" * 32))
+    return ShownBatch(root, show_batch([batch[place] for place in order]))
+
+
+def plain_top(nodes: list[Digest]) -> Digest:
+    return merkle.root(nodes, plain_node, ZERO_DIGEST)
 
 
 BATCHES = [
@@ -53,55 +67,61 @@ BATCHES = [
 @pytest.mark.parametrize("numbers", BATCHES)
 def test_check_batch__shown_honestly__finds_all_of_the_job(numbers: tuple[int, ...]) -> None:
     batch = entries(*numbers)
+    whole = shown(batch)
 
-    found = check_batch(shown(batch, 5), job(5), "lane/0")
+    check_batch(whole, "lane/0")
 
-    assert [(leaf.job, leaf.step, leaf.seal) for leaf in found] == [
+    assert [(leaf.job, leaf.step, leaf.seal) for leaf in whole.of(job(5))] == [
         each for each in batch if each[0] == job(5)
     ]
+    assert is_list(whole)
 
 
 @pytest.mark.parametrize("numbers", BATCHES)
 def test_check_batch__any_leaf_left_out__is_refused(numbers: tuple[int, ...]) -> None:
-    whole = shown(entries(*numbers), 5)
+    whole = shown(entries(*numbers))
 
     for index in range(len(whole.leaves)):
         less = replace(whole, leaves=whole.leaves[:index] + whole.leaves[index + 1 :])
         with pytest.raises(AuditMismatch):
-            check_batch(less, job(5), "lane/0")
+            check_batch(less, "lane/0")
+        assert not is_list(less)
 
 
-def test_check_batch__neighbours_of_another_place__are_refused() -> None:
-    batch = entries(1, 2, 5, 7, 9)
-    outer = tuple(
-        leaf for number in (1, 9) for leaf in shown(batch, number).leaves if leaf.job == job(number)
-    )
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))][1:])
+def test_check_batch__tree_that_is_not_sorted__is_no_list_however_it_is_shown(
+    order: tuple[int, ...],
+) -> None:
+    moved = shuffled(entries(1, 5, 9), *order)
+    in_order = tuple(sorted(moved.leaves, key=lambda leaf: leaf.key))
 
-    with pytest.raises(AuditMismatch):
-        check_batch(replace(shown(batch, 5), leaves=outer), job(5), "lane/0")
+    for leaves in (moved.leaves, in_order, *itertools.combinations(in_order, 2)):
+        assert not is_list(replace(moved, leaves=tuple(leaves)))
+
+
+def test_check_batch__job_between_phantom_neighbours_in_an_unsorted_tree__is_not_absent() -> None:
+    """Its leaf comes last; the two in front of it would say that there is none."""
+    moved = shuffled(entries(1, 5, 9), 0, 2, 1)
+
+    with pytest.raises(AuditMismatch, match="a leaf after it is missing"):
+        check_batch(replace(moved, leaves=moved.leaves[:2]), "lane/0")
+    with pytest.raises(AuditMismatch, match="not sorted"):
+        check_batch(moved, "lane/0")
 
 
 def test_check_batch__leaf_of_another_seal__is_refused() -> None:
-    whole = shown(entries(1, 5, 9), 5)
+    whole = shown(entries(1, 5, 9))
     forged = replace(whole.leaves[1], seal=Digest(bytes(32)))
 
     with pytest.raises(AuditMismatch) as caught:
         leaves = (whole.leaves[0], forged, whole.leaves[2])
-        check_batch(replace(whole, leaves=leaves), job(5), "lane/0")
+        check_batch(replace(whole, leaves=leaves), "lane/0")
 
     assert caught.value.data["path"] == "lane/0/leaves/1"
 
 
-def test_check_batch__more_neighbours_than_needed__are_refused() -> None:
-    batch = entries(1, 2, 5, 9)
-    more = (*shown(batch, 1).leaves[:1], *shown(batch, 5).leaves)
-
-    with pytest.raises(AuditMismatch):
-        check_batch(replace(shown(batch, 5), leaves=more), job(5), "lane/0")
-
-
 def test_read_batch__value__comes_back() -> None:
-    whole = shown(entries(1, 5, 9), 5)
+    whole = shown(entries(1, 5, 9))
     value = decode(encode(batch_value(whole)))  # type: ignore[arg-type]  # nested dicts of Value
 
     assert read_batch(Field(value)) == whole

@@ -5,15 +5,17 @@ from dataclasses import replace
 import pytest
 
 from contracts.governance.lane import AnchoredBatch, fold_lane
+from contracts.terms import merkle
 from contracts.terms.coins import Coin
 from contracts.terms.errors import AuditMismatch, Equivocation, Malformed
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
-from contracts.terms.merkle import batch_root
+from contracts.terms.merkle import batch_leaf, batch_root, plain_node
 from verification.batches import Entry, ShownBatch, show_batch
 from verification.lanes import FollowedLane, LanePage, Sighting, decode_page
 
 JOB = JobId(b"j" * 32)
 OTHER = JobId(b"a" * 32)
+LATER = JobId(b"z" * 32)
 OPENING = 10
 BATCHES: tuple[tuple[int, tuple[Entry, ...]], ...] = (
     (4, ((OTHER, 1, Digest(b"1" * 32)),)),
@@ -45,7 +47,7 @@ def page(first: int, until: int = len(BATCHES), *, newest_has_coin: bool = True)
     shown = tuple(
         ShownBatch(
             batch(number, has_coin=newest_has_coin or number < until - 1),
-            show_batch(BATCHES[number][1], JOB) if BATCHES[number][0] > OPENING else (),
+            show_batch(BATCHES[number][1]) if BATCHES[number][0] > OPENING else (),
         )
         for number in range(first, until)
     )
@@ -117,9 +119,13 @@ def test_take__hole__is_refused() -> None:
 FORGED = {
     "another coin": lambda shown: replace(shown, batch=replace(shown.batch, coin=coin(99))),
     "another block": lambda shown: replace(shown, batch=replace(shown.batch, block=13)),
+}
+NO_LIST = {
     "another root": lambda shown: replace(shown, batch=replace(shown.batch, root=coin(99))),
     "a leaf hidden": lambda shown: replace(shown, leaves=shown.leaves[:1]),
+    "a neighbour hidden": lambda shown: replace(shown, leaves=shown.leaves[1:]),
     "no leaf": lambda shown: replace(shown, leaves=()),
+    "not sorted": lambda shown: replace(shown, leaves=shown.leaves[::-1]),
 }
 
 
@@ -138,6 +144,45 @@ def test_confirm__one_thing_forged__is_refused_and_right_again_when_asked_anew(f
     assert followed.confirm(sighting(5)) == ALL
 
 
+@pytest.mark.parametrize("forge", NO_LIST.values(), ids=NO_LIST)
+def test_take__leaves_that_are_not_the_batchs_list__are_as_if_it_showed_none(forge) -> None:  # type: ignore[no-untyped-def]
+    followed, honest = FollowedLane(JOB, OPENING), page(1)
+    shown = list(honest.batches)
+    shown[1] = forge(shown[1])
+
+    followed.take(replace(honest, batches=tuple(shown)))
+    waits = followed.confirm(sighting(5))
+    asks = followed.wanted
+    followed.take(replace(honest, first=2, before=lane(2), batches=honest.batches[1:]))
+
+    assert (waits, asks) == (None, 2)
+    assert followed.confirm(sighting(5)) == ALL
+
+
+def test_give_up__tree_is_not_sorted__its_anchorer_chooses_no_coin_whatever_it_shows() -> None:
+    """The job's leaf stands behind those of others: it could be shown, or be absent from there."""
+    behind = (
+        (OTHER, 3, Digest(b"3" * 32)),
+        (LATER, 1, Digest(b"8" * 32)),
+        (JOB, 1, Digest(b"4" * 32)),
+    )
+    root = merkle.root([batch_leaf(*each) for each in behind], plain_node, ZERO_DIGEST)
+    moved = AnchoredBatch(root, 12, coin(2))
+    again = AnchoredBatch(batch_root((behind[2],)), 15, coin(3))
+    chain = [batch(0), batch(1), moved, again]
+    leaves, told = show_batch(behind), []
+    for shown in (leaves, leaves[2:], leaves[:2]):  # as it is, its leaf alone, its absence
+        followed = FollowedLane(JOB, OPENING)
+        rest = (ShownBatch(moved, shown), ShownBatch(again, show_batch((behind[2],))))
+        followed.take(LanePage(1, lane(1), (*page(1, 2).batches, *rest)))
+        seen = Sighting(fold_lane(chain), 4, False)
+        assert followed.confirm(seen) is None and followed.give_up(chain)
+        followed.take(LanePage(3, fold_lane(chain[:3]), rest[1:]))
+        told.append(followed.confirm(seen))
+
+    assert told == [tuple(unserved(2, 1, 5))] * 3
+
+
 def test_confirm__wrong_number_or_lane_before__is_refused_or_waits() -> None:
     wrong_lane, wrong_number = FollowedLane(JOB, OPENING), FollowedLane(JOB, OPENING)
     wrong_lane.take(replace(page(1), before=coin(99)))
@@ -154,7 +199,7 @@ def test_confirm__two_seals_of_one_step__are_an_equivocation() -> None:
     second = AnchoredBatch(batch_root(again), 20, coin(5))
     followed = FollowedLane(JOB, OPENING)
     whole = page(1)
-    more = (*whole.batches, ShownBatch(second, show_batch(again, JOB)))
+    more = (*whole.batches, ShownBatch(second, show_batch(again)))
     followed.take(replace(whole, batches=more))
     folded = fold_lane((second,), lane(5))
 
@@ -167,7 +212,7 @@ def test_confirm__steps_that_nobody_has_sealed_yet__names_what_was_anchored_for_
     early: tuple[Entry, ...] = tuple((JOB, step, Digest(bytes([step]) * 32)) for step in (4, 5, 99))
     more = AnchoredBatch(batch_root(early), 20, coin(5))
     followed, whole = FollowedLane(JOB, OPENING), page(1)
-    batches = (*whole.batches, ShownBatch(more, show_batch(early, JOB)))
+    batches = (*whole.batches, ShownBatch(more, show_batch(early)))
     followed.take(replace(whole, batches=batches))
 
     told = followed.confirm(Sighting(fold_lane((more,), lane(5)), 6, False))

@@ -125,7 +125,7 @@ class Everything:
             return Lane(fold_lane(self.batches), len(self.batches))
         start = first or 0
         shown = tuple(
-            ShownBatch(self.batches[n], show_batch(self.entries[n], JOB))
+            ShownBatch(self.batches[n], show_batch(self.entries[n]))
             for n in range(start, self.served)
         )
         before = fold_lane(self.batches[:start]) if start else ZERO_DIGEST
