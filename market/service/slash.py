@@ -31,7 +31,7 @@ from market.domain.jobs import JobState
 from market.domain.slashing import Conviction, Slash, SlashRules, settle_together
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import JobRow, SlashRow
-from market.service.slash_events import WITH_CASE, times_announced
+from market.service.slash_events import WITH_CASE, blocks_of_case, times_announced
 
 log = logging.getLogger(__name__)
 OPEN = ("announcing", *WITH_CASE)
@@ -94,7 +94,9 @@ async def announce_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> l
     async with work:
         waiting = await work[SlashRow].where(state="convicted")
     if waiting:
-        patience = patience_of((await chain.network()).parameters)
+        parameters = (await chain.network()).parameters
+        patience = patience_of(parameters)
+        waiting = [row for row in waiting if not await _is_vetoed(row, parameters, work, chain)]
         for (job, account), first in _first_of_each(waiting).items():
             if now - first >= patience.gather_millis:
                 slashable = await chain.slashable(job, account)
@@ -194,6 +196,23 @@ def _first_of_each(waiting: Sequence[SlashRow]) -> dict[tuple[JobId, Address], U
     for row in sorted(waiting, key=lambda row: (row.job, row.account, row.convicted_at)):
         first.setdefault((row.job, row.account), row.convicted_at)
     return first
+
+
+async def _is_vetoed(
+    row: SlashRow, parameters: Mapping[str, int], work: UnitOfWork, chain: Chain
+) -> bool:
+    """Whether its case was ended before it ran out, which only the admin does here: it is over."""
+    async with work:
+        blocks = await blocks_of_case(row.case, work) if row.case is not None else ()
+    times = [block.timestamp for each in blocks if (block := await chain.block(each))]
+    lasts = parameters["announcement_window"] + parameters["execution_window"]
+    if len(times) < 2 or times[1] >= times[0] + lasts:
+        return False
+    async with work:
+        if (held := await work[SlashRow].lock(row.evidence)) and held.state == "convicted":
+            await work[SlashRow].put(replace(held, state="dropped"))
+            await work.emit("slash", row.evidence)
+    return True
 
 
 async def _plan(

@@ -57,6 +57,13 @@ async def times_announced(row: SlashRow, work: UnitOfWork) -> int:
     return sum(decode_arguments(each.args)["evidence"] == row.evidence for each in events)
 
 
+async def blocks_of_case(case: int, work: UnitOfWork) -> list[int]:
+    """The blocks that announced a case and ended it, as far as they are known."""
+    names = ("SlashAnnounced", "SlashEnded")
+    events = await work[ChainEventRow].where(event=names, order="block")
+    return [each.block for each in events if wide(decode_arguments(each.args)["id"]) == case]
+
+
 async def job_of_case(case: int, work: UnitOfWork) -> JobId:
     """The job that a case was announced for."""
     for row in await work[ChainEventRow].where(event="SlashAnnounced"):

@@ -321,6 +321,18 @@ async def test_slash__chain_forgets_that_its_case_ran_out__happens_once(world: W
     await check_ledger_is_the_chains(world, row.account)
 
 
+async def test_slash__admin_cancels_its_case__is_over(world: World) -> None:
+    maker, row = await announced(world)
+
+    await world.chain.drop_slash(1)  # before it ran out: none but the slasher and the admin may
+    await wait_and_tick(world, ANNOUNCEMENT + EXECUTION, times=3)
+
+    ended = await slash_of(world, row.evidence)
+    assert (ended.state, ended.case) == ("dropped", 1)
+    assert (await balances(world, maker))["slashed"] == 0
+    await check_ledger_is_the_chains(world, row.account)
+
+
 async def test_slash__job_was_refunded__nothing_is_repaid_and_the_rest_burns(world: World) -> None:
     maker = await world.start_job()
     row = await convicted(world, maker)
