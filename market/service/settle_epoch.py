@@ -131,9 +131,13 @@ async def _newest(work: UnitOfWork) -> EpochRow | None:
 async def _due_jobs(
     newest: EpochRow | None, now: UnixMillis, rhythm: Rhythm, work: UnitOfWork
 ) -> list[JobRow]:
-    """Jobs that may be settled now: all when a period is over, before that those that ended."""
+    """Jobs that may be settled now: all in the first epoch of a period, later those that ended.
+
+    Periods are fixed: counted from the newest epoch, jobs that keep ending would put them off.
+    """
     states = {state.value for state in SETTLES}
-    if newest is not None and now - newest.planned_at < rhythm.epoch_millis:
+    period = rhythm.epoch_millis
+    if newest is not None and now // period == newest.planned_at // period:
         states.remove(JobState.RUNNING.value)
     return await work[JobRow].where(state=tuple(sorted(states)), settled=False)
 

@@ -81,3 +81,24 @@ async def test_settle__more_jobs_than_an_epoch_holds__each_is_paid_in_turn(
     by_epoch = [[row.job for row in debits if row.epoch == epoch] for epoch in (1, 2, 3)]
     assert [len(jobs) for jobs in by_epoch] == [2, 2, 2]
     assert {job for jobs in by_epoch for job in jobs} == {maker.spec.job() for maker in makers}
+
+
+@ON_MEMORY
+async def test_settle__other_jobs_end_in_every_period__a_running_one_is_paid_meanwhile(
+    world: World,
+) -> None:
+    running = await world.start_job()
+    for nonce in (2, 3, 4):
+        ending = await world.start_job(f"p{nonce}", nonce=nonce)
+        ending.seal_step(last=True)
+        await world.send(ending)
+        await world.tick()  # an epoch with what ended
+        if nonce == 2:
+            for _ in range(3):
+                running.seal_step()
+            await world.send(running)
+        for _ in range(3):
+            world.wait(EPOCH_SECONDS // 4)
+            await world.tick()
+
+    assert await paid(world, running) == running.seals[-1].seal.vested > 0
