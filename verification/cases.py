@@ -133,16 +133,17 @@ def drawn(case: Case, coin: Digest, order: tuple[PeerId, ...], seal: StepNumber)
 
 
 def missed(case: Case, seal: StepNumber) -> Change:
-    """The present auditor is late, or has left: the next one, if there is any."""
+    """The present auditor is late: the next one, if there is any."""
     assert case.auditor is not None  # checked with the Notice
-    # Who had left before it was asked has missed nothing.
-    was_asked = case.opened < seal
-    rulings = (Ruling("missed", case.subject, seal, case.auditor),) if was_asked else ()
+    ruling = Ruling("missed", case.subject, seal, case.auditor)
+    left, rulings = passed_over(case, seal)
+    return left, (ruling, *rulings)
+
+
+def passed_over(case: Case, seal: StepNumber) -> Change:
+    """The present auditor is gone, or a convict: the next one, if there is any."""
     case = replace(case, attempt=case.attempt + 1, opened=seal)
-    if case.auditor is not None:
-        return case, rulings
-    left, more = _nobody_left(case, seal)
-    return left, (*rulings, *more)
+    return (case, ()) if case.auditor is not None else _nobody_left(case, seal)
 
 
 def hear(case: Case, said: Heard, seal: StepNumber) -> Change:

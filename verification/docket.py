@@ -9,12 +9,14 @@ Rules of a seal (beside those of `contracts.governance.steps`):
 - coins come in the order of the steps that they draw, and after the seal that they draw;
 - no work while more than `MAX_UNDRAWN` steps wait for their coin, or when the audit budget could
   not pay for a step that is drawn whole;
-- a `missed_report` Notice names the auditor whose turn it is, D seals after that turn began; a
-  `missing_data` Notice an open case and who did its work;
+- a `missed_report` Notice names the auditor whose turn it is, D seals after that turn began, also
+  one that has left; a `missing_data` Notice an open case and who did its work;
 - a convict who is a member is suspended in the next seal;
 - the last seal leaves nothing open.
 A report that is not wanted (any more), or whose verdict does not follow from its distances, counts
-for nothing.
+for nothing; so does a Notice that one was missed which the same seal holds. Who is asked depends on
+the work, the coin and convictions, and not on who is said to have left since: the coordinator knows
+the coin before it says so.
 
 Invariants: auditors of a subject are of other owners than its doer and each other; nobody's pay
 vests past an open case of its work; money is moved by `vesting` only. Source: PROTOCOL 4 to 7.
@@ -357,15 +359,13 @@ class _Fold:
         self._pass_over()
 
     def _pass_over(self) -> None:
-        """Who has left reports no more: the next one is asked at once, if it is still here."""
-        here = self._members.keys() | self._rules.outside.keys()
+        """A convict is not waited for: the next one is asked at once."""
+        convicts = self.docket.convicts
         while waiting := [
-            case
-            for case, _ in self.docket.open.values()
-            if case.auditor is not None and case.auditor not in here
+            case for case, _ in self.docket.open.values() if case.auditor in convicts
         ]:
             for case in waiting:
-                self._count_missed(case)
+                self._apply(case, cases.passed_over(case, self._facts.step))
 
     def _miss(self, subject: Digest, auditor: PeerId) -> None:
         case, _ = self.docket.open.get(subject, (None, {}))
@@ -375,14 +375,14 @@ class _Fold:
         assert case is not None  # as just required
         due = case.opened + self._rules.audit.deadline
         require(self._facts.step >= due, "missed_report", f"not before the seal of step {due}")
-        self._count_missed(case)
-
-    def _count_missed(self, case: Case) -> None:
-        """The present auditor is passed over; if it was asked, it loses the pay of a step."""
-        assert case.auditor is not None  # it is somebody's turn
-        newest = max(self.docket.earned.get(case.auditor, ()), default=None)
-        if newest is not None and case.opened < self._facts.step:
-            self._forfeit(case.auditor, newest)
+        reports = [each for each in self._facts.reports if each.subject == subject]
+        if any(each.auditor == auditor and self.docket.counts(case, each) for each in reports):
+            return  # it came after all
+        if auditor not in self._members.keys() | self._rules.outside.keys():
+            self._apply(case, cases.passed_over(case, self._facts.step))  # dying is no offence
+            return
+        if (newest := max(self.docket.earned.get(auditor, ()), default=None)) is not None:
+            self._forfeit(auditor, newest)
         self._apply(case, cases.missed(case, self._facts.step))
 
     def _note_missing(self, subject: Digest, doer: PeerId) -> None:
@@ -428,11 +428,8 @@ class _Fold:
         """Auditors of a round: of the stage first, then of all that is staked."""
         heard = (each.auditor for each in case.heard)
         taken = {self._owner(peer) for peer in (case.doer, case.worker, *heard)}
-        members = self._members
         far = {p: each.stake for p, each in self._rules.outside.items() if self._fits(p, taken)}
-        near = {
-            peer: w for peer, w in inside.items() if peer in members and self._fits(peer, taken)
-        }
+        near = {peer: units for peer, units in inside.items() if self._fits(peer, taken)}
         if case.round == CONFIRMING or case.kind == "report" or (case.round == THIRD and far):
             near = {}  # two owners of a stage must not outvote an honest one there
         inner = _each_owner_once(auditor_order(coin, subject, near), self._owner)

@@ -164,8 +164,8 @@ def _after_notices(record: JobRecord, notices: list[Notice]) -> _Members:
 
 
 def _is_of_old(record: JobRecord, notice: Notice) -> bool:
-    """Whether it says what became of work whose peer may have left."""
-    return notice.what == "missing_data" and notice.peer in record.leases
+    """Whether it says what became of work, or of an audit, whose peer may have left."""
+    return notice.what in ("missing_data", "missed_report") and notice.peer in record.leases
 
 
 def _is_outside(record: JobRecord, notice: Notice) -> bool:

@@ -1,7 +1,8 @@
 """What time brings to the draws of a job: coins that count now, and auditors that are late.
 
 Deadlines are counted in seals (`checking`); a report is called late only after `commit_timeout` of
-our own clock besides, counted while we are up: seals come quickly while a job ends.
+our own clock besides, counted while we are up: seals come quickly while a job ends. Nobody waits so
+for one who has left.
 """
 
 from collections.abc import Awaitable, Callable
@@ -77,13 +78,8 @@ class Drawing:
         record, now = self._book.record_of_job, self._clock()
         awaited = {(each.subject, each.attempt): each for each in record.checking.awaited()}
         self._since = {name: self._since.get(name, now) for name in awaited}
-        grace = record.spec.rules.commit_timeout
         self._finding.forget_others(awaited.values())
-        slow = [
-            each
-            for name, each in awaited.items()
-            if now - self._since[name] >= grace and not self._finding.excuses(each)
-        ]
+        slow = [each for each in awaited.values() if self._is_slow(each, now)]
         step = self._book.state.step
         late = late_reports(record, self._book.unsealed(), step)
         for each in [each for each in slow if each in late]:
@@ -93,6 +89,14 @@ class Drawing:
         is_idle = state.draining or state.paused  # else the seals of work carry on
         if is_idle and (state.to_seal or waits):
             self._book.record(SealDue(now))  # also because these are counted in seals
+
+    def _is_slow(self, late: Late, now: UnixMillis) -> bool:
+        record = self._book.record_of_job
+        is_listed = late.auditor in {each.peer for each in record.outside.auditors}
+        if late.auditor not in self._book.state.members and not is_listed:
+            return True  # it has left
+        waited = now - self._since[late.subject, late.attempt]
+        return waited >= record.spec.rules.commit_timeout and not self._finding.excuses(late)
 
     def _say_late(self, late: Late) -> None:
         step = self._book.state.step

@@ -248,7 +248,7 @@ def test_after__late_report_of_a_missed_attempt__still_outranks_the_next_one() -
     assert job.rulings == [("settled", "ann")]
 
 
-def test_after__report_comes_with_the_notice_that_it_is_late__counts_and_settles() -> None:
+def test_after__report_comes_with_the_notice_that_it_is_late__was_not_missed() -> None:
     job = one_case()
     case = job.case_of("ann")
     first = job.name_of(case.order[0])
@@ -259,8 +259,23 @@ def test_after__report_comes_with_the_notice_that_it_is_late__counts_and_settles
         job.report(case, "match", by=first),
     )
 
-    assert job.rulings == [("missed", first), ("settled", "ann")]
-    assert not standing.owing and standing.audits[peer(first)] == case.flops
+    assert job.rulings == [("settled", "ann")]
+    assert not standing.owing and not standing.forfeits
+    assert standing.audits[peer(first)] == case.flops
+
+
+def test_after__report_that_does_not_count_comes_with_the_notice__was_missed() -> None:
+    job = one_case()
+    case = job.case_of("ann")
+    first = job.name_of(case.order[0])
+    job.seal()
+
+    job.seal(
+        job.notice("missed_report", first, case.subject),
+        job.report(case, "missing", by=first),
+    )
+
+    assert job.rulings == [("missed", first)]
 
 
 def late_and_disputed() -> tuple[CheckedJob, Case]:
@@ -322,27 +337,64 @@ def test_after__nobody_reports__settles_as_unrepeated_and_is_watched() -> None:
     assert job.docket.watched == {peer("ann"): 1}
 
 
-def test_after__auditor_leaves__the_next_one_is_asked_at_once() -> None:
+def test_after__auditor_leaves__the_next_one_is_asked_when_its_report_is_late() -> None:
     job = one_case()
-    first, second = (job.name_of(each) for each in job.case_of("ann").order[:2])
+    case = job.case_of("ann")
+    first, second = (job.name_of(each) for each in case.order[:2])
 
+    with pytest.raises(InvalidSeal, match="not before"):
+        job.seal(job.notice("leave", first), job.notice("missed_report", first, case.subject))
     standing = job.seal(job.notice("leave", first))
+    assert standing.owing == {peer(first)}
+    standing = job.seal(job.notice("missed_report", first, case.subject))
 
-    assert job.rulings == [("missed", first)]
+    assert job.rulings == []  # to be gone is no offence
+    assert not standing.forfeits
     assert standing.owing == {peer(second)}
 
 
-def test_after__next_one_has_left_before_it_was_asked__is_passed_over_and_keeps_its_pay() -> None:
+def test_after__auditor_leaves_after_its_report__the_report_counts() -> None:
     job = one_case()
     case = job.case_of("ann")
-    first, second, third = (job.name_of(each) for each in case.order[:3])
-    job.seal(job.notice("leave", second))
+    job.seal(job.notice("leave", job.name_of(case.order[0])))
 
-    standing = job.seal(job.notice("missed_report", first, case.subject))
+    job.seal(job.report(case, "match"))
 
-    assert job.rulings == [("missed", first)]
-    assert standing.owing == {peer(third)}
-    assert [each.peer for each in standing.forfeits] == [peer(first)]
+    assert job.rulings == [("settled", "ann")]
+
+
+def test_after__somebody_leaves_when_the_coin_is_known__is_asked_all_the_same() -> None:
+    honest, bent = CheckedJob(), CheckedJob()
+    for job in (honest, bent):
+        job.seal(*(job.commit(name) for name in job.workers))
+    honest.seal(honest.coin(1))
+    order = honest.case_of("ann").order
+
+    bent.seal(bent.coin(1), bent.notice("leave", bent.name_of(order[0])))
+
+    assert bent.case_of("ann").order == order
+
+
+def test_after__a_third_owner_leaves_when_the_coin_is_known__is_asked_all_the_same() -> None:
+    honest, bent = one_case(), one_case()
+    for job in (honest, bent):
+        job.seal(job.report(job.case_of("ann"), "mismatch"))
+    honest.seal(honest.coin(3))
+    order = honest.case_of("ann").order
+
+    bent.seal(bent.coin(3), bent.notice("leave", bent.name_of(order[0])))
+
+    assert bent.case_of("ann").order == order
+
+
+def test_after__auditor_is_convicted_of_something_else__the_next_one_is_asked_at_once() -> None:
+    job = one_case()
+    first, second = (job.name_of(each) for each in job.case_of("ann").order[:2])
+    job.docket = replace(job.docket, convicts=frozenset({peer(first)}))
+
+    standing = job.seal(job.notice("suspension", first))
+
+    assert standing.owing == {peer(second)}
 
 
 def test_after__notice_of_somebody_not_asked__is_refused() -> None:

@@ -372,6 +372,23 @@ def test_derive_seal__notice_that_breaks_a_rule__is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("what", "part"), [("missed_report", None), ("missing_data", None), ("suspension", "notice")]
+)
+def test_derive_seal__notice_of_a_member_that_left__says_only_what_it_owes(
+    what: str, part: str | None
+) -> None:
+    maker, record, _ = made()
+    left = derive_seal(record, under([maker.session.sign(leaving(maker))]), last=False).record
+    fields = {"what": what, "step": left.step + 1, "number": left.next_notice}
+    said = [maker.session.sign(leaving(maker).model_copy(update=fields))]
+
+    if part is None:
+        derive_seal(left, under(said), last=False)
+    else:
+        assert part_of(left, said) == part
+
+
+@pytest.mark.parametrize(
     ("what", "who", "part"),
     [
         ("missed_report", "out", None),
