@@ -1,6 +1,7 @@
 """A checked job whole, in one event loop: everything is drawn, done again, sealed and paid."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,19 @@ from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.coins import Coin
 from contracts.terms.errors import Conflict
-from contracts.terms.ids import ZERO_ADDRESS, StepNumber
+from contracts.terms.ids import ZERO_ADDRESS, SessionKey, StepNumber
 from contracts.terms.merkle import FORFEITED
-from contracts.terms.messages import MILLION, AuditReport, GradCommit, StepCoin
+from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepCoin
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, make_digest
+from tests.support.lying import Answer, AnsweringTransport
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.averaging.slices import Slice, slice_digest
 from training.journal import Journal
+from training.transport.calls import REPORT
+from training.transport.port import Handler
 from training.worker.book import WorkerBook
 from training.worker.ports import Compute, Honest
 from verification.docket import Docket
@@ -102,10 +106,48 @@ async def test_checked_swarm__report_is_handed_in_again_after_its_seal__no_grad_
         book = WorkerBook(
             journal, swarm.papers.spec, swarm.opening(), DOMAIN, auditors, begin_checked
         )
-        for report in said:  # the coordinator says of each that it has it
-            book.note_taken(report)
-
         assert said and book.unsealed_reports() == ()
+
+
+class Deaf:
+    """A coordinator's handler that takes no report by itself while `is_deaf`."""
+
+    def __init__(self, handler: Handler, is_deaf: Callable[[], bool]) -> None:
+        self._handler, self._is_deaf = handler, is_deaf
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> Answer:
+        """As if nobody wanted a report."""
+        if method == REPORT.name and self._is_deaf():
+            raise Conflict("this report is not wanted")
+        return await self._handler.handle(caller, method, header, tensors)
+
+
+async def test_checked_swarm__coordinator_wants_no_report__grad_commits_bring_them_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    papers = make_papers("ann", "bob", "cem", "dan", audit=audit_spec(deadline=4), steps=9)
+    swarm = MemorySwarm(papers, tmp_path, together=True)
+    swarm.behaviours["ann"] = behaviour_of("turned:from=2", papers.spec.message.rules)
+
+    def is_deaf() -> bool:  # while there are GradCommits
+        return len(swarm.lines("seal_stored", of=COORDINATOR)) < 8
+
+    swarm.wrap = lambda name, inner: (
+        AnsweringTransport(inner, lambda handler: Deaf(handler, is_deaf))
+        if name == COORDINATOR
+        else inner
+    )
+
+    await swarm.run()
+
+    assert docket_of(swarm).convicts == {papers.members["ann"].session.peer}
+    assert not [each for each in swarm.messages(Notice) if each.what == "missed_report"]
+    early = [commit for commit in swarm.messages(GradCommit) if commit.step < 8]
+    named = {name for commit in early for name in commit.reports}
+    assert named and named <= {each.digest() for each in swarm.messages(AuditReport)}
 
 
 LIES = ("stale", "scaled", "wrong_sum")

@@ -20,7 +20,6 @@ from training.swarm.events import (
     PeerJoined,
     PeerLeaving,
     PeerReturned,
-    SealWanted,
     UnitsDone,
     UnitsLacked,
     UnitsLost,
@@ -119,11 +118,7 @@ class Answers:
         signed = expect(decode_signed(bytes(tensors[0])), AuditReport) if tensors else None
         if signed is None or peer_id(caller) != signed.message.auditor:
             raise Malformed("an auditor hands in one report, its own")
-        if not self._book.has_recorded(signed.message):  # else the answer to it was lost
-            if not self._book.record_of_job.checking.wants(signed.message):
-                raise Conflict("this report is not wanted")
-            kept = Signed[Message](signed.message, signed.signature)
-            self._book.record(SealWanted(self._clock()), kept)
+        self._book.take_report(signed, self._clock())
         return calls.Done(), ()
 
     def _lease_of(self, caller: SessionKey) -> LeaseAccept:

@@ -191,10 +191,19 @@ class Asking:
         if answer.lacks:
             places = tuple((place.stage, place.unit) for place in answer.lacks)
             return self._book.record(UnitsLacked(step, peer, places, self._clock()))
-        if len(tensors) % 2:
+        reports, commits = tensors[: answer.num_reports], tensors[answer.num_reports :]
+        if len(commits) % 2:
             raise Malformed("GradCommits come in pairs with their leaves")
-        pairs = zip(tensors[::2], tensors[1::2], strict=True)
+        for report in reports:
+            self._take_report(peer, bytes(report))
+        pairs = zip(commits[::2], commits[1::2], strict=True)
         return any([await self._take_commit(peer, bytes(a), bytes(b)) for a, b in pairs])
+
+    def _take_report(self, peer: PeerId, data: bytes) -> None:
+        signed = expect(decode_signed(data), AuditReport)
+        if signed.message.auditor != peer:
+            raise Malformed("a peer names its own reports")
+        self._book.take_report(signed, self._clock())
 
     async def _take_commit(self, peer: PeerId, commit: bytes, leaves: bytes) -> bool:
         signed, item = expect(decode_signed(commit), GradCommit), decode_kept(leaves)

@@ -63,6 +63,7 @@ from training.swarm.events import (
     Redo,
     SealApplied,
     SealStored,
+    SealWanted,
     SendAverageSet,
     SendNotice,
     SendStepClose,
@@ -214,6 +215,19 @@ class Book:
         if known not in (None, report.digest()):
             raise Equivocation("another report on the same draw is known")
         return known is not None
+
+    def take_report(self, signed: Signed[AuditReport], at: UnixMillis) -> None:
+        """Take the report of an audit that was drawn, once.
+
+        Raises:
+            Conflict: nobody asks for it (any more), or it does not follow from its distances.
+            BadSignature, Equivocation: see `record` and `has_recorded`.
+        """
+        if self.has_recorded(signed.message):
+            return
+        if not self.record_of_job.checking.wants(signed.message):
+            raise Conflict("this report is not wanted")
+        self.record(SealWanted(at), Signed[Message](signed.message, signed.signature))
 
     def unsealed(self) -> tuple[Message, ...]:
         """All messages that no seal holds yet, in the order they were recorded."""

@@ -323,10 +323,15 @@ class CloseStep(WireMessage):
 
 
 class StepCommitted(WireMessage):
-    """What the peer lacks, or else, as tensors, GradCommits each followed by its leaves."""
+    """What the peer lacks, or else GradCommits.
 
-    kind: Literal["step_committed.v1"] = "step_committed.v1"
+    The tensors: the signed AuditReports that they name, then GradCommits each followed by its
+    leaves.
+    """
+
+    kind: Literal["step_committed.v2"] = "step_committed.v2"
     lacks: Places
+    num_reports: Annotated[int, Ge(0), Le(MAX_PEERS)]
 
 
 class PartName(Record):

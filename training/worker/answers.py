@@ -152,9 +152,11 @@ class Answers:
         if isinstance(answer, tuple):
             stage = self._at.stage
             lacks = tuple(calls.PlaceView(stage=stage, unit=unit) for unit in answer)
-            return calls.StepCommitted(lacks=lacks), ()
+            return calls.StepCommitted(lacks=lacks, num_reports=0), ()
+        reports = [signed.encoded() for signed in self._at.book.named_reports(answer)]
         pairs = [(own.signed.encoded(), encode_kept(own.leaves)) for own in answer]
-        return calls.StepCommitted(lacks=()), [data for pair in pairs for data in pair]
+        committed = calls.StepCommitted(lacks=(), num_reports=len(reports))
+        return committed, [*reports, *(data for pair in pairs for data in pair)]
 
     async def fetch_parts(
         self, _caller: SessionKey, request: calls.FetchParts, tensors: Tensors

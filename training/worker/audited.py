@@ -135,5 +135,4 @@ class Audited:
             return False  # it is not wanted any more
         except (Refused, Misbehaved) as error:
             raise Unavailable(f"the report was not taken: {error.message}") from error
-        book.note_taken(signed.message)
         return True

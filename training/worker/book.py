@@ -103,8 +103,7 @@ class WorkerBook:
         self.history = JobHistory(domain, begin)
         self.work = SealedWork()
         self._reports: dict[tuple[Digest, int], Signed[AuditReport]] = {}
-        self._taken: set[Digest] = set()
-        self._own: set[Digest] = set()  # reports of ours
+        self._own: dict[Digest, Signed[AuditReport]] = {}  # the same by their names
         self._own_sealed: set[Digest] = set()
         self.commits: list[OwnCommit] = []
         self.chunks: dict[ChunkIndex, Signed[AveragedChunk]] = {}
@@ -156,14 +155,13 @@ class WorkerBook:
         if self.record.spec.rules.audit is not None:
             self.work.note(under)
             sealed_now = {signed.message.digest() for signed in under.pending.values()}
-            self._own_sealed |= self._own & sealed_now
-            self._taken -= sealed_now
+            self._own_sealed |= self._own.keys() & sealed_now
             oldest = self.record.checking.oldest_needed
             self.work.forget_before(StepNumber(self.sealed + 1) if oldest is None else oldest)
 
     def _note_report(self, signed: Signed[AuditReport]) -> None:
         self._reports[signed.message.subject, signed.message.attempt] = signed
-        self._own.add(signed.message.digest())
+        self._own[signed.message.digest()] = signed
 
     def _forget_after(self, step: int) -> None:
         self.roots = {known: root for known, root in self.roots.items() if known <= step}
@@ -238,13 +236,18 @@ class WorkerBook:
         self.commits.append(commit)
 
     def unsealed_reports(self) -> tuple[Digest, ...]:
-        """Reports of ours that the coordinator took, and no seal holds: it may not lose them."""
-        return tuple(sorted(self._taken))
+        """Reports of ours that count if the next seal holds them, whoever has taken them.
 
-    def note_taken(self, report: AuditReport) -> None:
-        """The coordinator has it; it says so as well of one that a seal holds already."""
-        if report.digest() not in self._own_sealed:
-            self._taken.add(report.digest())
+        A GradCommit names them, so that no seal over it can leave them out.
+        """
+        wants = self.record.checking.wants
+        wanted = (name for name, signed in self._own.items() if wants(signed.message))
+        return tuple(sorted(name for name in wanted if name not in self._own_sealed))
+
+    def named_reports(self, commits: Iterable[OwnCommit]) -> tuple[Signed[AuditReport], ...]:
+        """The reports that GradCommits of ours name."""
+        names = {name for commit in commits for name in commit.signed.message.reports}
+        return tuple(self._own[name] for name in sorted(names))
 
     def own_report(self, subject: Digest, attempt: int) -> Signed[AuditReport] | None:
         """What we have said as this auditor of a draw."""
