@@ -341,8 +341,9 @@ def _progress(state: SwarmState) -> Change | None:
 
 
 def _is_given_up(state: SwarmState) -> bool:
-    """A job that is to stop does not wait for a stage that has nobody."""
-    return state.stopping and state.standing_since is not None
+    """A job that is to stop does not wait for a stage that has nobody, while it has work."""
+    is_standing = state.standing_since is not None
+    return state.stopping and is_standing and not state.draining
 
 
 def _passed(state: SwarmState, ends: UnixMillis | None) -> bool:

@@ -11,6 +11,7 @@ from training.swarm.events import (
     BuildSeal,
     Checked,
     NoticeDue,
+    PeerLost,
     PeerReturned,
     SealDue,
     SealWanted,
@@ -207,3 +208,16 @@ def test_advance__convicted__is_no_member_and_its_open_work_is_done_again() -> N
     assert A not in swarm.state.members
     assert len(missing_places(swarm.state)) == 6
     assert not swarm.tell(NoticeDue("suspension", A, STAGE, ZERO_DIGEST, swarm.at))
+
+
+def test_advance__asked_to_stop_while_a_stage_has_nobody__ends_by_an_empty_step() -> None:
+    swarm = checked()
+    swarm.tell(PeerLost(A, swarm.at))
+    swarm.tell(PeerLost(B, swarm.at))
+    swarm.tell(StopAsked(swarm.at))
+
+    swarm.seal()
+    assert isinstance(swarm.state.phase, Working)
+    swarm.tell(Checked(True, True, swarm.at))
+
+    assert BuildSeal(swarm.state.step, last=True) in swarm.effects
