@@ -1,5 +1,7 @@
 """Peers that are silent when they are asked, or gone before they are."""
 
+import asyncio
+
 from contracts.terms.ids import StepNumber
 from tallystick.gym.plan import Plan
 from training.worker.ports import Departure, Honest, Moment, Wanted
@@ -14,9 +16,22 @@ class Withheld(Honest):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
-    def serves(self, wanted: Wanted) -> bool:
+    async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
         return not (wanted.is_sealed and self._plan.covers(wanted.at))
+
+
+class Stalling(Honest):
+    """Takes every call for something of a sealed step, and never answers: who asks that waits."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    async def serves(self, wanted: Wanted) -> bool:
+        """See `Behaviour.serves`."""
+        if wanted.is_sealed and self._plan.covers(wanted.at):
+            await asyncio.get_running_loop().create_future()  # until the caller gives up
+        return True
 
 
 class Vanishing(Honest):

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
-from tallystick.gym.absent import Leaving, Vanishing, Withheld
+from tallystick.gym.absent import Leaving, Stalling, Vanishing, Withheld
 from tallystick.gym.around import Around, Computing
 from tallystick.gym.auditors import Accuser, Friend, Stamp
 from tallystick.gym.gradients import flipped, scaled, turned
@@ -82,6 +82,7 @@ MAKERS: Mapping[str, Make] = {
     "wrong_sum": lambda plan, rules: WrongSum(plan, _element_bytes(rules)),
     "left_out": lambda plan, rules: LeftOut(plan),
     "withheld": lambda plan, rules: Withheld(plan),
+    "stalling": lambda plan, rules: Stalling(plan),
     "vanishing": lambda plan, rules: Vanishing(plan),
     "leaving": lambda plan, rules: Leaving(plan),
     "not_finite": partial(_spoilt, is_oversized=False),

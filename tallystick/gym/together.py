@@ -58,9 +58,9 @@ class Together:
         """See `Behaviour.mean`."""
         return self._first.mean(self._other(compute, step), step, parts, weights, totals)
 
-    def serves(self, wanted: Wanted) -> bool:
+    async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
-        return self._first.serves(wanted) and self._second.serves(wanted)
+        return await self._first.serves(wanted) and await self._second.serves(wanted)
 
     def departure(self, step: StepNumber, moment: Moment) -> Departure:
         """See `Behaviour.departure`: the first that goes."""

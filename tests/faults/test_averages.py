@@ -16,6 +16,7 @@ from training.transport import calls
 from training.worker.answers import Answers
 from training.worker.averages import FETCHES, FETCHES_OF_ONE
 from training.worker.book import OwnCommit
+from training.worker.patience import Patience
 
 NAMES = ("ann0", "bob0", "cem0", "dan0", "eve0", "fay0")
 CHUNKS = (ChunkIndex(0), ChunkIndex(1))
@@ -60,7 +61,9 @@ class Fetching:
         self._now: list[PeerId] = []
         self.most, self.most_of_one = 0, 0
 
-    async def __call__(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
+    async def __call__(
+        self, commit: GradCommit, chunk: ChunkIndex, patience: Patience | None = None
+    ) -> bytes:
         """See `Peers.fetch_part`."""
         self._now.append(commit.peer)
         self.most = max(self.most, len(self._now))
@@ -69,7 +72,7 @@ class Fetching:
             if commit.peer in self._silent:
                 await asyncio.get_running_loop().create_future()
             await asyncio.sleep(0)
-            return await self._fetch(commit, chunk)
+            return await self._fetch(commit, chunk, patience)
         finally:
             self._now.remove(commit.peer)
 
@@ -116,8 +119,10 @@ async def test_sum__parts_come_in_another_order__is_that_of_who_had_them_all(six
     fetch, came = six.works["ann0"].station.peers.fetch_part, list[PeerId]()
     order = sorted(each.message.peer for each in commits.values())
 
-    async def last_first(commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        data = await fetch(commit, chunk)
+    async def last_first(
+        commit: GradCommit, chunk: ChunkIndex, patience: Patience | None = None
+    ) -> bytes:
+        data = await fetch(commit, chunk, patience)
         for _ in range(1000 * (len(order) - order.index(commit.peer))):
             await asyncio.sleep(0)
         came.append(commit.peer)

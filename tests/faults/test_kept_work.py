@@ -17,7 +17,7 @@ import pytest
 
 from contracts.terms.errors import Forbidden, Malformed, NotFound, Unavailable, WrongBytes
 from contracts.terms.history import Leaves
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StageIndex, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, UnitLeaf
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN, make_session
@@ -189,7 +189,12 @@ class Outsider:
 
 
 async def outsider_of(
-    members: Members, folder: Path, stage: int, *, is_trusted: bool = True
+    members: Members,
+    folder: Path,
+    stage: int,
+    *,
+    is_trusted: bool = True,
+    doer: PeerId | None = None,
 ) -> Outsider:
     spec, session = members.swarm.papers.spec.message, make_session("outsider")
     transport = MemoryTransport(members.network, session.key, calls.METHODS)
@@ -210,6 +215,7 @@ async def outsider_of(
         replayer=replayer,
         most_bytes=10**6,
         tell=tell,
+        doer=lambda: doer,
     )
     claims = Claims(engine, peers, peers.fetch_part)
     return Outsider(peers, Replays(engine, lambda: replayer, weights), claims, weights)
@@ -383,6 +389,27 @@ async def test_outsider__a_member_serves_other_weights__has_them_from_the_other_
         units, _ = await replay(outsider, subject)
 
         assert_is_the_claim(subject, units)
+
+
+async def test_outsider__whose_work_is_audited__is_asked_for_weights_only_if_nobody_else_has_them(
+    job: MemorySwarm, tmp_path: Path
+) -> None:
+    subject = next(s for s in peer_steps(job) if s.commit.stage == 0 and s.commit.step == 3)
+    step, root = subject.commit.step, subject.commit.state_root
+    async with reopened(job, tmp_path) as members:
+        doer, mate = members.of(subject.commit), members.mate_of(subject.commit)
+        outsider = await outsider_of(members, tmp_path, 0, doer=subject.commit.peer)
+        file = doer.station.folder / "weights" / "00000002.weights"
+        lying = CountingCompute(CHUNKS, 0, STAGES)
+        lying.save_weights(file, doer.station.compute.roots_of_weights(file))
+
+        path = await outsider.weights(step, root)
+
+        assert not members.lines("weights_not_loaded")
+        path.unlink()
+        (mate.station.folder / "weights" / "00000002.weights").unlink()
+        with pytest.raises(WrongBytes):  # of the doer, who lies
+            await outsider.weights(step, root)
 
 
 async def test_outsider__all_members_serve_other_weights__says_so(

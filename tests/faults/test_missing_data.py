@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins
 from tests.support.dockets import audit_spec
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
+from training.transport import calls
+from training.worker import patience, peers
 from training.worker.ports import Honest, Wanted
 from verification.docket import Docket
 
@@ -23,7 +26,9 @@ STEPS = 10
 WORKERS = ("ann", "bob", "cem", "dan", "eva", "fay")
 
 
-def two_stages(tmp_path: Path, *withholders: str) -> MemorySwarm:
+def two_stages(
+    tmp_path: Path, *withholders: str, lie: str = "withheld", **rules: Any
+) -> MemorySwarm:
     """Three peers a stage, everything drawn; these give away nothing of sealed steps."""
     papers = make_papers(
         *WORKERS,
@@ -32,10 +37,11 @@ def two_stages(tmp_path: Path, *withholders: str) -> MemorySwarm:
         steps=2,
         units_per_step=18,
         lease_grace=3_000,  # validation needs tensors of a sealed state, and is not waited for
+        **rules,
     )
     swarm = MemorySwarm(papers, tmp_path)
     for name in withholders:
-        swarm.behaviours[name] = behaviour_of("withheld:from=1", papers.spec.message.rules)
+        swarm.behaviours[name] = behaviour_of(f"{lie}:from=1", papers.spec.message.rules)
     return swarm
 
 
@@ -57,6 +63,11 @@ def pay_of(swarm: MemorySwarm) -> dict[str, PayLeaf]:
 
 def noticed(swarm: MemorySwarm) -> set[PeerId]:
     return {each.peer for each in swarm.messages(Notice) if each.what == "missing_data"}
+
+
+def missed(swarm: MemorySwarm) -> set[PeerId]:
+    """Auditors whose reports did not come in time."""
+    return {each.peer for each in swarm.messages(Notice) if each.what == "missed_report"}
 
 
 def names_of(swarm: MemorySwarm, peers: set[PeerId]) -> set[str]:
@@ -95,13 +106,49 @@ async def test_missing_data__withheld_with_the_neighbour_that_has_the_copy__both
         assert pay[name].vested == pay[name].earned > 0
 
 
+async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it_is_convicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = two_stages(tmp_path)
+    lie = behaviour_of("turned:from=1+stalling:from=1", swarm.papers.spec.message.rules)
+    swarm.behaviours["ann"] = lie
+
+    await swarm.run(timeout=40)
+
+    assert names_of(swarm, set(docket_of(swarm).convicts)) == {"ann"}
+    assert not noticed(swarm) and not missed(swarm)
+    pay = pay_of(swarm)
+    assert all(pay[name].vested == pay[name].earned > 0 for name in WORKERS[1:])
+
+
+async def test_missing_data__the_neighbour_never_answers_either__both_lose_their_pay_and_no_auditor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setattr(peers, "FETCH_TENSOR", 0.5)
+    monkeypatch.setattr(patience, "MOST_WASTED", 0.2)
+    monkeypatch.setattr(calls, "LONGEST_SEARCH", 6.0)
+    quick = {"commit_timeout": 5_000, "exchange_timeout": 8_000}
+    swarm = two_stages(tmp_path, "ann", "bob", lie="stalling", **quick)
+
+    await swarm.run()
+
+    assert swarm.stage_of("ann") != swarm.stage_of("bob")
+    assert docket_of(swarm).convicts == frozenset()
+    assert names_of(swarm, noticed(swarm)) == {"ann", "bob"}
+    assert not missed(swarm)
+    pay = pay_of(swarm)
+    assert all(pay[name].vested == pay[name].earned > 0 for name in WORKERS[2:])
+
+
 class Reluctant(Honest):
     """Gives sealed work away only when it is asked a second time."""
 
     def __init__(self) -> None:
         self._asked: set[Digest] = set()
 
-    def serves(self, wanted: Wanted) -> bool:
+    async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
         is_first = wanted.is_sealed and wanted.digest not in self._asked
         if is_first:

@@ -180,7 +180,7 @@ class Reticent(Honest):
     def __init__(self, swarm: MemorySwarm, name: str) -> None:
         self._swarm, self._name = swarm, name
 
-    def serves(self, wanted: Wanted) -> bool:
+    async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
         return not (wanted.kind == "tensor" and wanted.is_sealed) or self._is_mate_of_ann
 

@@ -1,16 +1,20 @@
 """What time brings to the draws of a job: coins that count now, and auditors that are late.
 
-Deadlines are counted in seals (`checking`); a report is called late only after `commit_timeout` of
-our own clock besides, counted while we are up: seals come quickly while a job ends. Nobody waits so
-for one who has left.
+Deadlines are counted in seals (`checking`), which come quickly while a job ends. So a report is
+late only after `commit_timeout` by our own clock besides, or four times what the replay takes if
+that is longer, counted while we are up and its auditor does not wait for us. Nobody waits so for
+one who has left.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from statistics import median_low
+from typing import TypeAlias
 
 from contracts.governance.checking import Late
 from contracts.terms.coins import Coin, Coins
 from contracts.terms.errors import Refused, Unavailable
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import Message, StepCoin
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
@@ -22,8 +26,19 @@ from training.swarm.events import NoticeDue, SealDue, SealWanted
 from training.telling import Tell
 
 LOOK_EVERY = 0.25  # seconds
+REPLAYS = 4  # times what a replay takes, for one beside other work
 
 Pause = Callable[[float], Awaitable[None]]
+Name: TypeAlias = tuple[Digest, int]
+"""Subject and attempt."""
+
+
+@dataclass
+class Turn:
+    """Milliseconds of an attempt, as we saw it."""
+
+    counted: int = 0
+    excused: int = 0  # it had to wait for us
 
 
 class Drawing:
@@ -42,7 +57,8 @@ class Drawing:
         """`finding` says for whom we look for data: such a report waits."""
         self._book, self._coins, self._finding = book, coins, finding
         self._clock, self._tell, self._pause = clock, tell, pause
-        self._since: dict[tuple[Digest, int], UnixMillis] = {}  # of each attempt, as we saw it
+        self._turns: dict[Name, Turn] = {}
+        self._looked_at = UnixMillis(0)
 
     async def run(self) -> None:
         """Look for ever; cancelled when the job is over."""
@@ -77,9 +93,13 @@ class Drawing:
     def _note_late(self) -> None:
         record, now = self._book.record_of_job, self._clock()
         awaited = {(each.subject, each.attempt): each for each in record.checking.awaited()}
-        self._since = {name: self._since.get(name, now) for name in awaited}
         self._finding.forget_others(awaited.values())
-        slow = [each for each in awaited.values() if self._is_slow(each, now)]
+        self._count(awaited, now)
+        slow = [
+            each
+            for name, each in awaited.items()
+            if self._turns[name].counted >= self._allowed(each)
+        ]
         step = self._book.state.step
         late = late_reports(record, self._book.unsealed(), step)
         for each in [each for each in slow if each in late]:
@@ -90,13 +110,36 @@ class Drawing:
         if is_idle and (state.to_seal or waits):
             self._book.record(SealDue(now))  # also because these are counted in seals
 
-    def _is_slow(self, late: Late, now: UnixMillis) -> bool:
-        record = self._book.record_of_job
-        is_listed = late.auditor in {each.peer for each in record.outside.auditors}
-        if late.auditor not in self._book.state.members and not is_listed:
-            return True  # it has left
-        waited = now - self._since[late.subject, late.attempt]
-        return waited >= record.spec.rules.commit_timeout and not self._finding.excuses(late)
+    def _count(self, awaited: Mapping[Name, Late], now: UnixMillis) -> None:
+        passed, self._looked_at = now - self._looked_at, now
+        for name in self._turns.keys() & awaited.keys():
+            turn = self._turns[name]
+            if self._finding.excuses(awaited[name]) and turn.excused < self._finding.longest_excuse:
+                turn.excused += passed
+            else:
+                turn.counted += passed
+        self._turns = {name: self._turns.get(name, Turn()) for name in awaited}
+
+    def _allowed(self, late: Late) -> int:
+        """Milliseconds that count until a report is late.
+
+        A replay goes by the median of the rates that we measured in its stage, the lower of two: no
+        single one who seemed quick or slow decides how long all others have.
+        """
+        if self._has_left(late.auditor):
+            return 0
+        least = self._book.record_of_job.spec.rules.commit_timeout
+        rates = [m.rate for m in self._book.state.members.values() if m.stage == late.stage]
+        sealed = self._book.sealed_work.find_work(late.subject)
+        if sealed is None or not rates:  # a sum takes next to no time
+            return least
+        return max(least, REPLAYS * sealed.commit.num_units * 10**9 // median_low(rates))
+
+    def _has_left(self, auditor: PeerId) -> bool:
+        listed = self._book.record_of_job.outside.auditors
+        return auditor not in self._book.state.members and all(
+            auditor != each.peer for each in listed
+        )
 
     def _say_late(self, late: Late) -> None:
         step = self._book.state.step

@@ -7,7 +7,8 @@ A Notice `missing_data` makes a report `missing` count (PROTOCOL section 5), and
 - every holder that is a member was reached and has said no, or `commit_timeout` has passed.
 
 The digest binds, so it does not matter who serves: who did the work, sent, received, summed, or has
-audited it before. An auditor that waits for us is not late, for at most twice `commit_timeout`.
+audited it before. While an auditor waits for us no deadline of its passes (`drawing`), for at most
+twice `commit_timeout` and our two searches: holders that are silent would outlast it.
 Only what is searched for is remembered here; a coordinator that starts again begins its searches
 again.
 """
@@ -54,17 +55,17 @@ class Lack:
     subject: Digest
     stage: StageIndex
     doer: PeerId  # who did the work or the sum, so has held them
-    holders: tuple[PeerId, ...]  # the doer first
+    holders: tuple[PeerId, ...]  # the doer last: it gains by delay
     request: calls.GetTensor | calls.GetPart
     digest: Digest
 
 
 @dataclass(frozen=True)
 class Search:
-    """Since when an auditor asks us, and in which step it began."""
+    """Since when an auditor asks us, and in which step we first found nothing."""
 
     at: UnixMillis
-    step: StepNumber
+    step: StepNumber | None = None
 
 
 class Finding:
@@ -96,9 +97,16 @@ class Finding:
         return any(search.step == self._book.state.step for search in self._searches.values())
 
     def excuses(self, late: Late) -> bool:
-        """Whether a report has to wait for us, or for what we have just said."""
-        search = self._searches.get((late.subject, late.auditor))
-        return search is not None and self._clock() - search.at < 2 * self._grace
+        """Whether an auditor waits for us, or for what we have just said.
+
+        It audits one thing after another, so all its reports have to wait.
+        """
+        return any(auditor == late.auditor for _, auditor in self._searches)
+
+    @property
+    def longest_excuse(self) -> int:
+        """Milliseconds that one report may wait for us: all holders are asked twice."""
+        return 2 * (self._grace + round(1000 * calls.LONGEST_SEARCH))
 
     def forget_others(self, awaited: Iterable[Late]) -> None:
         """Only for these reports anybody looks."""
@@ -121,17 +129,21 @@ class Finding:
         auditor = peer_id(caller)
         async with self._turns[auditor]:  # one answer at a time is in our memory for each
             lack = self._lack(auditor, request.digest)
+            name = (lack.subject, auditor)
+            search = self._searches.setdefault(name, Search(self._clock()))
             found, is_sure = await self._from_holders(lack)
             if found is None:
-                raise self._missing(auditor, lack, is_sure=is_sure)
+                raise self._missing(auditor, lack, search, is_sure=is_sure)
+            if search.step is None:  # it goes on, and its time with it
+                self._searches.pop(name, None)
             self._tell("data_found", step=self._book.state.step, peer=auditor)
             return calls.Done(), found
 
     def _lack(self, auditor: PeerId, digest: Digest) -> Lack:
         for late in self._book.record_of_job.checking.awaited():
             if late.auditor == auditor and (lack := self._lack_of(late.subject, digest)):
-                holders = tuple(dict.fromkeys((*lack.holders, *late.heard)))
-                return replace(lack, holders=holders)
+                others = [peer for peer in (*lack.holders, *late.heard) if peer != lack.doer]
+                return replace(lack, holders=tuple(dict.fromkeys((*others, lack.doer))))
         raise Conflict("nobody asks for an audit that needs this", digest=digest.hex())
 
     def _lack_of(self, subject: Digest, digest: Digest) -> Lack | None:
@@ -157,8 +169,7 @@ class Finding:
         stages = (commit.stage - 1, commit.stage, commit.stage + 1)
         holders = self._book.sealed_work.doers(commit.step, stages, leaf.unit)
         request = calls.GetTensor(job=commit.job, step=commit.step, digest=digest)
-        ordered = _first(commit.peer, holders)
-        return Lack(subject, commit.stage, commit.peer, ordered, request, digest)
+        return Lack(subject, commit.stage, commit.peer, holders, request, digest)
 
     def _part(
         self,
@@ -176,7 +187,7 @@ class Finding:
                 stages = chunking.stages_beside(commit.stage, number)
                 members = self._book.state.members.values()
                 near = (each.peer for each in members if each.stage in stages)
-                holders = _first(doer, _first(commit.peer, near))
+                holders = (commit.peer, *near)
                 return Lack(subject, stage, doer, holders, calls.GetPart(part=name), digest)
         return None
 
@@ -211,10 +222,14 @@ class Finding:
 
     # ----------------------------------------------------------------------------------- the Notice
 
-    def _missing(self, auditor: PeerId, lack: Lack, *, is_sure: bool) -> Unavailable | NotFound:
+    def _missing(
+        self, auditor: PeerId, lack: Lack, search: Search, *, is_sure: bool
+    ) -> Unavailable | NotFound:
         """What to answer when nothing came; NotFound only with a Notice that says so."""
         now, step = self._clock(), self._book.state.step
-        search = self._searches.setdefault((lack.subject, auditor), Search(now, step))
+        if search.step is None:
+            search = Search(search.at, step)
+            self._searches[lack.subject, auditor] = search
         is_over = is_sure or now - search.at >= self._grace
         if search.step == step or not is_over:
             return Unavailable("its holders are asked again in the next step")
@@ -230,10 +245,6 @@ class Finding:
         pending = (each.message for each in self._book.pending(Notice))
         said = {each.evidence for each in pending if each.what == "missing_data"}
         return subject in self._noticed | said
-
-
-def _first(peer: PeerId, holders: Iterable[PeerId]) -> tuple[PeerId, ...]:
-    return tuple(dict.fromkeys((peer, *holders)))
 
 
 def _need_tensor(tensors: Sequence[Buffer], digest: Digest) -> None:

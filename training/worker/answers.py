@@ -131,7 +131,7 @@ class Answers:
         """A boundary tensor that we sent, received or audited, and its header."""
         self._need_job(request.job, self._at.stage)
         is_sealed = request.step <= self._at.applied
-        if not self._work.serves("tensor", request.digest, is_sealed=is_sealed):
+        if not await self._work.serves("tensor", request.digest, is_sealed=is_sealed):
             raise NotFound(f"no tensor {request.digest.hex()} of step {request.step} is here")
         on_disk = OnDisk(self._at.tensors, self._at.audited)
         read = partial(on_disk.get, StepNumber(request.step), request.digest)
@@ -226,7 +226,7 @@ class Answers:
         """One part of a gradient."""
         name, chunk = request.part.grad_commit, request.part.chunk
         is_sealed = not self._at.store.has_part(self._at.step, name, chunk)
-        if not self._work.serves("part", name, is_sealed=is_sealed):
+        if not await self._work.serves("part", name, is_sealed=is_sealed):
             raise NotFound(f"no part {chunk} of {name.hex()}")
         part = await self._work.averages.part(name, chunk)
         return calls.Done(), [part]
@@ -259,7 +259,7 @@ class Answers:
     ) -> tuple[calls.WeightsView, Sequence[Buffer]]:
         """Which weights of a step are kept here."""
         self._need_job(request.job)
-        self._need_weights(request.step)
+        await self._need_weights(request.step)
         return await self._work.keeping.view(request.stage, StepNumber(request.step)), ()
 
     async def get_weights_range(
@@ -267,13 +267,13 @@ class Answers:
     ) -> tuple[calls.Done, Sequence[Buffer]]:
         """Some bytes of them."""
         self._need_job(request.job)
-        self._need_weights(request.step)
+        await self._need_weights(request.step)
         stage, step = StageIndex(request.stage), StepNumber(request.step)
         data = await self._work.keeping.range(stage, step, request.start, request.end)
         return calls.Done(), [data]
 
-    def _need_weights(self, step: int) -> None:
-        if not self._work.serves("weights", ZERO_DIGEST, is_sealed=True):
+    async def _need_weights(self, step: int) -> None:
+        if not await self._work.serves("weights", ZERO_DIGEST, is_sealed=True):
             raise NotFound(f"no weights of step {step} are kept here")
 
 

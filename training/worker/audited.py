@@ -107,6 +107,7 @@ class Audited:
         self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
     ) -> AuditReport:
         """See `Behaviour.report`."""
+        self._work.claims.patience.doer = self._work.book.work.doer_of(agreeing.subject)
         return await self._work.behaviour.report(agreeing, replay)
 
     def sign(self, report: AuditReport) -> Signed[AuditReport]:

@@ -38,6 +38,7 @@ from training.averaging.slices import Slice, in_peer_order, need_digest, slice_d
 from training.swarm.state import Part
 from training.tasks import first_error
 from training.telling import Span
+from training.worker.patience import Patience
 from training.worker.ports import HONEST, Behaviour
 from training.worker.station import Station
 from training.worker.turns import Rank
@@ -110,8 +111,10 @@ class Averages:
             reason=error.message,
         )
 
-    async def bound_part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """A part that a GradCommit has bound, from our disk or from whoever has it.
+    async def bound_part(
+        self, commit: GradCommit, chunk: ChunkIndex, patience: Patience | None = None
+    ) -> bytes:
+        """A part that a GradCommit has bound, from our disk or as `Peers.fetch_part`.
 
         Raises:
             Unavailable: nobody who is reached has it. NotFinite, WrongBytes: see `_need_norm`.
@@ -119,7 +122,7 @@ class Averages:
         read = partial(self._at.store.part, commit.step, commit.digest(), chunk)
         if (data := await self._stored(read, commit.parts[chunk].digest)) is None:
             async with self._lane(commit.peer):
-                data = await self._at.peers.fetch_part(commit, chunk)
+                data = await self._at.peers.fetch_part(commit, chunk, patience)
                 await self._keep_part(commit, chunk, data)
         return data
 

@@ -1,9 +1,10 @@
 """What others have bound themselves to, as bytes: what an auditor starts from and compares.
 
 Invariant: what is returned has the digest that a sealed GradCommit, or one of its leaves, says, so
-it does not matter who hands it out: our own disk is asked first, then any holder, then everybody
-through the coordinator. A member keeps the tensors that it took for as long as its own work of that
-step: those they came from may be gone before the next auditor asks, a convict for certain.
+it does not matter who hands it out: our own disk is asked first, then any holder (in what order and
+how long: `patience`), then everybody through the coordinator. A member keeps the tensors that it
+took for as long as its own work of that step: those they came from may be gone before the next
+auditor asks, a convict for certain.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,10 +17,11 @@ from contracts.terms.ids import ChunkIndex, Digest, PeerId, StepNumber
 from contracts.terms.messages import GradCommit, TensorHeader
 from training.transport.calls import Held
 from training.worker.engine import Engine
+from training.worker.patience import Patience
 from training.worker.peers import Peers
 from training.worker.tensors import Kept, Tensors
 
-PartOf: TypeAlias = Callable[[GradCommit, ChunkIndex], Awaitable[bytes]]
+PartOf: TypeAlias = Callable[[GradCommit, ChunkIndex, Patience], Awaitable[bytes]]
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Claims:
     ) -> None:
         self._engine, self._peers, self._part_of = engine, peers, part_of
         self._on_disk = on_disk
+        self.patience = Patience()
 
     async def tensor(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> bytes:
         """Wire bytes of a boundary tensor of a sealed step.
@@ -54,7 +57,8 @@ class Claims:
         Args:
             step: Of the unit.
             digest: That a leaf names.
-            holders: Who sent and who received it, in the order in which they are asked.
+            holders: Who sent and who received it, in the order in which they are asked; but whose
+                work is audited comes last.
 
         Raises:
             NotFound: it is missing, and a Notice says so. Unavailable: it may still come.
@@ -77,7 +81,9 @@ class Claims:
             """Its digest is bound; whatever else the header says was compared before the seal."""
 
         held = Held(digest=digest, holders=tuple(holders))
-        return await self._peers.fetch_tensor(held, step, check, is_bound=True)
+        return await self._peers.fetch_tensor(
+            held, step, check, is_bound=True, patience=self.patience
+        )
 
     async def _stored(self, step: StepNumber, digest: Digest) -> bytes | None:
         if self._on_disk is None:
@@ -97,6 +103,6 @@ class Claims:
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """Wire bytes of one part of a gradient that was bound; raises as `tensor`."""
         try:
-            return await self._part_of(commit, chunk)
+            return await self._part_of(commit, chunk, self.patience)
         except Unavailable:
             return await self._peers.find_part(commit.parts[chunk].digest)

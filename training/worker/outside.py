@@ -8,6 +8,7 @@ traffic and of disk (PROTOCOL section 7).
 import asyncio
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from contracts.terms.errors import Misbehaved, NotFound, Refused, TallystickError, Unavailable
@@ -35,11 +36,15 @@ class DownloadedWeights:
         replayer: Replayer,
         most_bytes: int,
         tell: Tell,
+        doer: Callable[[], PeerId | None] = lambda: None,
     ) -> None:
-        """`folder` is for this alone; a file of more than `most_bytes` cannot be the weights."""
+        """`folder` is for this alone; a file of more than `most_bytes` cannot be the weights.
+
+        `doer`: whose work they are for now; it gains by our waiting, so it is asked last.
+        """
         self._peers, self._stage, self._folder = peers, stage, folder
         self._engine, self._replayer = engine, replayer
-        self._most_bytes, self._tell = most_bytes, tell
+        self._most_bytes, self._tell, self._doer = most_bytes, tell, doer
 
     async def __call__(self, step: StepNumber, state_root: Digest) -> Path:
         """File of the weights that `step` was computed on.
@@ -51,7 +56,19 @@ class DownloadedWeights:
         path = self._folder / f"{step:08d}-{state_root.hex()}.weights"
         if path.exists():
             return path
-        wanted = WeightsFile(self._peers, self._stage, StepNumber(step - 1), state_root)
+        mates, doer = self._peers.mates(self._stage), self._doer()
+        others = tuple(peer for peer in mates if peer != doer)
+        try:
+            return await self._from(others, step, state_root, path)
+        except (Misbehaved, Unavailable, Refused):
+            if doer is None or doer not in mates:
+                raise
+        return await self._from((doer,), step, state_root, path)
+
+    async def _from(
+        self, mates: tuple[PeerId, ...], step: StepNumber, state_root: Digest, path: Path
+    ) -> Path:
+        wanted = WeightsFile(self._peers, self._stage, StepNumber(step - 1), state_root, mates)
         error: TallystickError = NotFound(f"no member has the {wanted.name}")
         for view, holders in await holders_of(wanted, self._most_bytes):
             # All together, then each alone: one who lies then spoils his own file only.

@@ -218,6 +218,7 @@ class OutsideAudited:
                 replayer=replayer,
                 most_bytes=self._arithmetic.most_bytes(stage),
                 tell=self._tell,
+                doer=lambda: self._claims.patience.doer,
             )
             tell = telling_about(self._tell, stage=stage)
             self._replays[stage] = Replays(self._engine, lambda: replayer, weights, tell)
@@ -278,6 +279,7 @@ class OutsideAudited:
         """
         await self._reach_coordinator()
         await self._peers.refresh()
+        self._claims.patience.doer = self._book.work.doer_of(agreeing.subject)
         return await self._behaviour.report(agreeing, replay)
 
     def sign(self, report: AuditReport) -> Signed[AuditReport]:

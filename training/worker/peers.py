@@ -44,6 +44,7 @@ from training.transport import calls
 from training.transport.port import Session, Transport
 from training.transport.reach import Reach
 from training.transport.wire import KIB, MAX_ANSWER_BYTES, Answer, Method, Request, ask
+from training.worker.patience import Patience
 from training.worker.tensors import Kept
 
 FETCH = 300.0  # seconds for one part or mean, at most
@@ -162,8 +163,15 @@ class Peers:
 
     # ----------------------------------------------------------------------- parts and averages
 
-    async def fetch_part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
+    async def fetch_part(
+        self, commit: GradCommit, chunk: ChunkIndex, patience: Patience | None = None
+    ) -> bytes:
         """A part from the owner of the GradCommit that bound it, else from whoever has it.
+
+        Args:
+            commit: That bound it.
+            chunk: Which.
+            patience: Of the auditor that needs it.
 
         Raises:
             Unavailable: nobody who is reached has it.
@@ -172,7 +180,9 @@ class Peers:
         digest, request = commit.parts[chunk].digest, calls.GetPart(part=name)
         stages = self._chunking.stages_beside(commit.stage, chunk)
         holders = self._holders(stages, first=commit.peer)
-        return await self._from_any(holders, calls.GET_PART, request, digest, commit.step)
+        return await self._from_any(
+            holders, calls.GET_PART, request, digest, commit.step, patience or Patience()
+        )
 
     async def fetch_chunk(self, chunk: AveragedChunk) -> bytes:
         """An averaged chunk from the peer that summed it, else from any member that applies it.
@@ -184,7 +194,9 @@ class Peers:
         stages = self._chunking.stages_of((chunk.stage, chunk.chunk))
         holders = self._holders(stages, first=chunk.peer)
         digest = chunk.chunk_digest
-        return await self._from_any(holders, calls.GET_CHUNK, request, digest, chunk.step)
+        return await self._from_any(
+            holders, calls.GET_CHUNK, request, digest, chunk.step, Patience()
+        )
 
     def _holders(self, stages: Iterable[StageIndex], *, first: PeerId) -> list[PeerId]:
         near = [peer for stage in stages for peer in self.mates(stage)]
@@ -197,10 +209,12 @@ class Peers:
         request: Request,
         digest: Digest,
         step: StepNumber,
+        patience: Patience,
     ) -> bytes:
-        for peer in holders:
+        for peer in filter(patience.is_left_for, patience.order(holders)):
             try:
-                _, tensors = await self._ask(peer, method, request, deadline=self._fetch_within)
+                with patience.waiting_for(peer):
+                    _, tensors = await self._ask(peer, method, request, deadline=self._fetch_within)
                 return await asyncio.to_thread(self._checked, tensors, digest)
             except TallystickError as error:  # the next member may have it
                 self._not_fetched(method.name, peer, step, error)
@@ -220,6 +234,7 @@ class Peers:
         check: Callable[[TensorHeader], None],
         *,
         is_bound: bool = False,
+        patience: Patience | None = None,
     ) -> Kept:
         """A boundary tensor from its holders, in their order.
 
@@ -228,6 +243,7 @@ class Peers:
             step: Of the unit, or of the state that validation rows run through.
             check: Raises if the tensor is not what it should be.
             is_bound: A GradCommit has bound the digest, so it does not matter who signs for it.
+            patience: Of the auditor that needs it.
 
         Raises:
             NotFound: no holder that is a member has it. Unavailable: one of them, or the
@@ -239,10 +255,10 @@ class Peers:
             if not is_bound:
                 self.need_sender(signed)
 
-        found = await self._from_holders(held, step, check_sender)
+        found = await self._from_holders(held, step, check_sender, patience)
         if isinstance(found, _Missed) and found.is_stale:
             await self.refresh()
-            found = await self._from_holders(held, step, check_sender)
+            found = await self._from_holders(held, step, check_sender, patience)
         if isinstance(found, Kept):
             return found
         digest = held.digest.hex()
@@ -251,20 +267,25 @@ class Peers:
         raise NotFound("nobody has this boundary tensor any more", digest=digest)
 
     async def _from_holders(
-        self, held: calls.Held, step: StepNumber, check: CheckHeader
+        self, held: calls.Held, step: StepNumber, check: CheckHeader, patience: Patience | None
     ) -> "Kept | _Missed":
+        patience = patience or Patience()
         request = calls.GetTensor(job=self._job, step=step, digest=held.digest)
         known = [peer for peer in held.holders if peer in self._members]
         unreached, stale = False, len(known) < len(held.holders)
-        for peer in known:
+        for peer in patience.order(known):
+            if not patience.is_left_for(peer):
+                unreached = True
+                continue
             try:
-                _, tensors = await self._ask(
-                    peer,
-                    calls.GET_TENSOR,
-                    request,
-                    deadline=FETCH_TENSOR,
-                    answer_bytes=self._tensor_bytes + HEADERS,
-                )
+                with patience.waiting_for(peer):
+                    _, tensors = await self._ask(
+                        peer,
+                        calls.GET_TENSOR,
+                        request,
+                        deadline=FETCH_TENSOR,
+                        answer_bytes=self._tensor_bytes + HEADERS,
+                    )
                 return await asyncio.to_thread(self._checked_tensor, tensors, held.digest, check)
             except TallystickError as error:  # the next holder may have it
                 self._not_fetched(calls.GET_TENSOR.name, peer, step, error)

@@ -338,8 +338,8 @@ class Behaviour(Protocol):
         """The mean of one chunk that we bind ourselves to; arguments as of `Compute.mean`."""
         ...
 
-    def serves(self, wanted: Wanted) -> bool:
-        """Whether who asks for something that may be here gets it."""
+    async def serves(self, wanted: Wanted) -> bool:
+        """Whether who asks for something that may be here gets it; it waits until we say."""
         ...
 
     def departure(self, step: StepNumber, moment: Moment) -> Departure:
@@ -380,7 +380,7 @@ class Honest:
         """See `Behaviour.mean`."""
         return compute.mean(parts, weights, totals)
 
-    def serves(self, wanted: Wanted) -> bool:
+    async def serves(self, wanted: Wanted) -> bool:
         """See `Behaviour.serves`."""
         return True
 

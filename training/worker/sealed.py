@@ -142,6 +142,13 @@ class SealedWork:
         report = self._report(subject)
         return self._commits.get(subject if report is None else report.subject)
 
+    def doer_of(self, subject: Digest) -> PeerId | None:
+        """Who did the work, or the sum, that an audit of `subject` repeats."""
+        if (mean := self.find_mean(subject)) is not None:
+            return mean.chunk.peer
+        sealed = self.find_work(subject)
+        return None if sealed is None else sealed.commit.peer
+
     def doers(self, step: StepNumber, stages: Iterable[int], unit: UnitId) -> tuple[PeerId, ...]:
         """Who committed to a unit in these stages: holders of the tensors between them."""
         found = (self._doers.get((step, StageIndex(stage), unit), ()) for stage in stages)

@@ -86,6 +86,7 @@ class WeightsFile:
     stage: StageIndex
     step: StepNumber
     state_root: Digest
+    holders: tuple[PeerId, ...]
 
     @property
     def name(self) -> str:
@@ -93,8 +94,8 @@ class WeightsFile:
         return f"weights of step {self.step}"
 
     def mates(self) -> list[PeerId]:
-        """See `SharedFile.mates`."""
-        return self.peers.mates(self.stage)
+        """See `SharedFile.mates`; those that are asked."""
+        return list(self.holders)
 
     async def view(self, peer: PeerId) -> WeightsView:
         """See `SharedFile.view`; raises WrongBytes for those of another state."""

@@ -102,11 +102,11 @@ class Work:
         units = sorted(self.units.complete() | self.book.committed())
         return tuple(PlaceView(stage=stage, unit=unit) for unit in units)
 
-    def serves(
+    async def serves(
         self, kind: Literal["tensor", "part", "weights"], digest: Digest, *, is_sealed: bool
     ) -> bool:
         """Whether we give away something that we may have."""
-        return self.behaviour.serves(Wanted(kind, digest, is_sealed, self.station.step))
+        return await self.behaviour.serves(Wanted(kind, digest, is_sealed, self.station.step))
 
     def depart(self, step: StepNumber, moment: Moment) -> None:
         """Go, if this is the moment to.

@@ -10,16 +10,16 @@ def wanted(step: int, *, is_sealed: bool) -> Wanted:
     return Wanted("tensor", ZERO_DIGEST, is_sealed, StepNumber(step))
 
 
-def test_withheld__sealed_steps__not_given_away_and_the_open_one_is() -> None:
+async def test_withheld__sealed_steps__not_given_away_and_the_open_one_is() -> None:
     peer = Withheld(Plan(first=3))
 
-    assert not peer.serves(wanted(3, is_sealed=True))
-    assert peer.serves(wanted(3, is_sealed=False))
-    assert peer.serves(wanted(2, is_sealed=True))
+    assert not await peer.serves(wanted(3, is_sealed=True))
+    assert await peer.serves(wanted(3, is_sealed=False))
+    assert await peer.serves(wanted(2, is_sealed=True))
 
 
-def test_honest__anything__is_given_away_and_nobody_goes() -> None:
-    assert HONEST.serves(wanted(1, is_sealed=True))
+async def test_honest__anything__is_given_away_and_nobody_goes() -> None:
+    assert await HONEST.serves(wanted(1, is_sealed=True))
     assert HONEST.departure(StepNumber(1), "closed") == "stay"
 
 

@@ -70,9 +70,9 @@ def test_huge__without_an_end__lasts_one_step() -> None:
 
 
 @pytest.mark.usefixtures("gym")
-def test_together__one_withholds_and_one_leaves__both_do() -> None:
+async def test_together__one_withholds_and_one_leaves__both_do() -> None:
     peer = behaviour_of("stale+withheld+leaving:from=2", RULES)
 
-    assert not peer.serves(Wanted("part", ZERO_DIGEST, True, STEP))
+    assert not await peer.serves(Wanted("part", ZERO_DIGEST, True, STEP))
     assert peer.departure(STEP, "sealed") == "leave"
     assert peer.arithmetic(CountingCompute(2)).units == ()

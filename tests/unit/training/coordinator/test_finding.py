@@ -1,6 +1,8 @@
 """Where an auditor's missing bytes are looked for: with who held them, and who has audited them."""
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +14,7 @@ from contracts.governance.job import JobHistory
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import NotFound, TallystickError, Unavailable
 from contracts.terms.ids import ZERO_DIGEST, Digest, SessionKey, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import GradCommit, Message, TensorHeader, UnitLeaf
+from contracts.terms.messages import Message, TensorHeader, UnitLeaf
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.dockets import CheckedJob, peer
@@ -30,13 +32,18 @@ COMMITS = {
     name: JOB.commit(name, stage=StageIndex(stage)) for name, stage in (("ann", 1), ("bob", 0))
 }
 
+LATE = Late(OUT.peer, StageIndex(1), COMMITS["ann"].digest(), 0, StepNumber(2))
+
 
 class Holder:
     """A session to a member that has the tensor, or not."""
 
-    def __init__(self, *, has_it: bool) -> None:
+    def __init__(self, *, has_it: bool, is_held_up: bool = False) -> None:
         self._has_it = has_it
         self.num_asked = 0
+        self.asked, self.goes_on = asyncio.Event(), asyncio.Event()
+        if not is_held_up:
+            self.goes_on.set()
 
     async def call(
         self,
@@ -49,6 +56,8 @@ class Holder:
     ) -> Reply:
         """See `port.Session.call`."""
         self.num_asked += 1
+        self.asked.set()
+        await self.goes_on.wait()
         if not self._has_it:
             raise NotFound("not here")
         return Reply(calls.Done().encoded(), (memoryview(signed_header()), memoryview(DATA)))
@@ -109,8 +118,7 @@ def sealed() -> SealedWork:
 
 def finding(sessions: dict[str, Holder], heard: Sequence[str]) -> Finding:
     """Of a coordinator whose members are those with a session; ann was turned away."""
-    work: GradCommit = COMMITS["ann"]
-    late = Late(OUT.peer, StageIndex(1), work.digest(), 0, StepNumber(2), tuple(map(peer, heard)))
+    late = replace(LATE, heard=tuple(map(peer, heard)))
     keys = {peer(name): SessionKey(peer(name) + bytes(12)) for name in sessions}
     book = SimpleNamespace(
         record_of_job=SimpleNamespace(
@@ -146,6 +154,38 @@ async def test_find__doer_is_gone_and_the_neighbour_lost_it__who_has_audited_it_
 
     assert found == DATA
     assert (bob.num_asked, cem.num_asked, dan.num_asked) == (1, 1, 0)
+
+
+async def test_find__while_a_holder_is_silent__its_auditor_is_excused_and_nobody_else() -> None:
+    bob = Holder(has_it=True, is_held_up=True)
+    searched = finding({"bob": bob}, heard=[])
+
+    asking = asyncio.create_task(find(searched))
+    await bob.asked.wait()
+
+    assert searched.excuses(LATE)
+    assert not searched.excuses(replace(LATE, auditor=peer("dan")))
+    assert not searched.waits  # for a step: it has not said yet that there is nothing
+
+    bob.goes_on.set()
+    assert await asking == DATA
+    assert not searched.excuses(LATE)
+
+
+async def test_find__nothing_came__auditor_is_excused_until_it_is_asked_again() -> None:
+    searched = finding({"bob": Holder(has_it=False)}, heard=[])
+
+    with pytest.raises(Unavailable):
+        await find(searched)
+
+    assert searched.excuses(LATE) and searched.waits
+
+
+async def test_find__doer_is_there_too__is_asked_last() -> None:
+    ann, bob = Holder(has_it=True), Holder(has_it=True)
+
+    assert await find(finding({"ann": ann, "bob": bob}, heard=[])) == DATA
+    assert (ann.num_asked, bob.num_asked) == (0, 1)
 
 
 async def test_find__nobody_has_audited_it__is_asked_for_again_in_the_next_step() -> None:
