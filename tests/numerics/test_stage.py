@@ -3,6 +3,7 @@
 Shapes: R rows, T tokens, D width.
 """
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,7 +23,7 @@ from training.models.decoder import StageModel
 from training.models.initial import initial_weights
 from training.recipes import micro, tiny_llama
 from training.stages.evaluation import mean_loss, validation_perplexity
-from training.stages.stage import Stage, UnitInputs, rows_tensor
+from training.stages.stage import LARGEST, Stage, UnitInputs, rows_tensor
 from training.stages.threads import set_threads
 
 CONFIG = micro()
@@ -280,11 +281,59 @@ def test_backward__dx_is_not_finite__leaves_an_empty_gradient() -> None:
     stage.backward(UNIT, x_RTD, UnitInputs(x_RTD=x_RTD))
 
     with pytest.raises(NotFinite):
-        stage.backward(OTHER, torch.full_like(x_RTD, 3e38), UnitInputs(x_RTD=x_RTD))
+        stage.backward(OTHER, torch.full_like(x_RTD, LARGEST), UnitInputs(x_RTD=x_RTD))
 
     assert stage.units == ()
     stage.backward(UNIT, x_RTD, UnitInputs(x_RTD=x_RTD))
     assert bool(torch.isfinite(stage.mean_gradient()).all())
+
+
+FIRST_OF_TWO = slices_of(CONFIG.model, (1, CONFIG.model.num_layers))[0]
+
+
+def stage_before_others(*, trains: bool) -> tuple[Stage, Tensor]:
+    """A first stage, whose gradient is all that shows what dy was; a dy of ones."""
+    stage = Stage(CONFIG.model, FIRST_OF_TWO, CONFIG.optimizer, trains=trains)
+    return stage, torch.ones_like(stage.forward(UNIT, inputs()))
+
+
+@pytest.mark.parametrize("size", [1e37, 2 * LARGEST, math.nan])
+@pytest.mark.parametrize("trains", [True, False])
+def test_backward__dy_is_huge__is_refused_and_the_gradient_stays(size: float, trains: bool) -> None:
+    stage, ones_RTD = stage_before_others(trains=trains)
+    stage.backward(UNIT, ones_RTD)
+    before = stage.mean_gradient()
+
+    with pytest.raises(NotFinite, match="output gradient"):
+        stage.backward(OTHER, size * ones_RTD, inputs(OTHER))
+
+    assert stage.units == (UNIT,) and torch.equal(stage.mean_gradient(), before)
+
+
+def test_backward__gradient_of_the_first_stage_is_too_large__leaves_an_empty_one() -> None:
+    stage, ones_RTD = stage_before_others(trains=True)
+
+    with pytest.raises(NotFinite, match="the gradient"):
+        stage.backward(UNIT, LARGEST * ones_RTD)
+
+    assert stage.units == () and not stage.gradient_sum.any()
+
+
+def test_backward__gradient_is_too_large_for_who_trains__is_far_from_inf_for_who_audits() -> None:
+    stage, ones_RTD = stage_before_others(trains=False)
+
+    stage.backward(UNIT, LARGEST * ones_RTD)
+
+    assert stage.units == (UNIT,) and float(stage.gradient_sum.abs().max()) < 1e9 * LARGEST
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_forward__x_is_huge__is_refused(trains: bool) -> None:
+    part = StageSlice(1, 2, False, False)
+    stage = Stage(replace(CONFIG.model, num_layers=3), part, CONFIG.optimizer, trains=trains)
+
+    with pytest.raises(NotFinite, match="the input"):
+        stage.forward(UNIT, UnitInputs(x_RTD=torch.full((2, 32, 32), 1e30)))
 
 
 @pytest.mark.parametrize("part", slices_of(tiny_llama().model, (1, 2, 3)))

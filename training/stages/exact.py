@@ -6,6 +6,7 @@ computed here, never with `sum`, `norm`, `dot` or fused kernels, whose order dep
 Wire form: fp32, little-endian, C order, without header.
 """
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -20,15 +21,20 @@ _BLOCK = 2**15  # elements at a time: what fits a core's cache is done two to fo
 _LEVELS_AT_ONCE = 4
 
 
-def need_finite(tensor: Tensor, what: str) -> None:
-    """Refuse inf and nan.
+def need_finite(tensor: Tensor, what: str, *, largest: float = math.inf) -> None:
+    """Refuse inf and nan, and magnitudes above `largest`.
 
     Raises:
         NotFinite: naming `what`.
     """
+    if not tensor.numel():
+        return
     # Extremes instead of a mask: one pass without memory of its own; nan is an extreme to aminmax.
-    if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor.detach()))):
+    extremes = [abs(float(extreme)) for extreme in torch.aminmax(tensor.detach())]
+    if not all(map(math.isfinite, extremes)):
         raise NotFinite(f"{what} is not finite")
+    if max(extremes) > largest:
+        raise NotFinite(f"{what} is so large that it may not be finite elsewhere")
 
 
 def norm_squared(vector: Tensor) -> int:

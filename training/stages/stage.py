@@ -6,6 +6,9 @@ Invariants
   same device with the same number of threads), and `mean_gradient` is the mean over rows.
 - A unit counts once: a second backward needs `subtract` first, which runs it again with -dy.
 - A unit whose gradient turns out not finite leaves an empty gradient, never a spoilt one.
+- x and dy above `LARGEST` are refused like inf: by their bytes, so by everybody. What comes of
+  others is refused above it by who trains, and where nobody does only if it is not finite: so what
+  is finite at a peer is so at its auditors, whose devices round otherwise.
 - The state (weights, moments, counter) changes in `apply` and `load` alone, and after `apply` it
   is a function, byte for byte, of the state before, the average and the sealed norm.
 
@@ -15,6 +18,7 @@ dy, which are large, no longer than the graph: whoever wants them again has them
 Not thread-safe. Shapes: R rows, T tokens of a row, D width, P parameters of the stage.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +42,8 @@ from training.stages.roots import StateRoots
 from training.stages.schedule import update_scalars
 from training.stages.state import tensors_root
 
+LARGEST = 2.0**48
+"""Magnitude of an element. Squares of it, added up by the million, are far from inf in fp32."""
 EXP_AVG = "exp_avg."
 EXP_AVG_SQ = "exp_avg_sq."
 
@@ -98,6 +104,7 @@ class Stage:
         self._weights = self._zeros()
         self._gradient = self._zeros()
         self._trained = Moments(self._zeros(), self._zeros()) if trains else None
+        self._largest = LARGEST if trains else math.inf
         for place in self.layout.places:
             if weights is None:
                 first = initial_parameter(config, place.name, place.shape)
@@ -141,7 +148,7 @@ class Stage:
 
         Raises:
             Refused: `inputs` lacks what this stage needs, or does not fit the config.
-            NotFinite: the output, or what it was made of, holds inf or nan.
+            NotFinite: the output, or what it was made of, holds inf or nan, or is too large.
         """
         graph = self._run(inputs)
         self._graphs.pop(unit, None)
@@ -168,7 +175,7 @@ class Stage:
 
         Raises:
             Refused: the unit is unknown, was already counted, or dy is missing or does not fit.
-            NotFinite: dx holds inf or nan.
+            NotFinite: dy, dx or the gradient holds inf or nan, or is too large.
         """
         if unit in self._done:
             raise Refused(f"unit {unit} is already in the gradient", unit=unit)
@@ -221,13 +228,15 @@ class Stage:
 
     def _run(self, inputs: UnitInputs) -> _Graph:
         x, labels_RT = _split(self.config, self.slice, inputs)
+        if inputs.x_RTD is not None:
+            need_finite(x, "the input of a unit", largest=LARGEST)
         x = x.to(self.device)
         leaf = None if self.slice.has_embedding else x.detach().requires_grad_()
         y: Tensor = self._model(x if leaf is None else leaf)
         if labels_RT is not None:
             labels_RT = labels_RT.to(self.device)
             y = functional.cross_entropy(y.flatten(0, 1), labels_RT.flatten()) * len(labels_RT)
-        need_finite(y, "the output of a unit")
+        self._need_finite(y, "the output of a unit")
         return _Graph(inputs, leaf, y)
 
     def _accumulate(self, unit: UnitId, dy: Tensor | None, *, sign: float) -> Tensor | None:
@@ -237,17 +246,21 @@ class Stage:
         if dy is not None and dy.shape != graph.y.shape:
             raise Refused(f"dy has shape {tuple(dy.shape)}, wanted {tuple(graph.y.shape)}")
         if dy is not None:
-            need_finite(dy, "the output gradient of a unit")
+            need_finite(dy, "the output gradient of a unit", largest=LARGEST)
         self._graphs.pop(unit, None)  # a graph serves one backward
         graph.y.backward(_seed(graph.y, dy) * sign)
         dx = None if graph.x is None else graph.x.grad
-        if dx is not None:
-            self._need_finite_or_forget(dx)
+        self._need_finite_or_forget(dx)
         return dx
 
-    def _need_finite_or_forget(self, dx: Tensor) -> None:
+    def _need_finite(self, tensor: Tensor, what: str) -> None:
+        need_finite(tensor, what, largest=self._largest)
+
+    def _need_finite_or_forget(self, dx: Tensor | None) -> None:
         try:
-            need_finite(dx, "the input gradient of a unit")
+            if dx is not None:
+                self._need_finite(dx, "the input gradient of a unit")
+            self._need_finite(self._gradient, "the gradient with a unit")
         except NotFinite:
             self.begin_step()  # its part of the gradient cannot be taken out again
             raise

@@ -19,7 +19,13 @@ from contracts.governance.checking import Begin
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.coins import Coins
-from contracts.terms.errors import Conflict, Misbehaved, Refused, Unavailable
+from contracts.terms.errors import (
+    Conflict,
+    InvariantBroken,
+    Misbehaved,
+    Refused,
+    Unavailable,
+)
 from contracts.terms.history import Kept
 from contracts.terms.ids import ChunkIndex, Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, GradCommit, JobSpec, Message
@@ -111,6 +117,7 @@ async def run_outside(
     Raises:
         Conflict: the job does not list our key, or the history is of another job.
         BadSignature, Malformed, InvalidSeal: the history is none that can be.
+        InvariantBroken: the audits have ended before the job; a bug of ours, and no silent one.
     """
     with Journal(folder / "journal.sqlite") as journal:
         book = OutsideBook(journal, job, domain, begin, coins)
@@ -128,11 +135,17 @@ async def run_outside(
         try:
             while not book.is_over:
                 await following.look()
+                _need_on_its_way(auditing)
         finally:
             auditing.cancel()
             await asyncio.gather(auditing, return_exceptions=True)
             await engine.close()
     tell("finished", step=book.record.step)
+
+
+def _need_on_its_way(auditing: asyncio.Task[None]) -> None:
+    if auditing.done():
+        raise InvariantBroken(f"auditing ended: {auditing.exception()!r}")
 
 
 class _Following:

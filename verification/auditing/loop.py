@@ -3,13 +3,21 @@
 Who is asked follows from the docket of the newest seal, so nothing is remembered here but what the
 journal has. What cannot be done now is tried again after a pause: until its deadline it is owed,
 after that somebody else's. Data that nobody has any more make the report `missing`.
+
+Invariant: what is wrong with one case keeps nobody from the others: who lies chooses the bytes.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 from contracts.terms.digest import digest
-from contracts.terms.errors import Misbehaved, NotFound, Refused, Unavailable
+from contracts.terms.errors import (
+    InvariantBroken,
+    Misbehaved,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import AuditReport, Verdict
 from verification.auditing.ports import Audited, Source
@@ -88,6 +96,12 @@ class Auditing:
             taken = await audited.hand_in(report or await self._audit(audited, case))
         except (Unavailable, Refused, Misbehaved) as error:
             audited.tell("audit_waits", step=case.step, code=error.code, reason=error.message)
+            return False
+        except InvariantBroken:
+            raise
+        except Exception as error:  # a bug that somebody's bytes have found
+            code = type(error).__name__
+            audited.tell("audit_waits", step=case.step, code=code, reason=str(error))
             return False
         audited.tell("audit_handed_in", step=case.step, subject=case.subject, taken=taken)
         return True
