@@ -274,7 +274,7 @@ def thresholds_of(
     """The most that honest distances of a stage may be; raises as `Calibration.thresholds`."""
     spec = rules.spec
     recipe = Recipe(spec.rules.boundary_codec, spec.rules.gradient_codec)
-    return rules.table.thresholds(recipe, _kinds(spec, stage), own_class, claimed_class)
+    return rules.table.thresholds(recipe, kinds_of(spec, stage), own_class, claimed_class)
 
 
 def limits_of(
@@ -292,13 +292,14 @@ def limits_of(
     limits = thresholds_of(rules, case.stage, own, classes[case.worker])
     if case.kind != "report":
         return limits
-    kinds = gradients_of(_kinds(rules.spec, case.stage))
+    kinds = gradients_of(kinds_of(rules.spec, case.stage))
     exact = rules.table.thresholds(Recipe(), kinds, own, classes[case.doer])
     farthest = max(exact[distance_name(kind, MEASURES[0])] for kind in kinds)
     return {**limits, PROJECTIONS: projections_allowed(farthest)}
 
 
-def _kinds(spec: JobSpec, stage: StageIndex) -> tuple[str, ...]:
+def kinds_of(spec: JobSpec, stage: StageIndex) -> tuple[str, ...]:
+    """The tensor kinds that an audit of a stage of this job compares."""
     is_last = stage == spec.batch.stages - 1
     return stage_kinds(is_first=stage == 0, is_last=is_last, tied_head=spec.model.tied_head)
 

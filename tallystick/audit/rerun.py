@@ -12,7 +12,7 @@ import torch
 
 from contracts.governance.checking import Begin
 from contracts.terms.digest import digest, tensor_digest
-from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, Refused
+from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, NotFinite, Refused
 from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
 from contracts.terms.messages import JobSpec, Verdict
 from tallystick.audit.outcome import Distance, Outcome
@@ -110,7 +110,7 @@ async def _replayed(
         return compared_with_report(source, shown.case, found.distances, found.projections)
     except AuditMismatch:
         raise
-    except (Refused, Misbehaved) as error:  # bytes of the right digest that nobody can compute on
+    except (Refused, Misbehaved) as error:  # what the claim names is no tensor of this job
         mismatch("claim/work", error.message)
     finally:
         await engine.close()
@@ -124,7 +124,10 @@ def _summed_again(held: BundledBytes, claim: SumClaim) -> Verdict:
         terms = terms_of(spec.chunking, claim.average.message, commits, place)
         parts = [held.blob(term.commit.parts[chunk.chunk].digest) for term in terms]
         own, totals = [term.weight for term in terms], [term.total for term in terms]
-        mean = mean_slice(parts, own, spec.rules.gradient_codec, totals=totals)
+        try:
+            mean = mean_slice(parts, own, spec.rules.gradient_codec, totals=totals)
+        except (Malformed, NotFinite):  # bound, and nobody can add them up
+            return "mismatch"
     return "match" if mean.digest == chunk.chunk_digest else "mismatch"
 
 

@@ -4,7 +4,8 @@ They are no members: they read the history as the market has it, and fetch what 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +17,14 @@ import pytest
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.coins import Coin, Coins
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, InvalidSeal, PeerUnreachable, Unavailable
+from contracts.terms.errors import (
+    Conflict,
+    InvalidSeal,
+    InvariantBroken,
+    PeerUnreachable,
+    Unavailable,
+)
+from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Seal
 from contracts.terms.signatures import Signed
@@ -24,11 +32,22 @@ from tallystick.gym.auditors import FAR
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
+from tests.support.friends import friend, until_convicted
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
-from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers
+from tests.support.swarm_job import (
+    COORDINATOR,
+    CountingArithmetic,
+    Line,
+    MemorySwarm,
+    make_papers,
+)
 from training.journal import Journal
+from training.telling import tell_nobody
+from training.transport.calls import METHODS
+from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Deadline, Session, Transport
+from training.worker.outside_audited import run_outside
 from training.worker.outside_book import OutsideBook
 from training.worker.ports import Honest, Wanted
 from verification.cases import Ruling
@@ -233,6 +252,50 @@ async def test_outside__killed_with_its_report_on_disk__hands_in_the_same_one(
     said = [each for each in swarm.messages(AuditReport) if each.auditor == peer_id(key)]
     assert len(swarm.lines("report_kept", of="out")) == len(said) > 0
     assert len(swarm.lines("audited", of="out")) == len(said)
+
+
+async def test_outside__two_of_adjacent_stages_exchange_nan_for_a_unit__both_are_convicted(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(tmp_path, "ann", "bob", audit={}, stages=2)
+    swarm.behaviours = {name: friend(math.nan) for name in ("ann", "bob")}
+
+    await until_convicted(swarm, "ann", "bob")
+
+    verdicts = {(line["step"], line["verdict"]) for line in swarm.lines("audited")}
+    assert {step for step, verdict in verdicts if verdict == "mismatch"} == {2}
+
+
+async def test_outside__audits_end_before_the_job__is_no_silent_end(
+    finished: MemorySwarm, tmp_path: Path
+) -> None:
+    async def items(after: int) -> AsyncIterator[Kept]:
+        for item in finished.items()[after:-1]:
+            yield item
+
+    with pytest.raises(InvariantBroken, match="auditing ended"):
+        await run_outside(
+            tmp_path,
+            finished.papers.job,
+            domain=DOMAIN,
+            begin=begin_checked,
+            session=finished.papers.outside["out"],
+            transport=MemoryTransport(MemoryNetwork(), finished.session_of("out").key, METHODS),
+            items=items,
+            coins=MadeUpCoins(),
+            locate=asyncio.Event().wait,  # type: ignore[arg-type]  # nobody asks
+            arithmetic=CountingArithmetic,
+            audits=Broken(),
+            tell=tell_nobody,
+        )
+
+
+class Broken:
+    """Satisfies `Audits`, and has a bug outside of any case."""
+
+    async def run(self, _audited: object) -> None:
+        """See `Audits.run`."""
+        raise KeyError("a bug")
 
 
 class Firewalled(LyingTransport):

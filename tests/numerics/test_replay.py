@@ -5,6 +5,7 @@ order changes stays within the tolerance that is stated here, in the gradients a
 them. What other devices change is for `tests/benchmarks/calibration.py` to measure.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -311,8 +312,39 @@ def test_replay__unit_twice_or_without_what_it_needs__refused(tmp_path: Path) ->
     for x, dy in ((None, made.dy[1]), (made.x[1], None)):
         with pytest.raises(Refused):
             replay.unit(UnitId(1), x, dy)
-    with pytest.raises(Malformed):
-        replay.unit(UnitId(1), b"1234", made.dy[1])
+
+
+@pytest.mark.parametrize("end", ["x", "dy"])
+@pytest.mark.parametrize("wrong", [b"1234", "nan", "huge"])
+def test_replay__unit_of_bytes_that_nobody_computes_on__has_its_rows_and_nothing_else(
+    tmp_path: Path, wrong: bytes | str, end: str
+) -> None:
+    stages = stages_of(spec_of(1, 3))
+    good, bad = trip(stages, FIRST, UNITS[0]), trip(stages, FIRST, UNITS[1])
+    number = 1 if end == "x" else 0
+    ends = {"x": bad.x[number], "dy": bad.dy[number]}
+    value = math.nan if wrong == "nan" else 1e37
+    data = torch.full((len(ends[end] or b"") // 4,), value).numpy().tobytes()
+    ends[end] = wrong if isinstance(wrong, bytes) else data
+    replay = replay_of(stages[number], tmp_path)
+
+    found = replay.unit(UNITS[1], **ends)
+    after = replay.unit(UNITS[0], good.x[number], good.dy[number])
+
+    assert not found.is_finite and found.rows is not None
+    assert found == ReplayedUnit(UNITS[1], found.rows, is_finite=False)
+    assert after.is_finite and after.dx == good.passed[number].dx
+
+
+def test_replay__parts_of_another_norm_than_was_said__wrong_bytes(tmp_path: Path) -> None:
+    (whole,) = stages_of(spec_of(3))
+    whole.forward(FIRST, UNITS[0], None)
+    parts, replay = whole.gradient(), replay_of(whole, tmp_path)
+    data, norms = [each.data for each in parts], [each.norm_squared for each in parts]
+
+    assert replay.parameters(data, norms).keys() == whole.weights().keys()
+    with pytest.raises(WrongBytes):
+        replay.parameters(data, [norms[0] + 1, *norms[1:]])
 
 
 def test_replay__its_stage__has_no_moments_and_cannot_be_trained(tmp_path: Path) -> None:

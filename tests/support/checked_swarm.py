@@ -55,13 +55,15 @@ async def report_by_bytes(audited: Audited, case: Case) -> AuditReport:
             if commit.stage < last:
                 dy = await audited.tensor(commit.step, far, leaf.unit, leaf.dy)
             done = await replay.unit(leaf.unit, x, dy)
+            same &= done.is_finite
             is_other = leaf.unit in sealed.taken_over
             same &= is_other or done.y is None or done.y.digest == leaf.y
             same &= is_other or done.dx is None or done.dx.digest == leaf.dx
             same &= done.loss == leaf.loss
             projections.append(done.projection)
-        parts = await replay.gradient()
-    same &= [part.digest for part in parts] == [part.digest for part in commit.parts]
+        if same:
+            parts = await replay.gradient()
+            same = [part.digest for part in parts] == [part.digest for part in commit.parts]
     own = distances_of(case.stage, spec, "match" if same else "mismatch")
     found = compared_with_report(audited, case, own, tuple(projections))
     verdict = verdict_on(audited, case, found)

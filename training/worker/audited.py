@@ -89,13 +89,16 @@ class Audited:
         """Wire bytes of a part of a gradient; raises as `tensor`."""
         return await self._work.claims.part(commit, chunk)
 
-    async def sums_to(self, name: Digest) -> Digest:
-        """Digest of the mean that a sealed AveragedChunk should have; raises as `tensor`."""
+    async def sums_to(self, name: Digest) -> Digest | None:
+        """Digest of the mean that a sealed AveragedChunk should have; raises as `tensor`.
+
+        None: its parts, which are bound, cannot be added up.
+        """
         sealed = self._work.book.work.mean(name)
         chunk = (StageIndex(sealed.chunk.stage), ChunkIndex(sealed.chunk.chunk))
         commits = {commit.digest(): commit for commit in sealed.commits}
         mean = await self._work.averages.sum_again(sealed.average, commits, chunk, self.part)
-        return mean.digest
+        return mean.digest if mean else None
 
     def bound_mean(self, name: Digest) -> Digest:
         """Digest of the mean that it is bound to; raises NotFound."""

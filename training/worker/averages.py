@@ -1,15 +1,17 @@
 """Parts of gradients and their means: what this peer holds, sums, and hands out.
 
-Invariants: nothing is kept whose digest and norm are not those that its owner or a seal bound; a
-mean is on disk and in the journal before anybody hears of it; one mean a chunk and step; the order
-of a sum is that of the peers, whoever's part came first. Of what is fetched a few at a time are on
-their way, and fewer from one peer, so that a silent one does not keep us from the others.
+Invariants: nothing is kept whose digest and norm are not those that its owner or a seal bound, but
+that a part which an audit wants is kept by its digest, whatever it spells; a mean is on disk and in
+the journal before anybody hears of it; one mean a chunk and step; the order of a sum is that of the
+peers, whoever's part came first. Of what is fetched a few at a time are on their way, and fewer
+from one peer, so that a silent one does not keep us from the others.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -26,6 +28,7 @@ from contracts.terms.chunks import Chunk, Chunking
 from contracts.terms.errors import (
     Equivocation,
     Malformed,
+    NotFinite,
     NotFound,
     TallystickError,
     Unavailable,
@@ -111,19 +114,39 @@ class Averages:
             reason=error.message,
         )
 
-    async def bound_part(
-        self, commit: GradCommit, chunk: ChunkIndex, patience: Patience | None = None
-    ) -> bytes:
+    async def bound_part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """A part that a GradCommit has bound, from our disk or as `Peers.fetch_part`.
 
         Raises:
-            Unavailable: nobody who is reached has it. NotFinite, WrongBytes: see `_need_norm`.
+            Unavailable: nobody who is reached has it. Malformed, NotFinite, WrongBytes: see
+                `_need_norm`.
         """
+        return await self._part(commit, chunk, self._keep_part, None)
+
+    async def claimed_part(
+        self, commit: GradCommit, chunk: ChunkIndex, patience: Patience | None = None
+    ) -> bytes:
+        """A part of a sealed GradCommit for an audit: its digest is bound, so it counts as it is.
+
+        It is kept, too: whoever bound what nobody can use will not show it to the next auditor.
+
+        Raises:
+            Unavailable: nobody who is reached has it.
+        """
+        return await self._part(commit, chunk, self._put_part, patience)
+
+    async def _part(
+        self,
+        commit: GradCommit,
+        chunk: ChunkIndex,
+        keep: Callable[[GradCommit, ChunkIndex, bytes], Awaitable[None]],
+        patience: Patience | None,
+    ) -> bytes:
         read = partial(self._at.store.part, commit.step, commit.digest(), chunk)
         if (data := await self._stored(read, commit.parts[chunk].digest)) is None:
             async with self._lane(commit.peer):
                 data = await self._at.peers.fetch_part(commit, chunk, patience)
-                await self._keep_part(commit, chunk, data)
+                await keep(commit, chunk, data)
         return data
 
     async def _stored(self, read: Callable[[], bytes | None], digest: Digest) -> bytes | None:
@@ -145,6 +168,9 @@ class Averages:
     async def _keep_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
         """Keep a part that has the right digest; raises as `_need_norm`."""
         await self._need_norm(data, commit.parts[chunk].norm_squared)
+        await self._put_part(commit, chunk, data)
+
+    async def _put_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
         put = partial(self._at.store.put_part, commit.step, commit.digest(), chunk, data)
         await self._at.engine.beside(put)
         about = {"step": commit.step, "stage": commit.stage, "chunk": chunk}
@@ -204,14 +230,21 @@ class Averages:
         commits: Mapping[Digest, GradCommit],
         chunk: Chunk,
         behaviour: Behaviour = HONEST,
-        part_of: PartOf | None = None,
     ) -> Slice:
         """The mean of each stage that has parts in a chunk, added up in the order of stages."""
         terms, (_, number) = terms_of(self._at.chunking, average, commits, chunk), chunk
-        part: PartOf = part_of or self.bound_part
-        parts = await _together(part(term.commit, number) for term in terms)
+        parts = await _together(self.bound_part(term.commit, number) for term in terms)
+        return await self._add(average.step, terms, parts, behaviour)
+
+    async def _add(
+        self,
+        step: StepNumber,
+        terms: Sequence["Term"],
+        parts: Sequence[bytes],
+        behaviour: Behaviour = HONEST,
+    ) -> Slice:
         own, totals = [term.weight for term in terms], [term.total for term in terms]
-        add = partial(behaviour.mean, self._at.compute, average.step, parts, own, totals)
+        add = partial(behaviour.mean, self._at.compute, step, parts, own, totals)
         return await self._at.engine.run(add)
 
     async def hold_sealed(self, messages: Sequence[Message]) -> None:
@@ -230,14 +263,21 @@ class Averages:
         average: AverageSet,
         commits: Mapping[Digest, GradCommit],
         chunk: Chunk,
-        part_of: PartOf | None = None,
-    ) -> Slice:
+        part_of: PartOf,
+    ) -> Slice | None:
         """What the mean of a sealed step has to be, for an audit of the sum.
 
+        None: nobody can add up what was bound, so whoever says a mean of it lies.
+
         Raises:
-            Malformed: `commits` lacks a member. Else as `part_of`, by default `bound_part`.
+            Malformed: `commits` lacks a member. Else as `part_of`.
         """
-        return await self._sum(average, commits, chunk, part_of=part_of)
+        terms, (_, number) = terms_of(self._at.chunking, average, commits, chunk), chunk
+        parts = await _together(part_of(term.commit, number) for term in terms)
+        try:
+            return await self._add(average.step, terms, parts)
+        except (Malformed, NotFinite):
+            return None
 
     async def _mean_or_sum(self, chunk: AveragedChunk, messages: Sequence[Message]) -> None:
         """A mean, summed again from its parts if who summed it took it along."""

@@ -308,10 +308,13 @@ class CountingReplay:
 
     def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
         """See `Replay.unit`."""
-        passed = self._compute.backward(self._step, unit, x, dy)
-        projection = self._projector.of(np.array(self._compute.gradient_sum, np.float32))
         rows = self._rows(unit)
-        return ReplayedUnit(unit, passed.x, passed.y, passed.dx, passed.loss, projection, rows)
+        try:
+            passed = self._compute.backward(self._step, unit, x, dy)
+        except (Malformed, NotFinite):
+            return ReplayedUnit(unit, rows, is_finite=False)
+        projection = self._projector.of(np.array(self._compute.gradient_sum, np.float32))
+        return ReplayedUnit(unit, rows, passed.x, passed.y, passed.dx, passed.loss, projection)
 
     def _rows(self, unit: UnitId) -> Rows | None:
         if not (self._compute.is_first or self._compute.is_last):
@@ -328,11 +331,18 @@ class CountingReplay:
         _tensor(data)
         return Numbers(_SHAPE, data)
 
-    def parameters(self, parts: Sequence[Buffer]) -> dict[str, Numbers]:
+    def parameters(
+        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
+    ) -> dict[str, Numbers]:
         """See `Replay.parameters`."""
-        numbers = [number for part in parts for number in _numbers(part)]
+        vectors = [_numbers(part) for part in parts]
+        numbers = [number for vector in vectors for number in vector]
         if len(numbers) != NUM_WEIGHTS:
             raise Malformed(f"a gradient of {len(numbers)} numbers")
+        if not all(map(math.isfinite, numbers)):
+            raise NotFinite("a gradient is not finite")
+        if norms_squared and list(norms_squared) != [_slice(each).norm_squared for each in vectors]:
+            raise WrongBytes("a part of a gradient is not as long as was said")
         return {"weights": Numbers((NUM_WEIGHTS,), _bytes(numbers))}
 
 
@@ -379,7 +389,10 @@ def _sent(tag: int, values: Sequence[float]) -> Sent:
 def _tensor(data: Buffer) -> _Tensor:
     if memoryview(data).nbytes != 4 * (1 + WIDTH):
         raise Malformed(f"a tensor of {memoryview(data).nbytes} bytes")
-    return _numbers(data)[1:]
+    numbers = _numbers(data)
+    if not all(map(math.isfinite, numbers)):
+        raise NotFinite("a tensor is not finite")
+    return numbers[1:]
 
 
 def _bytes(numbers: Sequence[float]) -> bytes:

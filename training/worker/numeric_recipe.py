@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.digest import tensor_digest
-from contracts.terms.errors import Malformed, NotFinite, Refused
+from contracts.terms.errors import Malformed, NotFinite, Refused, WrongBytes
 from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import LOSS_SCALE, JobSpec
 from training.averaging.slices import Slice
@@ -22,6 +22,7 @@ from training.config import slices_of, train_config
 from training.data.loading import BlobSource, CheckedBlobs, RowSource, UnitRows, rows_digest
 from training.data.manifest import decode_manifest
 from training.models.parameters import Shape, parameter_shapes
+from training.stages.exact import norm_squared
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.worker.ports import Rows, Sent
 
@@ -113,13 +114,19 @@ class NumericRecipe:
         pieces = stage.gradient_parts(self.batch.chunks)
         return tuple(slice_of(piece, self.gradient_codec) for piece in pieces)
 
-    def gradient(self, parts: Sequence[Buffer]) -> dict[str, Tensor]:
+    def gradient(
+        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
+    ) -> dict[str, Tensor]:
         """The gradient of each parameter, from the wire bytes of all parts in order.
 
         Raises:
             Malformed: another number of elements. NotFinite: inf or nan.
+            WrongBytes: a part is longer or shorter than `norms_squared` says, where it does.
         """
-        flat = torch.cat([vector_of(part, self.gradient_codec) for part in parts])
+        vectors = [vector_of(part, self.gradient_codec) for part in parts]
+        if norms_squared and list(norms_squared) != list(map(norm_squared, vectors)):
+            raise WrongBytes("a part of a gradient is not as long as was said")
+        flat = torch.cat(vectors)
         shapes = self.parameter_shapes
         sizes = [math.prod(shape) for shape in shapes.values()]
         if sum(sizes) != len(flat):

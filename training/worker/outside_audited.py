@@ -10,6 +10,7 @@ nothing that anybody served is believed without its digest or root.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -22,7 +23,9 @@ from contracts.terms.coins import Coins
 from contracts.terms.errors import (
     Conflict,
     InvariantBroken,
+    Malformed,
     Misbehaved,
+    NotFinite,
     Refused,
     Unavailable,
 )
@@ -265,16 +268,19 @@ class OutsideAudited:
         """Wire bytes of a part of a gradient."""
         return await self._claims.part(commit, chunk)
 
-    async def sums_to(self, name: Digest) -> Digest:
-        """Digest of the mean that a sealed AveragedChunk should have; raises Unavailable."""
+    async def sums_to(self, name: Digest) -> Digest | None:
+        """Digest of the mean that a sealed AveragedChunk should have; see `audited`."""
         sealed = self._book.work.mean(name)
         chunk = (StageIndex(sealed.chunk.stage), ChunkIndex(sealed.chunk.chunk))
         commits = {commit.digest(): commit for commit in sealed.commits}
         terms = terms_of(self.record.spec.chunking, sealed.average, commits, chunk)
         parts = [await self.part(term.commit, chunk[1]) for term in terms]
         own, totals = [term.weight for term in terms], [term.total for term in terms]
-        mean = await at_leisure(self._engine, lambda: self._arithmetic.mean(parts, own, totals))
-        return mean.digest
+        add = partial(self._arithmetic.mean, parts, own, totals)
+        try:
+            return (await at_leisure(self._engine, add)).digest
+        except (Malformed, NotFinite):
+            return None
 
     def bound_mean(self, name: Digest) -> Digest:
         """Digest of the mean that it is bound to; raises NotFound."""

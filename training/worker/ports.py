@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 from contracts.governance.checking import Begin
 from contracts.terms.auditors import AuditorList
 from contracts.terms.coins import Coins
-from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, DTypeName
 from training.averaging.slices import Slice
 from training.stages.roots import StateRoots
@@ -57,12 +57,14 @@ class ReplayedUnit:
     """What a unit came to when it was repeated; None where the stage has no such tensor."""
 
     unit: UnitId
-    x: Digest  # of the input: of the rows on the first stage
-    y: Sent | None
-    dx: Sent | None
-    loss: int | None  # 1e-6 nats per token, mean over the unit; on the last stage
-    projection: int  # 1e-6, of the gradient of all units so far (`training.worker.projections`)
     rows: Rows | None  # in a stage that reads any
+    x: Digest = ZERO_DIGEST  # of the input: of the rows on the first stage
+    y: Sent | None = None
+    dx: Sent | None = None
+    loss: int | None = None  # 1e-6 nats per token, mean over the unit; on the last stage
+    projection: int = 0  # 1e-6, of the gradient of all units so far (`training.worker.projections`)
+    is_finite: bool = True
+    """Whether anything came of it: if not, x or dy spells nothing, or nothing finite follows."""
 
 
 class Replay(Protocol):
@@ -74,8 +76,8 @@ class Replay(Protocol):
         """Forward and backward of the next unit, in the order of the leaves.
 
         Raises:
-            NotFinite: inf or nan. Refused: x or dy is missing or too many; repeated already.
-            Malformed: x or dy has another size. Unavailable, WrongBytes: its rows.
+            Refused: x or dy is missing or too many; repeated already.
+            Unavailable, WrongBytes: its rows.
         """
         ...
 
@@ -87,11 +89,15 @@ class Replay(Protocol):
         """The numbers of a boundary tensor; raises Malformed, NotFinite."""
         ...
 
-    def parameters(self, parts: Sequence[Buffer]) -> dict[str, Numbers]:
+    def parameters(
+        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
+    ) -> dict[str, Numbers]:
         """The gradient of each parameter by name, from the wire bytes of all parts in order.
 
         Raises:
             Malformed: another number of elements. NotFinite: inf or nan.
+            WrongBytes: a part is longer or shorter than `norms_squared` (1e-12) says, where it
+                does.
         """
         ...
 

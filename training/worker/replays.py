@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -79,9 +80,12 @@ class RunningReplay:
         """The numbers that a boundary tensor's wire bytes spell."""
         return await self._meter.at_leisure("claims", lambda: self._replay.boundary(data))
 
-    async def parameters(self, parts: Sequence[Buffer]) -> dict[str, Numbers]:
+    async def parameters(
+        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
+    ) -> dict[str, Numbers]:
         """The gradient of each parameter, from the wire bytes of all parts in order."""
-        return await self._meter.at_leisure("claims", lambda: self._replay.parameters(parts))
+        decode = partial(self._replay.parameters, parts, norms_squared)
+        return await self._meter.at_leisure("claims", decode)
 
 
 class Replays:

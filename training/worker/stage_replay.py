@@ -13,13 +13,14 @@ from pathlib import Path
 from torch import Tensor
 from typing_extensions import Buffer
 
+from contracts.terms.errors import Malformed, NotFinite
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from training.averaging.slices import Slice
 from training.stages.exact import to_wire
 from training.stages.stage import Stage
 from training.stages.weights_file import load_weights
 from training.worker.numeric_recipe import NumericRecipe, millionths
-from training.worker.ports import Numbers, ReplayedUnit
+from training.worker.ports import Numbers, ReplayedUnit, Rows
 from training.worker.projections import Projector
 
 
@@ -60,18 +61,27 @@ class StageReplay:
 
     def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
         """See `Replay.unit`."""
+        rows = self._recipe.rows(self._step, unit)
+        try:
+            return self._computed(unit, rows, x, dy)
+        except (Malformed, NotFinite):
+            return ReplayedUnit(unit, rows, is_finite=False)
+
+    def _computed(
+        self, unit: UnitId, rows: Rows | None, x: Buffer | None, dy: Buffer | None
+    ) -> ReplayedUnit:
         recipe, is_last = self._recipe, self._recipe.slice.has_head
         inputs, name = recipe.inputs(self._step, unit, x)
         output = self._stage.forward(unit, inputs)
         dx_RTD = self._stage.backward(unit, None if dy is None else recipe.boundary(dy))
         return ReplayedUnit(
             unit,
+            rows,
             name,
             y=None if is_last else recipe.sent(output),
             dx=None if dx_RTD is None else recipe.sent(dx_RTD),
             loss=millionths(output) if is_last else None,
             projection=self._projector.of(self._stage.gradient_sum.cpu().numpy()),
-            rows=recipe.rows(self._step, unit),
         )
 
     def gradient(self) -> tuple[Slice, ...]:
@@ -82,9 +92,11 @@ class StageReplay:
         """See `Replay.boundary`."""
         return _numbers(self._recipe.boundary(data))
 
-    def parameters(self, parts: Sequence[Buffer]) -> dict[str, Numbers]:
+    def parameters(
+        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
+    ) -> dict[str, Numbers]:
         """See `Replay.parameters`."""
-        gradient = self._recipe.gradient(parts)
+        gradient = self._recipe.gradient(parts, norms_squared)
         return {name: _numbers(tensor) for name, tensor in gradient.items()}
 
 

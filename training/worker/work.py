@@ -55,7 +55,7 @@ class Work:
         self.commits = Commits(self.station, self.units, behaviour)
         self.averages = Averages(self.station, behaviour)
         self.keeping = Keeping(self.station)
-        self.claims = Claims(self.station.engine, peers, self.averages.bound_part, self._on_disk)
+        self.claims = Claims(self.station.engine, peers, self.averages.claimed_part, self._on_disk)
         self.replays = Replays(
             self.station.engine,
             lambda: self.station.compute.replayer(),  # of the stage that we have by then

@@ -48,6 +48,14 @@ class ReplayedUnit(Protocol):
     """What a unit came to; None where the stage has no such tensor."""
 
     @property
+    def is_finite(self) -> bool:
+        """Whether anything came of it: if not, x or dy spells nothing, or nothing finite follows.
+
+        Then it has nothing but its rows.
+        """
+        ...
+
+    @property
     def rows(self) -> Wire | None:
         """What of the corpus it was computed from, in a stage that reads any of it."""
         ...
@@ -93,8 +101,18 @@ class Replay(Protocol):
         """The numbers that a boundary tensor's wire bytes spell."""
         ...
 
-    async def parameters(self, parts: Sequence[Buffer]) -> Mapping[str, Numbers]:
-        """The gradient of each parameter, from the wire bytes of all parts in order."""
+    async def parameters(
+        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
+    ) -> Mapping[str, Numbers]:
+        """The gradient of each parameter, from the wire bytes of all parts in order.
+
+        Args:
+            parts: Of the whole gradient.
+            norms_squared: What was said of each, in 1e-12; nothing where it is left out.
+
+        Raises:
+            Malformed, NotFinite: they spell none. WrongBytes: one is not as long as was said.
+        """
         ...
 
 
@@ -197,8 +215,11 @@ class Audited(Source, Protocol):
         """What seals hold of work, sums, reports and coins, by name, while draws are open."""
         ...
 
-    async def sums_to(self, name: Digest) -> Digest:
-        """Digest that the mean of a sealed AveragedChunk should have; raises Unavailable."""
+    async def sums_to(self, name: Digest) -> Digest | None:
+        """Digest that the mean of a sealed AveragedChunk should have; raises Unavailable.
+
+        None: its parts, which are bound, cannot be added up.
+        """
         ...
 
     def bound_mean(self, name: Digest) -> Digest:

@@ -241,9 +241,11 @@ class _RecordedReplay:
         """See `Replay.boundary`."""
         return await self.inner.boundary(data)
 
-    async def parameters(self, parts: Sequence[Buffer]) -> Mapping[str, Numbers]:
+    async def parameters(
+        self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
+    ) -> Mapping[str, Numbers]:
         """See `Replay.parameters`."""
-        return await self.inner.parameters(parts)
+        return await self.inner.parameters(parts, norms_squared)
 
 
 # ------------------------------------------------------------------------------------------ papers

@@ -1,23 +1,36 @@
 """One peer-step again, compared with what was claimed: the distances of a report. Uses torch.
 
 Whole, in the order of the leaves, from the bytes that its neighbours really sent. A claim that
-cannot be read, or is not finite, is as far off as can be (PROTOCOL section 5).
+cannot be read, or is not finite, is as far off as can be (PROTOCOL section 5); so is all of a claim
+that counts a unit from whose bytes nothing finite comes: no honest peer counts such a one.
+
+Invariant: only bytes that have the digest which the claim itself names are held against it.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import Buffer
 
-from contracts.terms.errors import Malformed, NotFinite, NotFound, Unavailable
+from contracts.terms.errors import Malformed, NotFinite, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
-from contracts.terms.messages import LOSS_SCALE, JobSpec, UnitLeaf
+from contracts.terms.messages import LOSS_SCALE, GradCommit, JobSpec, UnitLeaf
 from verification.auditing.ports import Numbers, Replay, ReplayedUnit, SealedCommit, Source
 from verification.comparison import Comparison
-from verification.thresholds import INPUT_GRADIENT, LOSS, OUTPUT, Recipe
+from verification.docket import kinds_of
+from verification.thresholds import (
+    INPUT_GRADIENT,
+    LOSS,
+    MEASURES,
+    OUTPUT,
+    SATURATED,
+    Recipe,
+    distance_name,
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +50,7 @@ async def replay_peer_step(source: Source, sealed: SealedCommit, seed: bytes) ->
     """
     commit, spec = sealed.commit, source.record.spec
     recipe = Recipe(spec.rules.boundary_codec, spec.rules.gradient_codec)
-    comparison, projections = Comparison(recipe), []
+    comparison, units = Comparison(recipe), list[ReplayedUnit]()
     async with AsyncExitStack() as stack:
         replays = source.replays_in(StageIndex(commit.stage))
         beginning = replays.begin(commit.step, commit.state_root, seed)
@@ -48,14 +61,18 @@ async def replay_peer_step(source: Source, sealed: SealedCommit, seed: bytes) ->
         for leaf in sealed.leaves:
             done = await _unit(source, sealed, leaf, replay)
             await _compare_unit(source, sealed, leaf, replay, done, comparison)
-            projections.append(done.projection)
+            units.append(done)
+        parts = [await source.part(commit, part.chunk) for part in commit.parts]
+        projections = tuple(unit.projection for unit in units)
+        if not all(unit.is_finite for unit in units):
+            return Found(_farthest(spec, StageIndex(commit.stage)), projections)
         own = [piece.data for piece in await replay.gradient()]
         replayed = await replay.parameters(own)
-        claimed = await _claimed_gradient(source, sealed, replay, replayed)
+        claimed = await _claimed_gradient(commit, parts, replay, own, replayed)
         await asyncio.to_thread(  # others are answered meanwhile
             lambda: comparison.add_gradient(_tensors(claimed), _tensors(replayed))
         )
-    return Found(comparison.distances(), tuple(projections))
+    return Found(comparison.distances(), projections)
 
 
 async def _unit(
@@ -66,6 +83,12 @@ async def _unit(
     x = None if stage == 0 else await source.tensor(step, below, leaf.unit, leaf.x)
     dy = None if stage == last else await source.tensor(step, above, leaf.unit, leaf.dy)
     return await replay.unit(leaf.unit, x, dy)
+
+
+def _farthest(spec: JobSpec, stage: StageIndex) -> tuple[tuple[str, int], ...]:
+    """Every distance of a stage, as great as it can be."""
+    names = (distance_name(kind, each) for kind in kinds_of(spec, stage) for each in MEASURES)
+    return tuple((name, SATURATED) for name in sorted(names))
 
 
 async def _compare_unit(
@@ -81,21 +104,22 @@ async def _compare_unit(
         (OUTPUT, leaf.y, done.y, (stage, stage + 1)),
         (INPUT_GRADIENT, leaf.dx, done.dx, (stage - 1, stage)),
     ):
+        # What was used may be another's, who is gone (PROTOCOL section 3.4).
+        is_anothers, data = leaf.unit in sealed.taken_over, None
+        if name != ZERO_DIGEST and not is_anothers:  # also where nothing is compared: as evidence
+            data = await source.tensor(step, stages, leaf.unit, name)
         if mine is None:
             continue
         own = await replay.boundary(mine.data)
-        claim: Numbers = _NotFinite(own.shape)  # also what says that there is none
-        if leaf.unit in sealed.taken_over:
-            claim = own  # what was used may be another's, who is gone (PROTOCOL section 3.4)
-        elif name != ZERO_DIGEST:
-            data = await source.tensor(step, stages, leaf.unit, name)
-            claim = await _readable(replay, data, own)
+        claim = own if is_anothers else await _readable(replay, data, own)
         comparison.add(kind, _tensor(claim), _tensor(own))
     if done.loss is not None and leaf.loss is not None:
         comparison.add(LOSS, _nats(leaf.loss), _nats(done.loss))
 
 
-async def _readable(replay: Replay, data: bytes, own: Numbers) -> Numbers:
+async def _readable(replay: Replay, data: bytes | None, own: Numbers) -> Numbers:
+    if data is None:
+        return _NotFinite(own.shape)
     try:
         return await replay.boundary(data)
     except (Malformed, NotFinite):
@@ -103,14 +127,18 @@ async def _readable(replay: Replay, data: bytes, own: Numbers) -> Numbers:
 
 
 async def _claimed_gradient(
-    source: Source, sealed: SealedCommit, replay: Replay, own: Mapping[str, Numbers]
+    commit: GradCommit,
+    parts: Sequence[bytes],
+    replay: Replay,
+    own: Sequence[Buffer],
+    replayed: Mapping[str, Numbers],
 ) -> Mapping[str, Numbers]:
-    commit = sealed.commit
-    parts = [await source.part(commit, part.chunk) for part in commit.parts]
     try:
-        return await replay.parameters(parts)
-    except (Malformed, NotFinite):
-        return {name: _NotFinite(each.shape) for name, each in own.items()}
+        if [len(part) for part in parts] != [memoryview(part).nbytes for part in own]:
+            raise Malformed("parts that nobody can add to those of others")
+        return await replay.parameters(parts, [part.norm_squared for part in commit.parts])
+    except (Malformed, NotFinite, WrongBytes):
+        return {name: _NotFinite(each.shape) for name, each in replayed.items()}
 
 
 @dataclass(frozen=True)
