@@ -24,7 +24,7 @@ from contracts.terms.merkle import Proof, batch_leaf, plain_node
 from verification.reading import Field, require
 
 MAY_HOLD = 5
-"""Steps that may be sealed before the coin of the first of them is said (`docket.MAX_UNDRAWN`)."""
+"""Steps that may be sealed before the coin of the first is said (`economics.MAX_UNDRAWN`)."""
 
 Entry = tuple[JobId, int, Digest]
 """A leaf of a batch: job, step, seal."""

@@ -8,7 +8,7 @@ nobody assigns and everybody derives. A single draw's life is in `cases`.
 Rules of a seal (beside those of `contracts.governance.steps`):
 - coins come in the order of the steps that they draw, and after the seal that they draw;
 - no work while more than `MAX_UNDRAWN` steps wait for their coin, or when the audit budget could
-  not pay for a step that is drawn whole;
+  not pay, at the dearest price, for one more step that is drawn whole beside all that is open;
 - a `missed_report` Notice names the auditor whose turn it is, D seals after that turn began, also
   one that has left; a `missing_data` Notice an open case and who did its work;
 - a convict who is a member is suspended in the next seal;
@@ -19,7 +19,8 @@ the work, the coin and convictions, and not on who is said to have left since: t
 the coin before it says so.
 
 Invariants: auditors of a subject are of other owners than its doer and each other; nobody's pay
-vests past an open case of its work; money is moved by `vesting` only. Source: PROTOCOL 4 to 7.
+vests past an open case of its work; audits are paid no more than their budget; money is moved by
+`vesting` only. Source: PROTOCOL 4 to 7.
 """
 
 from collections import Counter
@@ -28,12 +29,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice
+from math import ceil
 from typing import TypeAlias
 
 from contracts.governance.checking import Forfeit, Late, Standing, StepFacts, Terms
 from contracts.governance.pay import Lease
 from contracts.governance.steps import require
-from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops
+from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import (
@@ -63,8 +65,6 @@ from verification.thresholds import (
     stage_kinds,
 )
 
-MAX_UNDRAWN = 4
-"""Steps that may wait for their coin while work goes on."""
 PROJECTIONS = "projections"
 """The distance of a repeated report's projections from those of who repeats it, 1e-9 of a norm."""
 
@@ -107,10 +107,22 @@ class Rules:
         """Of a member or an outside auditor."""
         return terms.leases.get(peer) or self.outside[peer]
 
-    def step_cost(self) -> int:
-        """Of auditing a whole step outside, in base units x 1e15."""
+    @property
+    def dearest(self) -> PricePerPflop:
+        """The most that an audit is paid by, inside or outside."""
+        return max(self.audit.price, self.spec.price_ceiling)
+
+    @cached_property
+    def step_audits(self) -> int:
+        """FLOPs of the audits of a step that is drawn whole."""
         flops = sum(self.spec.unit_flops) * self.spec.batch.units_per_step
-        return flops * self.audit.price
+        return economics.audits_at_once(self.terms, flops)
+
+    def audits_of(self, case: Case) -> int:
+        """FLOPs of the audits that a case may need; a report is repeated once."""
+        if case.kind == "report":
+            return case.flops
+        return economics.audits_at_once(self.terms, case.flops)
 
 
 @dataclass(frozen=True)
@@ -136,13 +148,34 @@ class Docket:
 
     def takes_work(self, coins: int) -> bool:
         """Whether a step with work may be closed whose seal holds so many of the next coins."""
-        return len(self.undrawn) - coins <= MAX_UNDRAWN and not self.is_spent
+        is_known = len(self.undrawn) - coins <= economics.MAX_UNDRAWN
+        return is_known and not self.is_spent
 
     @property
     def is_spent(self) -> bool:
-        """Whether the budget for audits does not cover one more step that is drawn whole."""
-        left = self.rules.audit.budget * FLOPS_PER_PFLOP - self.spent
-        return left < self.rules.step_cost()
+        """Whether the budget for audits does not cover one more step beside all that is open."""
+        needed = self.reserved + self.rules.step_audits
+        return self.left < needed * self.rules.dearest
+
+    @property
+    def left(self) -> int:
+        """Of the budget for audits, in base units x 1e15."""
+        return self.rules.audit.budget * FLOPS_PER_PFLOP - self.spent
+
+    @cached_property
+    def reserved(self) -> int:
+        """FLOPs of the audits that may follow from what is sealed, as if every work was drawn.
+
+        Reports count as often as they are drawn: a budget is not kept for luck.
+        """
+        opened = sum(self.rules.audits_of(case) for case, _ in self.open.values())
+        undrawn = (each for found in self.undrawn.values() for each in found)
+        return opened + sum(
+            ceil(each.case.flops * each.rate)
+            if each.case.kind == "report"
+            else self.rules.audits_of(each.case)
+            for each in undrawn
+        )
 
     @property
     def oldest_needed(self) -> StepNumber | None:
@@ -462,9 +495,11 @@ class _Fold:
                 self._hear(case, inside, report)
 
     def _hear(self, case: Case, inside: Weights, report: AuditReport) -> None:
-        self._audits[report.auditor] += case.flops
         price = self._rules.lease(self._terms, report.auditor).price
-        spent, heard = self.docket.spent + case.flops * price, self.docket.heard
+        # Disputes may cost more than was kept for them: no seal may say more than the budget.
+        paid = min(case.flops, self.docket.left // price)
+        self._audits[report.auditor] += paid
+        spent, heard = self.docket.spent + paid * price, self.docket.heard
         self.docket = replace(self.docket, spent=spent, heard=(*heard, report.auditor))
         if case.kind == "work" and case.round != CONFIRMING and report.verdict != "missing":
             self._new.append(self._repeat(case, inside, report))

@@ -32,6 +32,10 @@ from contracts.terms.ids import Address, StepNumber
 from contracts.terms.messages import MILLION, AuditSpec
 
 CERTAIN = Fraction(1)
+MAX_UNDRAWN = 4
+"""Steps that may wait for their coin while work goes on."""
+MOST_AT_ONCE = MAX_UNDRAWN + 2
+"""Steps that audits may be needed for: those, one whose coin has just come, and the next one."""
 WATCHED_RATE = Fraction(1, 2)
 WATCHED_PEER_STEPS = 20
 """Peer-steps after a draw that settled as unrepeated, in which q is at least `WATCHED_RATE`."""
@@ -215,6 +219,27 @@ def least_stake_among_equals(
     phi = Fraction(1, owners - 1) if owners > 1 else None
     worth = value(Flops(max(unit_flops) * units), price)
     return least_stake(terms, value=worth, power=power(terms, phi))
+
+
+def audits_at_once(terms: Terms, flops: int) -> int:
+    """FLOPs of audits that work of `flops` may need if all of it is drawn, rounded up.
+
+    One replay each, and of those as many once more as outside auditors repeat.
+    """
+    return ceil(flops * (1 + terms.repeats))
+
+
+def least_budget(terms: Terms, *, step_flops: int, steps: int, dearest: PricePerPflop) -> BaseUnits:
+    """The smallest budget for audits by which no honest job ends early only for what may be drawn.
+
+    Args:
+        terms: Of the job.
+        step_flops: Of a whole step.
+        steps: Of the job; no more than `MOST_AT_ONCE` wait for their coins or auditors.
+        dearest: The most that anybody may be paid for an audit.
+    """
+    flops = audits_at_once(terms, step_flops * min(steps, MOST_AT_ONCE))
+    return value(Flops(flops), dearest)
 
 
 def _needed(

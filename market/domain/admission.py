@@ -6,7 +6,7 @@ an offer wants it is matching's question. Every refusal carries in its data what
 
 from dataclasses import dataclass
 
-from contracts.terms.amounts import Flops, pay_for
+from contracts.terms.amounts import Flops
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import AuditSpec, JobSpec
@@ -16,7 +16,7 @@ from market.domain.pricing import affordable_price, affordable_steps, job_cost, 
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import unit_flops
 from training.memory import peer_memory
-from verification.economics import least_stake_among_equals, terms_of
+from verification.economics import least_budget, least_stake_among_equals, terms_of
 from verification.thresholds import Calibration
 
 SHORTEST_JOB_SECONDS = 60
@@ -145,11 +145,24 @@ def _check_budget(spec: JobSpec) -> None:
             price_ceiling_would_fit=str(affordable_price(spec, for_work)),
             steps_would_fit=affordable_steps(spec, for_work),
         )
-    if audit is not None and audit.budget < pay_for(step_flops(spec), audit.price):
+    if audit is not None:
+        _check_audit_budget(spec, audit)
+
+
+def _check_audit_budget(spec: JobSpec, audit: AuditSpec) -> None:
+    """It covers all steps that wait for their coins at once, drawn whole."""
+    least = least_budget(
+        terms_of(audit, spec.rules.vesting_window),
+        step_flops=step_flops(spec),
+        steps=spec.batch.steps,
+        dearest=max(audit.price, spec.price_ceiling),
+    )
+    if audit.budget < least:
         raise Unaffordable(
-            "the audit budget does not cover one step that is drawn whole",
+            f"the audit budget is {audit.budget} base units; the steps that may wait for their "
+            f"audits at the same time, drawn whole, need {least}",
             audit_budget=str(audit.budget),
-            audit_budget_would_fit=str(pay_for(step_flops(spec), audit.price) + 1),
+            audit_budget_would_fit=str(least),
         )
 
 

@@ -60,7 +60,7 @@ from training.memory import FP32, num_parameters, peer_memory
 from training.planner import plan_layers
 from training.recipes import RECIPES
 from training.transport.calls import MAX_CHUNK_BYTES
-from verification.economics import least_stake_among_equals, terms_of
+from verification.economics import least_budget, least_stake_among_equals, terms_of
 from verification.thresholds import shipped_calibration
 
 MAX_FILE_BYTES = 64 * 2**10
@@ -352,7 +352,7 @@ def build_spec(
     rows = config.data.rows_per_unit
     flops = tuple(unit_flops(config.model, stage, rows) for stage in stages)
     try:
-        audit = _audit(job)
+        audit = _audit(job, config, flops)
         return JobSpec(
             poster=poster,
             coordinator=coordinator,
@@ -399,15 +399,15 @@ def build_spec(
 AUDIT_MARGIN = Fraction(5, 4)  # m of PROTOCOL section 7
 AUDIT_DETECTION = Fraction(99, 100)  # of a falsified peer-step by one replay, at the least
 AUDIT_DEADLINE = 4  # D, steps
-AUDIT_BUDGET = Fraction(1, 4)  # of the job's budget, unless its file says more
+AUDIT_BUDGET = Fraction(1, 4)  # of the job's budget, unless its file or `least_budget` says more
 
 
-def _audit(job: JobFile) -> AuditSpec | None:
+def _audit(job: JobFile, config: TrainConfig, flops: Sequence[Flops]) -> AuditSpec | None:
     """How the job is checked; None if it is not."""
     if job.checking == "off":
         return None
-    budget = job.audit_budget
-    return AuditSpec(
+    price, said = PricePerPflop(job.price_ceiling), job.audit_budget
+    audit = AuditSpec(
         floor=round(job.audit_rate * MILLION),
         sums=round(job.sum_audit_rate * MILLION),
         repeats=round(job.repeat_rate * MILLION),
@@ -415,9 +415,18 @@ def _audit(job: JobFile) -> AuditSpec | None:
         detection=int(AUDIT_DETECTION * MILLION),
         deadline=AUDIT_DEADLINE,
         thresholds=shipped_calibration().digest(),
-        price=PricePerPflop(job.price_ceiling),
-        budget=BaseUnits(int(job.budget * AUDIT_BUDGET) if budget is None else budget),
+        price=price,
+        budget=BaseUnits(int(job.budget * AUDIT_BUDGET) if said is None else said),
     )
+    if said is not None:
+        return audit
+    least = least_budget(
+        terms_of(audit, job.vesting_window),
+        step_flops=sum(flops) * config.data.units_per_step,
+        steps=config.num_steps,
+        dearest=price,
+    )
+    return audit.model_copy(update={"budget": max(audit.budget, least)})
 
 
 def _min_stake(

@@ -255,7 +255,7 @@ async def test_checked_swarm__nobody_checks__the_lie_pays(
 async def test_checked_swarm__audit_budget_is_spent__ends_early_and_pays_what_was_done(
     tmp_path: Path,
 ) -> None:
-    audit = audit_spec(budget=BaseUnits(1), price=1)
+    audit = audit_spec(budget=BaseUnits(1_500_000))  # two steps that are drawn whole
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, commit_timeout=500)
 
     await swarm.run()

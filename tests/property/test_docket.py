@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from contracts.governance import vesting
 from contracts.governance.checking import Standing, StepFacts, Terms
-from contracts.terms.amounts import Flops
+from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerPflop
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StepNumber
-from contracts.terms.messages import MILLION, AuditReport, GradCommit
+from contracts.terms.messages import MILLION, AuditReport, AuditSpec, GradCommit
 from tests.support.dockets import UNIT_FLOPS, CheckedJob, audit_spec, distances_of, peer
 from tests.support.history import make_digest
 from tests.support.mutation import mutant
@@ -36,9 +36,15 @@ QUICK = settings(
 )
 WORKERS, OUTSIDE = ("ann", "bob", "cem", "dan"), ("out", "oda", "olu")
 OWNERS = {"dan": "cem"}  # two machines of one wallet
-STEPS, WINDOW, DEADLINE, MOST_SEALS = 3, 2, 2, 150
+STEPS, MANY_STEPS, WINDOW, DEADLINE, MOST_SEALS = 3, 9, 2, 2, 150
 FAR = 10**9
 SAYINGS = ("match", "match", "mismatch", "missing", "silence", "leave")
+
+MOST_UNITS = 3 * len(WORKERS)
+FULL_STEP = {"units_per_step": MOST_UNITS}
+PRICE = PricePerPflop(10**6)
+"""The ceiling: what each is paid for a unit, inside and outside."""
+AUDIT = audit_spec(price=PRICE, repeats=MILLION // 2, deadline=DEADLINE)
 
 choices = st.lists(st.integers(0, 10**6), min_size=30, max_size=60)
 
@@ -52,12 +58,18 @@ class Life:
     folds: ModuleType = docket
     money: ModuleType = vesting
     outside: tuple[str, ...] = OUTSIDE
+    sayings: tuple[str, ...] = SAYINGS
+    audit: AuditSpec = AUDIT
+    steps: int = STEPS  # with work, at the most
     said: dict[tuple[PeerId, bytes, int], str] = field(default_factory=dict)
     vested: list[tuple[PeerId, StepNumber]] = field(default_factory=list)  # in the newest seal
+    worked: int = 0  # FLOPs that were paid as work
+    replayed: int = 0  # of all reports
 
     def __post_init__(self) -> None:
-        audit = audit_spec(repeats=MILLION // 2, deadline=DEADLINE)
-        self.job = CheckedJob(WORKERS, OWNERS, self.outside, audit=audit)
+        self.job = CheckedJob(
+            WORKERS, OWNERS, self.outside, audit=self.audit, price=PRICE, rules=FULL_STEP
+        )
         self.job.docket = self.folds.Docket(self.job.docket.rules)
         self.pay: Any = self.money.PayState(window=WINDOW)
         self._next: Iterator[int] = cycle(self.numbers)
@@ -70,7 +82,7 @@ class Life:
 
     def live(self) -> None:
         """From the first step to the last seal; raises AssertionError if a case never ends."""
-        for _ in range(STEPS):
+        for _ in range(self.steps):
             self._seal(self._work())
         for _ in range(MOST_SEALS):
             if self.job.docket.is_clear:
@@ -79,6 +91,8 @@ class Life:
         raise AssertionError("a case never ends")
 
     def _work(self) -> list[GradCommit]:
+        if not self.job.docket.takes_work(0):
+            return []
         names = [name for name in WORKERS if peer(name) in self.job.members]
         return [self.job.commit(name, 1 + self.choose(3)) for name in names]
 
@@ -103,7 +117,7 @@ class Life:
     def _said_of(self, case: Any, leaving: set[PeerId]) -> list[Any]:
         """What comes from, or of, who owes a report; it has made up its mind once."""
         name = (case.auditor, case.subject, case.round)
-        saying = self.said.setdefault(name, SAYINGS[self.choose(len(SAYINGS))])
+        saying = self.said.setdefault(name, self.sayings[self.choose(len(self.sayings))])
         is_late = case.opened + DEADLINE <= self.job.step + 1
         who = self.job.name_of(case.auditor)
         if saying == "leave" and case.auditor in self.job.members:
@@ -119,6 +133,7 @@ class Life:
         return []
 
     def _report(self, case: Any, verdict: Any) -> AuditReport:
+        self.replayed += case.flops
         if case.kind != "report":
             return self.job.report(case, verdict)
         away = 0 if verdict == "match" else FAR
@@ -128,6 +143,7 @@ class Life:
 
     def _fold(self, commits: list[GradCommit], standing: Standing, *, last: bool) -> None:
         work = {each.peer: Flops(each.num_units * UNIT_FLOPS) for each in commits}
+        self.worked += sum(work.values())
         fresh = [(each, self.job.step) for each in {*work, *standing.audits}]
         before = {(each, step) for step, done in self.pay.waiting for each in done}
         facts = self.money.Earned(self.job.step, work, last)
@@ -197,6 +213,18 @@ def turns_are_told_apart() -> Callable[[Life], None]:
     return look
 
 
+def budget_is_kept(life: Life) -> None:
+    """Everybody together earns what the work is worth, and the budget for audits, at the most."""
+    leaves = life.money.pay_after(life.pay, life.job.leases)
+    worth = life.worked * PRICE // FLOPS_PER_PFLOP
+    assert sum(leaf.earned for leaf in leaves) <= worth + life.audit.budget
+
+
+def audits_are_paid_whole(life: Life) -> None:
+    """Whoever has reported is paid for its replay; of lives without a dispute."""
+    assert life.job.docket.spent == life.replayed * PRICE
+
+
 def nothing(_life: Life) -> None:
     """Only that it comes to an end."""
 
@@ -235,6 +263,50 @@ def all_of_them() -> Callable[[Life], None]:
 
 def test_docket__any_life__keeps_its_invariants() -> None:
     holds(all_of_them)
+
+
+def is_paid(look: Look, sayings: tuple[str, ...], folds: ModuleType = docket) -> None:
+    """An invariant in lives whose budget covers few steps, all of whose reports are repeated."""
+
+    @settings(QUICK, max_examples=25)
+    @given(numbers=choices, units=st.integers(MOST_UNITS, 8 * MOST_UNITS))
+    def check(numbers: list[int], units: int) -> None:
+        audit = audit_spec(
+            price=PRICE, repeats=MILLION, deadline=DEADLINE, budget=BaseUnits(units * PRICE)
+        )
+        Life(numbers, look(), folds, sayings=sayings, audit=audit, steps=MANY_STEPS).live()
+
+    check()
+
+
+DISPUTED = ("match", "mismatch", "mismatch", "missing")
+PEACEFUL = ("match", "match", "silence", "leave")
+
+
+def test_docket__small_budget_and_many_disputes__is_never_passed_and_the_job_ends() -> None:
+    is_paid(lambda: budget_is_kept, DISPUTED)
+
+
+def test_docket__small_budget_and_no_dispute__pays_every_audit_that_may_come() -> None:
+    is_paid(lambda: audits_are_paid_whole, PEACEFUL)
+
+
+def test_docket__audits_are_paid_whatever_is_left__is_noticed() -> None:
+    wrong = mutant(docket, "min(case.flops, self.docket.left // price)", "case.flops")
+    with pytest.raises(AssertionError):
+        is_paid(lambda: budget_is_kept, DISPUTED, wrong)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("needed = self.reserved + self.rules.step_audits", "needed = self.rules.step_audits"),
+        ("return opened + sum(", "return sum("),
+    ],
+)
+def test_docket__nothing_is_kept_for_what_is_open__is_noticed(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        is_paid(lambda: audits_are_paid_whole, PEACEFUL, mutant(docket, old, new))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,9 @@ def market_spec(**changed: Any) -> JobSpec:
     changes |= {"unit_flops": signed_flops(spec), "memory_bytes": needed_memory(spec)}
     spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
     cost = job_cost(spec, spec.price_ceiling)
-    changes |= {"budget": BaseUnits(cost + 1000), "epoch_cap": BaseUnits(cost + 1000)}
+    audit = spec.rules.audit
+    budget = BaseUnits(cost + (1000 if audit is None else audit.budget))
+    changes |= {"budget": budget, "epoch_cap": budget}
     return make_spec(make_wallet("poster"), make_wallet("coordinator"), **(changes | changed))
 
 

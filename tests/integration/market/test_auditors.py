@@ -47,7 +47,7 @@ AUDIT = AuditSpec(
     deadline=4,
     thresholds=shipped_calibration().digest(),
     price=PricePerPflop(1),
-    budget=BaseUnits(1000),
+    budget=BaseUnits(4_000_000),
 )
 
 

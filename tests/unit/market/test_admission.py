@@ -24,7 +24,9 @@ POSTER, COORDINATOR = make_wallet("poster"), make_wallet("coordinator")
 
 def spec(**changed: Any) -> JobSpec:
     """A job that is admitted, but for what changed."""
-    rules = {name: changed.pop(name) for name in ("audit", "peers_per_stage") if name in changed}
+    rules = {
+        name: changed.pop(name) for name in ("audit", "peers_per_stage", "steps") if name in changed
+    }
     first = make_spec(POSTER, COORDINATOR, price_ceiling=PricePerPflop(10**12), **rules)
     fitting = first.model_copy(
         update={"unit_flops": signed_flops(first), "memory_bytes": needed_memory(first)}
@@ -107,6 +109,23 @@ def checked(**changed: Any) -> JobSpec:
 
 def test_check_job__checked_and_all_fits__is_admitted() -> None:
     check_job(checked(), AROUND)
+
+
+@pytest.mark.parametrize(("steps", "at_once"), [(4, 4), (12, 6)])
+def test_check_job__audit_budget_below_what_waits_at_once__says_which_fits(
+    steps: int, at_once: int
+) -> None:
+    def asked(budget: int) -> JobSpec:
+        audit = audit_spec(margin=MILLION * 5 // 4, repeats=MILLION // 5, budget=BaseUnits(budget))
+        return checked(audit=audit, steps=steps)
+
+    found = refusal(asked(1))
+
+    least = int(str(found.data["audit_budget_would_fit"]))
+    step = asked(1).batch.units_per_step * asked(1).unit_flops[0] * 10**12
+    assert least == -(-step * at_once * 6 // 5 // 10**15)
+    check_job(asked(least), AROUND)
+    refusal(asked(least - 1))
 
 
 def test_check_job__other_calibration_table__says_which_one_is_shipped() -> None:

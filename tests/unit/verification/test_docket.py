@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from contracts.governance.checking import Terms, Unchecked
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, Refused
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StageIndex, StepNumber
@@ -144,11 +144,69 @@ def test_after__five_steps_wait_for_coins__takes_no_more_work() -> None:
     job.seal(job.commit("ann"), job.coin(1))
 
 
-def test_after__budget_cannot_pay_for_a_whole_step__takes_no_more_work() -> None:
-    poor = audit_spec(budget=BaseUnits(5), price=1)  # a step has six units, each worth 1
+UNIT = 10**6  # base units for a unit at the price ceiling, which is the dearest there may be
 
-    assert not CheckedJob(audit=poor).docket.takes_work(0)
-    assert CheckedJob(audit=audit_spec(budget=BaseUnits(6), price=1)).docket.takes_work(0)
+
+def one_price(**changed: object) -> CheckedJob:
+    """Everybody, inside and outside, is paid the price ceiling."""
+    audit = audit_spec(price=PricePerPflop(UNIT), **changed)
+    return CheckedJob(audit=audit, price=UNIT)
+
+
+def test_after__budget_cannot_pay_for_a_whole_step__takes_no_more_work() -> None:
+    assert not one_price(budget=BaseUnits(6 * UNIT - 1)).docket.takes_work(0)
+    assert one_price(budget=BaseUnits(6 * UNIT)).docket.takes_work(0)
+
+
+def test_after__outside_is_cheaper__the_budget_counts_what_a_member_may_ask() -> None:
+    cheap = audit_spec(price=PricePerPflop(1), budget=BaseUnits(6 * UNIT - 1))
+
+    assert not CheckedJob(audit=cheap).docket.takes_work(0)
+
+
+def test_after__steps_wait_for_their_coins_and_audits__budget_is_kept_for_all_of_them() -> None:
+    job = one_price(budget=BaseUnits(18 * UNIT))
+    for _ in range(3):
+        assert not job.docket.is_spent
+        job.seal(*(job.commit(name) for name in job.workers))
+
+    assert job.docket.is_spent
+    job.seal(*map(job.coin, (1, 2, 3)))
+    assert job.docket.is_spent  # all of it was drawn, and is not done
+    assert job.docket.reserved == 18 * UNIT_FLOPS
+
+
+def test_after__half_of_the_reports_are_repeated__budget_is_kept_for_those_too() -> None:
+    repeats = MILLION // 2
+
+    assert not one_price(repeats=repeats, budget=BaseUnits(9 * UNIT - 1)).docket.takes_work(0)
+    job = one_price(repeats=repeats, budget=BaseUnits(9 * UNIT))
+    job.seal(*(job.commit(name) for name in job.workers))
+    assert job.docket.reserved == 9 * UNIT_FLOPS
+    job.seal(job.coin(1))
+    job.seal(*(job.report(case, "match") for case, _ in job.docket.open.values()))
+    assert job.docket.reserved == 3 * UNIT_FLOPS
+
+
+def test_after__disputes_cost_more_than_the_budget__the_last_auditor_gets_what_is_left() -> None:
+    job = one_price(budget=BaseUnits(7 * UNIT))
+    job.seal(*(job.commit(name) for name in job.workers))
+    job.seal(job.coin(1))
+    paid = []
+    for coin, said in ((3, "mismatch"), (5, "match"), (7, "match")):
+        case = next(case for case, _ in job.docket.open.values() if case.doer == peer("ann"))
+        paid.append(job.seal(job.report(case, said)).audits[case.auditor])  # type: ignore[arg-type, index]
+        convicts = job.docket.convicts & job.members.keys()
+        job.seal(
+            *(job.notice("suspension", job.name_of(each)) for each in convicts), job.coin(coin)
+        )
+
+    case = next(case for case, _ in job.docket.open.values() if case.doer == peer("ann"))
+    standing = job.seal(job.report(case, "match"))
+
+    assert paid == [2 * UNIT_FLOPS] * 3
+    assert standing.audits == {case.auditor: UNIT_FLOPS}
+    assert job.docket.left == 0
 
 
 def test_after__sum__is_drawn_for_the_other_peers_of_its_stage() -> None:

@@ -414,6 +414,25 @@ def test_build_spec__checked__stake_covers_an_equal_part_of_a_step() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("changed", "budget"), [({}, 2_500_000), ({"audit_budget": "1.5"}, 1_500_000)]
+)
+def test_build_spec__checked__audits_have_a_quarter_or_what_the_file_says(
+    changed: dict[str, object], budget: int
+) -> None:
+    audit = spec_of(job(checking="on", **changed)).rules.audit
+
+    assert audit is not None and audit.budget == budget
+
+
+def test_build_spec__checked_and_dear__audits_have_what_six_steps_need_at_once() -> None:
+    spec = spec_of(job(checking="on", price_ceiling=10**7, repeat_rate=0.5))
+    step = Flops(spec.batch.units_per_step * sum(spec.unit_flops))
+
+    assert spec.rules.audit is not None and spec.budget < 4 * spec.rules.audit.budget
+    assert spec.rules.audit.budget == value(Flops(9 * step), spec.price_ceiling)
+
+
 @pytest.mark.parametrize(("changed", "stake"), [({}, 0), ({"min_stake": "1.5"}, 1_500_000)])
 def test_build_spec__unchecked__stake_is_what_the_file_says(
     changed: dict[str, object], stake: int
