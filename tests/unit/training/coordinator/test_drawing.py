@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from contracts.governance.checking import Late
+from contracts.terms.auditors import AuditorList
 from contracts.terms.coins import Coins
 from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
@@ -40,18 +41,27 @@ class Waiting:
 
 
 async def missed_at(
-    looks: Sequence[int], *, excused: Sequence[int] = (), rates: Sequence[int] = (QUICK,)
+    looks: Sequence[int],
+    *,
+    excused: Sequence[int] = (),
+    rates: Sequence[int] = (QUICK,),
+    members: Sequence[str] = ("bob", "cem", "dan"),
 ) -> int | None:
     """The first of these moments at which the report is called late."""
     said: list[object] = []
     now, finding = [0], Waiting()
-    members = {n: SimpleNamespace(stage=0, rate=rate) for n, rate in enumerate(rates)}
-    state = SimpleNamespace(step=StepNumber(9), members=members, draining=False, to_seal=())
+    known = {
+        peer(n): SimpleNamespace(stage=0, rate=r) for n, r in zip(members, rates, strict=False)
+    }
+    state = SimpleNamespace(step=StepNumber(9), members=known, draining=False, to_seal=())
+    state.paused = False
     state.terms = SimpleNamespace(is_checked=True)
     checking = SimpleNamespace(awaited=lambda: (LATE,), undrawn=())
     book = SimpleNamespace(
         state=state,
-        record_of_job=SimpleNamespace(spec=JOB.spec, checking=checking),
+        record_of_job=SimpleNamespace(
+            spec=JOB.spec, checking=checking, outside=AuditorList(auditors=())
+        ),
         sealed_work=SimpleNamespace(find_work=lambda _subject: SimpleNamespace(commit=WORK)),
         unsealed=lambda: (),
         record=said.append,
@@ -79,6 +89,10 @@ async def missed_at(
 
 async def test_drawing__nothing_came__is_late_after_the_time_for_a_commit() -> None:
     assert await missed_at([1, GRACE - 1, GRACE, GRACE + 1]) == GRACE
+
+
+async def test_drawing__auditor_has_left__is_late_at_once() -> None:
+    assert await missed_at([1, GRACE], members=("cem",)) == 0
 
 
 async def test_drawing__auditor_waits_for_us__its_time_stands_still() -> None:
