@@ -110,8 +110,16 @@ class Audited:
         self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
     ) -> AuditReport:
         """See `Behaviour.report`."""
-        self._work.claims.patience.doer = self._work.book.work.doer_of(agreeing.subject)
-        return await self._work.behaviour.report(agreeing, replay)
+        work, claims = self._work.book.work, self._work.claims
+        claims.patience.doer = work.doer_of(agreeing.subject)
+        sealed = work.find_work(agreeing.subject)
+
+        async def fetched_and_replayed() -> AuditReport:
+            if sealed is not None:
+                await claims.ahead(sealed.commit, work.boundary_of(sealed))
+            return await replay()
+
+        return await self._work.behaviour.report(agreeing, fetched_and_replayed)
 
     def sign(self, report: AuditReport) -> Signed[AuditReport]:
         """A report of ours, signed; the same every time."""

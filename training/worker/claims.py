@@ -7,12 +7,14 @@ took for as long as its own work of that step: those they came from may be gone 
 auditor asks, a convict for certain.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
-from contracts.terms.errors import Misbehaved, NotFound, Unavailable
+from contracts.terms.errors import Misbehaved, NotFound, TallystickError, Unavailable
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StepNumber
 from contracts.terms.messages import GradCommit, TensorHeader
 from training.transport.calls import Held
@@ -22,6 +24,9 @@ from training.worker.peers import Peers
 from training.worker.tensors import Kept, Tensors
 
 PartOf: TypeAlias = Callable[[GradCommit, ChunkIndex, Patience], Awaitable[bytes]]
+Wanted: TypeAlias = tuple[Digest, Sequence[PeerId]]
+"""A boundary tensor and its holders."""
+AHEAD = 4  # fetches of one audit at once
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,31 @@ class Claims:
         self._engine, self._peers, self._part_of = engine, peers, part_of
         self._on_disk = on_disk
         self.patience = Patience()
+
+    async def ahead(self, commit: GradCommit, wanted: Iterable[Wanted]) -> None:
+        """Take tensors and parts that an audit needs onto our disk, a few at a time.
+
+        So several silent holders cost their time together, not one after another. What does not
+        come is asked for once more when it is needed.
+        """
+        if self._on_disk is None:  # a few in memory is all that there is room for
+            return
+        lanes = asyncio.Semaphore(AHEAD)
+
+        async def one(fetch: Callable[[], Awaitable[object]]) -> None:
+            async with lanes:
+                with suppress(TallystickError):
+                    await fetch()
+
+        fetches: list[Callable[[], Awaitable[object]]] = [
+            partial(self._taken, commit.step, *each) for each in wanted
+        ]
+        fetches += [partial(self._part_of, commit, e.chunk, self.patience) for e in commit.parts]
+        await asyncio.gather(*map(one, fetches))
+
+    async def _taken(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> None:
+        if await self._stored(step, digest) is None:
+            await self._keep(await self._fetched(step, digest, holders))
 
     async def tensor(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> bytes:
         """Wire bytes of a boundary tensor of a sealed step.

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from contracts.governance.job import JobHistory
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -148,6 +148,19 @@ class SealedWork:
             return mean.chunk.peer
         sealed = self.find_work(subject)
         return None if sealed is None else sealed.commit.peer
+
+    def boundary_of(self, sealed: SealedCommit) -> list[tuple[Digest, tuple[PeerId, ...]]]:
+        """Boundary tensors that an audit of this work takes, with who may have each."""
+        commit, found = sealed.commit, []
+        for leaf in sealed.leaves:
+            below = self.doers(commit.step, (commit.stage - 1, commit.stage), leaf.unit)
+            above = self.doers(commit.step, (commit.stage, commit.stage + 1), leaf.unit)
+            if commit.stage > 0:  # else x is rows of the corpus
+                found.append((leaf.x, below))
+            found.append((leaf.dy, above))
+            if leaf.unit not in sealed.taken_over:
+                found += [(leaf.y, above), (leaf.dx, below)]
+        return [(digest, holders) for digest, holders in found if digest != ZERO_DIGEST]
 
     def doers(self, step: StepNumber, stages: Iterable[int], unit: UnitId) -> tuple[PeerId, ...]:
         """Who committed to a unit in these stages: holders of the tensors between them."""
