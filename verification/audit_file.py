@@ -6,6 +6,10 @@ batches and their coins, the contracts' code, the final settlement, and what esc
 and still holds. The reader brings two things of his own: a block hash and Settlement's address.
 No derived number is read from the file, and no field is left unread: an altered leaf fails.
 
+What is found is said as of the newest seal that a batch holds. Later ones are checked, and counted
+as what they are: of a job that runs there always are some, but their coordinator alone could add
+any, or show two readers two of them.
+
 What it cannot say: whether the work was done (`checking: off`, nobody redid it); what other jobs'
 seals said, whose part in the final root is only bound by it; deposits by `topUp` once a refund is
 made. A closed job that is paid in several pieces needs a snapshot after each.
@@ -108,7 +112,7 @@ class EscrowVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found. There is none where anything does not fit."""
+    """What was found as of the newest anchored seal. There is none where anything does not fit."""
 
     anchored: bool
     job: JobId
@@ -131,9 +135,10 @@ class Verdict:
 
 @dataclass
 class _History:
-    """What the items establish, step by step."""
+    """What the items establish, step by step; all but `seals` as of the last anchored one."""
 
     record: JobRecord
+    end: int  # number of items up to that seal
     seals: dict[StepNumber, SealedStep] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     num_signatures: int = 0
@@ -206,7 +211,7 @@ def verify(
         _check_lane_at(file, snapshot, facts, path)
         paid = _check_pay(history, first_batch, snapshot, facts, paid, path)
         escrow = _check_escrow(history, snapshot, facts, paid, path)
-    _check_coins(file, drawn_with)  # now that the lane is the chain's
+    _check_coins(file, history.end, drawn_with)  # now that the lane is the chain's
     is_shown = all(shown.is_served for shown in file.lane)
     anchored = anchor is not None and settlement is not None and is_shown
     coins = {step: batch.coin for step, batch in drawn_with.items() if batch.coin is not None}
@@ -245,6 +250,7 @@ def _verdict(
         checked={
             "signatures": history.num_signatures,
             "seals": len(history.seals),
+            "seals in no batch": sum(step > record.step for step in history.seals),
             "batches": len(file.lane),
             "batches not shown": sum(not shown.is_served for shown in file.lane),
             "anchored steps": len(first_batch),
@@ -317,22 +323,38 @@ def _check_headers(file: AuditFile, anchor: Digest | None) -> None:
 def _check_items(file: AuditFile, begin: Begin) -> _History:
     """Signatures, order, the chain of seals, pay and vesting: see `contracts.governance`."""
     following, seals = JobHistory(file.domain, begin), dict[StepNumber, SealedStep]()
+    end, record = _anchored_items(file), None
     num_signatures, num_units, tally = 0, 0, Tally()
     for index, item in enumerate(file.items):
         with at(f"items/{index}"):
             following = follow(following, item)
+        if index < end or not seals:
+            record = following.record
         if not isinstance(item, Signed):
             continue
         num_signatures += 1
-        if isinstance(item.message, Seal) and following.newest:
-            seals[item.message.step] = following.newest
-            if following.record is not None:
-                tally.note(following.record.checking, item.message.step)
-        if isinstance(item.message, StepClose) and item.message.revision == 0:
-            num_units += len({unit for each in item.message.assignments for unit in each.units})
-    if following.record is None:
+        message = item.message
+        if isinstance(message, Seal) and following.newest:
+            seals[message.step] = following.newest
+            if following.record is not None and index < end:
+                tally.note(following.record.checking, message.step)
+        if isinstance(message, StepClose) and message.revision == 0 and index < end:
+            num_units += len({unit for each in message.assignments for unit in each.units})
+    if record is None:
         mismatch("items", f"no {JobSpec.__name__} and {JobOpening.__name__}")
-    return _History(following.record, seals, tally, num_signatures, num_units)
+    return _History(record, end, seals, tally, num_signatures, num_units)
+
+
+def _anchored_items(file: AuditFile) -> int:
+    """Number of items up to the newest seal that a batch holds; each seal fixes those before it."""
+    held = {(leaf.job, leaf.step, leaf.seal) for shown in file.lane for leaf in shown.leaves}
+    ends = [0]
+    for index, item in enumerate(file.items):
+        if isinstance(item, Signed) and isinstance(item.message, Seal):
+            seal = item.message
+            if (seal.job, seal.step, seal.digest()) in held:
+                ends.append(index + 1)
+    return ends[-1]
 
 
 def _odds(history: _History) -> dict[PeerId, tuple[Odds, ...]]:
@@ -369,11 +391,16 @@ def _check_lane(
     return first, drawn_with
 
 
-def _check_coins(file: AuditFile, drawn_with: Mapping[StepNumber, AnchoredBatch]) -> None:
-    """The coins that seals hold are those of the first batch that holds, or may hold, the step."""
+def _check_coins(file: AuditFile, end: int, drawn_with: Mapping[StepNumber, AnchoredBatch]) -> None:
+    """The coins that seals hold are those of the first batch that holds, or may hold, the step.
+
+    After the first `end` items, a seal may hold one that was recorded after the newest snapshot.
+    """
     for index, item in enumerate(file.items):
         if isinstance(item, Signed) and isinstance(item.message, StepCoin):
             said, batch = item.message, drawn_with.get(item.message.of)
+            if index >= end and (batch is None or batch.coin is None):
+                continue
             same = batch is not None and (batch.root, batch.block, batch.coin) == (
                 said.batch,
                 said.block,

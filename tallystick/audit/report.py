@@ -20,6 +20,8 @@ def lines(verdict: Verdict) -> Iterator[str]:
     for name, number in verdict.checked.items():
         yield f"{name:<26}{number:>10}"
     yield f"steps sealed        {verdict.steps}{' (ended)' if verdict.ended else ''}"
+    if later := verdict.checked["seals in no batch"]:
+        yield f"  later ones        {later} in no batch: no figure here counts them"
     for account, pay in verdict.accounts.items():
         yield f"account             0x{account.hex()}"
         yield f"  earned            {format_tokens(pay.earned):>20}"
@@ -52,9 +54,10 @@ def _odds(verdict: Verdict) -> Iterator[str]:
 def summary(verdict: Verdict) -> str:
     """One line."""
     held = "anchored" if verdict.anchored else "self-consistent but unanchored"
-    escrow = verdict.escrow
+    escrow, later = verdict.escrow, verdict.checked["seals in no batch"]
+    tail = f" ({later} later ones in no batch, not counted)" if later else ""
     return (
-        f"{held}: {verdict.steps} steps, escrow in {format_tokens(escrow.deposited)}"
+        f"{held}: {verdict.steps} steps{tail}, escrow in {format_tokens(escrow.deposited)}"
         f" = paid {format_tokens(escrow.paid)} + refunded {format_tokens(escrow.refunded)}"
         f" + remaining {format_tokens(escrow.remaining)}, work {verdict.work}"
     )

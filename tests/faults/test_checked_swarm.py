@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ async def test_checked_swarm__coins_that_were_known_before_the_work__no_member_t
         while not (refused := swarm.lines("call_failed", of=COORDINATOR)):
             await asyncio.sleep(0.01)
     running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
 
     assert {(line["duty"], line["code"]) for line in refused} == {("ApplySeal", "invalid_seal")}
     assert "another seal of step 1 was anchored" in refused[0]["reason"]

@@ -40,7 +40,7 @@ from tests.support.checked_history import (
 from tests.support.checked_swarm import begin_checked
 from tests.support.fake_chain import SHIPS
 from tests.support.forging import moved
-from tests.support.history import DOMAIN, JobMaker, make_digest, make_session
+from tests.support.history import DOMAIN, JobMaker, make_digest, make_members, make_session
 from verification import audit_file
 from verification.audit_file import AuditFile
 from verification.cases import Case
@@ -199,6 +199,71 @@ def test_verify__list_not_shown_and_drawn_as_if_it_were__is_refused() -> None:
         found = refused(without_list(honest().file, number))
 
         assert "the chain has another coin" in found.message
+
+
+# ---------------------------------------------------------------------- seals that no batch holds
+
+
+OF_THE_FILE = {"signatures", "seals", "seals in no batch"}
+"""What is counted in the whole file."""
+
+
+def figures(file: AuditFile) -> audit_file.Verdict:
+    """All that an anchored file says of the job."""
+    found = check(file)
+    assert found.anchored
+    counts = {name: each for name, each in found.checked.items() if name not in OF_THE_FILE}
+    return replace(found, checked=counts)
+
+
+def told_until(step: int) -> CheckedMaker:
+    """The honest story up to a seal, and what the chain proves then."""
+    job = CheckedMaker(name="checked", members=make_members("abc"), opening_block=1)
+    for _ in range(step):
+        job.next_seal(works=job.record.step < WORK_STEPS)
+    job.market.snapshot(job)
+    return job
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_verify__any_part_of_the_story_not_anchored_yet__is_checked_and_changes_no_figure(
+    step: int,
+) -> None:
+    job = told_until(step)
+    file = job.market.file(job)
+    for later in range(1, 6):
+        job.next_seal(works=job.record.step < WORK_STEPS)
+
+        longer = replace(file, items=tuple(job.items))
+
+        assert figures(longer) == figures(file)
+        assert check(longer).checked["seals in no batch"] == later
+    job.market.snapshots.clear()
+    job.market.snapshot(job)
+    assert figures(job.market.file(job)) != figures(file)  # now that it is anchored
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_verify__empty_seals_appended_by_the_coordinator__change_no_figure(number: int) -> None:
+    job = told_until(4)
+    file = job.market.file(job)
+    for _ in range(number):
+        job.seal([job.signed(each) for each in job.coins()])
+
+    longer = replace(file, items=tuple(job.items))
+
+    assert figures(longer) == figures(file)
+    assert check(longer).checked["seals in no batch"] == number
+
+
+def test_verify__seal_in_no_batch_says_a_coin_that_is_not_the_lanes__is_refused() -> None:
+    job = told_until(4)
+    file = job.market.file(job)
+    job.seal([job.signed(each.model_copy(update={"block": 1})) for each in job.coins()])
+
+    found = refused(replace(file, items=tuple(job.items)))
+
+    assert "another coin for step" in found.message
 
 
 # ------------------------------------------------------------------------- what no rule allows

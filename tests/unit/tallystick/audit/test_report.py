@@ -29,6 +29,15 @@ def test_lines__anchored_verdict__ends_with_all_of_it(verdict: Verdict) -> None:
     )
 
 
+def test_lines__seals_that_no_batch_holds__are_said_not_to_count(verdict: Verdict) -> None:
+    checked = {**verdict.checked, "seals in no batch": 2}
+
+    found = list(report.lines(replace(verdict, checked=checked)))
+
+    assert "  later ones        2 in no batch: no figure here counts them" in found
+    assert found[-1].startswith("anchored: 6 steps (2 later ones in no batch, not counted), escrow")
+
+
 def test_lines__every_account__is_named_with_its_pay(verdict: Verdict) -> None:
     text = "\n".join(report.lines(verdict))
 
