@@ -96,7 +96,8 @@ def swarm_weights(swarm: MemorySwarm) -> dict[str, torch.Tensor]:
 
 def assert_as_plain(swarm: MemorySwarm, corpus: ShardedCorpus) -> None:
     expected, losses = plain(swarm, corpus)
-    assert swarm.losses() == pytest.approx(losses, abs=LOSS_TOLERANCE)
+    failed = [(line["peer"], line["reason"]) for line in swarm.lines("call_failed")]
+    assert swarm.losses() == pytest.approx(losses, abs=LOSS_TOLERANCE), failed
     ours, plain_ones = swarm_weights(swarm), weights_of(expected)
     assert ours.keys() == plain_ones.keys()
     for name, tensor in ours.items():

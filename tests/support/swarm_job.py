@@ -226,9 +226,9 @@ class Party:
     dead: bool = False
 
 
-async def _short(_seconds: float) -> None:
-    """A pause that only lets the others run."""
-    await asyncio.sleep(0.001)
+async def _short(seconds: float) -> None:
+    """A pause that lets the others run: several tries are no single moment, as in a process."""
+    await asyncio.sleep(max(0.001, min(seconds, 1.0) / 50))
 
 
 @dataclass
