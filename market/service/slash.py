@@ -96,7 +96,7 @@ async def announce_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> l
     if waiting:
         parameters = (await chain.network()).parameters
         patience = patience_of(parameters)
-        waiting = [row for row in waiting if not await _is_vetoed(row, parameters, work, chain)]
+        waiting = [row for row in waiting if not await _drop_vetoed(row, parameters, work, chain)]
         for (job, account), first in _first_of_each(waiting).items():
             if now - first >= patience.gather_millis:
                 slashable = await chain.slashable(job, account)
@@ -198,10 +198,10 @@ def _first_of_each(waiting: Sequence[SlashRow]) -> dict[tuple[JobId, Address], U
     return first
 
 
-async def _is_vetoed(
+async def _drop_vetoed(
     row: SlashRow, parameters: Mapping[str, int], work: UnitOfWork, chain: Chain
 ) -> bool:
-    """Whether its case was ended before it ran out, which only the admin does here: it is over."""
+    """Drop what the registry's admin has cancelled: its case was ended before it ran out."""
     async with work:
         blocks = await blocks_of_case(row.case, work) if row.case is not None else ()
     times = [block.timestamp for each in blocks if (block := await chain.block(each))]
