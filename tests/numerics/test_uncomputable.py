@@ -71,7 +71,7 @@ def test_parts__that_nobody_can_use__convict_by_the_bundles_of_members(
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_GYM", "1")
     torch.set_num_threads(1)
-    quick = {"stages": 1, "exchange_timeout": 1500, "commit_timeout": 1500}
+    quick = {"stages": 1, "exchange_timeout": 1500}  # auditors have all the time they need
     swarm = evidence_swarm(tmp_path, CONFIG, CORPUS, "ann", "bob", "cem", **(SMALL | quick))
     swarm.together = True
     rules = swarm.papers.spec.message.rules

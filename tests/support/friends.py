@@ -32,14 +32,15 @@ async def until_convicted(swarm: MemorySwarm, *names: str) -> None:
     wanted = {swarm.session_of(name).peer for name in names}
     running = asyncio.create_task(swarm.run())
     try:
-        while True:
+        done = set[asyncio.Task[None]]()
+        while not done:
+            done, _ = await asyncio.wait([running], timeout=0.2)
             record = swarm.history().record
             docket = record and record.checking
             if isinstance(docket, Docket) and docket.convicts >= wanted:
                 assert docket.convicts == wanted
                 return
-            done, _ = await asyncio.wait([running], timeout=0.2)
-            assert not done  # it ends by a time-out of its own
+        raise AssertionError("the job is over, and they are not convicted")
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
