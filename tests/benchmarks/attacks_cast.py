@@ -168,6 +168,12 @@ ATTACKS = (
         moves=False,
     ),
     Attack(
+        "stalling",
+        "stale results, and auditors wait for an answer",
+        "stale:from=2+stalling:from=2",
+        shape=NEIGHBOURS,
+    ),
+    Attack(
         "vanishing",
         "junk, then leave before GradCommit",
         "junk:from=3+vanishing:from=3",
