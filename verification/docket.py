@@ -3,7 +3,8 @@
 Satisfies `contracts.governance.checking.Checking`. A seal brings coins, reports and Notices; from
 them follow which peer-steps, sums and reports are drawn, who owes an audit, and whose pay vests,
 waits, is frozen or is lost. Coordinator, members, ledger and audit file fold this one function, so
-nobody assigns and everybody derives. A single draw's life is in `cases`.
+nobody assigns and everybody derives. What may be drawn is in `drawables`, who audits it in
+`auditors`, a single draw's life in `cases`.
 
 Rules of a seal (beside those of `contracts.governance.steps`):
 - coins come in the order of the steps that they draw, and after the seal that they draw;
@@ -18,111 +19,34 @@ for nothing; so does a Notice that one was missed which the same seal holds. Who
 the work, the coin and convictions, and not on who is said to have left since: the coordinator knows
 the coin before it says so.
 
-Invariants: auditors of a subject are of other owners than its doer and each other; nobody's pay
-vests past an open case of its work; audits are paid no more than their budget; money is moved by
-`vesting` only. Source: PROTOCOL 4 to 7.
+Invariants: nobody's pay vests past an open case of its work; audits are paid no more than their
+budget; money is moved by `vesting` only. Source: PROTOCOL 4 to 7.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
-from itertools import islice
 from math import ceil
-from typing import TypeAlias
 
 from contracts.governance.checking import Forfeit, Late, Standing, StepFacts, Terms
-from contracts.governance.pay import Lease
 from contracts.governance.steps import require
-from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerPflop
+from contracts.terms.amounts import FLOPS_PER_PFLOP, Flops
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Malformed, Refused
-from contracts.terms.ids import (
-    ZERO_DIGEST,
-    Address,
-    Digest,
-    JobId,
-    PeerId,
-    StageIndex,
-    StepNumber,
-)
-from contracts.terms.messages import AuditReport, AuditSpec, JobSpec, StepCoin, Verdict
-from verification import cases, economics
-from verification.cases import CONFIRMING, INSIDE, OUTSIDE, THIRD, Case, Change, Heard, Ruling
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import AuditReport, JobSpec, StepCoin
+from verification import cases, drawables, economics
+from verification.auditors import Candidates, Weights
+from verification.cases import CONFIRMING, Case, Change, Heard, Ruling
 from verification.coin import ordering_coin, step_coin
-from verification.draws import Again, Chunk, PeerStep, Repeat, Subject, auditor_order, is_drawn
+from verification.drawables import Drawable
+from verification.draws import Again, is_drawn
+from verification.money_at_risk import MoneyAtRisk
 from verification.odds import Exposed
-from verification.thresholds import (
-    MEASURES,
-    Calibration,
-    Recipe,
-    decide,
-    distance_name,
-    gradients_of,
-    projections_allowed,
-    shipped_calibration,
-    stage_kinds,
-)
-
-PROJECTIONS = "projections"
-"""The distance of a repeated report's projections from those of who repeats it, 1e-9 of a norm."""
-
-Weights: TypeAlias = Mapping[PeerId, int]
-
-
-@dataclass(frozen=True)
-class Drawable:
-    """A message that the coin of its seal may draw."""
-
-    subject: Subject
-    rate: Fraction
-    case: Case  # as it begins
-    inside: Weights  # who of the stage may audit it
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What never changes in a job."""
-
-    job: JobId
-    spec: JobSpec
-    audit: AuditSpec
-    table: Calibration
-    outside: Mapping[PeerId, Lease]  # their stake, and the price of an outside audit
-
-    @cached_property
-    def terms(self) -> economics.Terms:
-        """The numbers as rationals; where nobody is outside, nothing is repeated."""
-        terms = economics.terms_of(self.audit, self.spec.rules.vesting_window)
-        return terms if self.outside else replace(terms, repeats=Fraction(0))
-
-    def power(self, phi: Fraction | None) -> Fraction:
-        """d of a peer-step; zero where there is nobody at all to see it."""
-        if phi is None and not self.outside:
-            return Fraction(0)
-        return economics.power(self.terms, phi)
-
-    def lease(self, terms: Terms, peer: PeerId) -> Lease:
-        """Of a member or an outside auditor."""
-        return terms.leases.get(peer) or self.outside[peer]
-
-    @property
-    def dearest(self) -> PricePerPflop:
-        """The most that an audit is paid by, inside or outside."""
-        return max(self.audit.price, self.spec.price_ceiling)
-
-    @cached_property
-    def step_audits(self) -> int:
-        """FLOPs of the audits of a step that is drawn whole."""
-        flops = sum(self.spec.unit_flops) * self.spec.batch.units_per_step
-        return economics.audits_at_once(self.terms, flops)
-
-    def audits_of(self, case: Case) -> int:
-        """FLOPs of the audits that a case may need; a report is repeated once."""
-        if case.kind == "report":
-            return case.flops
-        return economics.audits_at_once(self.terms, case.flops)
+from verification.rules import Rules, rules_of
+from verification.thresholds import Calibration, shipped_calibration
+from verification.verdicts import limits_of, verdict_of
 
 
 @dataclass(frozen=True)
@@ -236,37 +160,11 @@ class Docket:
         self, step: StepNumber, stage: StageIndex, expected: Weights, terms: Terms
     ) -> Mapping[PeerId, int]:
         """See `Checking.most_units`."""
-        owners = {peer: terms.leases[peer].account for peer in expected}
-        found = {}
-        for peer, own in owners.items():
-            others = Counter[Address]()
-            for mate, units in expected.items():
-                if owners[mate] != own and units:
-                    others[owners[mate]] += units
-            phi = economics.largest_owner(others)
-            work = economics.most_work(
-                self._most_value(peer, step, phi, terms), terms.leases[peer].price
-            )
-            found[peer] = work // self.rules.spec.unit_flops[stage]
-        return found
+        return self.at_risk(step, terms).most_units(stage, expected)
 
-    def _most_value(
-        self, peer: PeerId, step: StepNumber, phi: Fraction | None, terms: Terms
-    ) -> BaseUnits:
-        lease = terms.leases[peer]
-        return economics.most_value(
-            self.rules.terms,
-            stake=stake_at_risk(peer, terms),
-            waiting=self.waiting(peer, lease, step),
-            power=self.rules.power(phi),
-        )
-
-    def waiting(self, peer: PeerId, lease: Lease, step: StepNumber) -> BaseUnits:
-        """U: what a peer earned in the W steps before `step` and is not frozen."""
-        if peer in _frozen(self):
-            return BaseUnits(0)
-        recent = self.earned.get(peer, {})
-        return economics.waiting(recent, lease.price, step=step, window=self.rules.terms.window)
+    def at_risk(self, step: StepNumber, terms: Terms) -> MoneyAtRisk:
+        """What members would lose by a conviction for `step`."""
+        return MoneyAtRisk(self.rules, terms, step, self.earned, _frozen(self))
 
     # ------------------------------------------------------------------------------ one more seal
 
@@ -290,72 +188,7 @@ def begin(spec: JobSpec, outside: AuditorList, table: Calibration) -> Docket:
     Raises:
         Refused: verdicts are to follow from another calibration table.
     """
-    audit = spec.rules.audit
-    assert audit is not None  # else nobody checks anything
-    if table.digest() != audit.thresholds:
-        raise Refused("the job names another calibration table", thresholds=audit.thresholds.hex())
-    leases = {
-        each.peer: Lease(each.account, audit.price, each.stake, each.device_class)
-        for each in outside.auditors
-    }
-    return Docket(Rules(spec.job(), spec, audit, table, leases))
-
-
-def thresholds_of(
-    rules: Rules, stage: StageIndex, own_class: str, claimed_class: str
-) -> dict[str, int]:
-    """The most that honest distances of a stage may be; raises as `Calibration.thresholds`."""
-    spec = rules.spec
-    recipe = Recipe(spec.rules.boundary_codec, spec.rules.gradient_codec)
-    return rules.table.thresholds(recipe, kinds_of(spec, stage), own_class, claimed_class)
-
-
-def limits_of(
-    rules: Rules, case: Case, auditor: PeerId, classes: Mapping[PeerId, str]
-) -> dict[str, int]:
-    """The most that each distance of a report on `case` may be in a match.
-
-    Projections of a repeated report are held against gradients as no codec has rounded them, which
-    lie apart by no more than the farthest of their parameters.
-
-    Raises:
-        Refused: the table does not hold these device classes.
-    """
-    own = classes[auditor]
-    limits = thresholds_of(rules, case.stage, own, classes[case.worker])
-    if case.kind != "report":
-        return limits
-    kinds = gradients_of(kinds_of(rules.spec, case.stage))
-    exact = rules.table.thresholds(Recipe(), kinds, own, classes[case.doer])
-    farthest = max(exact[distance_name(kind, MEASURES[0])] for kind in kinds)
-    return {**limits, PROJECTIONS: projections_allowed(farthest)}
-
-
-def kinds_of(spec: JobSpec, stage: StageIndex) -> tuple[str, ...]:
-    """The tensor kinds that an audit of a stage of this job compares."""
-    is_last = stage == spec.batch.stages - 1
-    return stage_kinds(is_first=stage == 0, is_last=is_last, tied_head=spec.model.tied_head)
-
-
-def verdict_of(
-    case: Case, distances: Sequence[tuple[str, int]], limits: Mapping[str, int]
-) -> Verdict:
-    """What follows from the distances of a report on `case`.
-
-    Who repeats a report agrees with it if the work is what it said, and if it knows the numbers
-    that only a replay shows.
-
-    Raises:
-        Malformed: a distance is missing, unknown or stated twice.
-    """
-    if case.kind != "report":
-        return decide(distances, limits)
-    work = {name: most for name, most in limits.items() if name != PROJECTIONS}
-    found = decide([each for each in distances if each[0] != PROJECTIONS], work)
-    own = [value for name, value in distances if name == PROJECTIONS]
-    if len(own) != 1:
-        raise Malformed("a repeat says once how far the projections lie apart")
-    return "match" if found == case.said and own[0] <= limits[PROJECTIONS] else "mismatch"
+    return Docket(rules_of(spec, outside, table))
 
 
 def begin_job(spec: JobSpec, outside: AuditorList) -> Docket:
@@ -447,38 +280,14 @@ class _Fold:
         waiting = [case for case, _ in self.docket.open.values() if case.awaits == coin.of]
         for case in waiting:
             _, inside = self.docket.open[case.subject]
-            order = self._order(case, Again(case.subject, case.round), inside, known)
+            order = self._candidates.order(case, Again(case.subject, case.round), inside, known)
             self._apply(case, cases.drawn(case, known, order, self._facts.step))
 
     def _open(self, each: Drawable, coin: Digest) -> None:
-        order = self._order(each.case, each.subject, each.inside, coin)
+        order = self._candidates.order(each.case, each.subject, each.inside, coin)
         opened = {**self.docket.open, each.case.subject: (each.case, each.inside)}
         self.docket = replace(self.docket, open=opened)
         self._apply(each.case, cases.drawn(each.case, coin, order, self._facts.step))
-
-    def _order(
-        self, case: Case, subject: Subject, inside: Weights, coin: Digest
-    ) -> tuple[PeerId, ...]:
-        """Auditors of a round: of the stage first, then of all that is staked."""
-        heard = (each.auditor for each in case.heard)
-        taken = {self._owner(peer) for peer in (case.doer, case.worker, *heard)}
-        far = {p: each.stake for p, each in self._rules.outside.items() if self._fits(p, taken)}
-        near = {peer: units for peer, units in inside.items() if self._fits(peer, taken)}
-        if case.round == CONFIRMING or case.kind == "report" or (case.round == THIRD and far):
-            near = {}  # two owners of a stage must not outvote an honest one there
-        inner = _each_owner_once(auditor_order(coin, subject, near), self._owner)
-        first = tuple(islice(inner, INSIDE))
-        owners = {self._owner(peer) for peer in first}
-        outer = (p for p in auditor_order(coin, subject, far) if self._owner(p) not in owners)
-        return (*first, *islice(outer, OUTSIDE))
-
-    def _fits(self, peer: PeerId, taken: set[Address]) -> bool:
-        owner = self._owner(peer)
-        # A friend who was convicted must not come back as another machine of the same wallet.
-        return owner not in taken and owner not in map(self._owner, self.docket.convicts)
-
-    def _owner(self, peer: PeerId) -> Address:
-        return self._rules.lease(self._terms, peer).account
 
     # ---------------------------------------------------------------------------------- reports
 
@@ -502,25 +311,10 @@ class _Fold:
         spent, heard = self.docket.spent + paid * price, self.docket.heard
         self.docket = replace(self.docket, spent=spent, heard=(*heard, report.auditor))
         if case.kind == "work" and case.round != CONFIRMING and report.verdict != "missing":
-            self._new.append(self._repeat(case, inside, report))
+            rate = self._at_risk.repeat_rate(report.auditor, case.flops)
+            self._new.append(drawables.repeat(report, case, rate, inside, self._facts.step))
         said = Heard(report.auditor, report.verdict, report.digest())
         self._apply(case, cases.hear(case, said, self._facts.step))
-
-    def _repeat(self, case: Case, inside: Weights, report: AuditReport) -> Drawable:
-        """The report as something that may be repeated outside."""
-        lease = self._rules.lease(self._terms, report.auditor)
-        rate = economics.repeat_rate(
-            self._rules.terms,
-            value=economics.value(case.flops, lease.price),
-            stake=lease.stake,
-            waiting=self.docket.waiting(report.auditor, lease, self._facts.step),
-        )
-        name, step = report.digest(), self._facts.step
-        again = Case(
-            name, "report", report.auditor, case.stage, case.step, step, case.flops,
-            case.work, case.worker, report.verdict, case.coin,
-        )  # fmt: skip
-        return Drawable(Repeat(name), rate, again, inside)
 
     # --------------------------------------------------------------------------------- the step
 
@@ -541,58 +335,40 @@ class _Fold:
     def _peer_steps(self, totals: Mapping[PeerId, int]) -> list[Drawable]:
         found, watched = [], dict(self.docket.watched)
         exposed: list[tuple[PeerId, Exposed]] = []
+        candidates, at_risk = self._candidates, self._at_risk
         for commit in self._facts.commits:
-            inside = self._inside(commit.stage, commit.peer)
-            name, peer = commit.digest(), commit.peer
-            phi = self._largest_owner(inside)
+            peer = commit.peer
+            inside = candidates.of_stage(commit.stage, peer, self._facts.commits)
+            phi = candidates.largest_owner(inside)
             rate = economics.forced(
-                self._rate(peer, Flops(totals[peer]), phi),
-                above_gate=name in self._facts.above,
+                at_risk.rate(peer, Flops(totals[peer]), phi),
+                above_gate=commit.digest() in self._facts.above,
                 since_unrepeated=watched.get(peer),
             )
             exposed.append((peer, Exposed(rate, phi)))
             if peer in watched:
                 watched[peer] += 1
             flops = Flops(self._rules.spec.unit_flops[commit.stage] * commit.num_units)
-            step = self._facts.step
-            case = Case(name, "work", peer, commit.stage, step, step, flops, name, peer)
-            found.append(Drawable(PeerStep(commit.stage, peer, commit.round), rate, case, inside))
+            found.append(drawables.peer_step(commit, flops, rate, inside))
         self.docket = replace(self.docket, watched=watched, exposed=tuple(exposed))
         return found
 
     def _sums(self) -> list[Drawable]:
-        found, step = [], self._facts.step
-        for chunk in self._facts.chunks:
-            name = chunk.digest()
-            peer, inside = chunk.peer, self._inside(chunk.stage, chunk.peer)
-            case = Case(name, "sum", peer, chunk.stage, step, step, Flops(0), name, peer)
-            subject = Chunk(chunk.stage, chunk.chunk)
-            found.append(Drawable(subject, self._rules.terms.sums, case, inside))
-        return found
+        commits, rate = self._facts.commits, self._rules.terms.sums
+        return [
+            drawables.average(
+                chunk, rate, self._candidates.of_stage(chunk.stage, chunk.peer, commits)
+            )
+            for chunk in self._facts.chunks
+        ]
 
-    def _inside(self, stage: StageIndex, doer: PeerId) -> dict[PeerId, int]:
-        """Peers of the stage and of other owners that worked in this step, by their units."""
-        weights: Counter[PeerId] = Counter()
-        for commit in self._facts.commits:
-            if commit.stage == stage and self._owner(commit.peer) != self._owner(doer):
-                weights[commit.peer] += commit.num_units
-        return dict(weights)
+    @property
+    def _candidates(self) -> Candidates:
+        return Candidates(self._rules, self._terms, self.docket.convicts)
 
-    def _largest_owner(self, inside: Weights) -> Fraction | None:
-        owners = Counter[Address]()
-        for auditor, weight in inside.items():
-            owners[self._owner(auditor)] += weight
-        return economics.largest_owner(owners)
-
-    def _rate(self, peer: PeerId, work: Flops, phi: Fraction | None) -> Fraction:
-        lease = self._terms.leases[peer]
-        return economics.rate(
-            self._rules.terms,
-            value=economics.value(work, lease.price),
-            stake=stake_at_risk(peer, self._terms),
-            waiting=self.docket.waiting(peer, lease, self._facts.step),
-            power=self._rules.power(phi),
-        )
+    @property
+    def _at_risk(self) -> MoneyAtRisk:
+        return self.docket.at_risk(self._facts.step, self._terms)
 
     def _note_earned(self) -> None:
         oldest = self._facts.step - self._rules.terms.window
@@ -665,20 +441,6 @@ def _frozen(docket: Docket) -> frozenset[PeerId]:
     return frozenset(case.accused for case, _ in docket.open.values() if case.accused is not None)
 
 
-def stake_at_risk(peer: PeerId, terms: Terms) -> BaseUnits:
-    """S: what a conviction takes of a member's stake; nothing if its owner works next door.
-
-    With a peer in a stage beside it, an owner may hold all copies of a boundary tensor, and can
-    lose them when it is drawn: that costs waiting pay and no stake (see `economics`).
-    """
-    members, leases = terms.members, terms.leases
-    stage, own = members.get(peer), leases[peer].account
-    is_next_door = stage is not None and any(
-        abs(other - stage) == 1 and leases[mate].account == own for mate, other in members.items()
-    )
-    return BaseUnits(0) if is_next_door else leases[peer].stake
-
-
 def _open_since(docket: Docket) -> dict[PeerId, StepNumber]:
     """The first step of each peer whose draw is open; a conviction that is confirmed holds none."""
     found: dict[PeerId, StepNumber] = {}
@@ -686,14 +448,3 @@ def _open_since(docket: Docket) -> dict[PeerId, StepNumber]:
         if case.round != CONFIRMING:
             found[case.doer] = min(case.held_since, found.get(case.doer, case.held_since))
     return found
-
-
-def _each_owner_once(
-    peers: Iterable[PeerId], owner: Callable[[PeerId], Address]
-) -> Iterator[PeerId]:
-    """The first peer of each owner: several machines of one wallet are one auditor."""
-    known = set[Address]()
-    for peer in peers:
-        if owner(peer) not in known:
-            known.add(owner(peer))
-            yield peer

@@ -30,8 +30,9 @@ from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.bundled import Bundled, BundledBytes, show
 from verification.auditing.loop import compared_with_report, seed_for
 from verification.auditing.replaying import replay_peer_step
-from verification.docket import begin_job, limits_of, verdict_of
+from verification.docket import begin_job
 from verification.reading import at, mismatch
+from verification.verdicts import limits_of, verdict_of
 
 _HERE = PeerId(digest("peer", b"this machine"))
 _TOKEN_BYTES = (1, 2, 4)

@@ -30,8 +30,8 @@ from training.recipes import micro
 from verification.auditing.bundle import Papers, Shown, SumClaim, WorkClaim
 from verification.auditing.bundle_file import BLOBS, WEIGHTS, BundleFile, write_bundle
 from verification.auditing.bundled import show
-from verification.docket import PROJECTIONS
 from verification.thresholds import SATURATED
+from verification.verdicts import PROJECTIONS
 
 CORPUS = synthetic_corpus()
 WORKERS, OUTSIDE = ("ann", "bob", "cem", "dan"), ("out", "oda")

@@ -24,8 +24,8 @@ from contracts.terms.messages import MILLION, AuditReport, AuditSpec, GradCommit
 from tests.support.dockets import UNIT_FLOPS, CheckedJob, audit_spec, distances_of, peer
 from tests.support.history import make_digest
 from tests.support.mutation import mutant
-from verification import cases, docket, draws
-from verification.docket import PROJECTIONS
+from verification import auditors, cases, docket, draws
+from verification.verdicts import PROJECTIONS
 
 QUICK = settings(
     max_examples=60,
@@ -312,8 +312,6 @@ def test_docket__nothing_is_kept_for_what_is_open__is_noticed(old: str, new: str
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("owners", "(case.doer, case.worker, *heard)", "(case.doer, case.worker)"),
-        ("owners", "if owner(peer) not in known:", "if True:"),
         ("vesting", "owing=frozenset(case.auditor for", "owing=frozenset(None for"),
         ("vesting", "settled_to=StepNumber(waiting - 1)", "settled_to=StepNumber(waiting)"),
         ("vesting", "= min(case.held_since, found", "= max(case.held_since, found"),
@@ -324,6 +322,18 @@ def test_docket__nothing_is_kept_for_what_is_open__is_noticed(old: str, new: str
 def test_docket__one_line_is_wrong__is_noticed(name: str, old: str, new: str) -> None:
     with pytest.raises(AssertionError):
         holds(INVARIANTS[name], folds=mutant(docket, old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(case.doer, case.worker, *heard)", "(case.doer, case.worker)"),
+        ("if owner(peer) not in known:", "if True:"),
+    ],
+)
+def test_docket__one_line_of_auditors_is_wrong__is_noticed(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        holds(INVARIANTS["owners"], folds=mutant(auditors, old, new, docket))
 
 
 @pytest.mark.parametrize(

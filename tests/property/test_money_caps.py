@@ -21,7 +21,7 @@ from contracts.terms.messages import MILLION
 from tests.support.dockets import STAGE, CheckedJob, audit_spec, peer
 from tests.support.mutation import mutant
 from training.swarm.caps import Measured, Units, quotas_in_stage
-from verification import docket
+from verification import docket, money_at_risk
 
 FEW = settings(
     max_examples=40,
@@ -150,11 +150,11 @@ def test_quotas__any_stakes_and_pay_that_waits__are_covered() -> None:
     [
         ("if owners[mate] != own and units:", "if units:"),
         ("others[owners[mate]] += units", "others[owners[mate]] += 1"),
-        ("self._most_value(peer, step, phi, terms)", "self._most_value(peer, step, None, terms)"),
-        ("waiting=self.waiting(peer, lease, step),", "waiting=BaseUnits(0),"),
+        ("self._most_value(peer, phi)", "self._most_value(peer, None)"),
+        ("waiting=self._waiting(peer, self.terms.leases[peer]),", "waiting=BaseUnits(0),"),
         (
-            "waiting=self.waiting(peer, lease, step),",
-            "waiting=self.waiting(peer, lease, StepNumber(step - 1)),",
+            "lease.price, step=self.step, window=window",
+            "lease.price, step=StepNumber(self.step - 1), window=window",
         ),
         ("work // self.rules", "1 + work // self.rules"),
     ],
@@ -169,4 +169,4 @@ def test_quotas__any_stakes_and_pay_that_waits__are_covered() -> None:
 )
 def test_quotas__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
     with pytest.raises(AssertionError):
-        hands_out_what_is_covered(mutant(docket, old, new))
+        hands_out_what_is_covered(mutant(money_at_risk, old, new, docket))

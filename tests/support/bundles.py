@@ -36,7 +36,7 @@ from verification.auditing.bundle import (
     check_papers,
 )
 from verification.auditing.bundle_file import write_bundle
-from verification.docket import PROJECTIONS
+from verification.verdicts import PROJECTIONS
 
 NAMES = ("ann", "bob", "cem", "dan", "eve", "fay")
 """Of stages 0, 1, 2, 0, 1, 2."""

@@ -43,7 +43,8 @@ from tests.support.history import (
     under,
 )
 from verification.cases import Case
-from verification.docket import PROJECTIONS, Docket
+from verification.docket import Docket
+from verification.verdicts import PROJECTIONS
 
 PRICE = PricePerPflop(900_000)
 WORK_STEPS = 3

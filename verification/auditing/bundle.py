@@ -46,8 +46,9 @@ from contracts.terms.signatures import Signed, decode_signed, expect, verify_wal
 from contracts.terms.typed_data import Domain
 from verification.cases import Case, Kind
 from verification.coin import ordering_coin
-from verification.docket import Docket, begin_job, limits_of, verdict_of
+from verification.docket import Docket, begin_job
 from verification.reading import Field, at, mismatch, require
+from verification.verdicts import limits_of, verdict_of
 
 VERSION = "bundle.v1"
 MAX_PAPERS_BYTES = 64 * 2**20

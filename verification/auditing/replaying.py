@@ -21,7 +21,6 @@ from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.messages import LOSS_SCALE, GradCommit, JobSpec, UnitLeaf
 from verification.auditing.ports import Numbers, Replay, ReplayedUnit, SealedCommit, Source
 from verification.comparison import Comparison
-from verification.docket import kinds_of
 from verification.thresholds import (
     INPUT_GRADIENT,
     LOSS,
@@ -31,6 +30,7 @@ from verification.thresholds import (
     Recipe,
     distance_name,
 )
+from verification.verdicts import kinds_of
 
 
 @dataclass(frozen=True)

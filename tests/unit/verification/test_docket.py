@@ -26,6 +26,7 @@ from verification import docket as dockets
 from verification.cases import Case
 from verification.coin import step_coin
 from verification.thresholds import projections_allowed
+from verification.verdicts import PROJECTIONS
 
 
 def drawn(job: CheckedJob, *names: str) -> CheckedJob:
@@ -659,7 +660,7 @@ def repeat(job: CheckedJob, case: Case, verdict: str, projections: int) -> objec
     """What an outside auditor says: how far the work is off, and the projections."""
     said = job.report(case, "match").distances if verdict == "match" else None
     far = job.report(replace(case, kind="work"), "mismatch").distances
-    found = tuple(sorted([*(said or far), (dockets.PROJECTIONS, projections)]))
+    found = tuple(sorted([*(said or far), (PROJECTIONS, projections)]))
     same = verdict == "match" and projections <= projections_allowed(LIMIT)
     return job.report(case, "match" if same else "mismatch", distances=found)
 

@@ -22,8 +22,10 @@ from verification.auditing.loop import (
     seed_of,
 )
 from verification.auditing.ports import Audited
+from verification.auditors import Weights
 from verification.cases import Case
-from verification.docket import Docket, Rules, Weights
+from verification.docket import Docket
+from verification.rules import Rules
 from verification.thresholds import SATURATED
 
 WORK = Case(
