@@ -99,9 +99,15 @@ class Case:
         return self.order[place]
 
     @property
+    def accuser(self) -> PeerId | None:
+        """Who has said mismatch, until a second auditor has looked."""
+        is_disputed = self.round == SECOND and self.heard[-1].verdict == "mismatch"
+        return self.heard[-1].auditor if is_disputed else None
+
+    @property
     def accused(self) -> PeerId | None:
         """Whose pay is frozen."""
-        if self.round == SECOND and self.heard[-1].verdict == "mismatch":
+        if self.accuser is not None:
             return self.doer
         return self.heard[0].auditor if self.round == THIRD else None
 

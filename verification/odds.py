@@ -5,7 +5,8 @@ over the falsified peer-steps, as an exact rational from the rates with which th
 them. Three suppositions about who is a friend of the cheat: nobody; the owners whom the caller
 names by their part of the eligible auditors; everybody in the stage, so that only outside auditors
 who repeat a report see anything. Where nobody in the stage was eligible, an outside auditor comes
-first and friends in the stage change nothing.
+first and friends in the stage change nothing. The order of later auditors, in which device classes
+count, changes nothing either: by then the work was seen.
 
 A probability is never stated without the volume that it refers to. `worst_odds` supposes that the
 cheat chose the peer-steps that are hardest to find. Source: PROTOCOL section 7, issue 5.

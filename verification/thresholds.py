@@ -156,6 +156,11 @@ class Calibration(Record):
         held = {name for classes in pairs if own in classes for name in classes}
         return (own, own) in pairs and len(held) >= 3
 
+    def holds(self, one: str, other: str, dtype: DType = "float32") -> bool:
+        """Whether it says how far honest devices of these two classes are apart."""
+        classes = _sorted(class_name(one), class_name(other))
+        return any((each.dtype, each.classes) == (dtype, classes) for each in self.pairs)
+
     def thresholds(
         self, recipe: Recipe, kinds: Iterable[str], own_class: str, claimed_class: str
     ) -> dict[str, int]:

@@ -587,7 +587,7 @@ FORGED: dict[str, tuple[str, Twist]] = {
         "last: draws are open",
         Twist(bent(facts=never_last), ends_early=True),
     ),
-    "one outside is passed over": ("the seal says something else", Twist(knowing("out"))),
+    "one outside is passed over": ("the seal says something else", Twist(knowing("oda"))),
 }
 
 

@@ -5,6 +5,7 @@ Nothing is signed here: a docket reads messages whose signatures were checked be
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 from typing import Any
 
 from contracts.governance.checking import Standing, StepFacts, Terms
@@ -43,7 +44,7 @@ from verification.thresholds import (
     stage_kinds,
 )
 
-CLASS = "a device"
+CLASS, OTHER_CLASS = "a device", "another device"
 LIMIT = 1000
 STAGE = StageIndex(0)
 UNTIED = MODEL.model_copy(update={"tied_head": False})
@@ -52,7 +53,7 @@ UNIT_FLOPS = Flops(10**15)
 
 
 def calibration() -> Calibration:
-    """A table of one device class that allows every distance up to `LIMIT`."""
+    """A table of two device classes that allows every distance up to `LIMIT`."""
     kinds = {
         kind
         for first in (True, False)
@@ -61,8 +62,11 @@ def calibration() -> Calibration:
         for kind in stage_kinds(is_first=first, is_last=last, tied_head=tied)
     }
     limits = {f"{kind}/none": (LIMIT,) * len(MEASURES) for kind in kinds}
-    pair = PairThresholds(dtype="float32", classes=(CLASS, CLASS), limits=limits)  # type: ignore[arg-type]
-    return Calibration(samples="none", comparisons=0, measures=MEASURES, pairs=(pair,))
+    pairs = tuple(
+        PairThresholds(dtype="float32", classes=classes, limits=limits)  # type: ignore[arg-type]
+        for classes in combinations_with_replacement((CLASS, OTHER_CLASS), 2)
+    )
+    return Calibration(samples="none", comparisons=0, measures=MEASURES, pairs=pairs)
 
 
 def audit_spec(**changed: Any) -> AuditSpec:
@@ -102,6 +106,7 @@ class CheckedJob:
     stake: int = 10**9
     audit: AuditSpec = field(default_factory=audit_spec)
     rules: Mapping[str, Any] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)  # of devices; by default `CLASS`
 
     def __post_init__(self) -> None:
         spec = checked_spec(self.audit, **self.rules)
@@ -110,7 +115,7 @@ class CheckedJob:
                 account=make_wallet(name).account,
                 stake=BaseUnits(self.stake),
                 session_key=make_session(name).key,
-                device_class=CLASS,
+                device_class=self.classes.get(name, CLASS),
             )
             for name in self.outside
         ]
@@ -122,7 +127,7 @@ class CheckedJob:
                 make_wallet(self.owners.get(name, name)).account,
                 PricePerPflop(self.price),
                 BaseUnits(self.stake),
-                CLASS,
+                self.classes.get(name, CLASS),
             )
             for name in self.workers
         } | dict(self.docket.rules.outside)

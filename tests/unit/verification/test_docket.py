@@ -13,6 +13,7 @@ from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StageIndex, Ste
 from contracts.terms.messages import MILLION, AveragedChunk
 from tests.support.dockets import (
     LIMIT,
+    OTHER_CLASS,
     STAGE,
     UNIT_FLOPS,
     CheckedJob,
@@ -487,6 +488,20 @@ def test_after__mismatch__freezes_and_draws_a_third_owner_by_the_next_coin() -> 
     assert first not in case.order and peer("ann") not in case.order
     assert case.auditor in {peer("bob"), peer("cem")}
     assert standing.frozen == {peer("ann")}
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_after__mismatch__a_third_owner_on_another_device_class_is_asked_first(place: int) -> None:
+    workers = ("ann", "bob", "cem", "dan")
+    alike = accused(workers=workers)
+    wanted = alike.name_of(alike.case_of("ann").order[place])
+
+    mixed = accused(workers=workers, classes={wanted: OTHER_CLASS})
+
+    assert mixed.case_of("ann").heard == alike.case_of("ann").heard
+    assert mixed.case_of("ann").auditor == peer(wanted)
+    mixed.seal(mixed.report(mixed.case_of("ann"), "mismatch"))
+    assert mixed.rulings == [("convicted", "ann")]
 
 
 def test_after__two_against_one__is_convicted_forfeits_and_has_to_be_suspended() -> None:

@@ -52,6 +52,11 @@ TABLE = table((CPU, CPU), (CPU, OTHER), (CPU, THIRD), (OTHER, THIRD))
 THRESHOLDS = TABLE.thresholds(PLAIN, KINDS, CPU, OTHER)
 
 
+def test_holds__two_classes__by_their_names_and_in_any_order() -> None:
+    assert TABLE.holds(OTHER, CPU) and TABLE.holds(f"{CPU}+cpu", OTHER)
+    assert not TABLE.holds(OTHER, OTHER) and not TABLE.holds(CPU, OTHER, "bfloat16")
+
+
 def test_thresholds__order_of_the_classes__does_not_matter() -> None:
     assert TABLE.thresholds(PLAIN, KINDS, OTHER, CPU) == THRESHOLDS
     assert THRESHOLDS["y/norm_ratio"] == 20
