@@ -75,10 +75,10 @@ class Case:
     step: StepNumber  # of the work or sum itself
     held_since: StepNumber  # whose vesting waits: `step`; of a report that of its seal
     flops: Flops  # of one replay
-    work: Digest  # the GradCommit to replay; the subject itself but for a report
+    work: Digest  # the GradCommit to replay, or AveragedChunk; the subject itself but for a report
     worker: PeerId  # who signed that
     said: Verdict | None = None  # by a report that is repeated
-    seeded_by: Digest | None = None  # the coin that seeded its projections
+    seeded_by: Digest | None = None  # the coin that seeded its projections; of a sum it has none
     round: int = FIRST
     awaits: StepNumber | None = None  # the step whose coin draws this round
     coin: Digest | None = None  # B that drew it
@@ -89,6 +89,11 @@ class Case:
     heard: tuple[Heard, ...] = ()
     is_noticed: bool = False  # the coordinator says that nothing fitting came for what is missing
     convict: PeerId | None = None  # in the last round
+
+    @property
+    def is_of_sum(self) -> bool:
+        """Whether it is a sum, or a report on one: bytes are compared, and nothing is replayed."""
+        return self.kind == "sum" or (self.kind == "report" and self.seeded_by is None)
 
     @property
     def auditor(self) -> PeerId | None:
@@ -125,6 +130,14 @@ class Case:
 
 
 Change: TypeAlias = tuple[Case | None, tuple[Ruling, ...]]
+
+
+def repeat_of(case: Case, said: Heard, held_since: StepNumber) -> Case:
+    """A report on work or a sum, as something that may be repeated outside."""
+    return Case(
+        said.report, "report", said.auditor, case.stage, case.step, held_since, case.flops,
+        case.work, case.worker, said.verdict, None if case.is_of_sum else case.coin,
+    )  # fmt: skip
 
 
 def drawn(case: Case, coin: Digest, order: tuple[PeerId, ...], seal: StepNumber) -> Change:

@@ -146,7 +146,7 @@ class Docket:
     def _verdict_follows(self, case: Case, report: AuditReport) -> bool:
         if report.verdict == "missing":  # without the coordinator's word it is only a silence
             return case.is_noticed and not report.distances
-        if case.kind == "sum":
+        if case.is_of_sum:
             return not report.distances
         try:
             limits = limits_of(self.rules, case, report.auditor, self.classes)
@@ -310,10 +310,10 @@ class _Fold:
         self._audits[report.auditor] += paid
         spent, heard = self.docket.spent + paid * price, self.docket.heard
         self.docket = replace(self.docket, spent=spent, heard=(*heard, report.auditor))
-        if case.kind == "work" and case.round != CONFIRMING and report.verdict != "missing":
-            rate = self._at_risk.repeat_rate(report.auditor, case.flops)
-            self._new.append(drawables.repeat(report, case, rate, inside, self._facts.step))
         said = Heard(report.auditor, report.verdict, report.digest())
+        if case.kind != "report" and case.round != CONFIRMING and said.verdict != "missing":
+            rate = self._at_risk.repeat_rate(said.auditor, case.flops)
+            self._new.append(drawables.repeat(said, case, rate, inside, self._facts.step))
         self._apply(case, cases.hear(case, said, self._facts.step))
 
     # --------------------------------------------------------------------------------- the step
@@ -410,8 +410,9 @@ class _Fold:
         """What a convicted auditor has reported on is audited once more, by the next coin."""
         if case.work in self.docket.open:
             return
+        kind: cases.Kind = "sum" if case.is_of_sum else "work"
         again = Case(
-            case.work, "work", case.worker, case.stage, case.step, case.step, case.flops,
+            case.work, kind, case.worker, case.stage, case.step, case.step, case.flops,
             case.work, case.worker, awaits=self._facts.step,
         )  # fmt: skip
         opened = {**self.docket.open, case.work: (again, inside)}

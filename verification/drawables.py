@@ -9,9 +9,9 @@ from fractions import Fraction
 
 from contracts.terms.amounts import Flops
 from contracts.terms.ids import StepNumber
-from contracts.terms.messages import AuditReport, AveragedChunk, GradCommit
+from contracts.terms.messages import AveragedChunk, GradCommit
 from verification.auditors import Weights
-from verification.cases import Case
+from verification.cases import Case, Heard, repeat_of
 from verification.draws import Chunk, PeerStep, Repeat, Subject
 
 
@@ -39,13 +39,6 @@ def average(chunk: AveragedChunk, rate: Fraction, inside: Weights) -> Drawable:
     return Drawable(Chunk(chunk.stage, chunk.chunk), rate, case, inside)
 
 
-def repeat(
-    report: AuditReport, case: Case, rate: Fraction, inside: Weights, seal: StepNumber
-) -> Drawable:
+def repeat(said: Heard, case: Case, rate: Fraction, inside: Weights, seal: StepNumber) -> Drawable:
     """The report on `case` that `seal` holds, as something that may be repeated outside."""
-    name = report.digest()
-    again = Case(
-        name, "report", report.auditor, case.stage, case.step, seal, case.flops,
-        case.work, case.worker, report.verdict, case.coin,
-    )  # fmt: skip
-    return Drawable(Repeat(name), rate, again, inside)
+    return Drawable(Repeat(said.report), rate, repeat_of(case, said, seal), inside)

@@ -180,7 +180,7 @@ def repeat_rate(
 
     At least r, which is what the `power` of the audits counts on. A report is paid work too: an
     auditor who has less to lose than (m / (r x detection) - 1) v would otherwise gain by signing
-    a match unseen.
+    a match unseen. A report on a sum earns nothing, so r is enough.
     """
     return _capped(_needed(terms, terms.repeats, value, stake + waiting, terms.detection))
 

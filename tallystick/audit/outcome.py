@@ -59,7 +59,7 @@ class Outcome:
     @property
     def trusted(self) -> tuple[str, ...]:
         """What a bundle cannot show."""
-        if self.shown.case.kind == "sum":
+        if self.shown.case.is_of_sum:
             return _SUM
         rows = (_ROWS,) if self.shown.rows else ()
         return (*_SEALED, *rows, *((_COIN,) if self.shown.case.kind == "report" else ()))
@@ -70,10 +70,11 @@ def claim_of(shown: Shown) -> str:
     claim, case = shown.papers.claim, shown.case
     if isinstance(claim, SumClaim):
         chunk = claim.chunk.message.chunk
-        return f"sum of chunk {chunk} of stage {case.stage} in step {case.step}"
-    units, number = len(claim.work.leaves), claim.work.commit.round
-    work = f"work of stage {case.stage} in step {case.step}, round {number}, {units} units"
-    return f"report on {work}" if case.kind == "report" else work
+        what = f"sum of chunk {chunk} of stage {case.stage} in step {case.step}"
+    else:
+        units, number = len(claim.work.leaves), claim.work.commit.round
+        what = f"work of stage {case.stage} in step {case.step}, round {number}, {units} units"
+    return f"report on {what}" if case.kind == "report" else what
 
 
 def lines(outcome: Outcome) -> Iterator[str]:

@@ -14,7 +14,7 @@ from contracts.governance.checking import Begin
 from contracts.terms.digest import digest, tensor_digest
 from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, NotFinite, Refused
 from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
-from contracts.terms.messages import JobSpec, Verdict
+from contracts.terms.messages import JobSpec
 from tallystick.audit.outcome import Distance, Outcome
 from tallystick.provider.probe import device_class
 from training.averaging.slices import slice_digest
@@ -28,7 +28,7 @@ from training.worker.stage_replay import StageReplayer
 from verification.auditing.bundle import Shown, Sort, SumClaim, WorkClaim
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.bundled import Bundled, BundledBytes, show
-from verification.auditing.loop import compared_with_report, seed_for
+from verification.auditing.loop import compared_with_report, seed_for, verdict_on_sum
 from verification.auditing.replaying import replay_peer_step
 from verification.docket import begin_job
 from verification.reading import at, mismatch
@@ -59,7 +59,8 @@ async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) ->
         claim = shown.papers.claim
         if isinstance(claim, SumClaim):
             held.check()
-            return Outcome(shown, own_class, _summed_again(held, claim), ())
+            verdict = verdict_on_sum(shown.case, is_same=_sums_to_it(held, claim))
+            return Outcome(shown, own_class, verdict, ())
         limits = _limits(shown, own_class)  # without them there is no point in the rest
         held.check()
         with TemporaryDirectory(prefix="tallystick-rerun-") as folder:
@@ -117,7 +118,8 @@ async def _replayed(
         await engine.close()
 
 
-def _summed_again(held: BundledBytes, claim: SumClaim) -> Verdict:
+def _sums_to_it(held: BundledBytes, claim: SumClaim) -> bool:
+    """Whether the parts come to the mean that was bound."""
     spec, chunk = held.shown.record.spec, claim.chunk.message
     commits = {signed.message.digest(): signed.message for signed in claim.commits}
     with at("claim"):
@@ -128,8 +130,8 @@ def _summed_again(held: BundledBytes, claim: SumClaim) -> Verdict:
         try:
             mean = mean_slice(parts, own, spec.rules.gradient_codec, totals=totals)
         except (Malformed, NotFinite):  # bound, and nobody can add them up
-            return "mismatch"
-    return "match" if mean.digest == chunk.chunk_digest else "mismatch"
+            return False
+    return mean.digest == chunk.chunk_digest
 
 
 class JobBytes:

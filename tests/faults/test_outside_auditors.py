@@ -123,6 +123,36 @@ async def test_outside__an_auditor_stamps_unseen__two_from_outside_convict_it(
     assert {whom for whom, *_ in about(swarm, "slashable")} == {"ann"}
 
 
+class StampsSums(Honest):
+    """Replays work, and agrees with every sum unseen."""
+
+    async def report(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """See `Behaviour.report`."""
+        return await replay() if agreeing.distances else agreeing
+
+
+async def test_outside__a_wrong_sum_is_stamped_unseen__its_auditor_and_then_its_peer_are_convicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    swarm = swarm_of(tmp_path, "ann", "bob", audit={"sums": MILLION, "repeats": MILLION})
+    swarm.behaviours["ann"] = StampsSums()
+    swarm.behaviours["bob"] = behaviour_of("wrong_sum:from=2", swarm.papers.spec.message.rules)
+
+    await until_convicted(swarm, "ann", "bob")
+
+    known = names(swarm)
+    stamped = {each.digest() for each in swarm.messages(AuditReport) if not each.distances}
+    against = {
+        known[each.auditor]
+        for each in swarm.messages(AuditReport)
+        if each.subject in stamped and each.verdict == "mismatch"
+    }
+    assert len(against) >= 2 and against <= set(OUTSIDE)
+
+
 @dataclass
 class LateThenDisputed(Honest):
     """Shared by a stage: who is first asked about one peer-step is slow, the second accuses."""

@@ -87,15 +87,17 @@ def run_again(path: Path) -> Outcome:
 def rewritten(path: Path, to: Path, papers: Papers, **changed: bytes) -> Path:
     """A bundle with other papers, and other bytes under some names."""
     to.mkdir()
+    weights = None if isinstance(papers.claim, SumClaim) else to / WEIGHTS
     with BundleFile(path) as file:
         wanted = show(file).wanted
         for name in wanted:
             (to / name.hex()).write_bytes(changed.get(name.hex(), file.blob(name)))
-        file.copy_weights(to / WEIGHTS)
+        if weights:
+            file.copy_weights(weights)
     if WEIGHTS in changed:
         (to / WEIGHTS).write_bytes(changed[WEIGHTS])
     blobs = {name: to / name.hex() for name in wanted}
-    write_bundle(to / "a.bundle", papers.encoded(), to / WEIGHTS, blobs)
+    write_bundle(to / "a.bundle", papers.encoded(), weights, blobs)
     return to / "a.bundle"
 
 
@@ -170,6 +172,26 @@ def test_rerun__sum__is_added_up_again_to_the_byte(left: Left, verdict: Verdict)
     assert found.is_confirmed and found.verdict == verdict and not found.distances
     if verdict == "mismatch":
         assert found.shown.case.doer == left.swarm.session_of("bob").peer
+
+
+@pytest.mark.parametrize("truth", ["match", "mismatch"])
+@pytest.mark.parametrize("said", ["match", "mismatch"])
+def test_rerun__repeat_of_a_report_on_a_sum__agrees_if_the_sum_is_what_it_said(
+    left: Left, tmp_path: Path, truth: Verdict, said: Verdict
+) -> None:
+    path = left.one("sum", truth)
+    papers = left.bundles[path].papers
+    assert isinstance(papers.claim, SumClaim)
+    changed: dict[str, Any] = {"verdict": said}
+    first = signed_by_its_auditor(left, papers.report.message.model_copy(update=changed))
+    changed = {"auditor": papers.claim.chunk.message.peer, "subject": first.message.digest()}
+    repeat = signed_by_its_auditor(left, first.message.model_copy(update=changed))
+    again = replace(papers, claim=replace(papers.claim, repeated=first), report=repeat)
+
+    found = run_again(rewritten(path, tmp_path / "again", again))
+
+    assert found.verdict == ("match" if said == truth else "mismatch")
+    assert outcome.claim_of(found.shown).startswith("report on sum of chunk")
 
 
 def accusing(left: Left, path: Path) -> Papers:

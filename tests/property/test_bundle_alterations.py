@@ -19,6 +19,7 @@ from tests.support.bundles import (
     repeat_papers,
     shown,
     sum_papers,
+    sum_repeat_papers,
     work_papers,
     write,
 )
@@ -34,6 +35,7 @@ KINDS: dict[str, Callable[[Story], Papers]] = {
     "work": work_papers,
     "report": repeat_papers,
     "sum": sum_papers,
+    "report on a sum": sum_repeat_papers,
 }
 
 

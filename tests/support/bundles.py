@@ -89,9 +89,9 @@ class Story:
     ) -> Signed[AuditReport]:  # fmt: skip
         """What a member, or the auditor from outside, says of a message when it has found this."""
         distances = distances_of(subject.stage, self.job.spec, found)
-        if isinstance(subject, AveragedChunk):
+        if isinstance(subject, AveragedChunk) or _is_of_sum(subject):
             distances = ()
-        if isinstance(subject, AuditReport):
+        elif isinstance(subject, AuditReport):
             agrees = subject.verdict if found == "match" else _other(subject.verdict)
             distances = distances_of(subject.stage, self.job.spec, agrees)
             distances = tuple(sorted((*distances, (PROJECTIONS, 0))))
@@ -102,6 +102,10 @@ class Story:
             "distances": distances, "projections": (1, -1), "verdict": found,
         }  # fmt: skip
         return session.sign(AuditReport(**(values | changed)))
+
+
+def _is_of_sum(subject: GradCommit | AuditReport) -> bool:
+    return isinstance(subject, AuditReport) and not subject.distances
 
 
 def _other(verdict: Verdict) -> Verdict:
@@ -159,6 +163,14 @@ def sum_papers(story: Story, *, verdict: Verdict = "mismatch") -> Papers:
     doer = next(n for n in NAMES if story.member(n).session.peer == chunk.message.peer)
     auditor = "dan" if doer == "ann" else "ann"
     return _papers(story, claim, story.report(auditor, chunk.message, verdict), set(NAMES))
+
+
+def sum_repeat_papers(story: Story, *, verdict: Verdict = "mismatch") -> Papers:
+    """A report on a sum that somebody from outside repeated."""
+    papers = sum_papers(story, verdict="match")
+    assert isinstance(papers.claim, SumClaim)
+    claim = replace(papers.claim, repeated=papers.report)
+    return replace(papers, claim=claim, report=story.report(OUT, papers.report.message, verdict))
 
 
 def _papers(

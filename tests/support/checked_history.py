@@ -225,7 +225,7 @@ class CheckedMaker(JobMaker):
         """What the present auditor of a case says; with a `verdict`, what follows that one."""
         truth = self.truth(case) if verdict is None else verdict
         distances = () if truth == "missing" else distances_of(case.stage, self.spec, truth)
-        if case.kind == "report":
+        if case.kind == "report" and not case.is_of_sum:
             distances = tuple(sorted((*distances, (PROJECTIONS, 0))))
             truth = "match" if truth == case.said else "mismatch"
         values: dict[str, Any] = {

@@ -40,7 +40,7 @@ class MadeUpCoins:
 
 async def report_by_bytes(audited: Audited, case: Case) -> AuditReport:
     """Replay and compare every byte that was bound."""
-    if case.kind == "sum":
+    if case.is_of_sum:
         return await report_on_sum(audited, case)
     sealed, spec = audited.commit(case.work), audited.record.spec
     commit, last = sealed.commit, spec.batch.stages - 1

@@ -200,13 +200,20 @@ class CheckedJob:
             "auditor": auditor,
             "subject": case.subject,
             "attempt": case.attempt,
-            "distances": () if verdict == "missing" or case.kind == "sum" else distances_of(
+            "distances": () if verdict == "missing" or case.is_of_sum else distances_of(
                 case.stage, self.spec, verdict
             ),
             "projections": (),
             "verdict": verdict,
         }  # fmt: skip
         return AuditReport(**(values | changed))
+
+    def chunk(self, name: str) -> AveragedChunk:
+        """A sum of the next step."""
+        return AveragedChunk(
+            job=self.spec.job(), step=StepNumber(self.step + 1), stage=STAGE, peer=peer(name),
+            average_set=ZERO_DIGEST, chunk=ChunkIndex(0), chunk_digest=ZERO_DIGEST, norm_squared=1,
+        )  # fmt: skip
 
     def case_of(self, name: str) -> Case:
         """The one open case of somebody's message."""

@@ -134,13 +134,16 @@ class SealedWork:
         return frozenset(units), frozenset(commits)
 
     def find_mean(self, subject: Digest) -> SealedMean | None:
-        """The sum that an audit is of, if it is of one."""
-        return self._means.get(subject)
+        """The sum that an audit is of: that of an AveragedChunk, or of a report on one."""
+        return self._means.get(self._audited_by(subject))
 
     def find_work(self, subject: Digest) -> SealedCommit | None:
         """The work that an audit is of: that of a GradCommit, or of a report on one."""
+        return self._commits.get(self._audited_by(subject))
+
+    def _audited_by(self, subject: Digest) -> Digest:
         report = self._report(subject)
-        return self._commits.get(subject if report is None else report.subject)
+        return subject if report is None else report.subject
 
     def doer_of(self, subject: Digest) -> PeerId | None:
         """Who did the work, or the sum, that an audit of `subject` repeats."""

@@ -1,4 +1,4 @@
-"""An auditor, whole: work and reports by replay, sums by bytes. Uses torch.
+"""An auditor, whole: work and reports on it by replay, sums and theirs by bytes. Uses torch.
 
 Whoever may be slashed by what it says can be shown why: see `recording`.
 """
@@ -24,7 +24,7 @@ async def report_on(audited: Audited, case: Case) -> AuditReport:
         NotFound: data are missing. Unavailable: try again. Refused: this kind of device cannot
             judge it.
     """
-    if case.kind == "sum":
+    if case.is_of_sum:
         report = await report_on_sum(audited, case)
         if is_evidence(case, report):
             async with recording(audited) as recorded:

@@ -44,13 +44,13 @@ from contracts.terms.messages import (
 )
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from verification.cases import Case, Kind
+from verification.cases import Case, Heard, repeat_of
 from verification.coin import ordering_coin
 from verification.docket import Docket, begin_job
 from verification.reading import Field, at, mismatch, require
 from verification.verdicts import limits_of, verdict_of
 
-VERSION = "bundle.v1"
+VERSION = "bundle.v2"
 MAX_PAPERS_BYTES = 64 * 2**20
 
 Sort: TypeAlias = Literal["boundary", "part", "rows"]
@@ -106,11 +106,12 @@ class WorkClaim:
 
 @dataclass(frozen=True)
 class SumClaim:
-    """A mean that was added up again."""
+    """A mean that was added up again: because it was drawn, or a report on it."""
 
     chunk: Signed[AveragedChunk]
     average: Signed[AverageSet]
     commits: tuple[Signed[GradCommit], ...]  # all that the AverageSet names
+    repeated: Signed[AuditReport] | None = None  # the report, where a report was repeated
 
 
 @dataclass(frozen=True)
@@ -198,21 +199,25 @@ def read_papers(data: bytes) -> Papers:
 def _read_claim(field: Field) -> WorkClaim | SumClaim:
     value = field.value
     if isinstance(value, dict) and value.get("type") == "sum":
-        fields = field.record("type", "chunk", "average", "commits")
+        fields = field.record("type", "chunk", "average", "commits", "repeated")
         return SumClaim(
             _signed(fields["chunk"], AveragedChunk),
             _signed(fields["average"], AverageSet),
             tuple(_signed(each, GradCommit) for each in fields["commits"].list()),
+            _read_repeated(fields["repeated"]),
         )
     fields = field.record("type", "work", "rows", "coin", "repeated")
     fields["type"].text("work")
-    said = fields["repeated"]
     return WorkClaim(
         _shown_commit(fields["work"]),
         tuple(_shown_commit(each) for each in fields["rows"].list()),
         _signed(fields["coin"], StepCoin),
-        None if said.value is None else _signed(said, AuditReport),
+        _read_repeated(fields["repeated"]),
     )
+
+
+def _read_repeated(field: Field) -> Signed[AuditReport] | None:
+    return None if field.value is None else _signed(field, AuditReport)
 
 
 def _shown_commit(field: Field) -> ShownCommit:
@@ -246,19 +251,21 @@ def _commit_value(shown: ShownCommit) -> dict[str, object]:
 
 
 def _claim_value(claim: WorkClaim | SumClaim) -> dict[str, object]:
+    repeated = None if claim.repeated is None else _value(claim.repeated)
     if isinstance(claim, SumClaim):
         return {
             "type": "sum",
             "chunk": _value(claim.chunk),
             "average": _value(claim.average),
             "commits": [_value(commit) for commit in claim.commits],
+            "repeated": repeated,
         }
     return {
         "type": "work",
         "work": _commit_value(claim.work),
         "rows": [_commit_value(shown) for shown in claim.rows],
         "coin": _value(claim.coin),
-        "repeated": None if claim.repeated is None else _value(claim.repeated),
+        "repeated": repeated,
     }
 
 
@@ -326,21 +333,25 @@ def _check_work(record: JobRecord, claim: WorkClaim) -> Case:
 
 
 def _case_of_work(record: JobRecord, claim: WorkClaim) -> Case:
-    work, said = claim.work.commit, claim.repeated
+    work = claim.work.commit
     coin = ordering_coin(record.job, claim.coin.message.of, claim.coin.message.coin)
     flops = Flops(record.spec.unit_flops[work.stage] * work.num_units)
-    kind: Kind = "work" if said is None else "report"
     name = work.digest()
-    if said is None:
-        return Case(name, kind, work.peer, work.stage, work.step, work.step, flops, name,
-                    work.peer, coin=coin)  # fmt: skip
-    _check(record, said, "claim/repeated")
-    about = (said.message.subject, said.message.step, said.message.stage)
-    require(about == (name, work.step, work.stage), "claim/repeated", "of other work")
-    require(said.message.verdict != "missing", "claim/repeated", "it says nothing of the work")
-    return Case(said.message.digest(), kind, said.message.auditor, work.stage, work.step,
-                work.step, flops, name, work.peer, said=said.message.verdict,
-                seeded_by=coin)  # fmt: skip
+    case = Case(name, "work", work.peer, work.stage, work.step, work.step, flops, name, work.peer,
+                coin=coin)  # fmt: skip
+    return _repeat(record, case, claim.repeated)
+
+
+def _repeat(record: JobRecord, case: Case, repeated: Signed[AuditReport] | None) -> Case:
+    """The case itself, or that of a report on it, where one was repeated."""
+    if repeated is None:
+        return case
+    said = repeated.message
+    _check(record, repeated, "claim/repeated")
+    about = (said.subject, said.step, said.stage)
+    require(about == (case.subject, case.step, case.stage), "claim/repeated", "of something else")
+    require(said.verdict != "missing", "claim/repeated", "it says nothing of the work")
+    return repeat_of(case, Heard(said.auditor, said.verdict, said.digest()), case.step)
 
 
 def _check_sum(record: JobRecord, claim: SumClaim) -> Case:
@@ -360,8 +371,9 @@ def _check_sum(record: JobRecord, claim: SumClaim) -> Case:
     members = [member.grad_commit for member in average.members]
     require(names == members, "claim/commits", "not those that the AverageSet names, in its order")
     name = chunk.digest()
-    return Case(name, "sum", chunk.peer, chunk.stage, chunk.step, chunk.step, Flops(0), name,
+    case = Case(name, "sum", chunk.peer, chunk.stage, chunk.step, chunk.step, Flops(0), name,
                 chunk.peer)  # fmt: skip
+    return _repeat(record, case, claim.repeated)
 
 
 def _check_commit(record: JobRecord, shown: ShownCommit, path: str) -> None:
@@ -397,7 +409,7 @@ def _check_report(record: JobRecord, case: Case, report: Signed[AuditReport]) ->
     about = (said.subject, said.step, said.stage)
     require(about == (case.subject, case.step, case.stage), "report", "about something else")
     require(said.verdict != "missing", "report", "it says nothing of the work")
-    if case.kind == "sum":
+    if case.is_of_sum:
         require(not said.distances, "report", "a sum is compared by bytes")
         return
     docket = record.checking
@@ -420,8 +432,8 @@ def peers_named(claim: WorkClaim | SumClaim, report: AuditReport) -> Iterator[Pe
     if isinstance(claim, SumClaim):
         yield claim.chunk.message.peer
         yield from (signed.message.peer for signed in claim.commits)
-        return
-    yield from (shown.commit.peer for shown in (claim.work, *claim.rows))
+    else:
+        yield from (shown.commit.peer for shown in (claim.work, *claim.rows))
     if claim.repeated is not None:
         yield claim.repeated.message.auditor
 

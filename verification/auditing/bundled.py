@@ -29,7 +29,7 @@ def show(file: BundleFile, begin: Begin = begin_job) -> Shown:
         AuditMismatch: it is not a whole bundle; data: `path`. Refused: see `check_papers`.
     """
     shown = check_papers(read_papers(file.papers()), begin)
-    file.need(shown.wanted, weights=shown.case.kind != "sum")
+    file.need(shown.wanted, weights=not shown.case.is_of_sum)
     return shown
 
 

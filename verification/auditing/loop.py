@@ -131,7 +131,7 @@ def _owed(audited: Audited) -> tuple[Case, ...]:
 
 def agreeing_report(audited: Audited, case: Case) -> AuditReport:
     """What somebody says who found no difference, or did not look."""
-    if case.kind == "sum":
+    if case.is_of_sum:
         return make_report(audited, case, "match")
     docket = audited.record.checking
     assert isinstance(docket, Docket)  # as above
@@ -172,8 +172,17 @@ async def report_on_sum(audited: Audited, case: Case) -> AuditReport:
 
     A mean of parts that cannot be added up is not what they come to.
     """
-    same = await audited.sums_to(case.subject) == audited.bound_mean(case.subject)
-    return make_report(audited, case, "match" if same else "mismatch")
+    is_same = await audited.sums_to(case.work) == audited.bound_mean(case.work)
+    return make_report(audited, case, verdict_on_sum(case, is_same=is_same))
+
+
+def verdict_on_sum(case: Case, *, is_same: bool) -> Verdict:
+    """What follows from whether the parts come to the bytes that were bound.
+
+    Who repeats a report agrees with it if the sum is what it said.
+    """
+    found: Verdict = "match" if is_same else "mismatch"
+    return "match" if found == (case.said or "match") else "mismatch"
 
 
 def verdict_on(audited: Audited, case: Case, distances: tuple[tuple[str, int], ...]) -> Verdict:

@@ -155,7 +155,7 @@ class Recording:
         blobs = {name: self._spool.blob(name) for name in shown.wanted}
         if missing := [name for name, file in blobs.items() if not file.exists()]:
             raise NotFound("what the claim names did not pass here", name=missing[0].hex())
-        weights = None if shown.case.kind == "sum" else self._spool.weights
+        weights = None if shown.case.is_of_sum else self._spool.weights
         return write_bundle(path, papers.encoded(), weights, blobs)
 
 
@@ -258,7 +258,7 @@ def papers_of(audited: Audited, case: Case, report: Signed[AuditReport]) -> Pape
         NotFound: a message of it is not known here (any more).
     """
     record = audited.record
-    claim = _sum_claim(audited, case) if case.kind == "sum" else _work_claim(audited, case)
+    claim = _sum_claim(audited, case) if case.is_of_sum else _work_claim(audited, case)
     spec, opening, *leases = audited.parties
     named = set(peers_named(claim, report.message))
     accepts = (expect(lease, LeaseAccept) for lease in leases)
@@ -277,15 +277,18 @@ def papers_of(audited: Audited, case: Case, report: Signed[AuditReport]) -> Pape
 def _work_claim(audited: Audited, case: Case) -> WorkClaim:
     work = replace(_shown_commit(audited, case.work), closes=_closes_of(audited, case.work))
     is_last = work.commit.stage == audited.record.spec.batch.stages - 1
-    repeated = None
-    if case.kind == "report":
-        repeated = expect(_said(audited, case.subject), AuditReport)
     return WorkClaim(
         work,
         _rows_of(audited, work) if is_last and work.commit.stage > 0 else (),
         _coin_of(audited, case),
-        repeated,
+        _repeated(audited, case),
     )
+
+
+def _repeated(audited: Audited, case: Case) -> Signed[AuditReport] | None:
+    if case.kind != "report":
+        return None
+    return expect(_said(audited, case.subject), AuditReport)
 
 
 def _closes_of(audited: Audited, name: Digest) -> tuple[Signed[StepClose], ...]:
@@ -330,7 +333,7 @@ def _sum_claim(audited: Audited, case: Case) -> SumClaim:
     average = expect(_said(audited, chunk.message.average_set), AverageSet)
     names = (member.grad_commit for member in average.message.members)
     commits = tuple(expect(_said(audited, name), GradCommit) for name in names)
-    return SumClaim(chunk, average, commits)
+    return SumClaim(chunk, average, commits, _repeated(audited, case))
 
 
 def _shown_commit(audited: Audited, name: Digest) -> ShownCommit:

@@ -9,8 +9,8 @@ from contracts.governance.checking import Terms, Unchecked
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, Refused
-from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import MILLION, AveragedChunk
+from contracts.terms.ids import ZERO_DIGEST, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import MILLION
 from tests.support.dockets import (
     LIMIT,
     OTHER_CLASS,
@@ -213,12 +213,8 @@ def test_after__disputes_cost_more_than_the_budget__the_last_auditor_gets_what_i
 
 def test_after__sum__is_drawn_for_the_other_peers_of_its_stage() -> None:
     job = CheckedJob(audit=audit_spec(floor=1, sums=MILLION))
-    chunk = AveragedChunk(
-        job=job.spec.job(), step=StepNumber(1), stage=STAGE, peer=peer("ann"),
-        average_set=ZERO_DIGEST, chunk=ChunkIndex(0), chunk_digest=ZERO_DIGEST, norm_squared=1,
-    )  # fmt: skip
 
-    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), chunk)
+    job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), job.chunk("ann"))
     job.seal(job.coin(1))
 
     [case] = [case for case, _ in job.docket.open.values()]
@@ -743,6 +739,70 @@ def test_after__data_are_missing_for_repeats__costs_who_did_the_work_and_not_its
     assert [each.peer for each in standing.forfeits] == [peer("ann")]
 
 
+def summed(said: str, *, repeats: int = MILLION, **changed: object) -> CheckedJob:
+    """Ann's sum was drawn, somebody of the stage said this of it, and the coin of that is here."""
+    audit = audit_spec(floor=1, sums=MILLION, repeats=repeats)
+    job = CheckedJob(audit=audit, **changed)  # type: ignore[arg-type]
+    job.seal(*(job.commit(name) for name in job.workers), job.chunk("ann"))
+    job.seal(job.coin(1))
+    job.seal(job.report(job.case_of("ann"), said))  # type: ignore[arg-type]
+    job.seal(job.coin(3))
+    return job
+
+
+def test_after__report_on_a_sum__is_repeated_outside_by_its_verdict_alone() -> None:
+    job = summed("match")
+    case = repeat_case(job)
+
+    assert {job.name_of(each) for each in case.order} <= {"out", "oda", "olu"}
+    assert (case.said, case.worker, case.flops) == ("match", peer("ann"), 0)
+    assert case.is_of_sum and case.seeded_by is None
+    assert job.docket.needed_of(StepNumber(1)) == frozenset({case.work})
+    assert not job.docket.wants(job.report(case, "match", distances=((PROJECTIONS, 0),)))
+    standing = job.seal(job.report(case, "match"))
+
+    assert [what for what, _ in job.rulings] == ["settled"]
+    assert not standing.audits and job.docket.is_clear
+
+
+def test_after__report_on_a_sum__is_repeated_as_often_as_the_job_says() -> None:
+    drawn_of = [len(summed("match", repeats=n).docket.open) for n in (0, 1, MILLION)]
+
+    assert drawn_of == [0, 0, 1]
+    assert summed("match", outside=()).docket.is_clear
+
+
+def test_after__wrong_sum_was_stamped__auditor_is_convicted_and_the_sum_drawn_again() -> None:
+    job = summed("match")
+    case = repeat_case(job)
+    stamper = job.name_of(case.doer)
+
+    job.seal(job.report(case, "mismatch"))
+    assert job.rulings == [("accused", stamper)]
+    job.seal(job.coin(5))
+    job.seal(job.report(repeat_case(job), "mismatch"))
+
+    assert ("convicted", stamper) in job.rulings
+    job.seal(job.notice("suspension", stamper), job.coin(7))
+    again = job.case_of("ann")
+    assert again.kind == "sum" and again.subject == case.work
+    job.seal(job.report(again, "mismatch"))
+    assert ("accused", "ann") in job.rulings
+
+
+def test_after__right_sum_was_called_wrong__repeats_convict_the_accuser_alone() -> None:
+    job = summed("mismatch")
+    case = repeat_case(job)
+    accuser = job.name_of(case.doer)
+    job.seal(job.report(job.case_of("ann"), "match"), job.report(case, "mismatch"))
+
+    assert case.said == "mismatch"
+    assert sorted(job.rulings) == [("accused", accuser), ("contradicted", accuser)]
+    job.seal(job.coin(5))
+    job.seal(job.report(job.case_of(accuser), "mismatch"))
+    assert ("convicted", accuser) in job.rulings
+
+
 # ------------------------------------------------------------------------------------------ the end
 
 
@@ -809,10 +869,7 @@ def test_needed_of__report_may_be_repeated__still_is_the_work_until_its_coin() -
 
 def test_needed_of__sum__is_the_averaged_chunk() -> None:
     job = CheckedJob(audit=audit_spec(floor=1, sums=MILLION))
-    chunk = AveragedChunk(
-        job=job.spec.job(), step=StepNumber(1), stage=STAGE, peer=peer("ann"),
-        average_set=ZERO_DIGEST, chunk=ChunkIndex(0), chunk_digest=ZERO_DIGEST, norm_squared=1,
-    )  # fmt: skip
+    chunk = job.chunk("ann")
     job.seal(job.commit("ann"), job.commit("bob"), job.commit("cem"), chunk)
 
     job.seal(job.coin(1))

@@ -54,6 +54,22 @@ def sealed(work: dict[GradCommit, tuple[int, ...]], *others: Message) -> SealedW
     return index
 
 
+def average_of(*commits: GradCommit) -> AverageSet:
+    """The AverageSet of step 1."""
+    members = tuple(AverageMember(grad_commit=each.digest(), weight=1) for each in commits)
+    return AverageSet(
+        job=JOB.spec.job(), step=StepNumber(1), step_close=ZERO_DIGEST, members=members
+    )
+
+
+def report_on(subject: GradCommit | AveragedChunk) -> AuditReport:
+    """What bob says of it."""
+    return AuditReport(
+        job=JOB.spec.job(), step=StepNumber(1), stage=StageIndex(0), auditor=peer("bob"),
+        subject=subject.digest(), attempt=0, distances=(), projections=(), verdict="match",
+    )  # fmt: skip
+
+
 def test_beside__drawn_work_of_three_stages__units_next_door_and_parts_of_our_own() -> None:
     ann, bob, cem = commit_of("ann", 0), commit_of("bob", 1), commit_of("cem", 2)
     index = sealed({ann: (1, 2), bob: (2, 3), cem: (4,)})
@@ -76,16 +92,8 @@ def test_beside__shared_chunk__parts_of_the_last_stage_too() -> None:
 
 def test_beside__drawn_sum__all_parts_of_it_and_no_unit() -> None:
     ann, bob, cem = commit_of("ann", 0), commit_of("bob", 0), commit_of("cem", 1)
-    members = tuple(AverageMember(grad_commit=e.digest(), weight=1) for e in (ann, bob, cem))
-    average = AverageSet(
-        job=JOB.spec.job(), step=StepNumber(1), step_close=ZERO_DIGEST, members=members
-    )
-    chunk = AveragedChunk(
-        job=JOB.spec.job(), step=StepNumber(1), stage=StageIndex(0), peer=peer("ann"),
-        average_set=average.digest(), chunk=ChunkIndex(0), chunk_digest=ZERO_DIGEST,
-        norm_squared=1,
-    )  # fmt: skip
-    index = sealed({ann: (1,), bob: (2,), cem: (3,)}, average, chunk)
+    chunk = JOB.chunk("ann")
+    index = sealed({ann: (1,), bob: (2,), cem: (3,)}, average_of(ann, bob, cem), chunk)
 
     units, commits = index.beside(StageIndex(0), CHUNKING, [chunk.digest()])
 
@@ -100,10 +108,7 @@ def test_beside__work_that_is_not_known__not_found() -> None:
 
 def test_find_work__by_its_name_or_by_a_report_on_it__is_that_work() -> None:
     ann = commit_of("ann", 0)
-    report = AuditReport(
-        job=JOB.spec.job(), step=StepNumber(1), stage=StageIndex(0), auditor=peer("bob"),
-        subject=ann.digest(), attempt=0, distances=(), projections=(), verdict="match",
-    )  # fmt: skip
+    report = report_on(ann)
     index = sealed({ann: (1,)}, report)
 
     for name in (ann.digest(), report.digest()):
@@ -111,6 +116,18 @@ def test_find_work__by_its_name_or_by_a_report_on_it__is_that_work() -> None:
         assert found is not None and found.commit == ann
     assert index.find_mean(ann.digest()) is None
     assert index.find_work(make_digest("nothing")) is None
+
+
+def test_find_mean__by_its_name_or_by_a_report_on_it__is_that_sum() -> None:
+    bob, chunk = commit_of("bob", 0), JOB.chunk("ann")
+    report = report_on(chunk)
+    index = sealed({bob: (1,)}, average_of(bob), chunk, report)
+
+    for name in (chunk.digest(), report.digest()):
+        found = index.find_mean(name)
+        assert found is not None and found.chunk == chunk
+        assert index.doer_of(name) == peer("ann")
+    assert index.find_work(report.digest()) is None
 
 
 def close_of(revision: int, **units: tuple[int, ...]) -> StepClose:

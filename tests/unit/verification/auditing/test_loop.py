@@ -10,7 +10,7 @@ import pytest
 from contracts.terms.amounts import Flops
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Digest, StageIndex, StepNumber
-from contracts.terms.messages import AuditReport
+from contracts.terms.messages import AuditReport, Verdict
 from tests.support.dockets import peer
 from tests.support.history import make_digest
 from verification.auditing.loop import (
@@ -23,7 +23,7 @@ from verification.auditing.loop import (
 )
 from verification.auditing.ports import Audited
 from verification.auditors import Weights
-from verification.cases import Case
+from verification.cases import Case, Heard, repeat_of
 from verification.docket import Docket
 from verification.rules import Rules
 from verification.thresholds import SATURATED
@@ -168,3 +168,24 @@ async def test_report_on_sum__parts_that_nobody_can_add_up__is_a_mismatch(
     report = await report_on_sum(cast(Audited, asked), SUM)
 
     assert report.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("said", "is_none", "verdict"),
+    [
+        ("match", False, "match"),
+        ("match", True, "mismatch"),
+        ("mismatch", False, "mismatch"),
+        ("mismatch", True, "match"),
+    ],
+)
+async def test_report_on_sum__repeat_of_a_report__agrees_if_it_finds_what_that_said(
+    said: Verdict, is_none: bool, verdict: Verdict
+) -> None:
+    asked = Asked(sums_to_none=is_none)
+    case = repeat_of(SUM, Heard(peer("bob"), said, make_digest("report")), StepNumber(5))
+
+    report = await report_on_sum(cast(Audited, asked), case)
+
+    assert (report.subject, report.verdict) == (make_digest("report"), verdict)
+    assert not report.distances and not report.projections
