@@ -221,9 +221,15 @@ class MemoryChain:
         numbers = self.parameters
         self._mine(name, lambda s, b: _close(s, b, spec.poster, spec, proof, numbers))
 
-    def forget(self, blocks: int) -> None:
-        """Lose the newest blocks; their transactions are known to their senders only."""
+    def forget(self, blocks: int, *, for_good: bool = False) -> None:
+        """Lose the newest blocks; their transactions are known to their senders only.
+
+        `for_good`: who sent them does not send them again.
+        """
         kept = len(self.blocks) - blocks
+        if for_good:
+            for name in self._mined[kept - 1 :]:
+                self._sent.pop(name, None)
         self.blocks, self._mined = self.blocks[:kept], self._mined[: kept - 1]
         self._forgotten += 1
         self.state = _State()

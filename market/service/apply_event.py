@@ -10,6 +10,7 @@ from market.domain import ledger
 from market.domain.jobs import CloseRequested, RefundPaid
 from market.service.activate import activate, backs
 from market.service.booking import balances_of, book_event
+from market.service.closes import with_close
 from market.service.coding import wide
 from market.service.fund_jobs import note_deposits
 from market.service.life import happen
@@ -99,17 +100,10 @@ async def _closing(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None
     row = await work[JobRow].lock(_job(event))
     if row is None:
         return
-    if event.event == "KeptOpen":
-        await work[JobRow].put(replace(row, due=None, ends_at=None, refundable_at=None))
-        return
-    row = replace(
-        row,
-        due=_amount(event, "due"),
-        ends_at=UnixSeconds(wide(event.args["endsAt"])),
-        refundable_at=UnixSeconds(wide(event.args["refundableAt"])),
-    )
+    row = await with_close(row, work)
     await work[JobRow].put(row)
-    if not event.args["silence"]:  # a silent one counts when its window ends
+    # A silent one counts when its window ends.
+    if event.event == "CloseRequested" and not event.args["silence"]:
         await happen(row, CloseRequested(), now, work)
 
 

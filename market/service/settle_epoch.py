@@ -22,12 +22,12 @@ from contracts.terms.errors import ContractRefused, InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.domain.jobs import SETTLES, JobState
-from market.service.coding import decode_arguments, decode_pay, seal_of, spec_of, wide
+from market.service.closes import is_closed, shown_by_close
+from market.service.coding import decode_pay, seal_of, spec_of
 from market.service.ports import Chain, PayOrder, UnitOfWork
 from market.service.refused_debits import RefusedDebits, find_refused
 from market.service.rows import (
     BatchRow,
-    ChainEventRow,
     DebitRow,
     EpochLeafRow,
     EpochRow,
@@ -163,21 +163,6 @@ async def _anchored(seals: Sequence[SealRow], work: UnitOfWork) -> list[SealRow]
     batches = await work[BatchRow].where(root=roots) if roots else []
     on_chain = {batch.root for batch in batches if batch.block is not None}
     return [seal for seal in seals if seal.batch in on_chain]
-
-
-def is_closed(row: JobRow, now: UnixMillis) -> bool:
-    """Whether the close on chain is final: nobody can show another seal any more."""
-    return row.due is not None and row.ends_at is not None and row.ends_at * 1000 <= now
-
-
-async def shown_by_close(row: JobRow, work: UnitOfWork) -> tuple[int, int]:
-    """Step of the seal that the close on chain shows, and what it says is earned; 0 for none."""
-    closes = await work[ChainEventRow].where(job=row.job, event="CloseRequested")
-    newest = max(closes, key=lambda each: (each.block, each.log_index), default=None)
-    if newest is None:
-        return 0, 0
-    said = decode_arguments(newest.args)
-    return max(0, wide(said["seals"]) - 1), wide(said["earned"])
 
 
 async def _shown(row: JobRow, work: UnitOfWork) -> list[SealRow]:

@@ -35,6 +35,7 @@ from market.domain.jobs import TAKES_MESSAGES, JobState, LastSealed, Opened
 from market.domain.ledger import escrow, sealed
 from market.service.auditors import check_opening
 from market.service.booking import balances_of, book_event, hold_ledger
+from market.service.closes import is_closed, shown_by_close
 from market.service.coding import decode_pay, encode_pay
 from market.service.convictions import note_convictions
 from market.service.histories import Histories
@@ -43,7 +44,6 @@ from market.service.life import happen
 from market.service.ports import Chain, UnitOfWork
 from market.service.reputation import note_outcomes
 from market.service.rows import JobRow, LeaseRow, MessageRow, SealRow
-from market.service.settle_epoch import is_closed, shown_by_close
 
 
 @dataclass(frozen=True)

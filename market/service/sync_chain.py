@@ -10,12 +10,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from contracts.terms.errors import ChainForgot, InvariantBroken
+from contracts.terms.errors import ChainForgot
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from market.domain.ledger import Entry, reversal
 from market.service.apply_event import apply_event
 from market.service.booking import book_event, hold_ledger
+from market.service.closes import with_close
 from market.service.coding import encode_arguments
 from market.service.ports import Chain, ChainBlock, ChainEvent, UnitOfWork
 from market.service.post_offer import stake_row
@@ -99,24 +100,24 @@ async def _apply(
     work: UnitOfWork,
     anchorer: Address,
 ) -> None:
-    for job in sorted({job for event in events if (job := event.args.get("job"))}, key=_key):
-        await work[JobRow].lock(job)  # jobs before the ledger, as in `booking`
+    rows = [_row(event) for event in events]
+    await _hold_jobs([row.job for row in rows], work)
     await hold_ledger(work)
-    for event in events:
-        await work[ChainEventRow].add(_row(event))
+    for event, row in zip(events, rows, strict=True):
+        await work[ChainEventRow].add(row)
         await apply_event(event, event_name(event), now, work, anchorer)
     await work[CursorRow].put(CursorRow(last.number, last.hash))
     old = await work[CursorRow].where(order="-block", limit=KEPT_CURSORS + 1)
-    for row in old[KEPT_CURSORS:]:
-        await work[CursorRow].remove(row.block)
+    for cursor in old[KEPT_CURSORS:]:
+        await work[CursorRow].remove(cursor.block)
     if events:
         await work.emit("chain", last.hash)
 
 
-def _key(job: object) -> bytes:
-    if not isinstance(job, bytes):
-        raise InvariantBroken(f"{job!r} is no job id")
-    return job
+async def _hold_jobs(jobs: Sequence[JobId | None], work: UnitOfWork) -> None:
+    """Jobs before the ledger, as in `booking`."""
+    for job in sorted({job for job in jobs if job is not None}):
+        await work[JobRow].lock(job)
 
 
 def _row(event: ChainEvent) -> ChainEventRow:
@@ -158,10 +159,12 @@ async def _go_back(now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:
     log.warning("the chain went back to block %d: %d cursors forgotten", common, gone)
     async with work:
         await forget_snapshots(common, work)  # holds jobs, so before the ledger
+        events = await work[ChainEventRow].where(order="block", after=common)
+        await _hold_jobs([event.job for event in events], work)
         await hold_ledger(work)
         for row in cursors[:gone]:
             await work[CursorRow].remove(row.block)
-        for event in await work[ChainEventRow].where(order="block", after=common):
+        for event in events:
             await _forget(event, work)
     return True
 
@@ -181,6 +184,15 @@ async def _forget(event: ChainEventRow, work: UnitOfWork) -> None:
         await _unsettle(event, work)
     if event.event in ("SlashAnnounced", "SlashEnded"):
         await forget_slash(event, work)
+    if event.event in ("CloseRequested", "KeptOpen"):
+        await _reopen(event, work)
+
+
+async def _reopen(event: ChainEventRow, work: UnitOfWork) -> None:
+    """Nothing that a lost close said is waited for; one that remains counts again."""
+    row = None if event.job is None else await work[JobRow].lock(event.job)
+    if row is not None:
+        await work[JobRow].put(await with_close(row, work))
 
 
 async def _unsettle(event: ChainEventRow, work: UnitOfWork) -> None:

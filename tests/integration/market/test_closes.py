@@ -283,6 +283,51 @@ async def test_close__undone_after_it_was_noted__job_is_closed_again(world: Worl
 
 
 @ON_MEMORY
+async def test_close__forgotten_and_never_sent_again__job_trains_on_and_is_paid(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    world.chain.close_as_poster(maker.spec)
+    await world.tick()
+    noted = await world.job(maker.spec.job())
+
+    world.chain.forget(1, for_good=True)
+    for _ in range(14):
+        world.wait(6)
+        await world.tick()
+    forgotten = await world.job(maker.spec.job())
+    maker.seal_step(last=True)
+    await world.send(maker)
+    await until_over(world, maker.spec.job())
+
+    assert noted.ends_at is not None
+    assert (forgotten.due, forgotten.ends_at, forgotten.refundable_at) == (None, None, None)
+    assert await paid(world, maker) == maker.seals[-1].seal.earned > 0
+
+
+@ON_MEMORY
+async def test_close__answer_to_it_is_forgotten__stands_as_it_was_before_the_answer(
+    world: World,
+) -> None:
+    maker = await abandoned(world)
+    world.wait(61)
+    await world.ports.close(maker.spec, proof_of(maker, 0), kept_open=0)
+    await world.sync()
+    before = await world.job(maker.spec.job())
+    await world.ports.answer_close(maker.spec, proof_of(maker, -2), kept_open=0)
+    await world.sync()
+    answered = await world.job(maker.spec.job())
+
+    world.chain.forget(1, for_good=True)
+    world.wait(1)
+    await world.stake("bob")  # another block in its place
+    await world.sync()
+
+    assert answered != before
+    assert await world.job(maker.spec.job()) == before
+
+
+@ON_MEMORY
 @pytest.mark.parametrize("more", [1, 10**9], ids=["less than it earned", "more than it earned"])
 async def test_close__by_another_last_seal_of_the_same_step__pays_what_both_vest_and_others_go_on(
     world: World, more: int
