@@ -13,6 +13,8 @@ from market.service.coding import decode_arguments, wide
 from market.service.ports import UnitOfWork
 from market.service.rows import ChainEventRow, JobRow
 
+_DEPOSITED = {"JobOpened": 1, "ToppedUp": 1, "Refunded": -1}
+"""What changes a job's deposit, and in which direction."""
 _REQUESTED, _KEPT_OPEN = "CloseRequested", "KeptOpen"
 
 
@@ -42,6 +44,16 @@ async def with_close(row: JobRow, work: UnitOfWork) -> JobRow:
         ends_at=UnixSeconds(wide(said["endsAt"])),
         refundable_at=UnixSeconds(wide(said["refundableAt"])),
     )
+
+
+async def payable_due(row: JobRow, work: UnitOfWork) -> BaseUnits:
+    """What the close found due, as far as JobEscrow holds it; 0 without a close.
+
+    A coordinator's seal may say more than was ever deposited, and a refund leaves what was earned.
+    """
+    told = await work[ChainEventRow].where(job=row.job, event=tuple(_DEPOSITED))
+    parts = (_DEPOSITED[each.event] * wide(decode_arguments(each.args)["amount"]) for each in told)
+    return BaseUnits(min(row.due or 0, sum(parts)))
 
 
 async def _newest(job: JobId, work: UnitOfWork, *names: str) -> ChainEventRow | None:

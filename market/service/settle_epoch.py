@@ -22,7 +22,7 @@ from contracts.terms.errors import ContractRefused, InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.domain.jobs import SETTLES, JobState
-from market.service.closes import is_closed, shown_by_close
+from market.service.closes import is_closed, payable_due, shown_by_close
 from market.service.coding import decode_pay, seal_of, spec_of
 from market.service.ports import Chain, PayOrder, UnitOfWork
 from market.service.refused_debits import RefusedDebits, find_refused
@@ -147,12 +147,13 @@ async def _statements(
 ) -> list[Statement]:
     cap = BaseUnits(min(row.epoch_cap, rhythm.max_epoch_cap))
     debited = previous.debited(row.job)
-    if row.state == JobState.REFUNDED.value and debited >= (row.due or 0):
+    due = await payable_due(row, work)
+    if row.state == JobState.REFUNDED.value and debited >= due:
         await work[JobRow].put(replace(row, settled=True))
         return []
     if is_closed(row, now):  # the seal that the close shows is the one that counts
         shown = await _anchored(await _shown(row, work), work)
-        return [_of_closed(row, seal, cap, debited) for seal in shown]
+        return [_of_closed(seal, cap, due, debited) for seal in shown]
     seals = await work[SealRow].where(job=row.job, order="-step", limit=MAX_SEALS_OFFERED)
     return [_open(seal, cap) for seal in await _anchored(seals, work) if seal.vested > debited]
 
@@ -172,25 +173,23 @@ async def _shown(row: JobRow, work: UnitOfWork) -> list[SealRow]:
     return [seal] if seal is not None and seal.earned == earned else []
 
 
-def _of_closed(row: JobRow, seal: SealRow, cap: BaseUnits, debited: BaseUnits) -> Statement:
+def _of_closed(seal: SealRow, cap: BaseUnits, due: BaseUnits, debited: BaseUnits) -> Statement:
     """By a `last` seal in one piece; else, or if its close found less due, by what that found.
 
     A coordinator may have closed its job by another seal of the same step.
     """
-    is_due = row.due is not None and seal.vested <= row.due
-    is_whole = seal.last and is_due and seal.vested - debited <= cap
-    return _open(seal, cap) if is_whole else _closed(row, seal, cap)
+    is_whole = seal.last and seal.vested <= due and seal.vested - debited <= cap
+    return _open(seal, cap) if is_whole else _closed(seal, cap, due)
 
 
 def _open(seal: SealRow, cap: BaseUnits) -> SealStatement:
     return SealStatement(seal.job, seal.digest, StepNumber(seal.step), decode_pay(seal.pay), cap)
 
 
-def _closed(row: JobRow, seal: SealRow, cap: BaseUnits) -> ClosedStatement:
-    due = row.due if row.due is not None else BaseUnits(0)
+def _closed(seal: SealRow, cap: BaseUnits, due: BaseUnits) -> ClosedStatement:
     pay = decode_pay(seal.pay)
     step = StepNumber(seal.step)
-    return ClosedStatement(row.job, seal.digest, step, pay, cap, due, last=seal.last)
+    return ClosedStatement(seal.job, seal.digest, step, pay, cap, due, last=seal.last)
 
 
 async def _chosen(

@@ -357,6 +357,41 @@ async def test_close__by_another_last_seal_of_the_same_step__pays_what_both_vest
 
 
 @ON_MEMORY
+async def test_close__by_a_last_seal_that_vests_more_than_the_escrow__pays_what_was_earned(
+    world: World,
+) -> None:
+    maker = await abandoned(world)
+    newest = proof_of(maker, -1)
+    changes = {"last": True, "vested": BaseUnits(10**18)}
+    signed = maker.coordinator.sign(newest.seal.message.model_copy(update=changes), maker.domain)
+    await world.ports.close(maker.spec, CloseProof(signed, newest.pay), kept_open=0)
+
+    await until_over(world, maker.spec.job())
+
+    assert await paid(world, maker) == newest.seal.message.earned
+    assert (await world.job(maker.spec.job())).settled
+
+
+@ON_MEMORY
+async def test_close__by_a_seal_that_earned_more_than_the_escrow__is_over_and_others_are_paid(
+    world: World,
+) -> None:
+    maker = await abandoned(world)
+    other = await world.start_job("bob", nonce=2)
+    newest = proof_of(maker, -1)
+    changes = {"last": True, "earned": BaseUnits(10**18), "vested": BaseUnits(10**18)}
+    signed = maker.coordinator.sign(newest.seal.message.model_copy(update=changes), maker.domain)
+    await world.ports.close(maker.spec, CloseProof(signed, newest.pay), kept_open=0)
+    for _ in range(3):
+        other.seal_step()
+    await world.send(other)
+
+    await until_over(world, maker.spec.job())
+
+    assert await paid(world, other) == other.seals[-1].seal.vested > 0
+
+
+@ON_MEMORY
 async def test_close__chain_refuses_one__jobs_behind_it_are_closed_and_it_is_told(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
