@@ -7,6 +7,7 @@ closes a job by less than our newest seal is answered with it. Source: PROTOCOL 
 """
 
 import logging
+from collections.abc import Sequence
 
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
@@ -16,7 +17,7 @@ from market.domain.jobs import JobState, RefundPaid
 from market.service.coding import decode_pay, seal_of, spec_of
 from market.service.life import happen
 from market.service.ports import Chain, CloseProof, JobNow, UnitOfWork
-from market.service.rows import BatchRow, JobRow, SealRow, SlashRow
+from market.service.rows import BatchRow, ConvictionRow, JobRow, SealRow, SlashRow
 from market.service.slash import UNENDED
 
 log = logging.getLogger(__name__)
@@ -50,11 +51,13 @@ async def close_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Jo
 async def refund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[JobId]:
     """Refund closed jobs whose delay is over; returns the jobs. Safe to repeat.
 
-    Where somebody may still be slashed for a job, its refund waits for the restitution.
+    Where somebody may still be slashed for a job, its refund waits for the restitution; for
+    evidence of a conviction only so long.
     """
     async with work:
         closed = await work[JobRow].where(state=JobState.CLOSED.value)
         waiting = {slash.job for slash in await work[SlashRow].where(state=UNENDED)}
+    waiting |= await _to_be_shown(closed, now, work, chain)
     refunded = []
     for row in closed:
         if row.refundable_at is None or row.refundable_at * 1000 > now or row.job in waiting:
@@ -69,6 +72,24 @@ async def refund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[J
                     if held := await work[JobRow].lock(row.job):
                         await happen(held, RefundPaid(), now, work)
     return refunded
+
+
+async def _to_be_shown(
+    closed: Sequence[JobRow], now: UnixMillis, work: UnitOfWork, chain: Chain
+) -> set[JobId]:
+    """Jobs in which an auditor may still show why somebody was convicted.
+
+    One response window longer than a refund takes: so even what the last seal that could be shown
+    has ruled has the whole refund delay. Who shows nothing holds nobody's money up for ever.
+    """
+    async with work:
+        convictions = await work[ConvictionRow].where(job=tuple(row.job for row in closed))
+    unshown = {each.job for each in convictions if each.evidence is None}
+    if not unshown:
+        return unshown
+    since = now - (await chain.network()).parameters["response_window"] * 1000
+    late = (row for row in closed if row.refundable_at and row.refundable_at * 1000 <= since)
+    return unshown - {row.job for row in late}
 
 
 async def _close(row: JobRow, newest: SealRow | None, now: UnixMillis, chain: Chain) -> bool:

@@ -160,6 +160,60 @@ async def test_post_evidence__by_an_auditor__is_slashed_in_the_end(world: World)
     assert challenger.token == slash.bounty == maker.spec.min_stake // 5
 
 
+async def convicted_at_its_end(world: World) -> tuple[JobMaker, Digest]:
+    """A job that is over and could be refunded, and what somebody was convicted of in it."""
+    maker, commit = await worked(world)
+    known = len(maker.items)
+    maker.seal_step(last=True)
+    await world.send(maker, known)
+    await note(world, ruled(maker, slashable(maker, commit.digest())))
+    await world.tick()
+    await world.tick()
+    await until(world, (await world.job(maker.spec.job())).refundable_at)
+    return maker, commit.digest()
+
+
+async def until(world: World, moment: int | None) -> None:
+    """The chain's clock comes there, and the market looks."""
+    assert moment is not None
+    world.wait(moment - world.chain.now)
+    for _ in range(3):
+        await world.tick()
+
+
+async def test_refund__conviction_has_no_evidence_yet__waits_and_what_is_shown_then_is_repaid(
+    world: World,
+) -> None:
+    maker, subject = await convicted_at_its_end(world)
+    waiting = await world.job(maker.spec.job())
+    async with sdk(world) as client:
+        await client.post_evidence(maker.spec.job(), evidence(world, maker, subject))
+        for _ in range(4):
+            world.wait(5)
+            await world.tick()
+        (slash,) = await client.slashes(maker.spec.job())
+
+    assert waiting.state == "closed"
+    assert slash.state == "executed" and slash.restitution > 0
+    assert (await world.job(maker.spec.job())).state == "refunded"
+
+
+async def test_refund__conviction_that_nobody_shows__waits_one_response_window_and_no_longer(
+    world: World,
+) -> None:
+    maker, _ = await convicted_at_its_end(world)
+    refundable_at = (await world.job(maker.spec.job())).refundable_at
+    assert refundable_at is not None
+    ends = refundable_at + world.chain.parameters["response_window"]
+
+    await until(world, ends - 1)
+    before = await world.job(maker.spec.job())
+    await until(world, ends)
+
+    assert before.state == "closed"
+    assert (await world.job(maker.spec.job())).state == "refunded"
+
+
 @ON_MEMORY
 async def test_post_evidence__what_does_not_hold__is_refused(world: World) -> None:
     maker, commit = await worked(world)
