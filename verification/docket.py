@@ -245,8 +245,9 @@ class _Fold:
         reports = [each for each in self._facts.reports if each.subject == subject]
         if any(each.auditor == auditor and self.docket.counts(case, each) for each in reports):
             return  # it came after all
-        if auditor not in self._members.keys() | self._rules.outside.keys():
-            self._apply(case, cases.passed_over(case, self._facts.step))  # dying is no offence
+        asked = (self._members.keys() | self._rules.outside.keys()) - self.docket.convicts
+        if auditor not in asked:  # dying is no offence, and a convict is not waited for
+            self._apply(case, cases.passed_over(case, self._facts.step))
             return
         if (newest := max(self.docket.earned.get(auditor, ()), default=None)) is not None:
             self._forfeit(auditor, newest)

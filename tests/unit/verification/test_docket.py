@@ -453,6 +453,23 @@ def test_after__auditor_is_convicted_of_something_else__the_next_one_is_asked_at
     assert standing.owing == {peer(second)}
 
 
+@pytest.mark.parametrize("workers", [("ann", "bob", "cem"), ("ann",)], ids=["member", "outside"])
+def test_after__auditor_was_convicted_when_its_report_is_late__missed_nothing(
+    workers: tuple[str, ...],
+) -> None:
+    job = one_case(workers=workers)
+    case = job.case_of("ann")
+    first, second = (job.name_of(each) for each in case.order[:2])
+    job.seal()
+    job.docket = replace(job.docket, convicts=frozenset({peer(first)}))
+    suspended = [job.notice("suspension", first)] if first in workers else []
+
+    standing = job.seal(*suspended, job.notice("missed_report", first, case.subject))
+
+    assert job.rulings == []
+    assert standing.owing == {peer(second)}
+
+
 def test_after__notice_of_somebody_not_asked__is_refused() -> None:
     job = one_case()
 
