@@ -173,7 +173,7 @@ class Report:
         )
         yield (
             f"work                {units} units in {self.swarm.work.num_stages} stages, "
-            f"{len(self.swarm.work.steps) * self.flops / FLOPS_PER_PFLOP:.6f} PFLOP"
+            f"{self.swarm.work.num_steps * self.flops / FLOPS_PER_PFLOP:.6f} PFLOP"
         )
         why = f"the ask of {OUTBID.name}, which lost" if self._is_losing_ask else "nobody's ask"
         yield (

@@ -43,15 +43,22 @@ class JobWork:
     units_per_step: int  # of each stage
     num_stages: int
     workers: Mapping[PeerId, Worker]
+    steps_of_job: int  # those that hold its work
     steps: tuple[Mapping[PeerId, int], ...]
-    """Units by peer, of steps 1, 2, ...; without those that a checked job adds to end its draws."""
+    """Units by peer, of every seal from step 1 on; a checked job adds some without work, in pauses
+    and to end its draws."""
     pay: Mapping[Address, BaseUnits]
+
+    @property
+    def num_steps(self) -> int:
+        """Steps so far that were to hold work."""
+        return min(len(self.steps), self.steps_of_job)
 
     @property
     def lost(self) -> int:
         """Units of some stage that no seal holds."""
         counted = sum(units for step in self.steps for units in step.values())
-        return len(self.steps) * self.units_per_step * self.num_stages - counted
+        return self.num_steps * self.units_per_step * self.num_stages - counted
 
     def first_step(self, account: Address) -> StepNumber | None:
         """The first step that a seal holds work of `account` for."""
@@ -97,7 +104,8 @@ def read_work(items: Iterable[Kept], domain: Domain, begin: Begin = begin_job) -
         units_per_step=record.spec.batch.units_per_step,
         num_stages=record.spec.batch.stages,
         workers={p: Worker(record.leases[p].account, stage) for p, stage in stages.items()},
-        steps=tuple(steps[: record.spec.batch.steps]),
+        steps_of_job=record.spec.batch.steps,
+        steps=tuple(steps),
         pay={leaf.account: leaf.earned for leaf in pay_after(record.pay, record.pay_leases())},
     )
 

@@ -37,6 +37,7 @@ def swarm() -> Swarm:
             PEERS[machine]: Worker(ACCOUNTS[machine], stage)
             for machine, stage in (places | {LATE: places[VICTIM]}).items()
         },
+        steps_of_job=2,
         steps=(first, second),
         pay={account: BaseUnits(10) for account in ACCOUNTS.values()},
     )

@@ -42,7 +42,16 @@ def _worked() -> JobWork:
     return read_work(job.items, DOMAIN)
 
 
-WORKED = _worked()  # here, because its signatures take more than a unit test may
+def _paused() -> JobWork:
+    """A job of two steps, with a seal without work after each."""
+    job = JobMaker(members=MEMBERS, spec_changes=SPEC | {"steps": 2})
+    for _ in range(2):
+        job.seal_step()
+        job.seal([])
+    return read_work(job.items, DOMAIN)
+
+
+WORKED, PAUSED = _worked(), _paused()  # here, because its signatures take more than a unit test may
 
 
 def _audited() -> tuple[CheckedMaker, JobWork]:
@@ -83,6 +92,13 @@ def test_read_work__sealed_steps__counts_units_by_peer() -> None:
 
 def test_lost__step_that_nobody_worked_in__is_all_its_units_in_all_stages() -> None:
     assert WORKED.lost == 4 * 2
+
+
+def test_read_work__more_seals_than_the_job_has_steps__counts_the_work_of_all() -> None:
+    ann, bob, cem = (member.session.peer for member in MEMBERS)
+
+    assert PAUSED.steps == ({ann: 2, bob: 4, cem: 2}, {}) * 2
+    assert (PAUSED.num_steps, PAUSED.lost) == (2, 0)
 
 
 def test_read_work__nothing_opened__is_refused() -> None:
