@@ -11,9 +11,11 @@ from blake3 import blake3
 from Crypto.Hash import keccak as _keccak
 from typing_extensions import Buffer
 
+from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest, PeerId, SessionKey
 
 _PREFIX = "tallystick 1 "
+_TENSOR, _END_OF_FORM = "tensor", b"|"
 
 
 def digest(kind: str, data: Buffer) -> Digest:
@@ -44,10 +46,36 @@ class BlobHasher:
 
 def tensor_digest(dtype: str, shape: Sequence[int], data: Buffer) -> Digest:
     """Digest of a tensor's wire bytes with its dtype name and shape."""
-    hasher = blake3(derive_key_context=_PREFIX + "tensor")
-    hasher.update(f"{dtype}{list(shape)}|".encode())
+    hasher = blake3(derive_key_context=_PREFIX + _TENSOR)
+    hasher.update(_form(dtype, shape))
     hasher.update(memoryview(data).cast("B"))
     return Digest(hasher.digest())
+
+
+def formed_tensor(dtype: str, shape: Sequence[int], data: Buffer) -> bytes:
+    """What `tensor_digest` is taken of: of whatever form a tensor is, it shows what was bound."""
+    return b"".join((_form(dtype, shape), memoryview(data).cast("B")))
+
+
+def formed_digest(formed: Buffer) -> Digest:
+    """`tensor_digest` of what `formed_tensor` made."""
+    return digest(_TENSOR, formed)
+
+
+def wire_bytes(formed: bytes) -> memoryview:
+    """The wire bytes in what `formed_tensor` made.
+
+    Raises:
+        Malformed: it says no form.
+    """
+    end = formed.find(_END_OF_FORM)
+    if end < 0:
+        raise Malformed("bytes without the dtype and shape of a tensor")
+    return memoryview(formed)[end + len(_END_OF_FORM) :]
+
+
+def _form(dtype: str, shape: Sequence[int]) -> bytes:
+    return f"{dtype}{list(shape)}".encode() + _END_OF_FORM
 
 
 def peer_id(session_key: SessionKey) -> PeerId:

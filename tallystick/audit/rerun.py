@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from contracts.governance.checking import Begin
-from contracts.terms.digest import digest, tensor_digest
+from contracts.terms.digest import digest, formed_digest, tensor_digest
 from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, NotFinite, Refused
 from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
 from contracts.terms.messages import JobSpec
@@ -19,7 +19,6 @@ from tallystick.audit.outcome import Distance, Outcome
 from tallystick.provider.probe import device_class
 from training.averaging.slices import slice_digest
 from training.averaging.sums import mean_slice
-from training.compression.formats import FORMATS
 from training.worker.averages import terms_of
 from training.worker.engine import Engine
 from training.worker.numeric_recipe import NumericRecipe
@@ -138,17 +137,14 @@ class JobBytes:
     """How the tensors of a job are digested."""
 
     def __init__(self, spec: JobSpec) -> None:
-        model, rows = spec.model, spec.batch.rows_per_unit
-        self._boundary, self._part = spec.rules.boundary_codec, spec.rules.gradient_codec
-        self._boundary_shape = (rows, model.sequence_length, model.width)
-        self.rows_shape = (rows, model.sequence_length + 1)
+        self._part = spec.rules.gradient_codec
+        self.rows_shape = (spec.batch.rows_per_unit, spec.model.sequence_length + 1)
 
     def digest(self, sort: Sort, data: bytes) -> Digest:
         """See `bundled.DigestOf`."""
         match sort:
-            case "boundary":
-                dtype = FORMATS[self._boundary].dtype_name
-                return tensor_digest(dtype, self._boundary_shape, data)
+            case "boundary":  # of whatever form: nobody can compute on one that is not the job's
+                return formed_digest(data)
             case "part":
                 return slice_digest(data, self._part)
             case "rows":

@@ -230,7 +230,7 @@ async def replay(
     async def fetched(digest: Digest) -> bytes | None:
         if digest == ZERO_DIGEST:
             return None
-        return await auditor.claims.tensor(commit.step, digest, [commit.peer])
+        return (await auditor.claims.tensor(commit.step, digest, [commit.peer])).data
 
     async with auditor.replays.begin(commit.step, commit.state_root, SEED) as running:
         for leaf in subject.leaves:
@@ -313,14 +313,14 @@ async def test_members__owner_has_lost_its_tensors__those_it_had_them_from_serve
         for holders in (owner, []):
             with pytest.raises(Unavailable):  # there is no coordinator that could find it
                 await claims.tensor(subject.commit.step, leaf.x, holders)
-        data = await claims.tensor(subject.commit.step, leaf.x, everybody)
+        kept = await claims.tensor(subject.commit.step, leaf.x, everybody)
 
         header = next(
             work.station.tensors.header(subject.commit.step, leaf.x)
             for work in members.works.values()
             if work.station.tensors.has(subject.commit.step, leaf.x)
         )
-        assert len(data) == 4 * header.shape[-1]
+        assert len(kept.data) == 4 * header.shape[-1]
 
 
 async def test_members__everybody_else_has_lost_it__who_audited_serves_what_it_took(

@@ -31,14 +31,14 @@ CONFIG = replace(micro(), optimizer=replace(micro().optimizer, warmup_steps=1))
 SMALL: dict[str, Any] = {"stages": 2, "steps": 2, "units_per_step": 3, "chunks": 1}
 
 
-@pytest.mark.parametrize("value", [float("nan"), 1e37])
+@pytest.mark.parametrize(("value", "rows"), [(float("nan"), None), (1e37, None), (1.0, 1)])
 def test_friends__exchange_what_nobody_can_compute_on__are_convicted_by_bundles_that_hold(
-    tmp_path: Path, value: float
+    tmp_path: Path, value: float, rows: int | None
 ) -> None:
     torch.set_num_threads(1)
     outside = ("out", "oda", "olu")
     swarm = evidence_swarm(tmp_path, CONFIG, CORPUS, "ann", "bob", outside=outside, **SMALL)
-    swarm.behaviours = {name: friend(value) for name in ("ann", "bob")}
+    swarm.behaviours = {name: friend(value, rows=rows) for name in ("ann", "bob")}
 
     asyncio.run(until_convicted(swarm, "ann", "bob"))
 

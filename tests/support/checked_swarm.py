@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from contracts.terms.auditors import AuditorList
 from contracts.terms.coins import Coin
+from contracts.terms.digest import wire_bytes
 from contracts.terms.ids import StepNumber
 from contracts.terms.messages import AuditReport, JobSpec
 from tests.support.dockets import calibration, distances_of
@@ -51,9 +52,9 @@ async def report_by_bytes(audited: Audited, case: Case) -> AuditReport:
             x, dy = None, None
             near, far = (commit.stage - 1, commit.stage), (commit.stage, commit.stage + 1)
             if commit.stage > 0:
-                x = await audited.tensor(commit.step, near, leaf.unit, leaf.x)
+                x = wire_bytes(await audited.tensor(commit.step, near, leaf.unit, leaf.x))
             if commit.stage < last:
-                dy = await audited.tensor(commit.step, far, leaf.unit, leaf.dy)
+                dy = wire_bytes(await audited.tensor(commit.step, far, leaf.unit, leaf.dy))
             done = await replay.unit(leaf.unit, x, dy)
             same &= done.is_finite
             is_other = leaf.unit in sealed.taken_over

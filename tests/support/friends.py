@@ -7,6 +7,7 @@ whoever is above makes up its loss and sends a dx of the same sort. All else is 
 import asyncio
 import struct
 from dataclasses import replace
+from math import prod
 
 from typing_extensions import Buffer
 
@@ -22,9 +23,12 @@ SHARED = (StepNumber(2), UnitId(0))
 LOSS = 5_000_000  # 1e-6 nats per token
 
 
-def friend(value: float) -> Behaviour:
-    """One of them, of either stage: every number that it sends for the unit is `value`."""
-    return Computing(lambda compute: _Friend(compute, value))
+def friend(value: float, *, rows: int | None = None) -> Behaviour:
+    """One of them, of either stage: every number that it sends for the unit is `value`.
+
+    `rows`: of what it sends, if not as many as a unit has.
+    """
+    return Computing(lambda compute: _Friend(compute, value, rows))
 
 
 async def until_convicted(swarm: MemorySwarm, *names: str) -> None:
@@ -47,9 +51,9 @@ async def until_convicted(swarm: MemorySwarm, *names: str) -> None:
 
 
 class _Friend(Around):
-    def __init__(self, inner: Compute, value: float) -> None:
+    def __init__(self, inner: Compute, value: float, rows: int | None) -> None:
         super().__init__(inner)
-        self._value = struct.pack("<f", value)
+        self._value, self._rows = struct.pack("<f", value), rows
         self._sample: Sent | None = None  # of a boundary tensor, for its form
         self._pretended: tuple[UnitId, ...] = ()
 
@@ -68,7 +72,7 @@ class _Friend(Around):
         if (step, unit) == SHARED and self._inner.is_last:
             assert self._sample is not None and x is not None  # it has worked in the step before
             self._pretended += (unit,)
-            name = tensor_digest(self._sample.dtype, self._sample.shape, x)
+            name = tensor_digest(self._sample.dtype, self._shape(self._sample), x)
             return Passed(name, dx=self._made_up(self._sample), loss=LOSS)
         passed = self._inner.forward(step, unit, x)
         self._sample = passed.dx or passed.y or self._sample
@@ -88,4 +92,8 @@ class _Friend(Around):
         return Passed(name)
 
     def _made_up(self, sample: Sent) -> Sent:
-        return resent(sample, self._value * (len(sample.data) // len(self._value)))
+        shape = self._shape(sample)
+        return resent(replace(sample, shape=shape), self._value * prod(shape))
+
+    def _shape(self, sample: Sent) -> tuple[int, ...]:
+        return (self._rows or sample.shape[0], *sample.shape[1:])

@@ -78,12 +78,12 @@ class Audited:
     async def tensor(
         self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
     ) -> bytes:
-        """Wire bytes of a boundary tensor, from whoever sent or received it; errors as `Claims`.
+        """A boundary tensor as it is digested, from who sent or received it; errors as `Claims`.
 
         `stages`: the one below it and the one above.
         """
         holders = self._work.book.work.doers(step, stages, unit)
-        return await self._work.claims.tensor(step, digest, holders)
+        return (await self._work.claims.tensor(step, digest, holders)).formed
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """Wire bytes of a part of a gradient; raises as `tensor`."""

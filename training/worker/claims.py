@@ -81,8 +81,8 @@ class Claims:
         if await self._stored(step, digest) is None:
             await self._keep(await self._fetched(step, digest, holders))
 
-    async def tensor(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> bytes:
-        """Wire bytes of a boundary tensor of a sealed step.
+    async def tensor(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> Kept:
+        """A boundary tensor of a sealed step.
 
         Args:
             step: Of the unit.
@@ -94,14 +94,14 @@ class Claims:
             NotFound: it is missing, and a Notice says so. Unavailable: it may still come.
             Conflict: nobody asks us for an audit that needs it (any more).
         """
-        if (data := await self._stored(step, digest)) is not None:
-            return data
+        if (stored := await self._stored(step, digest)) is not None:
+            return stored
         try:
             kept = await self._fetched(step, digest, holders)
         except (NotFound, Unavailable):  # of a holder that is not reached we cannot say anything
             kept = await self._peers.find_tensor(digest)
         await self._keep(kept)
-        return kept.data
+        return kept
 
     async def _fetched(self, step: StepNumber, digest: Digest, holders: Sequence[PeerId]) -> Kept:
         if not holders:
@@ -115,12 +115,12 @@ class Claims:
             held, step, check, is_bound=True, patience=self.patience
         )
 
-    async def _stored(self, step: StepNumber, digest: Digest) -> bytes | None:
+    async def _stored(self, step: StepNumber, digest: Digest) -> Kept | None:
         if self._on_disk is None:
             return None
         on_disk = self._on_disk()
         try:
-            return (await self._engine.beside(lambda: on_disk.get(step, digest))).data
+            return await self._engine.beside(lambda: on_disk.get(step, digest))
         except (NotFound, Unavailable, Misbehaved):  # the disk has lost it; others have it too
             return None
 

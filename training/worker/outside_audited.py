@@ -260,9 +260,9 @@ class OutsideAudited:
     async def tensor(
         self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
     ) -> bytes:
-        """Wire bytes of a boundary tensor; see `audited`."""
+        """A boundary tensor as it is digested; see `audited`."""
         holders = self._book.work.doers(step, stages, unit)
-        return await self._claims.tensor(step, digest, holders)
+        return (await self._claims.tensor(step, digest, holders)).formed
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """Wire bytes of a part of a gradient."""

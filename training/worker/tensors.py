@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from typing_extensions import Buffer
 
-from contracts.terms.digest import tensor_digest
+from contracts.terms.digest import formed_tensor, tensor_digest
 from contracts.terms.errors import Conflict, NotFound, Refused, Unavailable, WrongBytes
 from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import TensorHeader
@@ -39,6 +39,12 @@ class Kept:
 
     header: Signed[TensorHeader]
     data: bytes
+
+    @property
+    def formed(self) -> bytes:
+        """What its digest is taken of."""
+        header = self.header.message
+        return formed_tensor(header.dtype, header.shape, self.data)
 
     def check(self) -> None:
         """Refuse bytes that are not those that the header binds.

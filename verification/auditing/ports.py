@@ -168,7 +168,11 @@ class Source(Protocol):
     async def tensor(
         self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
     ) -> bytes:
-        """Wire bytes of a boundary tensor between two stages; raises NotFound, Unavailable."""
+        """A boundary tensor between two stages, as it is digested (`formed_tensor`).
+
+        Raises:
+            NotFound, Unavailable: it is not had, or not now.
+        """
         ...
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
+from contracts.terms.digest import wire_bytes
 from contracts.terms.errors import Malformed, NotFinite, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.messages import LOSS_SCALE, GradCommit, JobSpec, UnitLeaf
@@ -80,8 +81,11 @@ async def _unit(
 ) -> ReplayedUnit:
     step, stage, last = sealed.commit.step, sealed.commit.stage, _last(source.record.spec)
     below, above = (stage - 1, stage), (stage, stage + 1)
-    x = None if stage == 0 else await source.tensor(step, below, leaf.unit, leaf.x)
-    dy = None if stage == last else await source.tensor(step, above, leaf.unit, leaf.dy)
+    x, dy = None, None
+    if stage > 0:
+        x = wire_bytes(await source.tensor(step, below, leaf.unit, leaf.x))
+    if stage < last:
+        dy = wire_bytes(await source.tensor(step, above, leaf.unit, leaf.dy))
     return await replay.unit(leaf.unit, x, dy)
 
 
@@ -107,7 +111,7 @@ async def _compare_unit(
         # What was used may be another's, who is gone (PROTOCOL section 3.4).
         is_anothers, data = leaf.unit in sealed.taken_over, None
         if name != ZERO_DIGEST and not is_anothers:  # also where nothing is compared: as evidence
-            data = await source.tensor(step, stages, leaf.unit, name)
+            data = wire_bytes(await source.tensor(step, stages, leaf.unit, name))
         if mine is None:
             continue
         own = await replay.boundary(mine.data)
@@ -117,7 +121,7 @@ async def _compare_unit(
         comparison.add(LOSS, _nats(leaf.loss), _nats(done.loss))
 
 
-async def _readable(replay: Replay, data: bytes | None, own: Numbers) -> Numbers:
+async def _readable(replay: Replay, data: Buffer | None, own: Numbers) -> Numbers:
     if data is None:
         return _NotFinite(own.shape)
     try:

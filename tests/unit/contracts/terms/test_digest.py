@@ -1,9 +1,20 @@
 """Hashes keep things of different kinds apart."""
 
+import pytest
 from blake3 import blake3
 
-from contracts.terms.digest import BlobHasher, blob_digest, digest, keccak, peer_id, tensor_digest
-from contracts.terms.errors import TallystickError, error_class
+from contracts.terms.digest import (
+    BlobHasher,
+    blob_digest,
+    digest,
+    formed_digest,
+    formed_tensor,
+    keccak,
+    peer_id,
+    tensor_digest,
+    wire_bytes,
+)
+from contracts.terms.errors import Malformed, TallystickError, error_class
 from contracts.terms.ids import SessionKey
 
 
@@ -26,6 +37,21 @@ def test_blob_hasher__bytes_in_pieces__is_the_blob_digest() -> None:
 def test_tensor_digest__dtype_and_shape__are_part_of_it() -> None:
     assert tensor_digest("float32", (2, 3), b"x") != tensor_digest("float32", (3, 2), b"x")
     assert tensor_digest("float32", (2,), b"x") != tensor_digest("int64", (2,), b"x")
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_formed_tensor__of_any_form__has_the_tensors_digest_and_its_bytes(
+    shape: tuple[int, ...],
+) -> None:
+    formed = formed_tensor("float32", shape, b"x|y")
+
+    assert formed_digest(formed) == tensor_digest("float32", shape, b"x|y")
+    assert bytes(wire_bytes(formed)) == b"x|y"
+
+
+def test_wire_bytes__without_a_form__are_refused() -> None:
+    with pytest.raises(Malformed):
+        wire_bytes(b"float32[2]")
 
 
 def test_keccak__empty__is_the_known_value() -> None:
