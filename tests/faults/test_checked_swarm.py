@@ -16,6 +16,7 @@ from contracts.terms.errors import Conflict
 from contracts.terms.ids import ZERO_ADDRESS, SessionKey, StepNumber
 from contracts.terms.merkle import FORFEITED
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Notice, StepCoin
+from tallystick.gym.around import Around, Computing
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
@@ -24,6 +25,7 @@ from tests.support.lying import Answer, AnsweringTransport
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.averaging.slices import Slice, slice_digest
 from training.journal import Journal
+from training.stages.roots import StateRoots
 from training.transport.calls import REPORT
 from training.transport.port import Handler
 from training.worker.book import WorkerBook
@@ -193,6 +195,34 @@ class Padded(Honest):
 def _padded(piece: Slice) -> Slice:
     data = piece.data + bytes(8)
     return Slice(data, slice_digest(data), piece.norm_squared)
+
+
+class Elsewhere(Around):
+    """After the first update it says that it is in a state which nobody else has."""
+
+    def roots(self) -> StateRoots:
+        """See `Compute.roots`."""
+        own: StateRoots = self._inner.roots()
+        return replace(own, weights=make_digest("elsewhere")) if own.counter else own
+
+
+async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_its_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    audit = audit_spec(deadline=4)
+    swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, units_per_step=9)
+    lazy = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
+    swarm.behaviours["ann"] = Computing(lambda compute: Elsewhere(lazy.arithmetic(compute)))
+
+    await swarm.run()
+
+    ann = swarm.papers.members["ann"].session.peer
+    stated = [{c.state_root for c in swarm.commits() if c.step == step} for step in (1, 2)]
+    assert [len(each) for each in stated] == [1, 2]
+    assert docket_of(swarm).convicts == {ann}
+    late = {each.peer for each in swarm.messages(Notice) if each.what == "missed_report"}
+    assert late <= {ann}, "others have no weights of its state, and need none"
 
 
 async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_work_goes_on(

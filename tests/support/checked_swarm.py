@@ -47,7 +47,7 @@ async def report_by_bytes(audited: Audited, case: Case) -> AuditReport:
     commit, last = sealed.commit, spec.batch.stages - 1
     same, projections = True, list[int]()
     replays, seed = audited.replays_in(case.stage), seed_for(case, audited.peer)
-    async with replays.begin(commit.step, commit.state_root, seed) as replay:
+    async with replays.begin(commit.step, audited.state_of(commit), seed) as replay:
         for leaf in sealed.leaves:
             x, dy = None, None
             near, far = (commit.stage - 1, commit.stage), (commit.stage, commit.stage + 1)

@@ -62,6 +62,16 @@ class Audited:
         """A sealed GradCommit with its leaves; raises NotFound."""
         return self._work.book.work.commit(name)
 
+    def state_of(self, commit: GradCommit) -> Digest:
+        """Root of the state in which it is judged, by what seals say of its stage.
+
+        Raises:
+            Unavailable: members differ, and no AverageSet has followed that says who was right.
+        """
+        if (root := self._work.book.work.state_of(commit, self.record.pay_leases())) is None:
+            raise Unavailable("what state the stage had in that step is not sealed yet")
+        return root
+
     def report(self, name: Digest) -> AuditReport:
         """A sealed report; raises NotFound."""
         return self._work.book.work.report(name)

@@ -244,6 +244,12 @@ class OutsideAudited:
         """A sealed GradCommit with its leaves; raises NotFound."""
         return self._book.work.commit(name)
 
+    def state_of(self, commit: GradCommit) -> Digest:
+        """Root of the state in which it is judged; see `audited`."""
+        if (root := self._book.work.state_of(commit, self.record.pay_leases())) is None:
+            raise Unavailable("what state the stage had in that step is not sealed yet")
+        return root
+
     def report(self, name: Digest) -> AuditReport:
         """A sealed report; raises NotFound."""
         return self._book.work.report(name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from contracts.governance.job import JobHistory
+from contracts.governance.pay import Lease
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber, UnitId
@@ -57,6 +58,7 @@ class SealedWork:
     _means: dict[Digest, SealedMean] = field(default_factory=dict)
     _said: dict[Digest, Signed[Said]] = field(default_factory=dict)
     _doers: dict[tuple[StepNumber, StageIndex, UnitId], list[PeerId]] = field(default_factory=dict)
+    _averaged: dict[StepNumber, tuple[GradCommit, ...]] = field(default_factory=dict)
 
     def note(self, under: JobHistory) -> None:
         """Take in what the seal that comes next holds."""
@@ -67,6 +69,9 @@ class SealedWork:
             leaves = under.leaves[commit.digest()]
             self._note_commit(SealedCommit(commit, leaves, _taken_over(commit, closes)))
         averages = [each for each in messages if isinstance(each, AverageSet)]
+        names = {member.grad_commit for each in averages for member in each.members}
+        if averaged := tuple(commit for commit in commits if commit.digest() in names):
+            self._averaged[averaged[0].step] = averaged
         for chunk in (each for each in messages if isinstance(each, AveragedChunk)):
             self._means[chunk.digest()] = SealedMean(chunk, averages[0], tuple(commits))
         self._note_said(under.pending.values())
@@ -89,10 +94,27 @@ class SealedWork:
         self._means = {n: each for n, each in self._means.items() if each.chunk.step >= step}
         self._said = {n: each for n, each in self._said.items() if each.message.step >= step}
         self._doers = {place: peers for place, peers in self._doers.items() if place[0] >= step}
+        self._averaged = {at: each for at, each in self._averaged.items() if at >= step}
 
     def commit(self, name: Digest) -> SealedCommit:
         """A GradCommit with its leaves; raises NotFound."""
         return _found(self._commits.get(name), name)
+
+    def state_of(self, commit: GradCommit, leases: Mapping[PeerId, Lease]) -> Digest | None:
+        """Root of the state in which a sealed GradCommit is judged; None: not known yet.
+
+        That of its stage: the members of an AverageSet agree on it, and a step without one changes
+        no state, so the next one says it; before that, what all of the stage have said in the step.
+        Where a single owner stands behind it nothing tells who is right, so the claim's own counts.
+        """
+        step, stage = commit.step, commit.stage
+        if following := [at for at in self._averaged if at >= step]:
+            agreed = [each for each in self._averaged[min(following)] if each.stage == stage]
+            owners = {leases[each.peer].account for each in agreed}
+            return Digest(agreed[0].state_root if len(owners) > 1 else commit.state_root)
+        others = (each.commit for each in self._commits.values())
+        said = {each.state_root for each in others if (each.step, each.stage) == (step, stage)}
+        return said.pop() if len(said) == 1 else None
 
     def mean(self, name: Digest) -> SealedMean:
         """An averaged chunk with what it was made of; raises NotFound."""

@@ -161,6 +161,10 @@ class Source(Protocol):
         """Of a stage that we audit in."""
         ...
 
+    def state_of(self, commit: GradCommit) -> Digest:
+        """Root of the state in which it is judged: that of its stage; raises Unavailable."""
+        ...
+
     def report(self, name: Digest) -> AuditReport:
         """A sealed report; raises NotFound."""
         ...

@@ -87,6 +87,13 @@ class Recording:
         """See `Source.replays_in`."""
         return _RecordedReplays(self, self._audited.replays_in(stage))
 
+    def state_of(self, commit: GradCommit) -> Digest:
+        """See `Source.state_of`; a reader of a bundle knows no other state than the claim's."""
+        root = self._audited.state_of(commit)
+        if root != commit.state_root:
+            self._lost = "the claim is of another state than its stage's"
+        return root
+
     def report(self, name: Digest) -> AuditReport:
         """See `Source.report`."""
         return self._audited.report(name)

@@ -2,7 +2,8 @@
 
 Whole, in the order of the leaves, from the bytes that its neighbours really sent. A claim that
 cannot be read, or is not finite, is as far off as can be (PROTOCOL section 5); so is all of a claim
-that counts a unit from whose bytes nothing finite comes: no honest peer counts such a one.
+that counts a unit from whose bytes nothing finite comes: no honest peer counts such a one. It is
+done in the state that its stage had: who claims another one says what nobody else can repeat.
 
 Invariant: only bytes that have the digest which the claim itself names are held against it.
 """
@@ -54,7 +55,7 @@ async def replay_peer_step(source: Source, sealed: SealedCommit, seed: bytes) ->
     comparison, units = Comparison(recipe), list[ReplayedUnit]()
     async with AsyncExitStack() as stack:
         replays = source.replays_in(StageIndex(commit.stage))
-        beginning = replays.begin(commit.step, commit.state_root, seed)
+        beginning = replays.begin(commit.step, source.state_of(commit), seed)
         try:
             replay = await stack.enter_async_context(beginning)
         except NotFound as error:  # our own weights: nobody else is to blame

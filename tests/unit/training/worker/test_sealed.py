@@ -46,12 +46,17 @@ def leaf(unit: int) -> UnitLeaf:
 
 def sealed(work: dict[GradCommit, tuple[int, ...]], *others: Message) -> SealedWork:
     """An index of these GradCommits with their units, and of other messages."""
+    index = SealedWork()
+    index.note(under(work, *others))
+    return index
+
+
+def under(work: dict[GradCommit, tuple[int, ...]], *others: Message) -> JobHistory:
+    """What a seal will hold."""
     messages = [*work, *others]
     pending = {(each.digest(),): Signed[Message](each, bytes(64)) for each in messages}
     leaves = {commit.digest(): tuple(map(leaf, units)) for commit, units in work.items()}
-    index = SealedWork()
-    index.note(JobHistory(DOMAIN, pending=pending, leaves=leaves))  # type: ignore[arg-type]
-    return index
+    return JobHistory(DOMAIN, pending=pending, leaves=leaves)  # type: ignore[arg-type]
 
 
 def average_of(*commits: GradCommit) -> AverageSet:
@@ -104,6 +109,35 @@ def test_beside__drawn_sum__all_parts_of_it_and_no_unit() -> None:
 def test_beside__work_that_is_not_known__not_found() -> None:
     with pytest.raises(NotFound):
         sealed({}).beside(StageIndex(0), CHUNKING, [make_digest("nothing")])
+
+
+def averaged(*members: GradCommit) -> AverageSet:
+    """What these are summed under."""
+    names = sorted(each.digest() for each in members)
+    return AverageSet(
+        job=JOB.spec.job(), step=members[0].step, step_close=ZERO_DIGEST,
+        members=tuple(AverageMember(grad_commit=name, weight=1) for name in names),
+    )  # fmt: skip
+
+
+def test_state_of__another_root_than_two_owners_have_in_the_next_sum__is_theirs() -> None:
+    ann, bob = commit_of("ann", 0), commit_of("bob", 0)
+    odd = commit_of("cem", 0).model_copy(update={"state_root": make_digest("odd")})
+    index, leases = sealed({ann: (1,), bob: (2,), odd: (3,)}), JOB.leases
+    later = [each.model_copy(update={"step": StepNumber(2)}) for each in (ann, bob)]
+
+    assert index.state_of(odd, leases) is index.state_of(ann, leases) is None
+    index.note(under({later[0]: (1,), later[1]: (2,)}, averaged(*later)))
+    assert index.state_of(odd, leases) == index.state_of(ann, leases) == ann.state_root
+
+
+def test_state_of__nobody_of_another_owner_says_who_is_right__is_what_it_says() -> None:
+    ann = commit_of("ann", 0)
+    odd = commit_of("bob", 0).model_copy(update={"state_root": make_digest("odd")})
+    alone, two = sealed({odd: (1,)}), sealed({odd: (1,), ann: (2,)}, averaged(ann))
+
+    assert alone.state_of(odd, JOB.leases) == odd.state_root
+    assert two.state_of(odd, JOB.leases) == odd.state_root
 
 
 def test_find_work__by_its_name_or_by_a_report_on_it__is_that_work() -> None:

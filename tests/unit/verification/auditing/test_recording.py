@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from contracts.terms.ids import Digest, StepNumber, UnitId
-from contracts.terms.messages import AuditReport, Verdict
+from contracts.terms.messages import AuditReport, GradCommit, Verdict
 from tests.support.dockets import CheckedJob, peer
 from tests.support.history import make_digest
 from verification.auditing.ports import Audited
@@ -62,6 +62,10 @@ class Holder:
         """See `Source.tensor`."""
         return b"a tensor"
 
+    def state_of(self, _commit: GradCommit) -> Digest:
+        """See `Source.state_of`."""
+        return make_digest("the stage's")
+
     def tell(self, event: str, **fields: object) -> None:
         """See `Audited.tell`."""
         self.told.append((event, fields))
@@ -106,3 +110,17 @@ async def test_recording__disk_that_cannot_be_written__is_told_and_the_audit_goe
     ((event, fields),) = holder.told
     assert event == "evidence_not_kept"
     assert fields["subject"] == case.subject and "Not a directory" in fields["reason"]
+
+
+async def test_recording__claim_of_another_state__is_told_as_no_reader_could_repeat_it(
+    tmp_path: Path,
+) -> None:
+    holder, case = Holder(tmp_path), drawn()
+
+    async with recording(cast(Audited, holder)) as recorded:
+        assert recorded.state_of(JOB.commit("ann")) == make_digest("the stage's")
+        await recorded.keep(case, report(case, "mismatch"))
+
+    ((event, fields),) = holder.told
+    assert event == "evidence_not_kept" and "another state" in fields["reason"]
+    assert not list(tmp_path.iterdir())
