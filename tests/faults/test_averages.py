@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.errors import Conflict, Unavailable
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, UnitId
 from contracts.terms.messages import AverageMember, AverageSet, GradCommit
 from contracts.terms.signatures import Signed
 from tests.support.pipeline import Pipeline, pipeline
@@ -176,6 +176,27 @@ async def test_sum__a_member_that_is_silent__is_unavailable_and_binds_nothing(
         await six.works["ann0"].averages.average(average_of(six, commits), commits, CHUNKS)
 
     assert six.works["ann0"].book.chunks == {}
+
+
+async def test_sum__a_member_is_gone_since_its_parts_came__who_takes_over_sums_them(
+    six: Pipeline,
+) -> None:
+    commits = await committed(six)
+    average = average_of(six, commits)
+    await six.works["ann0"].averages.hold(wanted(six, commits), commits)
+    left = tuple(
+        calls.MemberView(session_key=each.session.key, stage=StageIndex(0), address="")
+        for name, each in six.papers.members.items()
+        if name != "bob0"
+    )
+
+    _, chunks = await Answers(six.works["ann0"]).sum_chunks(
+        six.papers.session.key,
+        calls.SumChunks(members=left, chunks=CHUNKS),
+        tuple(memoryview(each.encoded()) for each in (average, *commits.values())),
+    )
+
+    assert len(chunks) == len(CHUNKS)
 
 
 async def test_part__of_ours__is_on_disk_before_it_is_bound(

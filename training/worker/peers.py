@@ -121,17 +121,16 @@ class Peers:
         found = (p for p, m in self._members.items() if m.stage == stage and m.session_key != own)
         return sorted(found)
 
-    def key_of(self, peer: PeerId) -> SessionKey:
-        """A member's session key.
-
-        Raises:
-            PeerUnreachable: it is no member.
-        """
-        return self._member(peer).session_key
-
     def verify(self, signed: Signed[GradCommit]) -> None:
-        """Check that a member signed its own GradCommit; raises BadSignature otherwise."""
-        verify_session(signed, self.key_of(signed.message.peer))
+        """Check that a member signed its own GradCommit.
+
+        Also one that is gone since: an AverageSet that is out counts it all the same. Raises
+        PeerUnreachable: we know nobody of that name. BadSignature: somebody else signed it.
+        """
+        peer = signed.message.peer
+        if peer not in self._seen:
+            raise PeerUnreachable(f"{peer.hex()[:16]} was never a member", peer=peer.hex())
+        verify_session(signed, self._seen[peer].session_key)
 
     def need_sender(self, signed: Signed[TensorHeader]) -> None:
         """Check that a member of the stage that it names signed a header.
