@@ -60,6 +60,7 @@ class Death:
     since: int = 1  # of the steps whose audits count
     roles: dict[str, str] = field(default_factory=dict)
     victim: str | None = None
+    is_late: bool = False  # its victim had been turned away, and ended by itself
 
     def __call__(self, name: str, line: Line) -> str | None:
         """Who dies at this line."""
@@ -73,12 +74,9 @@ class Death:
         )
         if name == self.roles[teller] and is_ours:
             self.victim = self.roles[victim]
+            self.is_late = self.swarm.parties[self.victim].task.done()
             return self.victim
         return None
-
-    def _is_ours(self, line: Line) -> bool:
-        taken = line["event"] == "report_taken"
-        return not taken or name_of(self.swarm, line["peer"]) == self.roles[AUDITOR]
 
     def _begins(self, line: Line) -> bool:
         wanted = {"event": "audited", "round": self.round, "kind": self.kind}
@@ -119,6 +117,16 @@ def docket_of(swarm: MemorySwarm) -> Docket:
 
 
 # ---------------------------------------------------------------------------------- what must hold
+
+
+def assert_landed(death: Death, *convicts: str) -> None:
+    """Somebody has died and is back, but for a convict: the seal that was told has it turned away.
+
+    Who ends first, the convict or whoever tells that seal, is nobody's to say.
+    """
+    assert death.victim is not None, "the kill has to land"
+    assert not death.is_late or death.victim in convicts
+    assert death.swarm.restarts == (0 if death.is_late else 1)
 
 
 def assert_whole(swarm: MemorySwarm, *convicts: str, missed: Sequence[PeerId] = ()) -> None:
@@ -251,8 +259,7 @@ async def test_kills__honest_job_and_a_death__nobody_loses_anything(
 
     await swarm.run()
 
-    assert death.victim is not None, "the kill has to land"
-    assert swarm.restarts == 1
+    assert_landed(death)
     assert_whole(swarm)
 
 
@@ -279,8 +286,7 @@ async def test_kills__one_lies_and_somebody_dies__the_liar_alone_is_convicted(
 
     await swarm.run()
 
-    assert death.victim is not None, "the kill has to land"
-    assert swarm.restarts == 1
+    assert_landed(death, LIAR)
     assert_whole(swarm, LIAR)
     assert isinstance(swarm.refused[LIAR], Conflict)
 
@@ -304,8 +310,7 @@ async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convic
 
     await swarm.run()
 
-    assert death.victim is not None, "the kill has to land"
-    assert swarm.restarts == 1
+    assert_landed(death, LIAR)
     assert_whole(swarm, LIAR)
 
 
