@@ -225,6 +225,27 @@ async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_i
     assert late <= {ann}, "others have no weights of its state, and need none"
 
 
+async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated__is_convicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
+    papers = make_papers(*workers, audit=audit, steps=6, units_per_step=12, exchange_timeout=300)
+    swarm = MemorySwarm(papers, tmp_path, together=True)
+    lazy = behaviour_of("stale:from=2", papers.spec.message.rules)
+    swarm.behaviours["ann"] = Computing(lambda compute: Elsewhere(lazy.arithmetic(compute)))
+    swarm.behaviours["bob"] = Padded()
+
+    await swarm.run()
+
+    liars = {papers.members[name].session.peer for name in ("ann", "bob")}
+    assert docket_of(swarm).convicts == liars
+    moved = {seal.step for seal in swarm.seals() if seal.gradient_norm}
+    assert {2, 3} & moved == set(), "ann is convicted for steps without an update"
+    late = {each.peer for each in swarm.messages(Notice) if each.what == "missed_report"}
+    assert late <= liars
+
+
 async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_work_goes_on(
     tmp_path: Path,
 ) -> None:

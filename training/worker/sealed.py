@@ -4,6 +4,7 @@ What is kept here is what seals hold; it stays for as long as a draw may still a
 boundary tensor of a sealed unit follows from the GradCommits: who sent it, and who received it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
@@ -12,7 +13,7 @@ from contracts.governance.job import JobHistory
 from contracts.governance.pay import Lease
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
@@ -103,18 +104,24 @@ class SealedWork:
     def state_of(self, commit: GradCommit, leases: Mapping[PeerId, Lease]) -> Digest | None:
         """Root of the state in which a sealed GradCommit is judged; None: not known yet.
 
-        That of its stage: the members of an AverageSet agree on it, and a step without one changes
-        no state, so the next one says it; before that, what all of the stage have said in the step.
-        Where a single owner stands behind it nothing tells who is right, so the claim's own counts.
+        That of its stage, on which two owners agree: in the next AverageSet, as a step without one
+        changes no state, or until it is sealed in the step itself. Where a single owner stands
+        behind each, nothing tells who is right: then the claim's own counts.
         """
         step, stage = commit.step, commit.stage
-        if following := [at for at in self._averaged if at >= step]:
-            agreed = [each for each in self._averaged[min(following)] if each.stage == stage]
-            owners = {leases[each.peer].account for each in agreed}
-            return Digest(agreed[0].state_root if len(owners) > 1 else commit.state_root)
-        others = (each.commit for each in self._commits.values())
-        said = {each.state_root for each in others if (each.step, each.stage) == (step, stage)}
-        return said.pop() if len(said) == 1 else None
+        following = [at for at in self._averaged if at >= step]
+        said = self._averaged[min(following)] if following else self._commits_in(step)
+        owners = defaultdict[Digest, set[Address]](set)
+        for each in (each for each in said if each.stage == stage):
+            owners[each.state_root].add(leases[each.peer].account)
+        agreed = [root for root, behind in owners.items() if len(behind) > 1]
+        if len(agreed) == 1:
+            return agreed[0]
+        return Digest(commit.state_root) if following or len(owners) == 1 else None
+
+    def _commits_in(self, step: int) -> tuple[GradCommit, ...]:
+        sealed = (each.commit for each in self._commits.values())
+        return tuple(commit for commit in sealed if commit.step == step)
 
     def mean(self, name: Digest) -> SealedMean:
         """An averaged chunk with what it was made of; raises NotFound."""

@@ -120,20 +120,32 @@ def averaged(*members: GradCommit) -> AverageSet:
     )  # fmt: skip
 
 
-def test_state_of__another_root_than_two_owners_have_in_the_next_sum__is_theirs() -> None:
-    ann, bob = commit_of("ann", 0), commit_of("bob", 0)
-    odd = commit_of("cem", 0).model_copy(update={"state_root": make_digest("odd")})
-    index, leases = sealed({ann: (1,), bob: (2,), odd: (3,)}), JOB.leases
-    later = [each.model_copy(update={"step": StepNumber(2)}) for each in (ann, bob)]
+def odd_one(name: str) -> GradCommit:
+    """Somebody's GradCommit on a state of its own."""
+    return commit_of(name, 0).model_copy(update={"state_root": make_digest("odd")})
 
-    assert index.state_of(odd, leases) is index.state_of(ann, leases) is None
+
+def test_state_of__another_root_than_two_owners_have_in_the_step__is_theirs() -> None:
+    ann, bob, odd = commit_of("ann", 0), commit_of("bob", 0), odd_one("cem")
+    index = sealed({ann: (1,), bob: (2,), odd: (3,)})
+
+    assert index.state_of(odd, JOB.leases) == index.state_of(ann, JOB.leases) == ann.state_root
+
+
+def test_state_of__members_differ__is_what_two_owners_have_in_the_next_sum() -> None:
+    ann, odd = commit_of("ann", 0), odd_one("cem")
+    index = sealed({ann: (1,), odd: (3,)})
+    later = [
+        commit_of(each, 0).model_copy(update={"step": StepNumber(2)}) for each in ("ann", "bob")
+    ]
+
+    assert index.state_of(odd, JOB.leases) is index.state_of(ann, JOB.leases) is None
     index.note(under({later[0]: (1,), later[1]: (2,)}, averaged(*later)))
-    assert index.state_of(odd, leases) == index.state_of(ann, leases) == ann.state_root
+    assert index.state_of(odd, JOB.leases) == index.state_of(ann, JOB.leases) == ann.state_root
 
 
 def test_state_of__nobody_of_another_owner_says_who_is_right__is_what_it_says() -> None:
-    ann = commit_of("ann", 0)
-    odd = commit_of("bob", 0).model_copy(update={"state_root": make_digest("odd")})
+    ann, odd = commit_of("ann", 0), odd_one("bob")
     alone, two = sealed({odd: (1,)}), sealed({odd: (1,), ann: (2,)}, averaged(ann))
 
     assert alone.state_of(odd, JOB.leases) == odd.state_root
