@@ -15,7 +15,15 @@ from contracts.governance.vesting import PayState
 from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
-from contracts.terms.ids import Digest, JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.ids import (
+    NO_OFFER,
+    Digest,
+    JobId,
+    PeerId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
 from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.messages import (
     AuditReport,
@@ -123,13 +131,16 @@ def with_lease(record: JobRecord, lease: Signed[LeaseAccept]) -> JobRecord:
 
     Raises:
         BadSignature: not signed by the provider's wallet.
-        Conflict: another job, a price above the ceiling, too little stake, a job that has ended.
+        Conflict: another job, no offer, a price above the ceiling, too little stake, a job that has
+            ended.
         Equivocation: the session key has a lease with other terms.
     """
     message = lease.message
     verify_wallet(lease, message.account, record.domain)
     if message.job != record.job or record.ended:
         raise Conflict("the lease is of another job, or of one that has ended")
+    if message.offer == NO_OFFER:
+        raise Conflict("this reserves the stake of somebody outside, and is no lease")
     if message.price > record.spec.price_ceiling or message.stake < record.spec.min_stake:
         raise Conflict("the lease is above the job's price ceiling, or below its stake")
     if message.account in (FROZEN, FORFEITED, bytes(20)):

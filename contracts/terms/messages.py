@@ -340,7 +340,7 @@ class LeaseAccept(WalletMessage):
     job: JobIdField
     account: AddressField
     session_key: SessionKeyField
-    offer: DigestField
+    offer: DigestField  # NO_OFFER: it reserves stake and is no lease
     price: PriceField
     stake: BaseUnitsField
     device_class: Text

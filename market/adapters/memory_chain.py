@@ -57,6 +57,7 @@ PARAMETERS = {
     "max_slash_bps": 10_000,
     "max_bounty_bps": 2_000,
     "min_burn_bps": 5_000,
+    "unbonding_delay": 60,
 }
 
 
@@ -82,6 +83,7 @@ class _Account:
     active: int = 0
     reserved: int = 0
     unbonding: int = 0
+    withdrawable_at: int = 0
     token: int = 0
     gas: int = 0
     claimed: int = 0
@@ -190,8 +192,16 @@ class MemoryChain:
 
     def unbond(self, account: Address, amount: int) -> None:
         """An account asks for free stake back."""
+        delay = self.parameters["unbonding_delay"]
         self._mine(
-            f"unbond:{account.hex()}:{len(self._sent)}", lambda s, b: _unbond(s, b, account, amount)
+            f"unbond:{account.hex()}:{len(self._sent)}",
+            lambda s, b: _unbond(s, b, account, amount, delay),
+        )
+
+    def withdraw(self, account: Address) -> None:
+        """An account gets back what it has unbonded."""
+        self._mine(
+            f"withdraw:{account.hex()}:{len(self._sent)}", lambda s, b: _withdraw(s, b, account)
         )
 
     def reserve_as_provider(self, accept: LeaseAccept) -> None:
@@ -508,12 +518,23 @@ def _stake(state: _State, block: _Block, account: Address, amount: int) -> None:
     block.log("stakes", "Staked", account=account, amount=amount)
 
 
-def _unbond(state: _State, block: _Block, account: Address, amount: int) -> None:
+def _unbond(state: _State, block: _Block, account: Address, amount: int, delay: int) -> None:
     found = _of(state, account)
     _need(found.active - found.reserved >= amount, "NotEnoughFree")
     found.active -= amount
     found.unbonding += amount
+    found.withdrawable_at = block.timestamp + delay
     block.log("stakes", "UnbondRequested", account=account, amount=amount)
+
+
+def _withdraw(state: _State, block: _Block, account: Address) -> None:
+    found = _of(state, account)
+    _need(not found.cases, "CaseOpen")
+    _need(found.unbonding > 0, "ZeroAmount")
+    _need(block.timestamp >= found.withdrawable_at, "StillUnbonding")
+    amount, found.unbonding = found.unbonding, 0
+    found.token += amount
+    block.log("stakes", "Withdrawn", account=account, amount=amount)
 
 
 def _stake_now(found: _Account) -> StakeNow:

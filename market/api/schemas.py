@@ -60,6 +60,7 @@ JobState = Literal[
     "draft", "funded", "matched", "running", "finished", "closed", "refunded", "failed"
 ]
 LeaseState = Literal["reserved", "accepted", "active", "silent", "ended", "lapsed"]
+BondState = Literal["asked", "accepted", "reserved", "released", "refused"]
 SlashState = Literal[
     "convicted",
     "announcing",
@@ -609,10 +610,28 @@ class AuditorRegistered(Body):
     stake: Money
 
 
+class BondAsked(Body):
+    """A job lists an auditor that reserves `stake`, by a LeaseAccept of its key and no offer."""
+
+    job: JobIdField
+    price: Price
+    stake: Money
+
+
 class AuditorJobs(Body):
-    """Jobs whose lists name the auditor's key and that are not over."""
+    """Jobs whose lists name the auditor's key and that are not over, and those that ask for it."""
 
     jobs: tuple[JobIdField, ...]
+    asked: tuple[BondAsked, ...] = ()
+
+
+class BondView(Body):
+    """What an outside auditor was asked to reserve, and what became of it."""
+
+    job: JobIdField
+    account: AddressField
+    stake: Money
+    state: BondState
 
 
 class AuditorView(Body):

@@ -1,5 +1,6 @@
 """A provider binds itself to a job that won its offer."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from contracts.terms.errors import Conflict, Expired, NotFound
@@ -37,7 +38,7 @@ async def accept_lease(
             raise NotFound("no such lease", lease=lease.hex())
         if row.accept_digest == accept.digest():
             return row
-        await _check_terms(row, accept, work)
+        await _check_agreed(row, accept, work)
         if row.state != "reserved" or row.accept_ends <= now:
             raise Expired("the lease was not accepted in time", accept_ends=row.accept_ends)
         row = replace(
@@ -52,7 +53,7 @@ async def accept_lease(
     return row
 
 
-async def _check_terms(row: LeaseRow, accept: LeaseAccept, work: UnitOfWork) -> None:
+async def _check_agreed(row: LeaseRow, accept: LeaseAccept, work: UnitOfWork) -> None:
     if row.accept_digest is not None:
         raise Conflict("another LeaseAccept is stored for this lease")
     offer = await work[OfferRow].get(row.offer)
@@ -64,7 +65,16 @@ async def _check_terms(row: LeaseRow, accept: LeaseAccept, work: UnitOfWork) -> 
         "stake": row.stake,
         "device_class": offer.device_class if offer else "",
     }
+    check_terms(accept, wanted)
+
+
+def check_terms(accept: LeaseAccept, wanted: Mapping[str, object]) -> None:
+    """Check that a LeaseAccept says what was agreed.
+
+    Raises:
+        Conflict: it does not; data says what would fit.
+    """
     for field, value in wanted.items():
         if getattr(accept, field) != value:
             shown = value.hex() if isinstance(value, bytes) else str(value)
-            raise Conflict(f"{field} differs from the lease", field=field, would_fit=shown)
+            raise Conflict(f"{field} differs from what was agreed", field=field, would_fit=shown)

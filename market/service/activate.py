@@ -15,18 +15,18 @@ from market.service.coding import spec_of, wide
 from market.service.leases import live_leases
 from market.service.life import happen
 from market.service.ports import UnitOfWork
-from market.service.rows import JobRow, LeaseRow
+from market.service.rows import AuditBondRow, JobRow, LeaseRow
 
 
-def backs(args: Mapping[str, Value], lease: LeaseRow) -> bool:
-    """Whether a Reserved event holds the stake of `lease`.
+def backs(args: Mapping[str, Value], promise: LeaseRow | AuditBondRow) -> bool:
+    """Whether a Reserved event holds the stake of `promise`.
 
     Any account may sign for any session key, and for any amount.
     """
     return (
-        args["sessionKey"] == lease.session_key
-        and args["account"] == lease.account
-        and wide(args["amount"]) >= lease.stake
+        args["sessionKey"] == promise.session_key
+        and args["account"] == promise.account
+        and wide(args["amount"]) >= promise.stake
     )
 
 

@@ -9,13 +9,14 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import ledger
 from market.domain.jobs import CloseRequested, RefundPaid
 from market.service.activate import activate, backs
+from market.service.audit_bonds import note_reserved
 from market.service.booking import balances_of, book_event
 from market.service.closes import with_close
 from market.service.coding import wide
 from market.service.fund_jobs import note_deposits
 from market.service.life import happen
 from market.service.ports import ChainEvent, UnitOfWork
-from market.service.rows import BatchRow, DebitRow, EpochRow, JobRow, LeaseRow
+from market.service.rows import AuditBondRow, BatchRow, DebitRow, EpochRow, JobRow, LeaseRow
 from market.service.settle_epoch import parts_of
 from market.service.slash_events import job_of_case, slash_announced, slash_ended
 
@@ -129,6 +130,9 @@ async def _reserved(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> Non
     for lease in await work[LeaseRow].where(session_key=key, job=_job(event)):
         if backs(event.args, lease):
             await activate(lease.job, lease.lease, now, work)
+    for bond in await work[AuditBondRow].where(session_key=key, job=_job(event)):
+        if backs(event.args, bond):
+            await note_reserved(bond, work)
 
 
 async def _slashed(event: ChainEvent, name: str, work: UnitOfWork) -> None:

@@ -1,8 +1,9 @@
 """Staked accounts that can be asked to audit from outside, and the list that a job fixes of them.
 
-An account registers one session key by its wallet's signature and is heard like an offer. When a
-checked job has all of its leases, the list of those heard is fixed at one confirmed block; the job
-is handed to a host with it, and its JobOpening has to name it. It never changes afterwards: who
+An account registers one session key by its wallet's signature and is heard like an offer. Those
+heard are asked to reserve stake for a checked job (`audit_bonds`). When the job has all of its
+leases and nobody is waited for, the list of those who reserved is fixed at one confirmed block; the
+job is handed to a host with it, and its JobOpening has to name it. It never changes afterwards: who
 comes later is not drawn in this job, who leaves misses reports. Source: PROTOCOL section 2, message
 0; what its list of all stake is here is said in `contracts.terms.auditors`.
 """
@@ -23,17 +24,25 @@ from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
 from market.api.schemas import auditor_digest, auditor_subject, heartbeat_digest
+from market.domain.bundles import bundle_of
 from market.domain.jobs import JobState
 from market.domain.offers import check_moment
+from market.service.audit_bonds import (
+    BEFORE_LIST,
+    ask_bonds,
+    asked_of,
+    is_awaited,
+    note_refused,
+)
 from market.service.coding import spec_of
-from market.service.leases import LIVE
+from market.service.leases import live_leases
 from market.service.ports import Chain, StakeNow, UnitOfWork
 from market.service.rows import (
+    AuditBondRow,
     AuditorListRow,
     AuditorRow,
     HeartbeatRow,
     JobRow,
-    LeaseRow,
     ListedAuditorRow,
 )
 from market.service.session import check_session
@@ -101,10 +110,18 @@ async def register_auditor(
     return stake
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What jobs want of an auditor."""
+
+    jobs: tuple[JobId, ...]  # that may draw its key
+    bonds: tuple[AuditBondRow, ...]  # that it has not answered
+
+
 async def hear_auditor(
     account: Address, at: UnixMillis, signature: bytes, now: UnixMillis, work: UnitOfWork
-) -> list[JobId]:
-    """Note that an auditor is alive; returns the jobs that may draw its key.
+) -> Asked:
+    """Note that an auditor is alive; returns what is asked of it.
 
     Raises:
         NotFound: it is not registered.
@@ -123,31 +140,34 @@ async def hear_auditor(
         listed = await work[ListedAuditorRow].where(account=account)
         jobs = tuple(each.job for each in listed if each.session_key == row.session_key)
         rows = await work[JobRow].where(job=jobs, state=_ASKED) if jobs else []
-        return [each.job for each in rows]
+        return Asked(tuple(each.job for each in rows), tuple(await asked_of(row, work)))
 
 
 async def fix_auditors(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[JobId]:
-    """Fix the list of every checked job that has its leases; returns the jobs. Safe to repeat.
+    """Ask for the stakes behind checked jobs' lists, and fix those that wait for nobody.
+
+    Safe to repeat. Returns the jobs whose lists it fixed.
 
     Raises:
         ChainForgot: the node knows the block's state no more; a later round takes a newer one.
     """
     async with work:
-        matched = await work[JobRow].where(state=JobState.MATCHED.value)
-        due = [
-            row
-            for row in matched
-            if is_checked(spec_of(row).message) and not await work[AuditorListRow].get(row.job)
-        ]
+        rows = await work[JobRow].where(state=BEFORE_LIST)
+        due = [row for row in rows if await _is_due(row, work)]
         heard = await _heard(now, work) if due else {}
     if not due:
         return []
     block, stakes = await chain.stakes(sorted(heard))
+    fixed = []
     for row in due:
         async with work:
-            listed = await _outside(row, heard, stakes, work)
-            await _store(row.job, block.number, listed, work)
-    return [row.job for row in due]
+            held = await work[JobRow].lock(row.job)
+            if held is None or not await _is_due(held, work):
+                continue  # somebody was faster
+            if await _may_be_fixed(held, heard, stakes, now, work):
+                await _fix(held, block.number, heard, stakes, work)
+                fixed.append(row.job)
+    return fixed
 
 
 async def list_of_job(job: JobId, work: UnitOfWork) -> tuple[int, AuditorList]:
@@ -202,37 +222,94 @@ async def _heard(now: UnixMillis, work: UnitOfWork) -> Mapping[Address, AuditorR
     return {row.account: row for row in heard}
 
 
-async def _outside(
+async def _is_due(row: JobRow, work: UnitOfWork) -> bool:
+    """Whether a job has nobody asked yet and its slots are taken, or a list that is not fixed."""
+    spec = spec_of(row).message
+    if not is_checked(spec) or await work[AuditorListRow].get(row.job):
+        return False
+    if row.state != JobState.FUNDED.value:
+        return row.state == JobState.MATCHED.value
+    # Asked while the leases are being reserved too, the auditors hold up nobody.
+    num_live = len(await live_leases(row.job, work))
+    is_taken = not bundle_of(spec).without(num_live).slots
+    return is_taken and not await work[AuditBondRow].where(job=row.job, limit=1)
+
+
+async def _may_be_fixed(
     row: JobRow,
     heard: Mapping[Address, AuditorRow],
     stakes: Mapping[Address, StakeNow],
+    now: UnixMillis,
     work: UnitOfWork,
-) -> AuditorList:
-    """Who is outside of a job; if there are too many, those with the most stake."""
-    leases = await work[LeaseRow].where(job=row.job, state=LIVE)
-    inside = {row.poster, row.coordinator, *(lease.account for lease in leases)}
-    staked = [each for each in heard if each not in inside and stakes[each].active]
-    most = sorted(staked, key=lambda each: (-stakes[each].active, each))[:MAX_PEERS]
-    return AuditorList(
+) -> bool:
+    """Ask who was not asked; whether the job is matched and waits for no answer."""
+    if not await work[AuditBondRow].where(job=row.job, limit=1):
+        await _ask(row, heard, stakes, now, work)
+    bonds = await work[AuditBondRow].where(job=row.job)
+    is_waiting = any(is_awaited(bond, now) for bond in bonds if bond.account in heard)
+    return row.state == JobState.MATCHED.value and not is_waiting
+
+
+async def _ask(
+    row: JobRow,
+    heard: Mapping[Address, AuditorRow],
+    stakes: Mapping[Address, StakeNow],
+    now: UnixMillis,
+    work: UnitOfWork,
+) -> None:
+    """Ask who is outside and can reserve enough; if there are too many, those with most stake."""
+    spec, inside = spec_of(row).message, await _inside(row, work)
+    able = [
+        each
+        for each in heard
+        if each not in inside and stakes[each].active and stakes[each].free >= spec.min_stake
+    ]
+    most = sorted(able, key=lambda each: (-stakes[each].active, each))[:MAX_PEERS]
+    assert spec.rules.audit is not None  # `_is_due`
+    await ask_bonds(row.job, spec, spec.rules.audit, [heard[each] for each in most], now, work)
+
+
+async def _inside(row: JobRow, work: UnitOfWork) -> set[Address]:
+    leases = await live_leases(row.job, work)
+    return {row.poster, row.coordinator, *(lease.account for lease in leases)}
+
+
+async def _fix(
+    row: JobRow,
+    block: int,
+    heard: Mapping[Address, AuditorRow],
+    stakes: Mapping[Address, StakeNow],
+    work: UnitOfWork,
+) -> None:
+    """Store the list of those who reserved, and let go of all others."""
+    bonds = await work[AuditBondRow].where(job=row.job, order="account")
+    for bond in bonds:
+        await note_refused(bond, work)
+    inside = await _inside(row, work)
+    listed = AuditorList(
         auditors=tuple(
             OutsideAuditor(
-                account=each,
-                stake=stakes[each].active,
-                session_key=heard[each].session_key,
-                device_class=heard[each].device_class,
+                account=bond.account,
+                stake=stakes[bond.account].active,
+                session_key=bond.session_key,
+                device_class=bond.device_class,
             )
-            for each in sorted(most)
+            for bond in bonds
+            if bond.state == "reserved"
+            and _holds_key(bond, heard)
+            and bond.account not in inside
+            and stakes[bond.account].active
         )
     )
+    await work[AuditorListRow].add(AuditorListRow(row.job, block, listed.digest()))
+    await _store_entries(row.job, listed.auditors, work)
+    await work.emit("host", row.job)
 
 
-async def _store(job: JobId, block: int, listed: AuditorList, work: UnitOfWork) -> None:
-    held = await work[JobRow].lock(job)
-    if held is None or await work[AuditorListRow].get(job):
-        return  # somebody was faster
-    await work[AuditorListRow].add(AuditorListRow(job, block, listed.digest()))
-    await _store_entries(job, listed.auditors, work)
-    await work.emit("host", job)
+def _holds_key(bond: AuditBondRow, heard: Mapping[Address, AuditorRow]) -> bool:
+    """Whether an auditor was heard lately, and under the key that its bond is of."""
+    known = heard.get(bond.account)
+    return known is not None and known.session_key == bond.session_key
 
 
 async def _store_entries(job: JobId, auditors: Sequence[OutsideAuditor], work: UnitOfWork) -> None:

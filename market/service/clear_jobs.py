@@ -23,7 +23,7 @@ from market.service.candidates import candidates
 from market.service.coding import encode_exclusions, spec_of
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.ports import UnitOfWork
-from market.service.rows import JobRow, LeaseRow, OfferRow
+from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
 from verification.thresholds import shipped_calibration
 
 MAX_JOBS_A_ROUND = 100
@@ -95,6 +95,8 @@ async def _buy(
     bundle, funded = bundle_of(spec), row.state == JobState.FUNDED.value
     # A stake that is reserved for this job stays so: the chain takes no second one for it.
     taken = {lease.account for lease in leases if lease in live or lease.stake_state == "reserved"}
+    bonds = await work[AuditBondRow].where(job=row.job, state=("accepted", "reserved"))
+    taken |= {bond.account for bond in bonds}
     free = [each for each in offers if each.account not in taken]
     seats = await _seats(live, work)
     try:

@@ -10,7 +10,7 @@ from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec, LeaseAccept, Seal
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.domain.matching import Exclusion
-from market.service.rows import JobRow, LeaseRow, SealRow
+from market.service.rows import AuditBondRow, JobRow, LeaseRow, SealRow
 
 
 def wide(value: object) -> int:
@@ -82,10 +82,10 @@ def spec_of(row: JobRow) -> Signed[JobSpec]:
     return expect(decode_signed(row.signed), JobSpec)
 
 
-def accept_of(row: LeaseRow) -> Signed[LeaseAccept]:
-    """The signed LeaseAccept of a lease that has one."""
+def accept_of(row: LeaseRow | AuditBondRow) -> Signed[LeaseAccept]:
+    """The signed LeaseAccept of a row that has one."""
     if row.accept is None:
-        raise InvariantBroken(f"lease {row.lease.hex()} has no LeaseAccept")
+        raise InvariantBroken(f"0x{row.account.hex()} has signed no LeaseAccept of {row.job.hex()}")
     return expect(decode_signed(row.accept), LeaseAccept)
 
 

@@ -2,10 +2,10 @@
 
 A ruling `slashable` says that two owners and an auditor from outside agree. It is noted with the
 seal that holds it; an auditor who agreed, and has all that it takes to run the work again, names
-the bundle: the first that comes counts. The stake at risk is what the lease reserved; of an auditor
-from outside, who reserved none, as much as a lease of the job would have. The challenger is the
-first of the auditors that is not the convict. Restitution is at most the value of the convicted
-work, rounded down. Source: PROTOCOL sections 5 and 7.
+the bundle: the first that comes counts. The stake at risk is what was reserved for the job, by the
+lease or, of an auditor from outside, before it was listed: as much as a lease has to. The
+challenger is the first of the auditors that is not the convict. Restitution is at most the value
+of the convicted work, rounded down. Source: PROTOCOL sections 5 and 7.
 """
 
 from contracts.governance.record import JobRecord
@@ -111,7 +111,7 @@ def _account(peer: PeerId, record: JobRecord) -> Address:
 def _at_risk(peer: PeerId, record: JobRecord) -> BaseUnits:
     if peer in record.leases:
         return record.leases[peer].stake
-    return BaseUnits(min(record.spec.min_stake, record.pay_leases()[peer].stake))
+    return record.spec.min_stake  # as `audit_bonds` asks
 
 
 async def _value(ruling: Ruling, record: JobRecord, work: UnitOfWork) -> BaseUnits:

@@ -235,6 +235,25 @@ class AuditorRow(Row):
 
 
 @dataclass(frozen=True)
+class AuditBondRow(Row):
+    """What an outside auditor is asked to reserve for a job before the job's list names it."""
+
+    TABLE = "audit_bonds"
+    KEY = ("job", "account")
+    INDEX = (("account",), ("state",))
+
+    job: JobId
+    account: Address
+    session_key: SessionKey
+    device_class: str
+    price: PricePerPflop
+    stake: BaseUnits
+    asked_at: UnixMillis
+    state: str = "asked"  # accepted, reserved, released; refused by the chain, or too late
+    accept: bytes | None = None
+
+
+@dataclass(frozen=True)
 class AuditorListRow(Row):
     """The list of outside auditors that a job's opening has to name."""
 
@@ -610,6 +629,7 @@ ROWS: tuple[type[Row], ...] = (
     CoordinatorRow,
     HostedJobRow,
     AuditorRow,
+    AuditBondRow,
     AuditorListRow,
     ListedAuditorRow,
     ConvictionRow,

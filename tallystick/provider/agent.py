@@ -34,7 +34,7 @@ from contracts.terms.errors import (
     Refused,
     Unavailable,
 )
-from contracts.terms.ids import Digest, JobId
+from contracts.terms.ids import NO_OFFER, Digest, JobId
 from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -131,7 +131,7 @@ class Agent:
                         if self.offers:
                             tasks.create_task(self._heartbeats(deployment))
                         if self.audits:
-                            tasks.create_task(self._audits())
+                            tasks.create_task(self._audits(deployment, contracts))
                         tasks.create_task(self._read_coins(self._coins))
                         tasks.create_task(self._claims(contracts, sender))
                         tasks.create_task(self._watch_slashes())
@@ -367,7 +367,7 @@ class Agent:
                     self._tell(f"coins for {folder.name[:12]}: {error}")
             await asyncio.sleep(COIN_SECONDS)
 
-    async def _audits(self) -> None:
+    async def _audits(self, deployment: Deployment, contracts: Contracts) -> None:
         """Offer to audit from outside, and follow the jobs that may draw us."""
         session, is_known = self.folder.audit_session(), False
         subject = schemas.auditor_subject(self.wallet.account)
@@ -377,7 +377,11 @@ class Agent:
                     await self._register_auditor(session)
                     is_known = True
                 beat = _heartbeat(session, subject)
-                await self._listed(await self.client.heartbeat_auditor(self.wallet.account, beat))
+                told = await self.client.heartbeat_auditor(self.wallet.account, beat)
+                if told.asked:
+                    free = await self._free_stake(contracts)
+                    await self._reserve(told.asked, free, session, deployment)
+                await self._listed(told.jobs)
             except NotFound:  # a market that was set up anew
                 is_known = False
             except Unavailable as error:
@@ -396,6 +400,52 @@ class Agent:
         )
         registered = await self.client.register_auditor(body)
         self.say(f"auditing from outside with {format_tokens(registered.stake)} tokens at stake")
+
+    async def _free_stake(self, contracts: Contracts) -> BaseUnits:
+        head = await contracts.chain.head()
+        return (await contracts.stakes.stake(self.wallet.account, head)).free
+
+    async def _reserve(
+        self,
+        asked: tuple[schemas.BondAsked, ...],
+        free: BaseUnits,
+        session: Session,
+        deployment: Deployment,
+    ) -> None:
+        """Promise stake to jobs that would list us, as far as what is free of it goes."""
+        for bond in asked:
+            if bond.stake > free:
+                self._tell(f"job {bond.job.hex()[:12]} asks for more stake than is free")
+                continue
+            free = BaseUnits(free - bond.stake)
+            try:
+                await self._promise(bond, session, deployment)
+            except Refused as error:  # its list was fixed a moment ago
+                self._tell(f"stake for job {bond.job.hex()[:12]}: {error}")
+
+    async def _promise(
+        self, bond: schemas.BondAsked, session: Session, deployment: Deployment
+    ) -> None:
+        folder = self.folder.audit(bond.job)
+        accept = load_accept(folder)
+        if accept is None:
+            accept = self.wallet.sign(self._bond_accept(bond, session), deployment.domain)
+            save_accept(folder, accept)
+        body = schemas.AcceptLease(signed=accept.encoded())
+        await self.client.accept_bond(self.wallet.account, body)
+        amount = format_tokens(bond.stake)
+        self.say(f"reserves {amount} tokens to audit job {bond.job.hex()[:12]}")
+
+    def _bond_accept(self, bond: schemas.BondAsked, session: Session) -> LeaseAccept:
+        return LeaseAccept(
+            job=bond.job,
+            account=self.wallet.account,
+            session_key=session.key,
+            offer=NO_OFFER,
+            price=bond.price,
+            stake=bond.stake,
+            device_class=self.ask.device_class,
+        )
 
     async def _listed(self, jobs: tuple[JobId, ...]) -> None:
         """Follow exactly the jobs that may draw us."""

@@ -4,7 +4,7 @@
 `audit.key` (signs reports as an outside auditor), `transactions.db` (what was sent to the chain),
 `leases/<id>/` (one folder a lease, with the session key and the signed LeaseAccept that were stored
 before they left, and the job's `coins`), `audits/<job>/` (a job that may draw us from outside, with
-its `coins` and our reports). All mode 0600.
+the LeaseAccept that reserves our stake for it, its `coins` and our reports). All mode 0600.
 """
 
 import fcntl
@@ -92,7 +92,7 @@ class ProviderFolder:
         return load_or_create_session(self.home / "audit.key")
 
     def audit(self, job: JobId) -> Path:
-        """Folder of a job that may draw us from outside, made on first use."""
+        """Folder of a job that may draw us from outside, or asks for it, made on first use."""
         folder = self.home / "audits" / job.hex()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
@@ -132,7 +132,7 @@ class ProviderFolder:
 
 
 def load_accept(folder: Path) -> Signed[Message] | None:
-    """The LeaseAccept that was stored in a lease's folder."""
+    """The LeaseAccept that was stored in the folder of a lease, or of a job to audit."""
     return _load(folder / "accept.msgpack")
 
 

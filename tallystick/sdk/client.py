@@ -160,10 +160,13 @@ class MarketClient:
 
     async def heartbeat_auditor(
         self, account: Address, body: schemas.Heartbeat
-    ) -> tuple[JobId, ...]:
-        """Say that an auditor is alive; answers with the jobs that may draw it."""
-        path = f"/auditors/{account.hex()}/heartbeat"
-        return (await self._post(path, body, schemas.AuditorJobs)).jobs
+    ) -> schemas.AuditorJobs:
+        """Say that an auditor is alive; answers with jobs that may draw it or ask for stake."""
+        return await self._post(f"/auditors/{account.hex()}/heartbeat", body, schemas.AuditorJobs)
+
+    async def accept_bond(self, account: Address, body: schemas.AcceptLease) -> schemas.BondView:
+        """Have an auditor's stake reserved for a job that asks for it."""
+        return await self._post(f"/auditors/{account.hex()}/bonds", body, schemas.BondView)
 
     async def auditors(self, job: JobId) -> AuditorList:
         """The outside auditors of a job; whoever relies on it compares it with the opening."""

@@ -13,6 +13,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.digest import blob_digest
 from contracts.terms.history import encode_kept
 from contracts.terms.ids import (
+    NO_OFFER,
     ZERO_DIGEST,
     Address,
     Digest,
@@ -27,13 +28,19 @@ from contracts.terms.typed_data import Domain
 from market.adapters.memory import MemoryBlobs, MemoryStore, MemoryWakeup, MemoryWork
 from market.adapters.memory_chain import MemoryChain
 from market.api.context import Api
-from market.api.schemas import auditor_digest, heartbeat_digest, hosting_digest
+from market.api.schemas import (
+    auditor_digest,
+    auditor_subject,
+    heartbeat_digest,
+    hosting_digest,
+)
 from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
 from market.domain.pricing import job_cost
 from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
-from market.service.auditors import Registration, fix_auditors, register_auditor
+from market.service.audit_bonds import accept_bond
+from market.service.auditors import Registration, fix_auditors, hear_auditor, register_auditor
 from market.service.burn_forfeits import burn_forfeits
 from market.service.clear_jobs import clear_jobs
 from market.service.close_jobs import close_jobs, refund_jobs
@@ -50,7 +57,7 @@ from market.service.post_offer import post_offer
 from market.service.reconcile import reconcile
 from market.service.refused_debits import RefusedDebits
 from market.service.reserve_stakes import release_stakes, reserve_stakes
-from market.service.rows import JobRow, LeaseRow, OfferRow
+from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
 from market.service.settle_epoch import Rhythm, settle_epoch
 from market.service.slash import announce_slashes, execute_slashes
 from market.service.store_messages import Intake, store_messages
@@ -107,6 +114,7 @@ class World:
     chain: MemoryChain = field(default_factory=lambda: MemoryChain(DOMAIN, ANCHORER, now=START))
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     offers: dict[str, Digest] = field(default_factory=dict)
+    auditors: dict[str, Session] = field(default_factory=dict)
     refused_debits: RefusedDebits = field(default_factory=RefusedDebits)
     beats: int = 0
     domain: Domain = DOMAIN
@@ -191,7 +199,21 @@ class World:
         signature = wallet.sign_digest(auditor_digest(wallet.account, session.key, DEVICE, now))
         said = Registration(wallet.account, session.key, DEVICE, now, signature)
         await register_auditor(said, now, self.new_work(), self.ports)
+        self.auditors[name] = session
         return session.key
+
+    async def bond(self, name: str) -> tuple[AuditBondRow, ...]:
+        """An auditor's heartbeat; it has its stake reserved for every job that asks for it."""
+        wallet, session = make_wallet(name), self.auditors[name]
+        self.beats += 1
+        now = self.now
+        subject = auditor_subject(wallet.account)
+        signature = sign_digest(session, heartbeat_digest(subject, now))
+        asked = await hear_auditor(wallet.account, now, signature, now, self.new_work())
+        for each in asked.bonds:
+            signed = wallet.sign(bond_accept(each), self.domain)
+            await accept_bond(wallet.account, signed.encoded(), self.new_work(), self.ports)
+        return asked.bonds
 
     async def beat(self, name: str) -> list[LeaseRow]:
         """An agent's heartbeat."""
@@ -295,7 +317,10 @@ class World:
         await reconcile(work())
 
     async def start_job(self, name: str = "ann", price: int = 10**11, **changed: Any) -> JobMaker:
-        """A job that is matched with one provider, and its coordinator's records."""
+        """A job that is matched with one provider, and its coordinator's records.
+
+        All who audit have their stakes reserved for it.
+        """
         await self.register()
         await self.offer(name, price)
         spec = market_spec(**changed)
@@ -303,6 +328,8 @@ class World:
         await self.tick()
         (lease,) = await self.beat(name)
         member = await self.accept(name, lease)
+        for auditor in self.auditors:
+            await self.bond(auditor)
         await self.tick()
         return self.maker(spec, member, lease)
 
@@ -330,6 +357,19 @@ class World:
             row = await work[OfferRow].get(self.offers[name])
         assert row is not None
         return row
+
+
+def bond_accept(asked: AuditBondRow) -> LeaseAccept:
+    """What an auditor signs."""
+    return LeaseAccept(
+        job=asked.job,
+        account=asked.account,
+        session_key=asked.session_key,
+        offer=NO_OFFER,
+        price=asked.price,
+        stake=asked.stake,
+        device_class=DEVICE,
+    )
 
 
 @dataclass

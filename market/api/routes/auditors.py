@@ -1,11 +1,21 @@
 """Outside auditors: staked accounts that can be drawn in jobs of others."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Response
 
 from market.api.context import AccountPath, ApiDep, WorkDep, answer, body, documented
-from market.api.schemas import AuditorJobs, AuditorRegistered, Heartbeat, RegisterAuditor
+from market.api.schemas import (
+    AcceptLease,
+    AuditorJobs,
+    AuditorRegistered,
+    BondAsked,
+    BondState,
+    BondView,
+    Heartbeat,
+    RegisterAuditor,
+)
+from market.service.audit_bonds import accept_bond
 from market.service.auditors import Registration, hear_auditor, register_auditor
 
 router = APIRouter(tags=["auditors"])
@@ -31,6 +41,22 @@ async def post_auditors(
 async def post_auditor_heartbeat(
     beat: Annotated[Heartbeat, body(Heartbeat)], account: AccountPath, api: ApiDep, work: WorkDep
 ) -> Response:
-    """An auditor is alive; the answer is the jobs that may draw it."""
-    jobs = await hear_auditor(account, beat.at, beat.signature, api.market.clock(), work)
-    return answer(AuditorJobs(jobs=tuple(jobs)))
+    """An auditor is alive; the answer is the jobs that may draw it, or would with its stake."""
+    asked = await hear_auditor(account, beat.at, beat.signature, api.market.clock(), work)
+    bonds = tuple(BondAsked(job=b.job, price=b.price, stake=b.stake) for b in asked.bonds)
+    return answer(AuditorJobs(jobs=asked.jobs, asked=bonds))
+
+
+@router.post(
+    "/auditors/{name}/bonds", response_model=BondView, openapi_extra=documented(AcceptLease)
+)
+async def post_auditor_bond(
+    accepted: Annotated[AcceptLease, body(AcceptLease)],
+    account: AccountPath,
+    api: ApiDep,
+    work: WorkDep,
+) -> Response:
+    """Reserve stake for a job that asks for it; the market relays it to the chain."""
+    bond = await accept_bond(account, accepted.signed, work, api.market.chain)
+    state = cast(BondState, bond.state)
+    return answer(BondView(job=bond.job, account=bond.account, stake=bond.stake, state=state))

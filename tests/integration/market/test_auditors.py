@@ -236,12 +236,13 @@ async def test_heartbeat_auditor__listed__is_told_its_jobs(world: World) -> None
     await world.stake("out1")
     async with sdk(world) as client:
         registered = await client.register_auditor(registration(world, "out1"))
+        world.auditors["out1"] = make_session("audit out1")
         before = await client.heartbeat_auditor(account, beat(world, "out1"))
         maker = await world.start_job(audit=AUDIT)
         after = await client.heartbeat_auditor(account, beat(world, "out1"))
 
     assert registered.stake == STAKE
-    assert before == () and after == (maker.spec.job(),)
+    assert before.jobs == () and after.jobs == (maker.spec.job(),)
 
 
 @ON_MEMORY
@@ -259,9 +260,9 @@ async def test_heartbeat_auditor__job_has_ended__is_told_of_it_until_the_refund(
         await work[JobRow].put(replace(held, state=state))
 
     async with sdk(world) as client:
-        jobs = await client.heartbeat_auditor(make_wallet("out1").account, beat(world, "out1"))
+        told = await client.heartbeat_auditor(make_wallet("out1").account, beat(world, "out1"))
 
-    assert jobs == ((job,) if is_asked else ())
+    assert told.jobs == ((job,) if is_asked else ())
 
 
 @ON_MEMORY

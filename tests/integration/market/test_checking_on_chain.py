@@ -163,6 +163,8 @@ async def test_fix_auditors__real_stakes__are_those_of_one_block(
         await until(world, offered)
         (lease,) = await world.beat("ann")
         await world.accept("ann", lease)
+        for name in ("out1", "out2"):
+            await world.bond(name)
         await in_state(world, spec.job(), JobState.MATCHED)
         await rounds(world, 2)
 

@@ -6,6 +6,7 @@ import pytest
 
 from contracts.governance.record import JobRecord, check_signature, open_job, with_lease
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
+from contracts.terms.ids import NO_OFFER
 from contracts.terms.merkle import FROZEN
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed
@@ -78,6 +79,7 @@ def test_open_job__flops_of_a_stage_missing__is_refused() -> None:
         {"job": make_digest("x")},
         {"price": 1_000_001},
         {"stake": 999_999},
+        {"offer": NO_OFFER},
         {"account": FROZEN},
     ],
 )

@@ -1,14 +1,18 @@
-"""When does an agent end the peer of a lease that is over?"""
+"""When does an agent end the peer of a lease that is over, and what does it sign to audit?"""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from pathlib import Path
 
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.errors import Conflict, ServiceUnreachable
+from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
+from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import LeaseView
+from contracts.terms.signatures import decode_signed, expect
+from market.api.schemas import AcceptLease, BondAsked, BondView, LeaseView
 from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask
 from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
@@ -88,3 +92,56 @@ async def test_follow__a_peer_ends_by_itself_while_another_is_stopped__is_no_err
 
     folder.close()
     assert agent._peers == {}
+
+
+class Bonds(MarketClient):
+    """A market that fails as it is told, and keeps what it was sent."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.failures = list(failures)
+        self.sent: list[bytes] = []
+
+    async def accept_bond(self, account: Address, body: AcceptLease) -> BondView:
+        """Keep it."""
+        self.sent.append(body.signed)
+        if self.failures:
+            raise self.failures.pop(0)
+        accept = expect(decode_signed(body.signed), LeaseAccept).message
+        return BondView(job=accept.job, account=account, stake=accept.stake, state="accepted")
+
+
+def bond(job: bytes, stake: int) -> BondAsked:
+    return BondAsked(job=JobId(job * 32), price=PricePerPflop(7), stake=BaseUnits(stake))
+
+
+async def test_reserve__market_fails_and_the_agent_is_killed__sends_what_it_signed_first(
+    tmp_path: Path,
+) -> None:
+    client, session = Bonds(ServiceUnreachable("away")), make_session("audit")
+    asked = (bond(b"j", 5),)
+    async with client:
+        for _ in range(2):
+            folder = ProviderFolder(tmp_path)
+            agent = agent_of(client, folder, Clock())
+            with contextlib.suppress(ServiceUnreachable):
+                await agent._reserve(asked, BaseUnits(5), session, NOWHERE)
+            folder.close()
+
+    first, second = client.sent
+    said = expect(decode_signed(first), LeaseAccept).message
+    assert first == second
+    assert (said.job, said.price, said.stake, said.offer) == (JobId(b"j" * 32), 7, 5, NO_OFFER)
+    assert (said.account, said.session_key) == (make_wallet("ann").account, session.key)
+
+
+async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(tmp_path: Path) -> None:
+    client, folder = Bonds(Conflict("too late")), ProviderFolder(tmp_path)
+    asked = (bond(b"a", 4), bond(b"b", 4), bond(b"c", 2))
+    async with client:
+        agent = agent_of(client, folder, Clock())
+        await agent._reserve(asked, BaseUnits(7), make_session("audit"), NOWHERE)
+    folder.close()
+
+    jobs = [expect(decode_signed(each), LeaseAccept).message.job for each in client.sent]
+    assert jobs == [JobId(b"a" * 32), JobId(b"c" * 32)]
