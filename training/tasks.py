@@ -1,7 +1,11 @@
-"""Tasks that belong together, and the one error that ended them."""
+"""Tasks that belong together, the one error that ended them, and how they are ended for certain."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+AGAIN = 1.0  # seconds
 
 
 @contextmanager
@@ -17,3 +21,17 @@ def first_error() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         raise error from group
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until all have ended, however they do; their outcomes are for their owners.
+
+    Once is not enough: a `TaskGroup` in which something has failed raises the failure, and a
+    cancellation that comes meanwhile is lost (CPython 3.11), so that a loop that takes failures as
+    they come would go on for ever.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=AGAIN)

@@ -29,7 +29,7 @@ from training.journal import Journal
 from training.swarm.duties import next_deadline
 from training.swarm.events import PeerLost, Resumed, StopAsked, Ticked
 from training.swarm.state import Finished
-from training.tasks import first_error
+from training.tasks import end, first_error
 from training.telling import Tell
 from training.transport import calls
 from training.transport.endpoint import system_clock
@@ -175,8 +175,7 @@ class _Running:
                 self._welcome(peer)
             await self._over()
             self._tell("finished", step=self._book.state.step)
-            for task in (*background, *self._driving):
-                task.cancel()
+            await end((*background, *self._driving))
 
     _driving: tuple[asyncio.Task[None], ...] = ()
 

@@ -36,6 +36,7 @@ from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from training.averaging.slices import Slice
 from training.journal import Journal
+from training.tasks import end
 from training.telling import Tell, telling_about
 from training.transport.dispatch import Dispatcher
 from training.transport.port import Transport
@@ -140,8 +141,7 @@ async def run_outside(
                 await following.look()
                 _need_on_its_way(auditing)
         finally:
-            auditing.cancel()
-            await asyncio.gather(auditing, return_exceptions=True)
+            await end([auditing])
             await engine.close()
     tell("finished", step=book.record.step)
 

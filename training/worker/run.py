@@ -21,6 +21,7 @@ from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from training.journal import Journal
+from training.tasks import end
 from training.telling import Tell
 from training.transport import calls
 from training.transport.port import Session, Transport
@@ -132,8 +133,7 @@ async def run_worker(
             return None if joining.has_left or work.has_left else _finished(work)
         finally:
             if auditing:
-                auditing.cancel()
-                await asyncio.gather(auditing, return_exceptions=True)
+                await end([auditing])
             await work.close()
 
 
