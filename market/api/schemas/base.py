@@ -1,0 +1,112 @@
+"""What all bodies have in common: fields and their bounds, the strict class, how one is read."""
+
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Ge, Le, Len
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from contracts.terms.amounts import UINT64_MAX, UINT96_MAX, BaseUnits, PricePerPflop
+from contracts.terms.errors import Malformed
+
+MAX_JSON_BYTES = 2**20
+MAX_BLOB_BYTES = 256 * 2**20  # of what is read whole into memory: data, weights
+MAX_BUNDLE_BYTES = 2 * 2**30  # of evidence, which is streamed; so of any blob that is put
+MAX_MESSAGES_BYTES = 16 * 2**20  # of one post; a single item has the bound of `encoding`
+MAX_MESSAGES_POSTED = 10_000
+MAX_REPORTS = 10_000
+MESSAGES_PAGE = 500
+SNAPSHOTS_PAGE = 16
+COINS_PAGE = 500
+LANE_PAGE = 200  # batches
+CLOCK_SKEW_MILLIS = 120_000
+API_PREFIX = "/v1"
+
+
+def _from_text(value: object, info: ValidationInfo) -> object:
+    """JSON numbers lose digits, so an amount is text there and an integer in Python."""
+    if info.mode != "json":
+        return value
+    if not isinstance(value, str) or not value.isascii() or not value.isdecimal():
+        raise ValueError("an amount is a string of decimal digits")
+    if len(value) > 40:
+        raise ValueError("an amount has at most 40 digits")
+    return int(value)
+
+
+_AMOUNT = (
+    BeforeValidator(_from_text),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]+$", "description": "decimal integer"}),
+)
+Money = Annotated[BaseUnits, *_AMOUNT, Ge(0), Le(UINT96_MAX)]
+Price = Annotated[PricePerPflop, *_AMOUNT, Ge(0), Le(UINT64_MAX)]
+Wide = Annotated[int, *_AMOUNT, Ge(0)]
+
+SignedField = Annotated[bytes, Len(1, MAX_JSON_BYTES // 2)]
+SignatureField = Annotated[bytes, Len(64, 65)]
+Endpoint = Annotated[str, Field(min_length=3, max_length=256, pattern=r"^[^\s:]+:\d{1,5}$")]
+Chance = Annotated[str, Field(min_length=3, pattern=r"^(0x)?[0-9a-f]+/(0x)?[0-9a-f]+$")]
+DeviceClass = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x20-\x7e]+$")]
+HostName = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Body(BaseModel):
+    """A frozen, strict JSON body."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", ser_json_bytes="hex", val_json_bytes="hex"
+    )
+
+    def json_bytes(self) -> bytes:
+        """The body as JSON."""
+        return self.model_dump_json().encode()
+
+
+class Problem(Body):
+    """RFC 9457; `code` is stable, `data` holds what a program may act on."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    data: dict[str, Any]
+
+
+class SignedBody(Body):
+    """A signed message."""
+
+    signed: SignedField
+
+
+class Stored(Body):
+    """How many items were new, and how many were known before."""
+
+    stored: int
+    known: int
+
+
+B = TypeVar("B", bound=Body)
+
+
+def read_body(cls: type[B], data: bytes) -> B:
+    """The body of type `cls` in `data`.
+
+    Raises:
+        Malformed: not JSON, or a field is missing, unknown, of another type or out of bounds.
+    """
+    try:
+        return cls.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Malformed(f"{where or 'body'}: {first['msg']}", field=where) from error

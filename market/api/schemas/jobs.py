@@ -1,0 +1,187 @@
+"""Jobs: posting, quotes, what is shown of one, step reports and checkpoints."""
+
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le, Len
+
+from contracts.terms.ids import (
+    MAX_STEPS,
+    AddressField,
+    DigestField,
+    JobIdField,
+    PeerIdField,
+    SessionKeyField,
+    StageField,
+    StepField,
+)
+from contracts.terms.messages import Count
+from contracts.terms.moments import UnixMillisField, UnixSecondsField
+from market.api.schemas.base import (
+    MAX_REPORTS,
+    Body,
+    Money,
+    Price,
+    SignatureField,
+    SignedField,
+    Wide,
+)
+from market.api.schemas.offers import LeaseView
+
+JobState = Literal[
+    "draft", "funded", "matched", "running", "finished", "closed", "refunded", "failed"
+]
+
+
+class Permit(Body):
+    """EIP-2612 over the token, for JobEscrow and the budget of the job."""
+
+    deadline: UnixSecondsField
+    signature: Annotated[bytes, Len(65, 65)]
+
+
+class PostJob(Body):
+    """A signed JobSpec and the permit that pays for it."""
+
+    signed: SignedField
+    permit: Permit
+
+
+class JobPosted(Body):
+    """The job's id, at once."""
+
+    job: JobIdField
+    state: JobState
+
+
+class QuoteRequest(Body):
+    """A JobSpec that nobody signed yet (`JobSpec.encoded()`)."""
+
+    spec: SignedField
+
+
+class Excluded(Body):
+    """How many offers a constraint excludes, and what it would have to be to admit one."""
+
+    constraint: str
+    offers: int
+    would_fit: str
+
+
+class QuoteView(Body):
+    """A dry run."""
+
+    fits: bool
+    flops: Wide
+    cost_at_ceiling: Money
+    cost_at_asks: Money | None  # at the price that would clear now; None: nothing matches now
+    price_at_asks: Price | None
+    seconds: int | None  # at the flops/s that the winning offers claim
+    reasons: tuple[str, ...]
+    not_matched: tuple[Excluded, ...]
+
+
+class ProgressView(Body):
+    """The newest step report."""
+
+    step: int
+    steps: int
+    loss_millionths: int | None
+    tokens_per_second: int | None
+
+
+class JobSummary(Body):
+    """A job in a list."""
+
+    job: JobIdField
+    name: str
+    state: JobState
+    poster: AddressField
+    budget: Money
+    paid: Money
+    step: int
+    steps: int
+
+
+class JobsView(Body):
+    """Jobs, newest first."""
+
+    jobs: tuple[JobSummary, ...]
+
+
+class JobView(Body):
+    """A job with all that its members and its poster ask for."""
+
+    job: JobIdField
+    state: JobState
+    failure: str | None
+    spec: dict[str, Any]  # for people: JSON of the JobSpec
+    signed: SignedField  # for programs: the signed JobSpec
+    opening: SignedField | None  # the signed JobOpening
+    coordinator: AddressField
+    coordinator_address: str | None  # host:port
+    leases: tuple[LeaseView, ...]
+    progress: ProgressView
+    reports: tuple["StepReport", ...]
+    num_messages: int
+    escrowed: Money
+    earned: Money
+    vested: Money
+    debited: Money  # settled into epochs, from the chain
+    paid: Money  # claimed
+    refunded: Money
+    reconciled: bool  # the ledger agrees with the chain's logs
+    not_matched: tuple[Excluded, ...]
+    transactions: dict[str, DigestField]
+
+
+class StepReport(Body):
+    """What a coordinator says of a step, for people: not paid, not audited."""
+
+    step: Annotated[int, Ge(1), Le(MAX_STEPS)]
+    loss_millionths: Annotated[int, Ge(-(2**53)), Le(2**53)]  # 1e-6 nats per token
+    tokens_per_second: Count
+    at: UnixMillisField
+    validation_millionths: Annotated[int, Ge(0), Le(2**53)] | None = None  # mean loss, nats
+
+
+class PostReports(Body):
+    """`signature` by the coordinator's session key over `reports_digest`."""
+
+    reports: Annotated[tuple[StepReport, ...], Len(1, MAX_REPORTS)]
+    signature: SignatureField
+
+
+class PostCheckpoint(Body):
+    """A member says which blob holds the weights of its stage after `step`.
+
+    The blob is a safetensors file of fp32 tensors; members of a stage make equal ones. `signature`
+    by the member's session key over `checkpoint_digest`.
+    """
+
+    stage: StageField
+    step: StepField
+    blob: DigestField
+    session_key: SessionKeyField
+    signature: SignatureField
+
+
+class CheckpointStored(Body):
+    """The claim is stored; `wanted` while nobody has uploaded the blob."""
+
+    wanted: bool
+
+
+class CheckpointView(Body):
+    """Weights of a stage as members claim them; `num_bytes` is null until the blob is here."""
+
+    stage: StageField
+    step: StepField
+    blob: DigestField
+    peers: tuple[PeerIdField, ...]
+    num_bytes: int | None
+
+
+class CheckpointsView(Body):
+    """All claims of a job, by stage, the newest step first, then by the number of peers."""
+
+    checkpoints: tuple[CheckpointView, ...]
