@@ -31,7 +31,9 @@ from training.swarm.events import (
     ChunkAveraged,
     Effect,
     Event,
+    GoOnAsked,
     GradCommitted,
+    HoldAsked,
     LinkBroken,
     PartsDenied,
     PartsHeld,
@@ -143,6 +145,10 @@ def event_of(
             return Resumed(at)
         case "stop" if number == 1:
             return StopAsked(at)
+        case "stop" if number in (2, 3):
+            return HoldAsked(at)
+        case "stop" if number >= 2**UNITS:
+            return GoOnAsked(at)
     return None
 
 

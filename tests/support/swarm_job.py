@@ -51,7 +51,7 @@ from tests.support.lying import Answer, AnsweringTransport
 from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.book import Opening
-from training.coordinator.ports import MemoryFeed, MemoryRoster
+from training.coordinator.ports import MemoryFeed, MemoryRoster, MemoryWishes, Wish
 from training.coordinator.run import run_coordinator
 from training.trainer.calling import Pause
 from training.trainer.run import run_trainer
@@ -253,6 +253,9 @@ class MemorySwarm:
     """Parties that are not started again."""
     late: dict[str, When] = field(default_factory=dict)
     """Party -> line that it waits for before each start."""
+    wishes: MemoryWishes = field(default_factory=MemoryWishes)
+    wished: dict[When, Wish] = field(default_factory=dict)
+    """Line -> what the poster wants from then on."""
     jumps: dict[When, int] = field(default_factory=dict)
     """Line -> milliseconds that the coordinator's clock jumps ahead at it."""
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
@@ -366,6 +369,7 @@ class MemorySwarm:
             line = (name, event, fields.get("step", 0))
             self._awaited(line).set()
             self._ahead += self.jumps.pop(line, 0)
+            self.wishes.wish = self.wished.pop(line, self.wishes.wish)
             if line in self.leaving:
                 self._leave[self.leaving.pop(line)].set()
             victim = self.deadly.pop(line, None) or self.dies_at(name, self.log[-1][1])
@@ -432,6 +436,7 @@ class MemorySwarm:
             listen="memory:0",
             feed=self.feed,
             roster=self.roster,
+            wishes=self.wishes,
             coins=self.coins,
             begin=self.begin,
             announce=self._announce,

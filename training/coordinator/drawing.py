@@ -106,8 +106,7 @@ class Drawing:
             self._say_late(each)
         state = self._book.state
         waits = self._finding.waits or (slow and not late)
-        is_idle = state.draining or state.paused  # else the seals of work carry on
-        if is_idle and (state.to_seal or waits):
+        if state.is_idle and (state.to_seal or waits):  # else the seals of work carry on
             self._book.record(SealDue(now))  # also because these are counted in seals
 
     def _count(self, awaited: Mapping[Name, Late], now: UnixMillis) -> None:

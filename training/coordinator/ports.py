@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -74,6 +74,30 @@ class Roster(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What the poster wants of the job; a later wish has a higher number."""
+
+    number: int
+    wanted: Literal["running", "paused", "cancelled"]
+
+
+class Wishes(Protocol):
+    """What the poster wants, as the host was told last; it survives a restart of both."""
+
+    def newest(self) -> Wish | None:
+        """The wish that counts; None while the poster has said nothing.
+
+        Raises:
+            Malformed: what was kept of it is damaged.
+        """
+        ...
+
+    def heeded(self, number: int) -> None:
+        """The job is as the wish `number` wants it; told again after a restart."""
+        ...
+
+
 class MemoryFeed:
     """The fake: keeps what it is given, each item once."""
 
@@ -88,6 +112,22 @@ class MemoryFeed:
     async def report(self, reports: Sequence[StepReport]) -> None:
         """See `Feed.report`."""
         self.reports += reports
+
+
+class MemoryWishes:
+    """The fake: a wish that a test changes, and the number that was heeded last."""
+
+    def __init__(self) -> None:
+        self.wish: Wish | None = None
+        self.number = 0
+
+    def newest(self) -> Wish | None:
+        """See `Wishes.newest`."""
+        return self.wish
+
+    def heeded(self, number: int) -> None:
+        """See `Wishes.heeded`."""
+        self.number = number
 
 
 class MemoryRoster:

@@ -22,8 +22,9 @@ from training.coordinator.book import Book, Opening, Signer
 from training.coordinator.drawing import Drawing
 from training.coordinator.feeding import Feeding
 from training.coordinator.finding import Finding
+from training.coordinator.heeding import Heeding
 from training.coordinator.measuring import Measuring, Nanoseconds
-from training.coordinator.ports import Clock, Feed, Roster
+from training.coordinator.ports import Clock, Feed, MemoryWishes, Roster, Wishes
 from training.coordinator.routing import validation_due
 from training.journal import Journal
 from training.swarm.duties import next_deadline
@@ -36,6 +37,7 @@ from training.transport.endpoint import system_clock
 from training.transport.port import Session, Transport
 
 ASK_ROSTER_EVERY = 1.0  # seconds
+HEED_EVERY = 0.5  # seconds
 LONGEST_NAP = 3600.0
 
 __all__ = ["Opening", "run_coordinator"]
@@ -53,6 +55,7 @@ async def run_coordinator(
     listen: str,
     feed: Feed,
     roster: Roster,
+    wishes: Wishes | None = None,
     coins: Coins | None = None,
     begin: Begin = unread,
     announce: Callable[[str], None],
@@ -74,6 +77,7 @@ async def run_coordinator(
         listen: `host:port`, port 0 for a free one.
         feed: Where kept items and reports go.
         roster: Who has a lease.
+        wishes: What the poster wants of the job now; None for one that nobody pauses or cancels.
         coins: By which a checked job is drawn; None for one that nobody checks.
         begin: Makes the fold of a checked job's draws.
         announce: Called once with the address that is listened on.
@@ -98,6 +102,7 @@ async def run_coordinator(
             roster,
             Measuring(book.record_of_job.job, stopwatch),
             coins,
+            Heeding(book, wishes or MemoryWishes(), clock=clock, tell=tell),
             clock=clock,
             tell=tell,
             pause=pause,
@@ -118,12 +123,14 @@ class _Running:
         roster: Roster,
         measuring: Measuring,
         coins: Coins | None,
+        heeding: Heeding,
         *,
         clock: Clock,
         tell: Tell,
         pause: Pause,
     ) -> None:
         self._book, self._transport, self._roster = book, transport, roster
+        self._heeding = heeding
         self._finding = Finding(book, lambda: transport.sessions, clock=clock, tell=tell)
         self._drawing = coins and Drawing(
             book, coins, self._finding, clock=clock, tell=tell, pause=pause
@@ -147,6 +154,7 @@ class _Running:
         """Come back to life in the state of the journal, and answer."""
         self._book.record(Resumed(self._clock()))
         self._book.go_on(self._clock())  # a seal may have been due when the process ended
+        self._heeding.look()  # a paused job begins no step only because its coordinator started
         self._tell("opened", step=self._book.state.step, job=self._book.record_of_job.job)
         self._trust([])
         dispatcher = self._answers.dispatcher()
@@ -166,6 +174,7 @@ class _Running:
                 self._tasks.create_task(self._feeding.run()),
                 self._tasks.create_task(self._tick()),
                 self._tasks.create_task(self._ask_roster()),
+                self._tasks.create_task(self._heed()),
                 self._tasks.create_task(self._note_losses()),
             ]
             if self._drawing:
@@ -253,6 +262,11 @@ class _Running:
             except (Unavailable, Refused) as error:
                 self._tell("roster_waits", code=error.code, reason=error.message)
             await self._pause(ASK_ROSTER_EVERY)
+
+    async def _heed(self) -> None:
+        while True:
+            self._heeding.look()
+            await self._pause(HEED_EVERY)
 
     def _trust(self, leases: Sequence[Signed[LeaseAccept]]) -> None:
         self._answers.roster |= {lease.message.session_key: lease for lease in leases}

@@ -116,9 +116,7 @@ def _chunks_missing(state: SwarmState) -> Mapping[PeerId, Sequence[Chunk]]:
 
 def missing_places(state: SwarmState) -> tuple[Place, ...]:
     """Units that nobody has done yet, ascending; none while no work goes out."""
-    if not isinstance(state.phase, Working) or state.paused or not state.started:
-        return ()
-    if state.draining:
+    if not isinstance(state.phase, Working) or state.is_idle or not state.started:
         return ()
     draft = state.phase.draft
     return tuple(

@@ -157,7 +157,21 @@ class Resumed:
 
 @dataclass(frozen=True)
 class StopAsked:
-    """The job's deadline has come, or its market wants it closed: the next seal is the last."""
+    """The deadline has come, or the poster cancels: the step in work is the last one with work."""
+
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class HoldAsked:
+    """The poster pauses the job: no step is begun after the one in work."""
+
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class GoOnAsked:
+    """The poster's pause is over."""
 
     at: UnixMillis
 
@@ -220,6 +234,8 @@ Event: TypeAlias = (
     | SealApplied
     | Resumed
     | StopAsked
+    | HoldAsked
+    | GoOnAsked
     | Checked
     | SealWanted
     | SealDue

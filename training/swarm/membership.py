@@ -168,7 +168,8 @@ def resumed(state: SwarmState, event: Resumed) -> SwarmState:
         for peer, member in state.members.items()
     }
     since = state.at if state.standing_since is None else state.standing_since
-    return replace(state, members=away, standing_since=since)
+    until = UnixMillis(event.at + state.terms.lease_grace)
+    return replace(state, members=away, standing_since=since, returning_until=until)
 
 
 def overdue(state: SwarmState, at: UnixMillis) -> tuple[PeerId, ...]:

@@ -225,9 +225,11 @@ class SwarmState:
     at: UnixMillis = LONG_AGO  # of the last event
     started: bool = False  # every stage has once had all its peers
     standing_since: UnixMillis | None = None  # deadlines do not run while a stage has nobody
+    returning_until: UnixMillis = LONG_AGO  # after a restart: members are on their way back
     next_notice: int = 0
     barren: int = 0  # steps in a row that ended without an update
     paused: bool = False
+    hold_from: StepNumber | None = None  # the poster's pause: no units of it, or of later steps
     idle: int = 0  # steps that were sealed without work in pauses: none of `num_steps`
     stopping: bool = False  # the step in work is the last one with work
     draining: bool = False  # all work is sealed; steps are empty until no draw is open
@@ -235,6 +237,16 @@ class SwarmState:
     is_clear: bool = True  # no draw is open, by the newest seal
     to_seal: int = 0  # what was said that only a seal makes count
     seal_due: bool = False  # by an empty one, while no work goes out
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the poster's pause has begun."""
+        return self.hold_from is not None and self.step >= self.hold_from
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no step with work is begun: draws go on by empty ones."""
+        return self.draining or self.paused or self.is_held
 
 
 def at_work(state: SwarmState, stage: StageIndex) -> tuple[Member, ...]:

@@ -58,7 +58,9 @@ from training.swarm.events import (
     ChunkAveraged,
     Effect,
     Event,
+    GoOnAsked,
     GradCommitted,
+    HoldAsked,
     LinkBroken,
     NoticeDue,
     PartsDenied,
@@ -139,6 +141,10 @@ def _note(state: SwarmState, event: Event) -> Change:
             return _applied(state, peer, step), ()
         case StopAsked(at):
             return _stopping(state, at), ()
+        case HoldAsked():
+            return _holding(state), ()
+        case GoOnAsked():
+            return replace(state, hold_from=None), ()
         case UnitsDone():
             return take_copies(state, event)
         case UnitsLost():
@@ -162,7 +168,7 @@ def _note(state: SwarmState, event: Event) -> Change:
         case SealWanted():
             return _to_seal(state), ()
         case SealDue():
-            return replace(state, seal_due=state.draining or state.paused), ()
+            return replace(state, seal_due=state.is_idle), ()
         case NoticeDue():
             return _noticed(state, event)
         case Ticked(at):
@@ -194,6 +200,27 @@ def _stopping(state: SwarmState, at: UnixMillis) -> SwarmState:
             ends = UnixMillis(at + state.terms.commit_timeout)
             return replace(state, stopping=True, phase=replace(phase, ends=ends))
     return replace(state, stopping=True)
+
+
+def _holding(state: SwarmState) -> SwarmState:
+    """A step that is in work is done first; one that is not, as units do not go out, waits."""
+    if state.hold_from is not None:
+        return state
+    is_in_work = not _is_untouched(state) or _goes_out(state)
+    return replace(state, hold_from=StepNumber(state.step + is_in_work))
+
+
+def _goes_out(state: SwarmState) -> bool:
+    """Whether trainers route units, so that some of a step that nobody has reported may be out."""
+    return state.started and not state.is_idle and state.standing_since is None
+
+
+def _is_untouched(state: SwarmState) -> bool:
+    """Whether nobody has done anything of the step."""
+    match state.phase:
+        case Working(draft):
+            return not draft.done and not draft.closes
+    return False
 
 
 def _applied(state: SwarmState, peer: PeerId, step: StepNumber) -> SwarmState:
@@ -307,11 +334,19 @@ def _progress(state: SwarmState) -> Change | None:
                 return end_empty(state) if state.seal_due or is_over else None
             if state.seal_due:  # a pause: draws go on, as they may convict who caused it
                 return end_empty(state)
+            is_begun = state.started and not state.is_idle
+            if state.stopping and not is_begun and _is_untouched(state):
+                return end_empty(state)  # no step is in work that would be the last one
             if draft.closes and (gone := abandoned(state, draft)):
                 return undo(state, gone)
             if state.barren >= MAX_BARREN_STEPS:
                 return replace(state, paused=True, barren=0), (PauseJob(),)
-            if not state.paused and state.takes_work and is_full(state, draft):
+            if (
+                not state.paused
+                and not state.is_held
+                and state.takes_work
+                and is_full(state, draft)
+            ):
                 return close(state, draft)
             if _passed(state, ends):
                 return end_without_update(state, draft)
@@ -341,9 +376,14 @@ def _progress(state: SwarmState) -> Change | None:
 
 
 def _is_given_up(state: SwarmState) -> bool:
-    """A job that is to stop does not wait for a stage that has nobody, while it has work."""
-    is_standing = state.standing_since is not None
-    return state.stopping and is_standing and not state.draining
+    """A job that is to stop does not wait for a stage that has nobody, while it has work.
+
+    But for its members after a restart: it was we who were away, and the step is as good as done.
+    """
+    if not state.stopping or state.standing_since is None or state.draining:
+        return False
+    have_members = {member.stage for member in state.members.values()} >= {*state.terms.stages}
+    return state.at >= state.returning_until or not have_members
 
 
 def _passed(state: SwarmState, ends: UnixMillis | None) -> bool:

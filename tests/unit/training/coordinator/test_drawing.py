@@ -53,8 +53,7 @@ async def missed_at(
     known = {
         peer(n): SimpleNamespace(stage=0, rate=r) for n, r in zip(members, rates, strict=False)
     }
-    state = SimpleNamespace(step=StepNumber(9), members=known, draining=False, to_seal=())
-    state.paused = False
+    state = SimpleNamespace(step=StepNumber(9), members=known, is_idle=False, to_seal=())
     state.terms = SimpleNamespace(is_checked=True)
     checking = SimpleNamespace(awaited=lambda: (LATE,), undrawn=())
     book = SimpleNamespace(
