@@ -1,15 +1,21 @@
 """What happens to a job next: its life as a function from (state, event) to (state, effects). Pure.
 
 draft -> funded -> matched -> running -> finished -> closed -> refunded; failed from the first four,
-closed from any before it, since others than us close jobs too.
+closed from any before it, since others than us close jobs too. Beside its state a job has what its
+poster wants of it: running, paused, or cancelled for good. A cancelled job that is in escrow goes
+the usual way to its end, only shorter: its coordinator, which opens it if nobody did, gives the
+`last` seal as soon as it can, so money moves by a seal that everybody checks, and by nothing else.
 Invariants: money is in escrow in every state but draft, refunded and a draft's failed; a state is
-never left backwards, but matched -> funded when a lease lapsed before anybody worked; an event that
-does not fit the state changes nothing, so every event may be told twice.
+never left backwards, but matched -> funded when a lease lapsed before anybody worked, and failed ->
+funded when the permit of a draft that was cancelled is mined after all; an event that does not fit
+the state changes nothing, so every event may be told twice; what is cancelled stays so.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
+
+from contracts.terms.errors import Conflict
 
 
 class JobState(StrEnum):
@@ -25,9 +31,27 @@ class JobState(StrEnum):
     FAILED = "failed"  # it will not train; what is in escrow is on its way back
 
 
+class Wanted(StrEnum):
+    """What its poster wants of a job."""
+
+    RUNNING = "running"
+    PAUSED = "paused"  # no step is begun; members stay
+    CANCELLED = "cancelled"  # what was done is paid, the rest goes back
+
+
+class Action(StrEnum):
+    """What a poster may ask of its job."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+
+
 @dataclass(frozen=True)
 class Funded:
-    """JobEscrow holds the budget."""
+    """JobEscrow holds the budget; `cancelled`: of a job that its poster wants no more of."""
+
+    cancelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +80,11 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True)
+class Cancelled:
+    """Its poster wants no more of it."""
+
+
+@dataclass(frozen=True)
 class FundingRefused:
     """The chain will never take the permit."""
 
@@ -79,6 +108,7 @@ Event: TypeAlias = (
     | Opened
     | LastSealed
     | DeadlinePassed
+    | Cancelled
     | FundingRefused
     | CloseRequested
     | RefundPaid
@@ -115,6 +145,7 @@ class NoteFailure:
 Effect: TypeAlias = FindLeases | AskForHost | EndLeases | CloseEscrow | NoteFailure
 
 _NEVER_TRAINED = "the deadline passed before the job was done"
+_DROPPED = "cancelled by its poster"
 
 
 def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]]:
@@ -126,6 +157,14 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
             return JobState.FAILED, (NoteFailure(reason),)
         case JobState.DRAFT, DeadlinePassed():
             return JobState.FAILED, (NoteFailure(_NEVER_TRAINED),)
+        case JobState.DRAFT, Cancelled():
+            return JobState.FAILED, (NoteFailure(_DROPPED),)
+        case JobState.FUNDED, Cancelled():
+            return JobState.FUNDED, (EndLeases(), AskForHost())
+        case JobState.MATCHED, Cancelled():
+            return JobState.MATCHED, (AskForHost(),)
+        case JobState.FUNDED, Opened():  # a cancelled one, see `takes_messages`
+            return JobState.RUNNING, ()
         case JobState.FUNDED, Leased():
             return JobState.MATCHED, (AskForHost(),)
         case JobState.MATCHED, LeaseLapsed():
@@ -136,6 +175,8 @@ def advance(state: JobState, event: Event) -> tuple[JobState, tuple[Effect, ...]
             return JobState.FINISHED, (EndLeases(), CloseEscrow())
         case ((JobState.FUNDED | JobState.MATCHED | JobState.RUNNING), DeadlinePassed()):
             return JobState.FAILED, (NoteFailure(_NEVER_TRAINED), EndLeases(), CloseEscrow())
+        case JobState.FAILED, Funded(cancelled=True):
+            return JobState.FUNDED, (AskForHost(),)
         case JobState.FAILED, Funded():  # the permit was mined after we gave up
             return JobState.FAILED, (CloseEscrow(),)
         case JobState.CLOSED, RefundPaid():
@@ -152,6 +193,42 @@ TAKES_MESSAGES = frozenset(
 )
 """States in which the stream of kept items may grow: work that was sealed while the market was
 away still counts; repeats are answered in every state."""
+
+
+def takes_messages(state: JobState, wanted: Wanted) -> bool:
+    """Whether the stream may grow; a job that was cancelled unmatched is opened to be ended."""
+    return state in TAKES_MESSAGES or (state, wanted) == (JobState.FUNDED, Wanted.CANCELLED)
+
+
+def is_hosted(state: JobState, wanted: Wanted) -> bool:
+    """Whether a host may run a job's coordinator. A paused one that is not open is not opened."""
+    if state == JobState.FUNDED:
+        return wanted == Wanted.CANCELLED
+    if state == JobState.MATCHED:
+        return wanted != Wanted.PAUSED
+    return state in (JobState.RUNNING, JobState.FINISHED)
+
+
+_ENDED = frozenset({JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED})
+_LEADS_TO = {
+    Action.PAUSE: Wanted.PAUSED,
+    Action.RESUME: Wanted.RUNNING,
+    Action.CANCEL: Wanted.CANCELLED,
+}
+
+
+def wanted_after(state: JobState, wanted: Wanted, action: Action) -> Wanted:
+    """What a poster wants who asked for `action`; asking twice changes nothing.
+
+    Raises:
+        Conflict: the job is over, or was cancelled.
+    """
+    if state in _ENDED:
+        raise Conflict(f"a job that is {state.value} cannot be changed", state=state.value)
+    if wanted == Wanted.CANCELLED and action != Action.CANCEL:
+        raise Conflict("the job was cancelled, and that is for good", wanted=wanted.value)
+    return _LEADS_TO[action]
+
 
 SETTLES = frozenset(
     {JobState.RUNNING, JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED}

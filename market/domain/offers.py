@@ -77,7 +77,7 @@ def check_offer(offer: Offer, *, now: UnixMillis, free_stake: BaseUnits, wanted:
 
 
 def check_moment(at: UnixMillis, *, now: UnixMillis, previous: UnixMillis | None) -> None:
-    """Refuse a heartbeat that is replayed, out of order, or from a clock that is off.
+    """Refuse what is replayed, out of order, or from a clock that is off.
 
     Raises:
         Expired: with `now`, so that a client can see its skew.
@@ -85,4 +85,4 @@ def check_moment(at: UnixMillis, *, now: UnixMillis, previous: UnixMillis | None
     if abs(at - now) > CLOCK_SKEW_MILLIS:
         raise Expired("clocks differ by more than two minutes", at=at, now=now)
     if previous is not None and at <= previous:
-        raise Expired("heard already: a heartbeat is used once", at=at, previous=previous)
+        raise Expired("said before: a signed moment is used once", at=at, previous=previous)

@@ -25,7 +25,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
 from market.api.schemas import auditor_digest, auditor_subject, heartbeat_digest
 from market.domain.bundles import bundle_of
-from market.domain.jobs import JobState
+from market.domain.jobs import JobState, Wanted
 from market.domain.offers import check_moment
 from market.service.audit_bonds import (
     BEFORE_LIST,
@@ -227,8 +227,8 @@ async def _is_due(row: JobRow, work: UnitOfWork) -> bool:
     spec = spec_of(row).message
     if not is_checked(spec) or await work[AuditorListRow].get(row.job):
         return False
-    if row.state != JobState.FUNDED.value:
-        return row.state == JobState.MATCHED.value
+    if row.state != JobState.FUNDED.value or row.wanted == Wanted.CANCELLED:
+        return row.state in BEFORE_LIST
     # Asked while the leases are being reserved too, the auditors hold up nobody.
     num_live = len(await live_leases(row.job, work))
     is_taken = not bundle_of(spec).without(num_live).slots
@@ -242,7 +242,12 @@ async def _may_be_fixed(
     now: UnixMillis,
     work: UnitOfWork,
 ) -> bool:
-    """Ask who was not asked; whether the job is matched and waits for no answer."""
+    """Ask who was not asked; whether the job is matched and waits for no answer.
+
+    One that its poster cancelled has nothing to audit: it is opened only to be ended.
+    """
+    if row.wanted == Wanted.CANCELLED:
+        return True
     if not await work[AuditBondRow].where(job=row.job, limit=1):
         await _ask(row, heard, stakes, now, work)
     bonds = await work[AuditBondRow].where(job=row.job)

@@ -4,7 +4,8 @@ A job that is funded buys its bundle, all or nothing. One that is matched or run
 silent, then replaces who is gone, then adds spares. Safe to run twice at once: a job's row and the
 winning offers' rows are held while they change. The job's row is waited for, as the messages of a
 busy job hold it most of the time; offers that another round holds are left to it. A job that
-somebody is closing on chain takes no stake, so it buys nothing.
+somebody is closing on chain takes no stake, so it buys nothing; nor does one that its poster paused
+or cancelled, but who was silent in a paused job may come back.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
-from market.domain.jobs import JobState
+from market.domain.jobs import JobState, Wanted
 from market.domain.matching import feasible
 from market.domain.offers import Candidate, is_heard
 from market.domain.quote import need_of, why_no_bundle
@@ -51,12 +52,12 @@ async def _clear_one(row: JobRow, now: UnixMillis, work: UnitOfWork) -> list[Lea
     bundle = bundle_of(spec)
     leases = await work[LeaseRow].where(job=row.job)
     live = [lease for lease in leases if lease.state in LIVE]
-    if not _wants(bundle, live):
+    if not _wants(bundle, live) or row.wanted == Wanted.CANCELLED:
         return []
     offers = await candidates(now, work)
     back = await _bring_back(leases, bundle.without(len(live)), offers, now, work)
     live += back
-    if not _wants(bundle, live):
+    if not _wants(bundle, live) or row.wanted != Wanted.RUNNING:
         return back
     return back + await _buy(row, spec, leases, live, offers, now, work)
 

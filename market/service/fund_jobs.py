@@ -10,7 +10,7 @@ from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.domain import ledger
-from market.domain.jobs import Funded, FundingRefused, JobState
+from market.domain.jobs import Funded, FundingRefused, JobState, Wanted
 from market.service.booking import balances_of
 from market.service.coding import spec_of
 from market.service.life import happen
@@ -44,7 +44,9 @@ async def note_deposits(row: JobRow, now: UnixMillis, work: UnitOfWork) -> JobRo
     """A job is funded when its confirmed deposits reach its budget; in the caller's transaction."""
     account = ledger.escrow(row.job)
     held = (await balances_of([account], work)).get(account, 0)
-    return row if held < row.budget else await happen(row, Funded(), now, work)
+    if held < row.budget:
+        return row
+    return await happen(row, Funded(cancelled=row.wanted == Wanted.CANCELLED), now, work)
 
 
 async def _judge(job: JobId, refusal: str, now: UnixMillis, work: UnitOfWork, chain: Chain) -> None:

@@ -12,7 +12,7 @@ from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
 from market.api.schemas import hosting_digest
-from market.domain.jobs import JobState
+from market.domain.jobs import JobState, Wanted, is_hosted
 from market.service.auditors import is_checked
 from market.service.coding import spec_of
 from market.service.ports import UnitOfWork
@@ -25,7 +25,9 @@ from market.service.rows import (
 )
 
 HOSTING_MILLIS = 15_000
-_HOSTED = (JobState.MATCHED.value, JobState.RUNNING.value, JobState.FINISHED.value)
+_MAY_BE_HOSTED = tuple(
+    state.value for state in JobState if any(is_hosted(state, w) for w in Wanted)
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,14 @@ class Endpoint:
 
     job: JobId
     address: str
+
+
+@dataclass(frozen=True)
+class Heeded:
+    """A job is as the wish of this number wants it, its coordinator says."""
+
+    job: JobId
+    wish: int
 
 
 async def register_host(
@@ -90,8 +100,8 @@ async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> list[Hoste
     async with work:
         await _known_host(host, now, work)
         mine = tuple(row.address for row in await work[CoordinatorRow].where(host=host))
-        jobs = await work[JobRow].where(coordinator=mine, state=_HOSTED) if mine else []
-        ready = [row.job for row in jobs if await _can_open(row, work)]
+        jobs = await work[JobRow].where(coordinator=mine, state=_MAY_BE_HOSTED) if mine else []
+        ready = [row.job for row in jobs if _is_hosted(row) and await _can_open(row, work)]
         return [held for job in ready if (held := await _claim(job, host, now, work))]
 
 
@@ -113,11 +123,28 @@ async def renew_jobs(
         kept = []
         for job in sorted(set(jobs)):
             row, held = await work[JobRow].get(job), await work[HostedJobRow].lock(job)
-            if row is None or row.state not in _HOSTED or held is None or held.host != host:
+            if row is None or not _is_hosted(row) or held is None or held.host != host:
                 continue
             kept.append(_renewed(held, heard.get(job), now))
             await work[HostedJobRow].put(kept[-1])
         return kept
+
+
+async def note_heeded(host: str, said: Sequence[Heeded], work: UnitOfWork) -> None:
+    """Note which wishes of posters the coordinators of a host's jobs follow. Safe to repeat."""
+    async with work:
+        for each in said:
+            row, held = await work[JobRow].get(each.job), await work[HostedJobRow].get(each.job)
+            if row is None or held is None or held.host != host or row.heeded >= each.wish:
+                continue  # nearly always: a busy job's row is held by its messages
+            row = await work[JobRow].lock(each.job)
+            if row is not None and row.heeded < each.wish <= row.wish:
+                await work[JobRow].put(replace(row, heeded=each.wish))
+                await work.emit("job", each.job)
+
+
+def _is_hosted(row: JobRow) -> bool:
+    return is_hosted(JobState(row.state), Wanted(row.wanted))
 
 
 def _renewed(held: HostedJobRow, endpoint: Endpoint | None, now: UnixMillis) -> HostedJobRow:

@@ -164,6 +164,26 @@ class JobRow(Row):
     settled: bool = False  # it is over, and all that is due was debited
     not_matched: bytes = b"\x90"  # canonical msgpack of (constraint, offers, would fit)
     refund_shown: bool = False  # a snapshot shows the job after its refund
+    wanted: str = "running"  # by its poster: paused, cancelled
+    wish: int = 0  # number of what is wanted: grows with every change
+    heeded: int = 0  # number of the newest wish that its coordinator is known to follow
+    wished_at: UnixMillis | None = None  # as the poster said; grows
+
+
+@dataclass(frozen=True)
+class OperationRow(Row):
+    """What a poster asked of its job; what became of it follows from the job."""
+
+    TABLE = "operations"
+    KEY = ("operation",)
+    INDEX = (("job",),)
+
+    operation: Digest
+    job: JobId
+    action: str
+    wish: int  # the job's number for it
+    asked_at: UnixMillis
+    superseded: bool = False  # another wish came before it was heeded
 
 
 @dataclass(frozen=True)
@@ -624,6 +644,7 @@ ROWS: tuple[type[Row], ...] = (
     ReputationRow,
     CountedRow,
     JobRow,
+    OperationRow,
     PermitRow,
     HostRow,
     CoordinatorRow,

@@ -31,7 +31,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
-from market.domain.jobs import TAKES_MESSAGES, JobState, LastSealed, Opened
+from market.domain.jobs import JobState, LastSealed, Opened, Wanted, takes_messages
 from market.domain.ledger import escrow, sealed
 from market.service.auditors import check_opening
 from market.service.booking import balances_of, book_event, hold_ledger
@@ -78,7 +78,7 @@ async def store_messages(
             raise NotFound("no such job", job=job.hex())
         new = await _unknown(row, items, work)
         history = await histories.load(job, row.num_messages, work)
-        if new and JobState(row.state) not in TAKES_MESSAGES:
+        if new and not takes_messages(JobState(row.state), Wanted(row.wanted)):
             raise Conflict(f"a job that is {row.state} takes no messages", state=row.state)
         for item, data in new:
             row, history = await _store(row, history, item, data, now, work, chain)

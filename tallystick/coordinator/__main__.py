@@ -17,6 +17,7 @@ from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.typed_data import Domain
 from market.api import schemas
 from tallystick.host.folder import (
+    WishFile,
     announce,
     announced,
     count_trainers,
@@ -114,6 +115,7 @@ async def coordinate(folder: Path, tell: Tell) -> None:
                 listen=announced(folder) or told.listen,
                 feed=MarketFeed(client, job, session),
                 roster=MarketRoster(client, job),
+                wishes=WishFile(folder),
                 coins=MarketCoins(client, job),
                 begin=begin_job,
                 announce=lambda address: announce(folder, address),

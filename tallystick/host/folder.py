@@ -3,7 +3,8 @@
 `jobs/<id>/`: `job.json` (what the processes are told), `spec.msgpack` (the signed JobSpec),
 `auditors.msgpack` (of a checked job: who may be drawn from outside), `coordinator.key` and
 `trainer-0.key`, `trainer-1.key`, ... (session keys), `address` (where the coordinator listens), and
-the journals. The coordinator's wallet lies with the other keys of the
+the journals; `wish.json` (what the poster wants of the job now) and `heeded` (the number of the
+newest wish that it is as wanted by). The coordinator's wallet lies with the other keys of the
 host. The trainers' keys are in the signed JobOpening, so their number never changes.
 """
 
@@ -11,12 +12,17 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from contracts.keys.store import load_or_create_session
 from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
+from training.coordinator.ports import Wish
+
+_WISH = TypeAdapter(Wish)
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,44 @@ def announced(folder: Path) -> str | None:
         return (folder / "address").read_text() or None
     except FileNotFoundError:
         return None
+
+
+@dataclass(frozen=True)
+class WishFile:
+    """Satisfies `training.coordinator.ports.Wishes`: the host writes `wish.json`, we `heeded`."""
+
+    folder: Path
+
+    def newest(self) -> Wish | None:
+        """What the host was told last.
+
+        Raises:
+            Malformed: the file is damaged; the host writes it anew at every start.
+        """
+        try:
+            return _WISH.validate_json((self.folder / "wish.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise Malformed(f"{self.folder / 'wish.json'} is damaged: {error}") from error
+
+    def heeded(self, number: int) -> None:
+        """Say that the job is as the wish `number` wants it."""
+        _replace(self.folder / "heeded", str(number).encode())
+
+
+def tell_wish(folder: Path, wish: Wish) -> None:
+    """Hand the coordinator what the poster wants."""
+    _replace(folder / "wish.json", json.dumps(asdict(wish)).encode())
+
+
+def heeded(folder: Path) -> int | None:
+    """Number of the newest wish that the job is as wanted by; None while there is none."""
+    try:
+        text = (folder / "heeded").read_text()
+    except FileNotFoundError:
+        return None
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -19,11 +19,20 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.api import schemas
-from tallystick.host.folder import JobFileOnHost, announced, count_trainers, prepare, wallet_path
+from tallystick.host.folder import (
+    JobFileOnHost,
+    announced,
+    count_trainers,
+    heeded,
+    prepare,
+    tell_wish,
+    wallet_path,
+)
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.up import child as children
 from tallystick.up.child import Start
 from tallystick.up.kept import keep
+from training.coordinator.ports import Wish
 
 BEAT_SECONDS = 1.0
 SPARE_COORDINATORS = 4
@@ -46,6 +55,7 @@ class Host:
     start: Start = children.start
     _running: dict[JobId, "asyncio.Task[None]"] = field(default_factory=dict)
     _over: set[JobId] = field(default_factory=set)
+    _told: dict[JobId, Wish] = field(default_factory=dict)  # what coordinators were handed
 
     async def run(self) -> None:
         """Host jobs until cancelled; then their processes are stopped cleanly."""
@@ -88,11 +98,16 @@ class Host:
         for job in set(self._running) - {hosted.job for hosted in held}:
             await self._stop(job)
         for hosted in held:
-            if hosted.job not in self._running and hosted.job not in self._over:
+            if hosted.job in self._running:
+                self._tell_wish(hosted)
+            elif hosted.job not in self._over:
                 self._start(hosted)
                 await self._register()
         body = schemas.HostHeartbeat(
-            host=self.name, jobs=tuple(self._running), endpoints=self._endpoints()
+            host=self.name,
+            jobs=tuple(self._running),
+            endpoints=self._endpoints(),
+            heeded=self._heeded(),
         )
         await self.client.heartbeat_host(body)
 
@@ -101,6 +116,19 @@ class Host:
         return tuple(
             schemas.JobEndpoint(job=job, address=address) for job, address in found if address
         )
+
+    def _heeded(self) -> tuple[schemas.HeededWish, ...]:
+        found = ((job, heeded(self._folder(job))) for job in self._running)
+        return tuple(
+            schemas.HeededWish(job=job, wish=number) for job, number in found if number is not None
+        )
+
+    def _tell_wish(self, hosted: schemas.HostedJob) -> None:
+        """Hand the coordinator what its poster wants, if that is news."""
+        wish = Wish(hosted.wish, hosted.wanted)
+        if self._told.get(hosted.job) != wish:
+            tell_wish(self._folder(hosted.job), wish)
+            self._told[hosted.job] = wish
 
     def _folder(self, job: JobId) -> Path:
         return self.jobs / job.hex()
@@ -114,6 +142,8 @@ class Host:
         )
         wanted = self.num_trainers or (2 if spec.message.batch.stages > 1 else 1)
         prepare(folder, told, hosted.spec, num_trainers=wanted, auditors=hosted.auditors)
+        self._told.pop(hosted.job, None)
+        self._tell_wish(hosted)
         self.say(f"hosting job {hosted.job.hex()[:12]}")
         self._running[hosted.job] = asyncio.create_task(self._keep(hosted.job, folder))
 

@@ -225,6 +225,17 @@ class MarketClient:
         """Order work; the same job again is no second one."""
         return await self._post("/jobs", body, schemas.JobPosted, key=idempotency_key)
 
+    async def ask_job(
+        self, job: JobId, action: schemas.JobAction, body: schemas.AskJob, *, idempotency_key: str
+    ) -> schemas.OperationView:
+        """Pause, resume or cancel a job; signed by its poster."""
+        path = f"/jobs/{job.hex()}/{action}"
+        return await self._post(path, body, schemas.OperationView, key=idempotency_key)
+
+    async def operation(self, operation: Digest) -> schemas.OperationView:
+        """What became of something that was asked of a job."""
+        return await self._get(f"/operations/{operation.hex()}", schemas.OperationView)
+
     async def jobs(self) -> schemas.JobsView:
         """All jobs, newest first."""
         return await self._get("/jobs", schemas.JobsView)

@@ -187,7 +187,7 @@ class JobMaker:
     begin: Begin = unread
 
     def __post_init__(self) -> None:
-        stages = max(member.stage for member in self.members) + 1
+        stages = max((member.stage for member in self.members), default=0) + 1
         changes = {"stages": stages, "name": self.name} | self.spec_changes
         self.session = make_session(f"coordinator of {self.name}")
         self.spec = make_spec(self.poster, self.coordinator, **changes)

@@ -16,7 +16,14 @@ from market.api.schemas import (
 )
 from market.api.views import lease_views
 from market.service.auditors import list_of_job
-from market.service.host_jobs import Endpoint, claim_jobs, register_host, renew_jobs
+from market.service.host_jobs import (
+    Endpoint,
+    Heeded,
+    claim_jobs,
+    note_heeded,
+    register_host,
+    renew_jobs,
+)
 from market.service.leases import LIVE
 from market.service.ports import UnitOfWork
 from market.service.rows import AuditorListRow, HostedJobRow, JobRow, LeaseRow
@@ -50,7 +57,9 @@ async def post_heartbeat(
 ) -> Response:
     """Keep jobs for another while; a job that is missing in the answer is not held any more."""
     endpoints = [Endpoint(each.job, each.address) for each in posted.endpoints]
+    said = [Heeded(each.job, each.wish) for each in posted.heeded]
     async with work:
+        await note_heeded(posted.host, said, work)
         rows = await renew_jobs(posted.host, posted.jobs, endpoints, api.market.clock(), work)
         return answer(await _hosted(rows, work))
 
@@ -68,6 +77,8 @@ async def _hosted(rows: Sequence[HostedJobRow], work: UnitOfWork) -> HostedJobs:
             "spec": job.signed,
             "leases": await lease_views(leases, work),
             "until": row.until,
+            "wanted": job.wanted,
+            "wish": job.wish,
         }
         if await work[AuditorListRow].get(row.job):
             view["opening_block"], listed = await list_of_job(row.job, work)

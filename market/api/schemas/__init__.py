@@ -53,6 +53,7 @@ from market.api.schemas.base import (
 from market.api.schemas.hosting import (
     ClaimJobs,
     CoordinatorClaim,
+    HeededWish,
     HostedJob,
     HostedJobs,
     HostHeartbeat,
@@ -70,6 +71,7 @@ from market.api.schemas.jobs import (
     JobSummary,
     JobsView,
     JobView,
+    JobWanted,
     Permit,
     PostCheckpoint,
     PostJob,
@@ -78,6 +80,7 @@ from market.api.schemas.jobs import (
     QuoteRequest,
     QuoteView,
     StepReport,
+    WishNumber,
 )
 from market.api.schemas.network import (
     AccountView,
@@ -104,6 +107,15 @@ from market.api.schemas.offers import (
     ReputationView,
     Withdrawal,
 )
+from market.api.schemas.operations import (
+    AskJob,
+    JobAction,
+    OperationError,
+    OperationResult,
+    OperationState,
+    OperationView,
+    OperationWait,
+)
 from market.api.schemas.settlement import (
     AnchoredStepView,
     BatchEntryView,
@@ -128,6 +140,7 @@ from market.api.schemas.signing import (
     heartbeat_digest,
     hosting_digest,
     reports_digest,
+    wish_digest,
     withdrawal_digest,
 )
 from market.api.schemas.slashes import (
@@ -157,6 +170,7 @@ __all__ = [
     "AcceptLease",
     "AccountView",
     "AnchoredStepView",
+    "AskJob",
     "AuditorJobs",
     "AuditorRegistered",
     "AuditorView",
@@ -194,17 +208,20 @@ __all__ = [
     "FaucetView",
     "HealthView",
     "Heartbeat",
+    "HeededWish",
     "HostHeartbeat",
     "HostName",
     "HostRegistered",
     "HostedJob",
     "HostedJobs",
+    "JobAction",
     "JobEndpoint",
     "JobPay",
     "JobPosted",
     "JobState",
     "JobSummary",
     "JobView",
+    "JobWanted",
     "JobsView",
     "JudgeContest",
     "LeaseState",
@@ -217,6 +234,11 @@ __all__ = [
     "OfferStored",
     "OfferView",
     "OffersView",
+    "OperationError",
+    "OperationResult",
+    "OperationState",
+    "OperationView",
+    "OperationWait",
     "PeerChecksView",
     "Permit",
     "PostCheckpoint",
@@ -247,6 +269,7 @@ __all__ = [
     "Stored",
     "TokenView",
     "Wide",
+    "WishNumber",
     "Withdrawal",
     "auditor_digest",
     "auditor_subject",
@@ -257,5 +280,6 @@ __all__ = [
     "hosting_digest",
     "read_body",
     "reports_digest",
+    "wish_digest",
     "withdrawal_digest",
 ]

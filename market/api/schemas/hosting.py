@@ -11,7 +11,7 @@ from contracts.terms.ids import (
 )
 from contracts.terms.moments import UnixMillisField
 from market.api.schemas.base import Body, Endpoint, HostName, SignedField
-from market.api.schemas.jobs import JobState
+from market.api.schemas.jobs import JobState, JobWanted, WishNumber
 from market.api.schemas.offers import LeaseView
 
 
@@ -49,6 +49,8 @@ class HostedJob(Body):
     spec: SignedField  # the signed JobSpec
     leases: tuple[LeaseView, ...]
     until: UnixMillisField
+    wanted: JobWanted = "running"
+    wish: WishNumber = 0  # of what is wanted: grows with every change
     opening_block: int | None = None  # that the opening of a checked job has to name
     auditors: Annotated[bytes, Len(1, MAX_LIST_BYTES)] | None = None  # and the list
 
@@ -66,9 +68,17 @@ class JobEndpoint(Body):
     address: Endpoint
 
 
+class HeededWish(Body):
+    """A job is as its poster's wish of this number wants it."""
+
+    job: JobIdField
+    wish: WishNumber
+
+
 class HostHeartbeat(Body):
     """Renews the rows of `jobs`; `endpoints` of those whose coordinators listen."""
 
     host: HostName
     jobs: Annotated[tuple[JobIdField, ...], Len(0, 1000)]
     endpoints: Annotated[tuple[JobEndpoint, ...], Len(0, 1000)] = ()
+    heeded: Annotated[tuple[HeededWish, ...], Len(0, 1000)] = ()

@@ -30,6 +30,9 @@ from market.api.schemas.offers import LeaseView
 JobState = Literal[
     "draft", "funded", "matched", "running", "finished", "closed", "refunded", "failed"
 ]
+JobWanted = Literal["running", "paused", "cancelled"]
+"""What its poster wants of a job."""
+WishNumber = Annotated[int, Ge(0), Le(2**53)]
 
 
 class Permit(Body):
@@ -114,6 +117,7 @@ class JobView(Body):
     job: JobIdField
     state: JobState
     failure: str | None
+    wanted: JobWanted = "running"
     spec: dict[str, Any]  # for people: JSON of the JobSpec
     signed: SignedField  # for programs: the signed JobSpec
     opening: SignedField | None  # the signed JobOpening

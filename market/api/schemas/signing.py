@@ -15,6 +15,7 @@ from contracts.terms.moments import UnixMillis
 
 if TYPE_CHECKING:
     from market.api.schemas.jobs import StepReport
+    from market.api.schemas.operations import JobAction
 
 
 def heartbeat_digest(subject: Digest, at: UnixMillis) -> Digest:
@@ -52,6 +53,11 @@ def evidence_digest(job: JobId, subject: Digest, bundle: Digest) -> Digest:
 def contest_digest(evidence: Digest, bundle: Digest) -> Digest:
     """What a convicted account's wallet signs (`Wallet.sign_digest`) to contest a slash."""
     return digest("contest", evidence + bundle)
+
+
+def wish_digest(job: JobId, action: "JobAction", at: UnixMillis) -> Digest:
+    """What a poster's wallet signs (`Wallet.sign_digest`) to pause, resume or cancel its job."""
+    return digest("wish", encode([job, action, at]))
 
 
 def reports_digest(job: JobId, reports: Sequence["StepReport"]) -> Digest:

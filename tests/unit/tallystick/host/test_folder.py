@@ -3,17 +3,24 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from contracts.keys.store import load_or_create_session
 from contracts.terms.auditors import AuditorList
+from contracts.terms.errors import Malformed
 from tallystick.host.folder import (
     JobFileOnHost,
+    WishFile,
     count_trainers,
+    heeded,
     load_auditors,
     load_job,
     prepare,
+    tell_wish,
     trainer_key,
 )
 from tests.support.history import DOMAIN, make_spec, make_wallet
+from training.coordinator.ports import Wish
 
 TOLD = JobFileOnHost("http://market", "00" * 32, "/keys/wallet.json", "127.0.0.1:0")
 
@@ -67,3 +74,21 @@ def test_load_auditors__unchecked_job__has_no_list(tmp_path: Path) -> None:
     prepare(tmp_path / "job", TOLD, b"spec", num_trainers=1)
 
     assert load_auditors(tmp_path / "job") is None
+
+
+def test_wish__told_by_the_host__is_read_and_answered_across_restarts(tmp_path: Path) -> None:
+    wishes = WishFile(tmp_path)
+    assert (wishes.newest(), heeded(tmp_path)) == (None, None)
+
+    tell_wish(tmp_path, Wish(3, "paused"))
+    wishes.heeded(3)
+
+    assert WishFile(tmp_path).newest() == Wish(3, "paused")
+    assert heeded(tmp_path) == 3
+
+
+def test_wish__damaged_file__is_malformed(tmp_path: Path) -> None:
+    (tmp_path / "wish.json").write_text('{"number": 1, "wanted": "gone"}')
+
+    with pytest.raises(Malformed, match=r"wish\.json"):
+        WishFile(tmp_path).newest()

@@ -1,0 +1,419 @@
+"""A poster pauses, resumes and cancels its job at a market, on memory and on Postgres alike."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import get_args
+
+import httpx
+import pytest
+
+from contracts.keys.wallet import Wallet
+from contracts.terms.ids import JobId
+from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixMillis
+from market.api.schemas import (
+    AskJob,
+    HeededWish,
+    HostedJob,
+    HostedJobs,
+    HostHeartbeat,
+    JobAction,
+    JobView,
+    OperationView,
+    Problem,
+    read_body,
+    wish_digest,
+)
+from market.domain.jobs import JobState
+from market.service.coding import spec_of
+from market.service.host_jobs import HOSTING_MILLIS
+from market.service.rows import JobRow, LeaseRow, OperationRow
+from tests.integration.market.client import HOST, ON_MEMORY, client_of, once
+from tests.integration.market.test_auditors import AUDIT
+from tests.support.history import JobMaker, make_wallet
+from tests.support.market_world import PERMIT, World, market_spec, spec_changes
+
+POSTER = make_wallet("poster")
+
+
+def asked(job: JobId, action: JobAction, at: UnixMillis, by: Wallet = POSTER) -> AskJob:
+    return AskJob(at=at, signature=by.sign_digest(wish_digest(job, action, at)))
+
+
+async def post(
+    client: httpx.AsyncClient, job: JobId, action: JobAction, body: AskJob, key: str = ""
+) -> httpx.Response:
+    headers = once(key or f"{action} {body.at}")
+    return await client.post(
+        f"/jobs/{job.hex()}/{action}", content=body.json_bytes(), headers=headers
+    )
+
+
+async def ask(
+    world: World, client: httpx.AsyncClient, job: JobId, action: JobAction
+) -> OperationView:
+    """What the poster of the tests asks for, a moment later than before."""
+    world.beats += 1
+    answer = await post(client, job, action, asked(job, action, world.now))
+    assert answer.status_code == 202, answer.text
+    return read_body(OperationView, answer.content)
+
+
+async def again(client: httpx.AsyncClient, operation: OperationView) -> OperationView:
+    """The operation as it is now."""
+    answer = await client.get(f"/operations/{operation.operation.hex()}")
+    return read_body(OperationView, answer.content)
+
+
+async def hosted(client: httpx.AsyncClient) -> Sequence[HostedJob]:
+    """What the host of the tests is given."""
+    answer = await client.post("/hosting/claim", content=b'{"host": "host"}', headers=HOST)
+    return read_body(HostedJobs, answer.content).jobs
+
+
+async def heed(client: httpx.AsyncClient, job: JobId, wish: int) -> None:
+    """The host says that the job is as the wish wants it."""
+    said = (HeededWish(job=job, wish=wish),)
+    body = HostHeartbeat(host="host", jobs=(job,), heeded=said)
+    answer = await client.post("/hosting/heartbeat", content=body.json_bytes(), headers=HOST)
+    assert answer.status_code == 200, answer.text
+
+
+async def posted(world: World, **changed: object) -> JobSpec:
+    """A draft."""
+    await world.register()
+    spec = market_spec(**changed)
+    await world.post(spec)
+    return spec
+
+
+async def running(world: World, client: httpx.AsyncClient) -> JobMaker:
+    """A job of which some steps are sealed."""
+    maker = await world.start_job()
+    await hosted(client)
+    for _ in range(3):
+        maker.seal_step()
+    await world.send(maker)
+    return maker
+
+
+def problem(answer: httpx.Response) -> Problem:
+    return read_body(Problem, answer.content)
+
+
+async def until(world: World, job: JobId, state: JobState) -> None:
+    for _ in range(24):
+        if (await world.job(job)).state == state:
+            return
+        world.wait(6)
+        await world.tick()
+    raise AssertionError((await world.job(job)).state)
+
+
+async def leases_of(world: World, job: JobId) -> list[str]:
+    async with world.new_work() as work:
+        return [lease.state for lease in await work[LeaseRow].where(job=job)]
+
+
+# ------------------------------------------------------------------------------ pause and resume
+
+
+async def test_pause__running__is_done_when_its_coordinator_says_so(world: World) -> None:
+    async with client_of(world) as client:
+        maker = await running(world, client)
+        job = maker.spec.job()
+
+        paused = await ask(world, client, job, "pause")
+        [told] = await hosted(client)
+        await heed(client, job, told.wish)
+        after_it = await again(client, paused)
+        resumed = await ask(world, client, job, "resume")
+        view = read_body(JobView, (await client.get(f"/jobs/{job.hex()}")).content)
+
+    assert (paused.state, paused.waits_for) == ("pending", "coordinator")
+    assert (told.wanted, told.wish) == ("paused", 1)
+    assert after_it.state == "done" and after_it.result is not None
+    assert after_it.result.job_state == "running"
+    assert (resumed.state, view.wanted) == ("pending", "running")
+
+
+async def test_pause__not_matched_yet__is_not_cleared_until_it_is_resumed(world: World) -> None:
+    async with client_of(world) as client:
+        spec = await posted(world)
+        await world.offer("ann", 10**11)
+        paused = await ask(world, client, spec.job(), "pause")
+        await world.tick()
+        before = await leases_of(world, spec.job())
+        await ask(world, client, spec.job(), "resume")
+        await world.tick()
+
+    assert paused.state == "done"
+    assert before == []
+    assert await leases_of(world, spec.job()) == ["reserved"]
+
+
+async def test_pause__matched__no_host_is_given_it(world: World) -> None:
+    async with client_of(world) as client:
+        job = (await world.start_job()).spec.job()
+        assert [each.job for each in await hosted(client)] == [job]
+
+        paused = await ask(world, client, job, "pause")
+        while_paused = await hosted(client)
+        world.beats += HOSTING_MILLIS  # nobody renews its row
+        let_go = await again(client, paused)
+        await ask(world, client, job, "resume")
+
+        assert (paused.state, paused.waits_for) == ("pending", "host")
+        assert while_paused == ()
+        assert let_go.state == "done"
+        assert [each.job for each in await hosted(client)] == [job]
+
+
+async def test_pause__resumed_before_it_was_heeded__has_failed(world: World) -> None:
+    async with client_of(world) as client:
+        maker = await running(world, client)
+        job = maker.spec.job()
+        paused = await ask(world, client, job, "pause")
+        resumed = await ask(world, client, job, "resume")
+        [told] = await hosted(client)
+        await heed(client, job, told.wish)
+
+        assert (await again(client, paused)).error == "superseded"
+        assert (await again(client, resumed)).state == "done"
+        assert told.wish == 2
+
+
+async def test_pause__job_ends_first__has_failed(world: World) -> None:
+    async with client_of(world) as client:
+        maker = await running(world, client)
+        paused = await ask(world, client, maker.spec.job(), "pause")
+        known = len(maker.items)
+        maker.seal_step(last=True)
+        await world.send(maker, known)
+
+        assert (await again(client, paused)).error == "ended"
+
+
+@ON_MEMORY
+async def test_heartbeat__of_a_host_that_lost_the_job__heeds_nothing(world: World) -> None:
+    async with client_of(world) as client:
+        maker = await running(world, client)
+        job = maker.spec.job()
+        await ask(world, client, job, "pause")
+        other = HostHeartbeat(host="other", jobs=(), heeded=(HeededWish(job=job, wish=1),))
+
+        await client.post("/hosting/heartbeat", content=other.json_bytes(), headers=HOST)
+        await heed(client, job, 7)  # no such wish yet
+
+    assert (await world.job(job)).heeded == 0
+
+
+# ------------------------------------------------------------------------------ who may ask, once
+
+
+async def test_ask__same_request_again__is_answered_from_storage(world: World) -> None:
+    async with client_of(world) as client:
+        job = (await posted(world)).job()
+        body = asked(job, "pause", world.now)
+
+        first = await post(client, job, "pause", body, "k")
+        second = await post(client, job, "pause", body, "k")
+        other = await post(client, job, "pause", asked(job, "pause", UnixMillis(body.at + 1)), "k")
+
+    assert (first.status_code, first.content) == (second.status_code, second.content)
+    assert problem(other).code == "conflict"
+    async with world.new_work() as work:
+        assert len(await work[OperationRow].where(job=job)) == 1
+
+
+async def test_ask__same_request_many_times_at_once__is_one_operation(world: World) -> None:
+    async with client_of(world) as client:
+        job = (await posted(world)).job()
+        body = asked(job, "pause", world.now)
+
+        answers = await asyncio.gather(*(post(client, job, "pause", body, "k") for _ in range(8)))
+
+    assert {(each.status_code, each.content) for each in answers} == {(202, answers[0].content)}
+    assert (await world.job(job)).wish == 1
+
+
+async def test_ask__signature_is_replayed__is_expired(world: World) -> None:
+    async with client_of(world) as client:
+        job = (await posted(world)).job()
+        body = asked(job, "pause", world.now)
+        await post(client, job, "pause", body, "first")
+        await ask(world, client, job, "resume")
+
+        replayed = await post(client, job, "pause", body, "second")
+
+    assert problem(replayed).code == "expired"
+    assert (await world.job(job)).wanted == "running"
+
+
+@pytest.mark.parametrize("seconds", [-121, 121])
+async def test_ask__clock_is_off__is_expired(world: World, seconds: int) -> None:
+    async with client_of(world) as client:
+        job = (await posted(world)).job()
+        at = UnixMillis(world.now + seconds * 1000)
+
+        refused = await post(client, job, "cancel", asked(job, "cancel", at))
+
+    assert problem(refused).code == "expired"
+
+
+async def test_ask__by_somebody_else__is_forbidden(world: World) -> None:
+    async with client_of(world) as client:
+        job = (await posted(world)).job()
+
+        thief = await post(
+            client, job, "cancel", asked(job, "cancel", world.now, make_wallet("thief"))
+        )
+        for_another = await post(client, job, "cancel", asked(job, "pause", world.now))
+        garbage = await post(client, job, "cancel", AskJob(at=world.now, signature=bytes(65)))
+
+    assert [problem(each).code for each in (thief, for_another)] == ["forbidden"] * 2
+    assert problem(garbage).code == "bad_signature"
+    assert (await world.job(job)).wanted == "running"
+
+
+async def test_ask__no_such_job_or_operation__is_not_found(world: World) -> None:
+    job = JobId(bytes(32))
+    async with client_of(world) as client:
+        refused = await post(client, job, "pause", asked(job, "pause", world.now))
+        unknown = await client.get(f"/operations/{'11' * 32}")
+
+    assert [problem(each).code for each in (refused, unknown)] == ["not_found"] * 2
+
+
+async def test_ask__job_is_over__is_a_conflict(world: World) -> None:
+    async with client_of(world) as client:
+        maker = await running(world, client)
+        job, known = maker.spec.job(), len(maker.items)
+        maker.seal_step(last=True)
+        await world.send(maker, known)
+        codes = []
+        for action in get_args(JobAction):
+            world.beats += 1
+            refused = await post(client, job, action, asked(job, action, world.now))
+            codes.append(problem(refused).code)
+
+    assert codes == ["conflict"] * 3
+
+
+async def test_ask__after_a_cancel__nothing_but_a_cancel_is_taken(world: World) -> None:
+    async with client_of(world) as client:
+        maker = await running(world, client)
+        job = maker.spec.job()
+        first = await ask(world, client, job, "cancel")
+        world.beats += 1
+        refused = await post(client, job, "resume", asked(job, "resume", world.now))
+        second = await ask(world, client, job, "cancel")
+
+    assert problem(refused).code == "conflict"
+    assert first.operation != second.operation
+    assert (second.state, (await world.job(job)).wish) == ("pending", 1)
+
+
+# ---------------------------------------------------------------------------------------- cancel
+
+
+async def balance(world: World, spec: JobSpec) -> int:
+    return (await world.ports.account(spec.poster)).token
+
+
+async def test_cancel__draft__is_dropped_and_nothing_was_paid(world: World) -> None:
+    async with client_of(world) as client:
+        spec = await posted(world)
+        cancelled = await ask(world, client, spec.job(), "cancel")
+        await world.tick()
+
+    row: JobRow = await world.job(spec.job())
+    assert (cancelled.state, row.state) == ("done", JobState.FAILED)
+    assert row.failure == "cancelled by its poster"
+    assert await balance(world, spec) == spec.budget
+
+
+async def cancelled_early(world: World, client: httpx.AsyncClient, spec: JobSpec) -> None:
+    """Its host takes the job, and its coordinator ends it at once."""
+    [told] = await hosted(client)
+    assert (told.job, told.wanted) == (spec.job(), "cancelled")
+    maker = JobMaker(
+        name=spec.name,
+        members=(),
+        spec_changes=spec_changes(spec),
+        anchorer=world.anchorer,
+        domain=world.domain,
+    )
+    maker.seal([], last=True)
+    await world.send(maker)
+
+
+async def test_cancel__funded__is_ended_by_its_coordinator_and_all_goes_back(world: World) -> None:
+    async with client_of(world) as client:
+        spec = await posted(world)
+        await world.tick()
+        await world.offer("ann", 10**11)
+        await world.clear()
+        assert await leases_of(world, spec.job()) == ["reserved"]
+
+        cancelled = await ask(world, client, spec.job(), "cancel")
+        assert await leases_of(world, spec.job()) == ["ended"]
+        await cancelled_early(world, client, spec)
+        closing = await again(client, cancelled)
+        await until(world, spec.job(), JobState.REFUNDED)
+        over = await again(client, cancelled)
+
+    assert (cancelled.waits_for, closing.waits_for) == ("host", "close")
+    assert over.state == "done" and over.result is not None
+    assert over.result.refunded == spec.budget == await balance(world, spec)
+    assert (await world.offer_row("ann")).lease is None
+
+
+async def test_cancel__draft_whose_permit_is_mined_after_all__is_ended_like_a_funded_one(
+    world: World,
+) -> None:
+    async with client_of(world) as client:
+        spec = await posted(world)
+        row = await world.job(spec.job())
+        cancelled = await ask(world, client, spec.job(), "cancel")
+        permit = PERMIT  # that the relay had sent before
+        await world.ports.open_job(spec_of(row), permit.deadline, permit.signature)
+        await world.sync()
+        assert (await again(client, cancelled)).waits_for == "host"
+        await cancelled_early(world, client, spec)
+        await until(world, spec.job(), JobState.REFUNDED)
+
+        assert (await again(client, cancelled)).state == "done"
+    assert await balance(world, spec) == spec.budget
+
+
+async def test_cancel__running__pays_what_was_done_and_refunds_the_rest(world: World) -> None:
+    async with client_of(world) as client:
+        maker = await running(world, client)
+        spec, known = maker.spec, len(maker.items)
+        cancelled = await ask(world, client, spec.job(), "cancel")
+        maker.seal_step(last=True)
+        await world.send(maker, known)
+        await until(world, spec.job(), JobState.REFUNDED)
+        over = await again(client, cancelled)
+        view = read_body(JobView, (await client.get(f"/jobs/{spec.job().hex()}")).content)
+
+    earned = maker.seals[-1].seal.earned
+    assert cancelled.waits_for == "coordinator"
+    assert over.result is not None and over.result.refunded == spec.budget - earned
+    assert (view.earned, view.debited, view.reconciled) == (earned, earned, True)
+    assert earned > 0
+
+
+async def test_cancel__checked_job_without_leases__its_empty_list_is_fixed_and_it_ends(
+    world: World,
+) -> None:
+    async with client_of(world) as client:
+        spec = await posted(world, audit=AUDIT)
+        await world.tick()
+        await ask(world, client, spec.job(), "cancel")
+        assert await hosted(client) == ()
+        await world.tick()
+        [told] = await hosted(client)
+
+    assert told.auditors is not None and told.opening_block is not None
