@@ -52,6 +52,7 @@ from tallystick.provider.folder import (
 )
 from tallystick.provider.slashes import Slashes
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.on_chain import deployment_of
 from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
 from tallystick.up.child import Start
@@ -113,7 +114,7 @@ class Agent:
         """Offer and work until cancelled; then the peers leave. Cancelled again, they are ended."""
         network = await retrying(self.client.network, on_error=self._waiting)
         check_clock(network.clock, UnixSeconds(int(time.time())))
-        deployment = _deployment(network)
+        deployment = deployment_of(network)
         store = SqliteTransactions(self.folder.transactions)
         try:
             async with ChainConnection(network.rpc_url) as chain:
@@ -549,8 +550,3 @@ def _heartbeat(session: Session, subject: Digest) -> schemas.Heartbeat:
     at = UnixMillis(time.time_ns() // 1_000_000)
     signature = session.private_key.sign(schemas.heartbeat_digest(subject, at))
     return schemas.Heartbeat(at=at, signature=signature)
-
-
-def _deployment(network: schemas.NetworkView) -> Deployment:
-    addresses = network.contracts.model_dump()
-    return Deployment(chain_id=network.chain_id, block=network.deployed_block, **addresses)

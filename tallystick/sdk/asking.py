@@ -1,0 +1,86 @@
+"""Pausing, resuming, cancelling one's job: signed once, asked until answered, watched to its end.
+
+Nothing is kept on disk: what is asked twice is wanted once, so a call that was interrupted is made
+again as it was.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+
+from contracts.keys.wallet import Wallet
+from contracts.terms.errors import DeadlineExceeded
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.moments import UnixMillis
+from market.api import schemas
+from tallystick.sdk.client import MarketClient, retrying
+
+LOOK_EVERY = 0.5  # seconds
+
+
+async def ask_job(
+    client: MarketClient,
+    wallet: Wallet,
+    job: JobId,
+    action: schemas.JobAction,
+    *,
+    at: UnixMillis,
+    patience: timedelta = timedelta(seconds=30),
+) -> schemas.OperationView:
+    """Ask the market to pause, resume or cancel `job`.
+
+    Args:
+        client: The market.
+        wallet: The job's poster.
+        job: Which.
+        action: What is wanted from now on.
+        at: This machine's clock; within two minutes of the market's, and later than at any call
+            before, or it is a replay.
+        patience: How long a market that does not answer is asked again.
+
+    Raises:
+        Forbidden: another wallet posted the job.
+        Expired: the clocks differ, or something was asked at this moment or a later one.
+        Conflict: the job is over, or was cancelled.
+        NotFound, Unavailable: as the market answers.
+    """
+    signature = wallet.sign_digest(schemas.wish_digest(job, action, at))
+    body = schemas.AskJob(at=at, signature=signature)
+    key = hashlib.sha256(action.encode() + body.json_bytes()).hexdigest()
+    return await retrying(
+        lambda: client.ask_job(job, action, body, idempotency_key=key), patience=patience
+    )
+
+
+async def until_over(
+    client: MarketClient,
+    operation: Digest,
+    *,
+    within: timedelta,
+    on_change: Callable[[schemas.OperationView], None] = lambda view: None,
+) -> schemas.OperationView:
+    """Wait until an operation is done or has failed.
+
+    Args:
+        client: The market.
+        operation: As `ask_job` answered.
+        within: How long; a cancel lasts until the refund.
+        on_change: Told whenever it waits for something else, and at last.
+
+    Raises:
+        DeadlineExceeded: it still waits; data: `waits_for`.
+    """
+    loop, seen = asyncio.get_running_loop(), None
+    ends = loop.time() + within.total_seconds()
+    while True:
+        left = timedelta(seconds=max(0.0, ends - loop.time()))
+        view = await retrying(lambda: client.operation(operation), patience=left)
+        if (view.state, view.waits_for) != seen:
+            seen = view.state, view.waits_for
+            on_change(view)
+        if view.state != "pending":
+            return view
+        if loop.time() >= ends:
+            raise DeadlineExceeded(f"it waits for: {view.waits_for}", waits_for=view.waits_for)
+        await asyncio.sleep(LOOK_EVERY)

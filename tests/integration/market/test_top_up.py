@@ -1,0 +1,167 @@
+"""Adding to a job's escrow by one's own transaction, on a real chain."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from contracts.chain.transactions import SqliteTransactions, StoredTransaction
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import Conflict, NotFound, Unaffordable
+from contracts.terms.ids import JobId
+from contracts.terms.messages import JobSpec
+from market.api.app import make_app
+from market.domain.jobs import JobState
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.top_up import ToppedUp, top_up
+from tests.integration.market.on_chain import ChainWorld, chain_world
+from tests.integration.market.test_on_chain import in_state, until
+from tests.support.history import make_wallet
+from tests.support.market_world import market_spec
+
+AMOUNT = BaseUnits(1234)
+
+
+@dataclass
+class Poster:
+    """Whoever pays, at one market."""
+
+    world: ChainWorld
+    client: MarketClient
+    folder: Path
+    spec: JobSpec
+
+    async def pays(self, amount: BaseUnits = AMOUNT, *, beyond_budget: bool = True) -> ToppedUp:
+        """Top the job up."""
+        return await top_up(
+            self.client,
+            make_wallet("poster"),
+            self.spec.job(),
+            amount,
+            folder=self.folder / "poster",
+            beyond_budget=beyond_budget,
+        )
+
+    async def has(self, tokens: int) -> None:
+        """Gas and some tokens."""
+        contracts = self.world.on.contracts
+        await self.world.on.anvil.fund(self.world.on.chain, self.spec.poster)
+        call = contracts.token.faucet(self.spec.poster, BaseUnits(tokens))
+        await self.world._mint(f"tokens {tokens}", call)
+
+    async def rpc(self, method: str, *params: object) -> None:
+        """Tell the chain when to mine."""
+        await self.world.on.chain.request(method, list(params))
+
+    async def escrowed(self) -> int:
+        """What the chain holds for the job."""
+        head = await self.world.on.chain.head()
+        return (await self.world.on.contracts.escrow.funds(self.spec.job(), head)).deposited
+
+
+@contextlib.asynccontextmanager
+async def poster(folder: Path, database: str) -> AsyncIterator[Poster]:
+    """A job that is funded, and its poster with twice AMOUNT and gas."""
+    async with chain_world(folder, database) as world:
+        await world.register()
+        spec = market_spec()
+        await world.post(spec)
+        await in_state(world, spec.job(), JobState.FUNDED)
+        transport = httpx.ASGITransport(make_app(world.api()))
+        async with MarketClient("http://market", transport=transport) as client:
+            found = Poster(world, client, folder, spec)
+            await found.has(2 * AMOUNT)
+            yield found
+
+
+async def test_top_up__beyond_the_budget__is_refused_unless_wanted_and_noted_by_the_market(
+    tmp_path: Path, database: str
+) -> None:
+    async with poster(tmp_path, database) as running:
+        budget, job = running.spec.budget, running.spec.job()
+        with pytest.raises(Conflict, match="more work is another job") as refused:
+            await running.pays(beyond_budget=False)
+
+        done = await running.pays()
+
+        async def noted() -> bool:
+            view = await running.client.job(job)
+            return view.escrowed == budget + AMOUNT and view.reconciled
+
+        await until(running.world, noted)
+        assert refused.value.data["would_fit"] == "0"
+        assert (done.deposited, done.budget) == (budget + AMOUNT, budget)
+        assert not list((tmp_path / "poster").glob("topup-*"))
+
+
+async def interrupted(running: Poster, stored: int) -> None:
+    """A call that is ended while the chain holds its newest of so many transactions back."""
+    known = len(await sent(running))
+    call = asyncio.ensure_future(running.pays())
+    while len(await sent(running)) < known + stored:
+        await running.rpc("evm_mine")  # whatever came before
+        await asyncio.sleep(0.05)
+    call.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await call
+
+
+async def sent(running: Poster) -> list[StoredTransaction]:
+    path = running.folder / "poster" / "transactions.db"
+    if not path.exists():
+        return []
+    store = SqliteTransactions(path)
+    try:
+        return await store.since(running.spec.poster, 0)
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("stored", [1, 2], ids=["at the approval", "at the payment"])
+async def test_top_up__interrupted__second_call_pays_once(
+    tmp_path: Path, database: str, stored: int
+) -> None:
+    async with poster(tmp_path, database) as running:
+        await running.rpc("evm_setAutomine", False)
+        await interrupted(running, stored)
+        with pytest.raises(Conflict, match="was interrupted"):
+            await running.pays(BaseUnits(AMOUNT - 1))
+        await running.rpc("evm_setAutomine", True)
+        await running.rpc("evm_mine")
+
+        done = await running.pays()
+
+        assert done.deposited == await running.escrowed() == running.spec.budget + AMOUNT
+        assert len(await sent(running)) == 2
+        again = await running.pays()  # the next one is another
+        assert again.transaction != done.transaction
+        assert again.deposited == running.spec.budget + 2 * AMOUNT
+
+
+async def test_top_up__too_poor_or_too_early__says_so_and_sends_nothing(
+    tmp_path: Path, database: str
+) -> None:
+    async with poster(tmp_path, database) as running:
+        draft = market_spec(nonce=9)
+        await running.world.post(draft)
+        with pytest.raises(NotFound, match="in escrow"):
+            await Poster(running.world, running.client, tmp_path, draft).pays()
+        with pytest.raises(NotFound):
+            await top_up(
+                running.client, make_wallet("poster"), JobId(bytes(32)), AMOUNT, folder=tmp_path
+            )
+        call = asyncio.ensure_future(running.pays(BaseUnits(10**15)))
+
+        async def answered() -> bool:  # the faucet gives what it gives
+            return call.done()
+
+        await until(running.world, answered)
+        with pytest.raises(Unaffordable):
+            await call
+
+        assert await running.escrowed() == running.spec.budget
+        assert await sent(running) == []
