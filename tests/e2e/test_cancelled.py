@@ -104,3 +104,20 @@ async def test_job__paused_resumed_cancelled__pays_what_was_done_and_the_audit_a
         }
         assert sum(work.pay.values()) == view.earned
         await verified(running, job)  # exit code 0: anchored
+
+
+@pytest.mark.timeout(300)
+async def test_job__cancelled_before_anybody_offers__is_ended_by_its_coordinator_and_refunded(
+    tmp_path: Path,
+) -> None:
+    async with stack(tmp_path) as running:
+        job = (await running.submit(checking="on", budget=40, steps=8)).job
+        await running.until(job, lambda view: view.state == "funded", within=60)
+
+        cancelled = await asked(running, job, "cancel")
+        view = await running.job(job)
+
+        assert cancelled.state == "done" and cancelled.result is not None
+        assert view.refunded == view.escrowed == cancelled.result.refunded
+        assert (view.earned, view.leases, view.opening is None) == (0, (), False)
+        await verified(running, job)

@@ -5,6 +5,7 @@ window. A job that was paused ends with the losses, weights and pay of one that 
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -125,9 +126,12 @@ async def test_cancel__in_a_pause__ends_at_once(tmp_path: Path) -> None:
     assert len(swarm.messages(StepClose)) == 2
 
 
-async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(tmp_path: Path) -> None:
-    swarm = swarm_of(tmp_path, "ann")
-    swarm.late["ann"] = (COORDINATOR, "finished", 1)
+@pytest.mark.parametrize("make", [swarm_of, checked_swarm], ids=["unchecked", "checked"])
+async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(
+    tmp_path: Path, make: Callable[..., MemorySwarm]
+) -> None:
+    swarm = make(tmp_path, "ann")
+    swarm.late["ann"] = (COORDINATOR, "never", 0)
     swarm.wishes.wish = CANCEL
 
     running = asyncio.ensure_future(swarm.run())
@@ -138,8 +142,8 @@ async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(tmp_pat
     with suppress(asyncio.CancelledError):
         await running
 
-    (seal,) = swarm.seals()
-    assert seal.last and seal.earned == 0
+    *_, seal = swarm.seals()
+    assert seal.last and seal.earned == 0 and not swarm.messages(StepClose)
     history = swarm.history()
     assert history.record is not None and history.record.ended
 

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import get_args
 
 import httpx
 import pytest
 
 from contracts.keys.wallet import Wallet
+from contracts.terms.errors import DeadlineExceeded, Forbidden
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
+from market.api.app import make_app
 from market.api.schemas import (
     AskJob,
     HeededWish,
@@ -28,6 +31,8 @@ from market.domain.jobs import JobState
 from market.service.coding import spec_of
 from market.service.host_jobs import HOSTING_MILLIS
 from market.service.rows import JobRow, LeaseRow, OperationRow
+from tallystick.sdk.asking import ask_job, until_over
+from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import HOST, ON_MEMORY, client_of, once
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import JobMaker, make_wallet
@@ -312,6 +317,35 @@ async def test_ask__after_a_cancel__nothing_but_a_cancel_is_taken(world: World) 
     assert problem(refused).code == "conflict"
     assert first.operation != second.operation
     assert (second.state, (await world.job(job)).wish) == ("pending", 1)
+
+
+async def test_client__pauses_and_waits__is_told_each_time_that_something_changes(
+    world: World,
+) -> None:
+    transport = httpx.ASGITransport(make_app(world.api()))
+    async with client_of(world) as host, MarketClient("http://m", transport=transport) as client:
+        job = (await running(world, host)).spec.job()
+        asked_for = await ask_job(client, POSTER, job, "pause", at=world.now)
+        seen: list[str | None] = []
+
+        def note(view: OperationView) -> None:
+            seen.append(view.waits_for)
+
+        watch = until_over(
+            client, asked_for.operation, within=timedelta(seconds=20), on_change=note
+        )
+        watching = asyncio.ensure_future(watch)
+        while not seen:
+            await asyncio.sleep(0.01)
+        await heed(host, job, 1)
+        over = await watching
+        with pytest.raises(Forbidden):
+            await ask_job(client, make_wallet("thief"), job, "cancel", at=world.now)
+        resumed = await ask_job(client, POSTER, job, "resume", at=UnixMillis(world.now + 1))
+        with pytest.raises(DeadlineExceeded, match="coordinator"):
+            await until_over(client, resumed.operation, within=timedelta())
+
+    assert (over.state, seen) == ("done", ["coordinator", None])
 
 
 # ---------------------------------------------------------------------------------------- cancel
