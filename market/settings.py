@@ -40,6 +40,8 @@ class Settings(BaseSettings):
     host_token: SecretStr = SecretStr("")
     """What hosts show; empty: `host-token` in the folder of keys, made on first use."""
     api_port: Annotated[int, Field(ge=0, le=65_535)] = DEFAULT_PORT
+    public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s?#]+)?$")] = ""
+    """Origin under which people reach the API, `https://market.example`; empty: this machine."""
     confirmations: Annotated[int, Ge(1)] = 1
     """Blocks until an event counts; 1 is the block itself."""
     settling_seconds: Annotated[float, Field(ge=0)] = 2.0
@@ -52,6 +54,12 @@ class Settings(BaseSettings):
     """Base units that the faucet gives at once; the token contract has caps of its own."""
     faucet_grants: Annotated[int, Ge(0)] = 10
     """How often one account is given something."""
+
+    def sites(self) -> tuple[str, ...]:
+        """Origins that may be signed in to, and whose pages may use a session's cookie."""
+        if self.public_url:
+            return (self.public_url,)
+        return tuple(f"http://{host}:{self.api_port}" for host in ("127.0.0.1", "localhost"))
 
 
 def read_settings() -> Settings:

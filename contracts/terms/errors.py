@@ -6,6 +6,7 @@
     - TooLarge              over a size bound
     - UnknownVersion        a kind or version that this program does not speak
     - BadSignature          not signed by whom it binds
+      - WrongChain          signed for another chain
     - Expired               too late, replayed, or a clock that is off
     - NotFound              no such thing
     - Forbidden             known, and not allowed
@@ -19,6 +20,7 @@
     - PeerUnreachable       a session or a peer is gone
     - DeadlineExceeded      no answer in time
     - Overloaded            a bounded queue is full
+      - RateLimited         too many requests of one caller           HTTP 429
     - ChainUnreachable      the RPC endpoint does not answer
     - RpcFailed             the RPC endpoint answers with an error of its own
     - ChainForgot           a block or transaction that the chain no longer knows
@@ -74,6 +76,12 @@ class BadSignature(Refused):
     """Not signed by whom it binds."""
 
     code = "bad_signature"
+
+
+class WrongChain(BadSignature):
+    """Signed for another chain; data: `chain_id` of this one."""
+
+    code = "wrong_chain"
 
 
 class Expired(Refused):
@@ -152,6 +160,12 @@ class Overloaded(Unavailable):
     """A bounded queue is full."""
 
     code = "overloaded"
+
+
+class RateLimited(Overloaded):
+    """Too many requests of one caller; data: `retry_after`, seconds."""
+
+    code = "rate_limited"
 
 
 class ChainUnreachable(Unavailable):

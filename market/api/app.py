@@ -10,6 +10,7 @@ from market.api.context import Api
 from market.api.routes import (
     auditors,
     blobs,
+    callers,
     checks,
     hosting,
     jobs,
@@ -36,6 +37,7 @@ ROUTERS = (
     blobs.router,
     hosting.router,
     slashes.router,
+    callers.router,
 )
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -76,6 +78,7 @@ def app_of(settings: Settings) -> FastAPI:
                 faucet_tokens=settings.faucet_tokens,
                 faucet_grants=settings.faucet_grants,
                 confirmations=settings.confirmations,
+                sites=settings.sites(),
             )
             yield
         finally:

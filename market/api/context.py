@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Path, Request
+from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -22,6 +23,7 @@ from market.bootstrap import Market
 from market.service.ports import Network, UnitOfWork
 from market.service.rows import IdempotencyRow
 from market.service.show_checks import Tallies
+from market.service.sign_in_message import Door
 
 B = TypeVar("B", bound=Body)
 
@@ -40,11 +42,19 @@ class Api:
     faucet_tokens: int
     faucet_grants: int
     confirmations: int
+    sites: tuple[str, ...] = ("http://127.0.0.1:8420",)
+    """Origins under which people reach this market."""
     tallies: Tallies = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
 
     def __post_init__(self) -> None:
         self.tallies = Tallies(self.market.histories)
+
+    @property
+    def door(self) -> Door:
+        """Where one signs in."""
+        secret = digest("sign-in secret", self.host_token.encode())
+        return Door(self.sites, self.market.chain.domain.chain_id, secret)
 
     async def network(self) -> Network:
         """The chain's side of the network view, at most ten seconds old."""
@@ -170,15 +180,27 @@ AccountPath = Annotated[Address, Depends(_account)]
 # ------------------------------------------------------------------------------------------- hosts
 
 
-def host_only(api: ApiDep, authorization: Annotated[str, Header(max_length=512)] = "") -> None:
+_HOST = HTTPBearer(
+    scheme_name="host",
+    description="The token of this market's hosts: the file `keys/host-token` of its data folder.",
+    auto_error=False,
+)
+
+
+def is_host(request: Request, api: Api) -> bool:
+    """Whether the request shows the hosts' token."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    shown, known = token.strip().encode(errors="replace"), api.host_token.encode()
+    return secrets.compare_digest(shown, known) and kind.lower() == "bearer"
+
+
+def host_only(request: Request, api: ApiDep, shown: Annotated[object, Depends(_HOST)]) -> None:
     """Let hosts in.
 
     Raises:
         Forbidden: no token, or another one.
     """
-    kind, _, token = authorization.partition(" ")
-    known = secrets.compare_digest(token.strip().encode(), api.host_token.encode())
-    if kind.lower() != "bearer" or not known:
+    if not is_host(request, api):
         raise Forbidden("hosts show the token of this market: Authorization: Bearer ...")
 
 

@@ -25,6 +25,7 @@ from contracts.terms.errors import (
     Misbehaved,
     NoMatch,
     NotFound,
+    RateLimited,
     Refused,
     TallystickError,
     TooLarge,
@@ -51,6 +52,7 @@ STATUS: Mapping[type[TallystickError], int] = {
     WrongConfiguration: 409,
     ContractRefused: 409,
     Unavailable: 503,
+    RateLimited: 429,
     Misbehaved: 422,
     Equivocation: 409,
     InvariantBroken: 500,
@@ -86,8 +88,15 @@ def problem(error: TallystickError, status: int | None = None) -> Response:
         detail="an error of ours; it was logged" if inside else error.message,
         data={} if inside else {name: _plain(value) for name, value in error.data.items()},
     )
-    headers = {"Retry-After": "1"} if status == 503 else {}
-    return Response(body.json_bytes(), status, headers, MEDIA_TYPE)
+    return Response(body.json_bytes(), status, _headers(error, status), MEDIA_TYPE)
+
+
+def _headers(error: TallystickError, status: int) -> dict[str, str]:
+    if status == 401:
+        return {"WWW-Authenticate": "Bearer"}
+    if status in (429, 503):
+        return {"Retry-After": str(error.data.get("retry_after", 1))}
+    return {}
 
 
 def install(app: FastAPI) -> None:

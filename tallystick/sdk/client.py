@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 
+from contracts.keys.wallet import Wallet
 from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import Value, decode, encode
@@ -29,9 +30,11 @@ from contracts.terms.errors import (
 )
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.moments import UnixMillis
 from market.api import schemas
 from market.api.schemas import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
+from tallystick.sdk.sign_in import sign_in_text
 from tallystick.sdk.urls import http_url, is_loopback
 from verification.lanes import LanePage, decode_page
 from verification.snapshots import Snapshot, decode_snapshots
@@ -62,7 +65,7 @@ class MarketClient:
 
     Args:
         url: For example `http://127.0.0.1:8420`.
-        token: A host's bearer token; nobody else needs one.
+        token: A bearer token: of a host, of a session, or a key. What is public needs none.
         timeout: Of one request.
         transport: What carries the requests instead of the network, for tests.
 
@@ -116,6 +119,42 @@ class MarketClient:
     async def account(self, account: Address) -> schemas.AccountView:
         """Balances and ledger lines."""
         return await self._get(f"/accounts/{account.hex()}", schemas.AccountView)
+
+    # --------------------------------------------------------------------------------- callers
+
+    async def sign_in(self, wallet: Wallet, now: UnixMillis) -> schemas.SessionOpened:
+        """Sign in; from now on this client shows the session's token.
+
+        Raises:
+            Forbidden: the market does not call itself by the URL that this client has.
+        """
+        asked = await self._post("/session/nonce", None, schemas.NonceView)
+        text = sign_in_text(asked, self.url, wallet.account, now)
+        body = schemas.SignIn(message=text, signature=wallet.sign_text(text))
+        opened = await self._post("/session", body, schemas.SessionOpened)
+        self._http.headers["authorization"] = f"Bearer {opened.token}"
+        return opened
+
+    async def sign_out(self) -> None:
+        """End the session; this client shows no token any more."""
+        await self._send("DELETE", "/session")
+        del self._http.headers["authorization"]
+
+    async def who(self) -> schemas.CallerView:
+        """Whose token this client shows, and what it may do."""
+        return await self._get("/session", schemas.CallerView)
+
+    async def create_key(self, body: schemas.CreateKey) -> schemas.KeyCreated:
+        """Make a key for a program; needs a session. Its token comes back this once."""
+        return await self._post("/keys", body, schemas.KeyCreated)
+
+    async def keys(self) -> tuple[schemas.KeyView, ...]:
+        """The account's keys; needs a session."""
+        return (await self._get("/keys", schemas.KeysView)).keys
+
+    async def delete_key(self, key: Digest) -> None:
+        """Take a key back; needs a session."""
+        await self._send("DELETE", f"/keys/{key.hex()}")
 
     # ---------------------------------------------------------------------------------- offers
 

@@ -32,8 +32,11 @@ OPEN = {
     ("GET", "/v1/offers"),
     ("GET", "/v1/jobs"),
     ("GET", "/v1/epochs"),
+    ("POST", "/v1/session/nonce"),
 }
 """Routes that take nothing: they answer, whatever is sent."""
+BODYLESS = {("DELETE", "/v1/session"), ("DELETE", "/v1/keys/{name}")}
+"""Routes that change something and read no body."""
 
 
 def filled(path: str, name: str) -> str:
@@ -88,7 +91,12 @@ async def test_route__malformed__is_a_typed_problem(method: str, path: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [each for each in routes() if each[0] in ("POST", "PUT", "DELETE")]
+    ("method", "path"),
+    [
+        each
+        for each in routes()
+        if each[0] in ("POST", "PUT", "DELETE") and each not in OPEN | BODYLESS
+    ],
 )
 async def test_route__oversized__is_a_typed_problem(method: str, path: str) -> None:
     world = memory_world()

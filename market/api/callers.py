@@ -1,0 +1,133 @@
+"""Who calls, and may he? One dependency that yields the account or refuses.
+
+`who: Annotated[Caller, caller("jobs")]` in a route is all that it takes. A caller shows a bearer
+token (of a session or a key) or, from a page, the cookie of his session. What a browser sends by
+itself proves no intention, so a request that changes something and rests on the cookie has to come
+from a page of this site: its Origin says so.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast, get_args
+
+from fastapi import Depends, Request
+from fastapi.security import APIKeyCookie, HTTPBearer
+
+from contracts.terms.errors import BadSignature, Forbidden
+from contracts.terms.ids import Address, Digest
+from contracts.terms.moments import UnixMillis
+from market.api.context import Api, ApiDep, WorkDep
+from market.api.schemas import SESSION_COOKIE, Scope
+from market.service.api_keys import find_key
+from market.service.ports import UnitOfWork
+from market.service.sign_in import find_sign_in
+from market.service.tokens import KEY, token_digest
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
+_TOKEN = HTTPBearer(
+    scheme_name="token",
+    description="A session's token (`POST /v1/session`) or a key's (`POST /v1/keys`).",
+    auto_error=False,
+)
+_COOKIE = APIKeyCookie(
+    name=SESSION_COOKIE,
+    scheme_name="cookie",
+    description="A session, from the pages; what changes something needs their Origin.",
+    auto_error=False,
+)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An account that has shown a token which holds."""
+
+    account: Address
+    by: Literal["session", "key"]
+    scopes: tuple[Scope, ...]
+    expires_at: UnixMillis
+    token: Digest  # of what it showed
+    is_by_cookie: bool = False
+
+
+async def identify(request: Request, api: Api, work: UnitOfWork) -> Caller | None:
+    """Who calls; None for a stranger. Remembered for the rest of the request."""
+    if not hasattr(request.state, "caller"):
+        request.state.caller = await _identified(request, api, work)
+    return cast(Caller | None, request.state.caller)
+
+
+def caller(scope: Scope) -> Any:
+    """A dependency that yields the `Caller`, who may do what `scope` says.
+
+    Raises (in the request):
+        BadSignature: nobody that we know, or no longer.
+        Forbidden: a key without this scope; a page of another site.
+    """
+    return Depends(_needs(scope))
+
+
+def signed_in() -> Any:
+    """A dependency that yields the `Caller` of a session: keys may not. Raises as `caller`."""
+    return Depends(_needs(None))
+
+
+def check_origin(request: Request, api: Api) -> None:
+    """Refuse what a page of another site sends.
+
+    Raises:
+        Forbidden: its Origin is not one of ours.
+    """
+    if request.headers.get("origin") not in api.sites:
+        raise Forbidden("pages of this market only: its Origin is missing or another")
+
+
+def _needs(scope: Scope | None) -> Any:
+    async def check(
+        request: Request,
+        api: ApiDep,
+        work: WorkDep,
+        shown: Annotated[object, Depends(_TOKEN)],
+        cookie: Annotated[object, Depends(_COOKIE)],
+    ) -> Caller:
+        who = await identify(request, api, work)
+        if who is None:
+            raise BadSignature("sign in, or show a key that holds: Authorization: Bearer ...")
+        if who.is_by_cookie and request.method not in _SAFE:
+            check_origin(request, api)
+        if scope is None and who.by != "session":
+            raise Forbidden("keys may not do this: sign in")
+        if scope is not None and scope not in who.scopes:
+            raise Forbidden(f"this key may not: it lacks the scope {scope}", scope=scope)
+        return who
+
+    return check
+
+
+async def _identified(request: Request, api: Api, work: UnitOfWork) -> Caller | None:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    now = api.market.clock()
+    if kind.lower() != "bearer":
+        return await _of_session(request.cookies.get(SESSION_COOKIE, ""), now, work, by_cookie=True)
+    if token.startswith(KEY):
+        return await _of_key(token, now, work)
+    return await _of_session(token, now, work, by_cookie=False)
+
+
+async def _of_key(token: str, now: UnixMillis, work: UnitOfWork) -> Caller | None:
+    name = token_digest(token)
+    row = None if name is None else await find_key(name, now, work)
+    if row is None:
+        return None
+    scopes = cast(tuple[Scope, ...], tuple(row.scopes.split()))
+    return Caller(row.account, "key", scopes, row.expires_at, row.key)
+
+
+async def _of_session(
+    token: str, now: UnixMillis, work: UnitOfWork, *, by_cookie: bool
+) -> Caller | None:
+    name = token_digest(token)
+    row = None if name is None else await find_sign_in(name, now, work)
+    if row is None:
+        return None
+    return Caller(row.account, "session", SCOPES, row.expires_at, row.token, by_cookie)
