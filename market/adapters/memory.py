@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
-from market.service.ports import Rows, UnitOfWork, Wakeup
+from market.service.ports import Place, Rows, UnitOfWork, Wakeup
 from market.service.rows import AUTOMATIC, ROWS, OutboxRow, Row
 
 R = TypeVar("R", bound=Row)
@@ -86,9 +86,17 @@ class MemoryRows:
         found.sort(key=self._key)
         if name:
             found.sort(key=lambda row: getattr(row, name), reverse=descending)
-        if name and after is not None:
+        if isinstance(after, Place):
+            found = [row for row in found if self._is_behind(row, after, name, descending)]
+        elif name and after is not None:
             found = [row for row in found if _beyond(getattr(row, name), after, descending)]
         return found[:limit]
+
+    def _is_behind(self, row: Any, place: Place, name: str, descending: bool) -> bool:
+        value = getattr(row, name)
+        if value == place.value:
+            return bool(self._key(row) > place.key)
+        return _beyond(value, place.value, descending)
 
     def _key(self, row: Any) -> Any:
         return tuple(getattr(row, name) for name in self._cls.KEY)

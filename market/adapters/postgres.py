@@ -7,14 +7,14 @@ holds are skipped by `where(lock=True)` (SKIP LOCKED) and waited for by `lock`.
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Table, delete, select
+from sqlalchemy import Select, Table, and_, delete, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from contracts.terms.errors import Conflict, InvariantBroken, ServiceUnreachable
 from market.adapters.tables import METADATA
-from market.service.ports import Rows, UnitOfWork, Wakeup
+from market.service.ports import Place, Rows, UnitOfWork, Wakeup
 from market.service.rows import AUTOMATIC, OutboxRow, Row
 
 R = TypeVar("R", bound=Row)
@@ -126,7 +126,11 @@ class PostgresRows:
         if not name:
             return statement.order_by(*key)
         column = self._table.c[name]
-        if after is not None:
+        if isinstance(after, Place):
+            beyond = column < after.value if descending else column > after.value
+            behind = tuple_(*key) > tuple_(*after.key)
+            statement = statement.where(or_(beyond, and_(column == after.value, behind)))
+        elif after is not None:
             statement = statement.where(column < after if descending else column > after)
         return statement.order_by(column.desc() if descending else column, *key)
 

@@ -30,6 +30,14 @@ R = TypeVar("R", bound=Row)
 # ----------------------------------------------------------------------------------------- storage
 
 
+@dataclass(frozen=True)
+class Place:
+    """A place in a sorted table: right behind the row with this value and key."""
+
+    value: object  # of the column that is sorted by
+    key: tuple[object, ...]
+
+
 class Rows(Protocol[R]):
     """One table within a transaction."""
 
@@ -69,7 +77,8 @@ class Rows(Protocol[R]):
 
         Args:
             order: Column to sort by, `-column` for descending; then by key.
-            after: Only rows whose `order` column is beyond this value.
+            after: Only rows whose `order` column is beyond this value; only rows behind it, if it
+                is a `Place`.
             limit: At most this many.
             lock: Hold them until the transaction ends; rows that somebody else holds are left out.
             **equals: Column to value.

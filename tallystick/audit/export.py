@@ -43,8 +43,8 @@ class Market(Protocol):
         """What was stored of what the chain proved about a job, in order."""
         ...
 
-    async def epochs(self) -> schemas.EpochsView:
-        """All settlements."""
+    async def epochs(self, *, cursor: str | None = None) -> schemas.EpochsView:
+        """The newest settlements, or those that follow a part which said `next`."""
         ...
 
     async def epoch(self, number: int) -> schemas.EpochView:
@@ -161,7 +161,10 @@ async def find_settlement(client: Market, root: Digest) -> EpochSettlement:
     """
     if root == ZERO_DIGEST:
         return NOTHING_SETTLED
-    for summary in (await client.epochs()).epochs:
+    part = await client.epochs()
+    while part.next and all(each.root != root for each in part.epochs):
+        part = await client.epochs(cursor=part.next)
+    for summary in part.epochs:
         if summary.root == root:
             view = await client.epoch(summary.epoch)
             accounts = tuple(_account(leaf) for leaf in view.leaves)

@@ -40,6 +40,7 @@ from verification.lanes import LanePage, decode_page
 from verification.snapshots import Snapshot, decode_snapshots
 
 B = TypeVar("B", bound=Body)
+P = TypeVar("P", bound=schemas.Page)
 R = TypeVar("R")
 _Reader = Callable[[httpx.Response], Awaitable[bytes]]
 
@@ -169,7 +170,8 @@ class MarketClient:
 
     async def offers(self) -> schemas.OffersView:
         """All offers, cheapest first."""
-        return await self._get("/offers", schemas.OffersView)
+        parts = [part async for part in self._parts("/offers", schemas.OffersView)]
+        return schemas.OffersView(offers=tuple(each for part in parts for each in part.offers))
 
     async def heartbeat_offer(self, offer: Digest, body: schemas.Heartbeat) -> schemas.LeasesView:
         """Say that the offer's agent is alive; answers with its leases."""
@@ -216,13 +218,13 @@ class MarketClient:
 
     async def convictions(self, job: JobId) -> tuple[schemas.ConvictionView, ...]:
         """What a job's seals made slashable, who may show why, and what became of it."""
-        view = await self._get(f"/jobs/{job.hex()}/convictions", schemas.ConvictionsView)
-        return view.convictions
+        parts = self._parts(f"/jobs/{job.hex()}/convictions", schemas.ConvictionsView)
+        return tuple([each async for part in parts for each in part.convictions])
 
     async def convictions_of(self, account: Address) -> tuple[schemas.ConvictionView, ...]:
         """The same of an account, in all jobs."""
-        view = await self._get(f"/accounts/{account.hex()}/convictions", schemas.ConvictionsView)
-        return view.convictions
+        parts = self._parts(f"/accounts/{account.hex()}/convictions", schemas.ConvictionsView)
+        return tuple([each async for part in parts for each in part.convictions])
 
     async def slash(self, evidence: Digest) -> schemas.SlashView:
         """One slash, by its evidence."""
@@ -230,7 +232,8 @@ class MarketClient:
 
     async def slashes(self, job: JobId) -> tuple[schemas.SlashView, ...]:
         """Who was convicted in a job, and where each part of the stake went."""
-        return (await self._get(f"/jobs/{job.hex()}/slashes", schemas.SlashesView)).slashes
+        parts = self._parts(f"/jobs/{job.hex()}/slashes", schemas.SlashesView)
+        return tuple([each async for part in parts for each in part.slashes])
 
     async def post_evidence(self, job: JobId, body: schemas.PostEvidence) -> schemas.SlashView:
         """Name the bundle that shows what an audit found; an auditor of it only."""
@@ -278,6 +281,9 @@ class MarketClient:
     async def jobs(self) -> schemas.JobsView:
         """All jobs, newest first."""
         return await self._get("/jobs", schemas.JobsView)
+    async def jobs(self, *, cursor: str | None = None) -> schemas.JobsView:
+        """The newest jobs, or those that follow a part which said `next`."""
+        return await self._get(_part("/jobs", cursor), schemas.JobsView)
 
     async def job(self, job: JobId) -> schemas.JobView:
         """One job."""
@@ -433,9 +439,9 @@ class MarketClient:
 
     # --------------------------------------------------------------------------------- epochs
 
-    async def epochs(self) -> schemas.EpochsView:
-        """All settlements, newest first."""
-        return await self._get("/epochs", schemas.EpochsView)
+    async def epochs(self, *, cursor: str | None = None) -> schemas.EpochsView:
+        """The newest settlements, or those that follow a part which said `next`."""
+        return await self._get(_part("/epochs", cursor), schemas.EpochsView)
 
     async def epoch(self, number: int) -> schemas.EpochView:
         """One settlement with its leaves."""
@@ -453,6 +459,13 @@ class MarketClient:
 
     async def _get(self, path: str, cls: type[B]) -> B:
         return _body(await self._send("GET", path), cls)
+
+    async def _parts(self, path: str, cls: type[P]) -> AsyncIterator[P]:
+        part = await self._get(path, cls)
+        yield part
+        while part.next is not None:
+            part = await self._get(_part(path, part.next), cls)
+            yield part
 
     async def _post(self, path: str, body: Body | None, cls: type[B], *, key: str = "") -> B:
         headers = {"content-type": "application/json"}
@@ -520,6 +533,10 @@ async def retrying(
             on_error(error)
             await asyncio.sleep(pause)
             tries += 1
+
+
+def _part(path: str, cursor: str | None) -> str:
+    return path if cursor is None else f"{path}?cursor={cursor}"
 
 
 def _check(answer: _Answer) -> None:

@@ -18,6 +18,7 @@ from market.api.context import (
     documented,
     read_bytes,
 )
+from market.api.cursors import Asked, Listing, asked
 from market.api.schemas import (
     COINS_PAGE,
     LANE_PAGE,
@@ -56,7 +57,8 @@ from verification.snapshots import MAX_SNAPSHOTS_BYTES
 router = APIRouter(tags=["jobs"])
 
 MSGPACK = "application/msgpack"
-MAX_JOBS = 200
+JOBS_PAGE = 200  # if nothing else is asked
+JOBS = Listing(JobRow, "-posted_at")
 
 
 @router.post("/jobs", response_model=JobPosted, status_code=202, openapi_extra=documented(PostJob))
@@ -111,11 +113,12 @@ async def post_quote(
 
 
 @router.get("/jobs", response_model=JobsView)
-async def get_jobs(work: WorkDep) -> Response:
-    """The newest jobs."""
+async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> Response:
+    """List jobs, newest first."""
     async with work:
-        rows = await work[JobRow].where(order="-posted_at", limit=MAX_JOBS)
-        return answer(JobsView(jobs=tuple([await job_summary(row, work) for row in rows])))
+        part = await JOBS.part(asked, work)
+        views = tuple([await job_summary(row, work) for row in part.rows])
+    return answer(JobsView(jobs=views, next=part.next))
 
 
 @router.get("/jobs/{name}", response_model=JobView)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 
 from contracts.terms.errors import NotFound
 from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
+from market.api.cursors import Asked, Listing, asked
 from market.api.schemas import (
     AcceptLease,
     Heartbeat,
@@ -26,6 +27,8 @@ from verification.thresholds import shipped_calibration
 
 router = APIRouter(tags=["offers"])
 
+OFFERS = Listing(OfferRow, "price")
+
 
 @router.post(
     "/offers", response_model=OfferStored, status_code=201, openapi_extra=documented(SignedBody)
@@ -40,14 +43,15 @@ async def post_offers(
 
 
 @router.get("/offers", response_model=OffersView)
-async def get_offers(api: ApiDep, work: WorkDep) -> Response:
-    """Offers that stand or are leased, cheapest first."""
+async def get_offers(api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]) -> Response:
+    """List offers that stand or are leased, cheapest first."""
     now = api.market.clock()
     async with work:
-        rows = await work[OfferRow].where(withdrawn=False, order="price")
-        standing = [row for row in rows if row.expires_at * 1000 > now]
-        views = await offer_views(standing, now, work)
-    return answer(OffersView(offers=views))
+        part = await OFFERS.part(
+            asked, work, lambda row: row.expires_at * 1000 > now, withdrawn=False
+        )
+        views = await offer_views(part.rows, now, work)
+    return answer(OffersView(offers=views, next=part.next))
 
 
 @router.delete("/offers/{name}", status_code=204, openapi_extra=documented(Withdrawal))

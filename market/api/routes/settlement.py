@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Response
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import EpochNumber
 from market.api.context import AccountPath, DigestPath, WorkDep, answer
+from market.api.cursors import Asked, Listing, asked
 from market.api.schemas import BatchView, EpochsView, EpochView, ProofView
 from market.api.views import batch_view, epoch_summary, epoch_view, proof_view
 from market.service.ports import UnitOfWork
@@ -14,16 +15,17 @@ from market.service.rows import BatchRow, EpochRow
 
 router = APIRouter(tags=["settlement"])
 
-MAX_EPOCHS = 1000
+EPOCHS = Listing(EpochRow, "-epoch")
 EpochPath = Annotated[int, Path(ge=1, le=2**47)]
 
 
 @router.get("/epochs", response_model=EpochsView)
-async def get_epochs(work: WorkDep) -> Response:
-    """Epochs, newest first."""
+async def get_epochs(work: WorkDep, asked: Annotated[Asked, asked()]) -> Response:
+    """List epochs, newest first."""
     async with work:
-        rows = await work[EpochRow].where(order="-epoch", limit=MAX_EPOCHS)
-    return answer(EpochsView(epochs=tuple(epoch_summary(row) for row in rows)))
+        part = await EPOCHS.part(asked, work)
+    views = tuple(epoch_summary(row) for row in part.rows)
+    return answer(EpochsView(epochs=views, next=part.next))
 
 
 @router.get("/epochs/{number}", response_model=EpochView)

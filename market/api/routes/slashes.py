@@ -20,6 +20,7 @@ from market.api.context import (
     documented,
     host_only,
 )
+from market.api.cursors import Asked, Listing, Part, asked
 from market.api.schemas import (
     ContestSlash,
     ConvictionsView,
@@ -39,36 +40,45 @@ from market.service.slash_events import WITH_CASE
 
 router = APIRouter(tags=["slashes"])
 
+CONVICTIONS = Listing(ConvictionRow, "step")
+SLASHES = Listing(SlashRow, "convicted_at")
+
 
 @router.get("/jobs/{name}/convictions", response_model=ConvictionsView)
-async def get_convictions(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+async def get_convictions(
+    job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+) -> Response:
     """What a job's seals made slashable, who may show why, and what became of it."""
     async with work:
         if await work[JobRow].get(job) is None:
             raise NotFound("no such job", job=job.hex())
-        rows = await work[ConvictionRow].where(job=job, order="step")
-        slashes = await _slashes_of(rows, work)
-    return answer(await _convictions(rows, slashes, api.market.chain))
+        part = await CONVICTIONS.part(asked, work, job=job)
+        slashes = await _slashes_of(part.rows, work)
+    return answer(await _convictions(part, slashes, api.market.chain))
 
 
 @router.get("/accounts/{name}/convictions", response_model=ConvictionsView)
-async def get_convictions_of(account: AccountPath, api: ApiDep, work: WorkDep) -> Response:
+async def get_convictions_of(
+    account: AccountPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+) -> Response:
     """What an account was convicted of, in all jobs."""
     async with work:
-        rows = await work[ConvictionRow].where(account=account, order="step")
-        slashes = await _slashes_of(rows, work)
-    return answer(await _convictions(rows, slashes, api.market.chain))
+        part = await CONVICTIONS.part(asked, work, account=account)
+        slashes = await _slashes_of(part.rows, work)
+    return answer(await _convictions(part, slashes, api.market.chain))
 
 
 @router.get("/jobs/{name}/slashes", response_model=SlashesView)
-async def get_slashes(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+async def get_slashes(
+    job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
+) -> Response:
     """Slashes of a job's convicts, and where each part of the stake went."""
     async with work:
         if await work[JobRow].get(job) is None:
             raise NotFound("no such job", job=job.hex())
-        rows = await work[SlashRow].where(job=job, order="convicted_at")
-    chain = api.market.chain
-    return answer(SlashesView(slashes=tuple([await _view(row, chain) for row in rows])))
+        part = await SLASHES.part(asked, work, job=job)
+    views = [await _view(row, api.market.chain) for row in part.rows]
+    return answer(SlashesView(slashes=tuple(views), next=part.next))
 
 
 @router.post(
@@ -146,7 +156,7 @@ async def _slashes_of(rows: Sequence[ConvictionRow], work: UnitOfWork) -> list[S
 
 
 async def _convictions(
-    rows: Sequence[ConvictionRow], slashes: Sequence[SlashRow], chain: Chain
+    part: Part[ConvictionRow], slashes: Sequence[SlashRow], chain: Chain
 ) -> ConvictionsView:
     views = {row.evidence: await _view(row, chain) for row in slashes}
     return ConvictionsView(
@@ -162,8 +172,9 @@ async def _convictions(
                 auditors=cast(tuple[PeerId, ...], tuple(items(row.auditors))),
                 slash=None if row.evidence is None else views[row.evidence],
             )
-            for row in rows
-        )
+            for row in part.rows
+        ),
+        next=part.next,
     )
 
 

@@ -27,6 +27,7 @@ MESSAGES_PAGE = 500
 SNAPSHOTS_PAGE = 16
 COINS_PAGE = 500
 LANE_PAGE = 200  # batches
+LIST_PAGE = 1000  # of anything that has a cursor
 CLOCK_SKEW_MILLIS = 120_000
 API_PREFIX = "/v1"
 
@@ -56,6 +57,7 @@ SignatureField = Annotated[bytes, Len(64, 65)]
 Endpoint = Annotated[str, Field(min_length=3, max_length=256, pattern=r"^[^\s:]+:\d{1,5}$")]
 Chance = Annotated[str, Field(min_length=3, pattern=r"^(0x)?[0-9a-f]+/(0x)?[0-9a-f]+$")]
 DeviceClass = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x20-\x7e]+$")]
+Cursor = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[0-9A-Za-z_-]+$")]
 HostName = Annotated[str, Field(min_length=1, max_length=128)]
 
 
@@ -86,6 +88,12 @@ class SignedBody(Body):
     """A signed message."""
 
     signed: SignedField
+
+
+class Page(Body):
+    """A part of a list; what is inserted meanwhile moves nothing from one part to another."""
+
+    next: Cursor | None = None  # the `cursor` of what follows; None at the end
 
 
 class Stored(Body):

@@ -20,6 +20,7 @@ from market.api.schemas.base import (
     MAX_REPORTS,
     Body,
     Money,
+    Page,
     Price,
     SignatureField,
     SignedField,
@@ -105,7 +106,7 @@ class JobSummary(Body):
     steps: int
 
 
-class JobsView(Body):
+class JobsView(Page):
     """Jobs, newest first."""
 
     jobs: tuple[JobSummary, ...]

@@ -9,7 +9,7 @@ from contracts.terms.ids import (
     SessionKeyField,
 )
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
-from market.api.schemas.base import Body, Money, Price, SignatureField, SignedField
+from market.api.schemas.base import Body, Money, Page, Price, SignatureField, SignedField
 
 LeaseState = Literal["reserved", "accepted", "active", "silent", "ended", "lapsed"]
 
@@ -37,7 +37,7 @@ class OfferView(Body):
     state: Literal["open", "leased", "withdrawn", "expired"]
 
 
-class OffersView(Body):
+class OffersView(Page):
     """Offers, cheapest first."""
 
     offers: tuple[OfferView, ...]

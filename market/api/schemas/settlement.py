@@ -9,7 +9,7 @@ from contracts.terms.ids import (
     StepField,
 )
 from contracts.terms.moments import UnixSecondsField
-from market.api.schemas.base import Body, Money
+from market.api.schemas.base import Body, Money, Page
 
 EpochState = Literal["planned", "proposed", "final", "rejected"]
 
@@ -50,7 +50,7 @@ class EpochSummary(Body):
     transaction: DigestField | None
 
 
-class EpochsView(Body):
+class EpochsView(Page):
     """Epochs, newest first."""
 
     epochs: tuple[EpochSummary, ...]

@@ -13,7 +13,7 @@ from contracts.terms.ids import (
     StepField,
 )
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
-from market.api.schemas.base import Body, Money, SignatureField
+from market.api.schemas.base import Body, Money, Page, SignatureField
 
 SlashState = Literal[
     "convicted",
@@ -62,13 +62,13 @@ class ConvictionView(Body):
     slash: SlashView | None
 
 
-class ConvictionsView(Body):
+class ConvictionsView(Page):
     """Convictions in the order of their seals, of one job or of one account."""
 
     convictions: tuple[ConvictionView, ...]
 
 
-class SlashesView(Body):
+class SlashesView(Page):
     """Slashes of a job, in the order of convictions."""
 
     slashes: tuple[SlashView, ...]

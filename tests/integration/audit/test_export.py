@@ -73,7 +73,7 @@ class FakeMarket:
         """See `export.Market`."""
         return self.market.snapshots
 
-    async def epochs(self) -> schemas.EpochsView:
+    async def epochs(self, *, cursor: str | None = None) -> schemas.EpochsView:
         """See `export.Market`."""
         return schemas.EpochsView(
             epochs=tuple(self._view(each) for each in self.market.settlements[:0:-1])

@@ -33,7 +33,7 @@ from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
 from market.migrate import migrate
 from market.service.drain_outbox import drain_outbox
-from market.service.ports import BlobStore, Wakeup
+from market.service.ports import BlobStore, Place, Wakeup
 from market.service.rows import (
     BalanceRow,
     EpochRow,
@@ -102,6 +102,23 @@ async def test_rows__where__filters_sorts_and_pages(world: World) -> None:
         assert [row.epoch for row in await epochs.where(epoch=(2, 9))] == [2]
         assert await epochs.where(epoch=()) == []
         assert len(await epochs.where(window_ends=None)) == 7
+
+
+async def test_rows__behind_a_place__begin_with_the_next_of_equal_values(world: World) -> None:
+    rows = [heartbeat(key, at) for key, at in ((1, 5), (2, 5), (3, 5), (4, 6), (5, 4))]
+    async with world.new_work() as work:
+        for row in rows:
+            await work[HeartbeatRow].add(row)
+
+    async def keys(order: str, after: Place) -> list[int]:
+        async with world.new_work() as work:
+            found = await work[HeartbeatRow].where(order=order, after=after)
+        return [row.subject[0] for row in found]
+
+    place = Place(5, (rows[1].subject,))
+    assert await keys("at", place) == [3, 4]
+    assert await keys("-at", place) == [3, 5]
+    assert await keys("-at", Place(6, (bytes(32),))) == [4, 1, 2, 3, 5]
 
 
 async def test_rows__taken_key_or_unique__is_a_conflict_and_rolls_back(world: World) -> None:

@@ -1,0 +1,133 @@
+"""Lists in parts: each row once, in order, whatever is inserted meanwhile."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from contracts.terms.amounts import UINT64_MAX, BaseUnits
+from contracts.terms.ids import Digest, EpochNumber, JobId
+from contracts.terms.moments import UnixMillis
+from market.api.app import make_app
+from market.api.schemas import EpochsView, JobsView, OffersView, Problem, read_body
+from market.service.rows import ConvictionRow, EpochRow, JobRow
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import ON_MEMORY, client_of
+from tests.support.history import make_digest, make_wallet
+from tests.support.market_world import World, market_spec
+
+
+def epoch(number: int) -> EpochRow:
+    return EpochRow(
+        EpochNumber(number), "planned", Digest(bytes(32)), BaseUnits(1), UnixMillis(number)
+    )
+
+
+async def copy_job(world: World, first: JobRow, number: int, at: int) -> None:
+    """`number` more jobs like `first`, all of one moment."""
+    async with world.new_work() as work:
+        await work[JobRow].remove(first.job)
+        for index in range(number):
+            job = JobId(make_digest("job", at, index))
+            await work[JobRow].add(replace(first, job=job, posted_at=UnixMillis(at)))
+
+
+async def test_jobs__of_one_moment_in_parts__are_each_shown_once(world: World) -> None:
+    await world.register()
+    first = await world.post(market_spec())
+    await copy_job(world, first, 5, at=1000)
+    shown: list[bytes] = []
+
+    async with client_of(world) as client:
+        part = read_body(JobsView, (await client.get("/jobs?limit=2")).content)
+        shown += [job.job for job in part.jobs]
+        await copy_job(world, first, 3, at=2000)  # newer: they stand before what was shown
+        while part.next is not None:
+            response = await client.get(f"/jobs?limit=2&cursor={part.next}")
+            part = read_body(JobsView, response.content)
+            shown += [job.job for job in part.jobs]
+
+    assert sorted(shown) == sorted(make_digest("job", 1000, index) for index in range(5))
+    assert shown == sorted(shown)
+
+
+async def test_epochs__last_part__says_that_it_is(world: World) -> None:
+    async with world.new_work() as work:
+        for number in range(1, 5):
+            await work[EpochRow].add(epoch(number))
+
+    async with client_of(world) as client:
+        whole = read_body(EpochsView, (await client.get("/epochs")).content)
+        first = read_body(EpochsView, (await client.get("/epochs?limit=3")).content)
+        response = await client.get(f"/epochs?limit=3&cursor={first.next}")
+        last = read_body(EpochsView, response.content)
+        exact = read_body(EpochsView, (await client.get("/epochs?limit=4")).content)
+
+    assert [each.epoch for each in whole.epochs] == [4, 3, 2, 1] and whole.next is None
+    assert [each.epoch for each in first.epochs] == [4, 3, 2] and first.next
+    assert [each.epoch for each in last.epochs] == [1] and last.next is None
+    assert exact.next is None
+
+
+async def test_offers__some_are_over__parts_are_full_of_those_that_stand(world: World) -> None:
+    prices = [7, 3, UINT64_MAX, 5]
+    for name, price in zip(("ann", "bob", "cyd", "dan"), prices, strict=True):
+        await world.offer(name, price, expires_at=world.now // 1000 + (10 if price == 3 else 999))
+    world.wait(100)
+
+    async with client_of(world) as client:
+        first = read_body(OffersView, (await client.get("/offers?limit=2")).content)
+        response = await client.get(f"/offers?limit=1&cursor={first.next}")
+        last = read_body(OffersView, response.content)
+
+    assert [each.price for each in first.offers] == [5, 7]
+    assert [each.price for each in last.offers] == [UINT64_MAX] and last.next is None
+
+
+@ON_MEMORY
+async def test_client__lists_with_many_parts__are_read_to_their_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = make_wallet("ann").account
+    async with world.new_work() as work:
+        for step in range(1, 1203):
+            row = ConvictionRow(
+                JobId(make_digest("job", step)),
+                make_digest("subject", step),
+                step,
+                account,
+                BaseUnits(1),
+                BaseUnits(0),
+                account,
+                b"\x90",
+            )
+            await work[ConvictionRow].add(row)
+
+    transport = httpx.ASGITransport(make_app(world.api()))
+    async with MarketClient("http://market", transport=transport) as client:
+        found = await client.convictions_of(account)
+
+    assert [each.step for each in found] == list(range(1, 1203))
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("cursor", ["x", "AAAA", "a" * 512, "-_-_", "A" * 513, "", "%00"])
+async def test_cursor__of_no_list__is_malformed(world: World, cursor: str) -> None:
+    async with client_of(world) as client:
+        for path in ("/jobs", "/offers", "/epochs"):
+            response = await client.get(f"{path}?cursor={cursor}")
+            assert response.status_code == 400
+            assert read_body(Problem, response.content).code == "malformed"
+
+
+@ON_MEMORY
+async def test_cursor__of_another_list__is_malformed(world: World) -> None:
+    async with world.new_work() as work:
+        for number in range(1, 4):
+            await work[EpochRow].add(epoch(number))
+
+    async with client_of(world) as client:
+        part = read_body(EpochsView, (await client.get("/epochs?limit=1")).content)
+        response = await client.get(f"/jobs?cursor={part.next}")
+
+    assert response.status_code == 400
