@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -22,11 +22,13 @@ from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
 from market.adapters.chain import Confirming, RpcChain
+from market.adapters.memory import MemoryLimiter
 from market.adapters.postgres import PostgresWork, make_engine
+from market.adapters.redis_limiter import RedisLimiter
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.transactions import RowTransactions
 from market.service.histories import Histories
-from market.service.ports import BlobStore, Chain, UnitOfWork, Wakeup
+from market.service.ports import BlobStore, Chain, Limiter, UnitOfWork, Wakeup
 from market.settings import Settings
 from training.telling import FailpointFile, JsonLines
 
@@ -43,6 +45,7 @@ class Market:
     wakeup: Wakeup
     histories: Histories
     clock: Callable[[], UnixMillis]
+    limiter: Limiter = field(default_factory=MemoryLimiter)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
     stack = AsyncExitStack()
     wakeup = RedisWakeup(settings.redis_url.get_secret_value())
     stack.push_async_callback(wakeup.close)
+    limiter = RedisLimiter(settings.redis_url.get_secret_value())
+    stack.push_async_callback(limiter.close)
     engine = make_engine(settings.database_url.get_secret_value())
     stack.push_async_callback(engine.dispose)
     blobs = FileBlobs(settings.blobs)
@@ -110,7 +115,7 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
         senders=senders,
         mine=mine,
     )
-    market = Market(new_work, rpc, blobs, wakeup, Histories(rpc.domain), wall_clock)
+    market = Market(new_work, rpc, blobs, wakeup, Histories(rpc.domain), wall_clock, limiter)
     return Assembled(market, engine, deployment.block, stack)
 
 

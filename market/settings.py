@@ -42,6 +42,13 @@ class Settings(BaseSettings):
     api_port: Annotated[int, Field(ge=0, le=65_535)] = DEFAULT_PORT
     public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s?#]+)?$")] = ""
     """Origin under which people reach the API, `https://market.example`; empty: this machine."""
+    rate_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 300
+    """Requests of one caller (an account, else an address) for any length of time.
+
+    A provider asks about six times a second, so fifty of them may share an address.
+    """
+    rate_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 3000
+    """Requests of one caller at once."""
     confirmations: Annotated[int, Ge(1)] = 1
     """Blocks until an event counts; 1 is the block itself."""
     settling_seconds: Annotated[float, Field(ge=0)] = 2.0

@@ -5,19 +5,22 @@ nothing behind. The chain's twin is in `memory_chain`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
+from market.domain.rates import Allowance, Rate, take
 from market.service.ports import Place, Rows, UnitOfWork, Wakeup
 from market.service.rows import AUTOMATIC, ROWS, OutboxRow, Row
 
 R = TypeVar("R", bound=Row)
 
 Key = tuple[object, ...]
+MAX_BUCKETS = 10_000  # before those that are full again are forgotten
 Tables = dict[type[Row], dict[Key, Any]]
 
 
@@ -171,6 +174,23 @@ class MemoryWakeup:
             await asyncio.wait_for(event.wait(), timeout_seconds)
         except TimeoutError:
             return
+
+
+class MemoryLimiter:
+    """`Limiter` of one process."""
+
+    def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1000) -> None:
+        self._clock = clock  # microseconds
+        self._full_at: dict[str, int] = {}
+
+    async def take(self, caller: str, rate: Rate) -> Allowance | None:
+        """See `Limiter.take`."""
+        now = self._clock()
+        after, allowance = take(self._full_at.get(caller, 0), now, rate)
+        self._full_at[caller] = after
+        if len(self._full_at) > MAX_BUCKETS:
+            self._full_at = {name: at for name, at in self._full_at.items() if at > now}
+        return allowance
 
 
 class MemoryBlobs:

@@ -6,7 +6,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastapi import FastAPI
 
 from market.api import problems
+from market.api.conditional import Conditional
 from market.api.context import Api
+from market.api.limits import Limits
 from market.api.routes import (
     auditors,
     blobs,
@@ -23,6 +25,7 @@ from market.api.routes import (
 )
 from market.api.schemas import API_PREFIX, Problem
 from market.bootstrap import assemble, load_host_token
+from market.domain.rates import Rate
 from market.settings import Settings
 
 VERSION = "0.1.0"
@@ -56,6 +59,8 @@ def make_app(api: Api | None = None, lifespan: Lifespan | None = None) -> FastAP
         responses={"default": {"model": Problem, "description": "A problem (RFC 9457)"}},
     )
     problems.install(app)
+    app.add_middleware(Conditional)
+    app.add_middleware(Limits)  # added last, so it is asked first
     for router in (*ROUTERS, settlement.router):
         app.include_router(router, prefix=API_PREFIX)
     if api is not None:
@@ -79,6 +84,7 @@ def app_of(settings: Settings) -> FastAPI:
                 faucet_grants=settings.faucet_grants,
                 confirmations=settings.confirmations,
                 sites=settings.sites(),
+                rate=Rate(settings.rate_per_second, settings.rate_burst),
             )
             yield
         finally:

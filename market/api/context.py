@@ -5,7 +5,7 @@ strict classes of `schemas`.
 """
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -20,6 +20,7 @@ from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.api.schemas import MAX_JSON_BYTES, Body, read_body
 from market.bootstrap import Market
+from market.domain.rates import Rate
 from market.service.ports import Network, UnitOfWork
 from market.service.rows import IdempotencyRow
 from market.service.show_checks import Tallies
@@ -29,6 +30,7 @@ B = TypeVar("B", bound=Body)
 
 NETWORK_MILLIS = 10_000  # parameters change with notice; nobody needs them fresher
 MAX_KEY = 128
+GENEROUS = Rate(per_second=300, burst=3000)
 
 
 @dataclass
@@ -44,6 +46,8 @@ class Api:
     confirmations: int
     sites: tuple[str, ...] = ("http://127.0.0.1:8420",)
     """Origins under which people reach this market."""
+    rate: Rate = GENEROUS
+    """What one caller may ask."""
     tallies: Tallies = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
 
@@ -207,9 +211,15 @@ def host_only(request: Request, api: ApiDep, shown: Annotated[object, Depends(_H
 # ----------------------------------------------------------------------------------------- answers
 
 
-def answer(view: Body, status: int = 200) -> Response:
+IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
+"""Of what is the same for everybody, for ever."""
+PRIVATE = {"Cache-Control": "no-store"}
+"""Of what is the caller's alone."""
+
+
+def answer(view: Body, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A body as the response."""
-    return Response(view.json_bytes(), status, media_type="application/json")
+    return Response(view.json_bytes(), status, headers, media_type="application/json")
 
 
 def idempotency_key(

@@ -19,6 +19,7 @@ from contracts.terms.messages import JobSpec, LeaseAccept, Seal
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from market.domain.rates import Allowance, Rate
 from market.domain.slashing import Slash
 from market.service.rows import Row
 from verification.collecting import FindSettlement
@@ -111,6 +112,13 @@ class Wakeup(Protocol):
 
     async def wait(self, topic: str, timeout_seconds: float) -> None:
         """Return when `topic` was woken or the time is over."""
+
+
+class Limiter(Protocol):
+    """Counts what callers ask for."""
+
+    async def take(self, caller: str, rate: Rate) -> Allowance | None:
+        """Take one token of a caller's bucket; None if nobody counts now. Never raises."""
 
 
 class BlobStore(Protocol):

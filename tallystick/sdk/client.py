@@ -46,6 +46,7 @@ _Reader = Callable[[httpx.Response], Awaitable[bytes]]
 
 _MSGPACK = {"content-type": "application/msgpack"}
 MAX_ANSWER_BYTES = 260 * 2**20  # the largest blob, and some more
+_MAX_PAUSE = 60.0  # seconds, whatever a market asks for
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
 
 
@@ -55,6 +56,7 @@ class _Answer(NamedTuple):
     url: str
     status: int
     content: bytes
+    retry_after: str = ""
 
     @property
     def is_success(self) -> bool:
@@ -485,7 +487,8 @@ class MarketClient:
         try:
             async with self._http.stream(method, path, **options) as response:
                 content = await (read or _read)(response)
-            return _Answer(str(response.request.url), response.status_code, content)
+            pause = response.headers.get("retry-after", "")
+            return _Answer(str(response.request.url), response.status_code, content, pause)
         except httpx.InvalidURL as error:
             raise Malformed(f"{self.url} is no URL of a market: {error}") from error
         except httpx.HTTPError as error:
@@ -527,12 +530,18 @@ async def retrying(
         try:
             return await attempt()
         except Unavailable as error:
-            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
+            pause = max(_PAUSES[min(tries, len(_PAUSES) - 1)], _wanted_pause(error))
             if ends is not None and loop.time() + pause > ends:
                 raise
             on_error(error)
             await asyncio.sleep(pause)
             tries += 1
+
+
+def _wanted_pause(error: Unavailable) -> float:
+    """Seconds that a market asked to be left alone, and no longer than we believe."""
+    text = str(error.data.get("retry_after", ""))
+    return min(float(text), _MAX_PAUSE) if text.isdecimal() and len(text) < 10 else 0.0
 
 
 def _part(path: str, cursor: str | None) -> str:
@@ -554,6 +563,8 @@ def _check(answer: _Answer) -> None:
     if issubclass(cls, InvariantBroken):  # the market's bug, not this program's
         raise ServiceUnreachable(f"{answer.url}: {problem.detail}")
     error = cls(problem.detail)
+    if answer.retry_after:
+        error.data["retry_after"] = answer.retry_after
     error.data |= problem.data  # names are the market's, so they are no arguments here
     raise error
 

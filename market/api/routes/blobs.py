@@ -6,7 +6,8 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
 from contracts.terms.errors import NotFound
-from market.api.context import ApiDep, DigestPath, stream
+from market.api.conditional import is_known
+from market.api.context import IMMUTABLE, ApiDep, DigestPath, stream
 from market.api.schemas import MAX_BUNDLE_BYTES
 
 router = APIRouter(tags=["blobs"])
@@ -27,17 +28,23 @@ async def put_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
 
 
 @router.get("/blobs/{name}", responses=_CONTENT, response_class=Response)
-async def get_blob(blob: DigestPath, api: ApiDep) -> Response:
+async def get_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
     """The bytes of a blob."""
-    headers = {"Content-Length": str(await _size(blob, api)), "ETag": f'"{blob.hex()}"'}
+    headers = await _headers(blob, api)
+    if is_known(request, headers["ETag"]):
+        return Response(status_code=304, headers={**IMMUTABLE, "ETag": headers["ETag"]})
     return StreamingResponse(api.market.blobs.read(blob), media_type=BYTES, headers=headers)
 
 
 @router.head("/blobs/{name}", response_class=Response)
 async def head_blob(blob: DigestPath, api: ApiDep) -> Response:
     """Whether a blob is here, and its size."""
-    headers = {"Content-Length": str(await _size(blob, api)), "ETag": f'"{blob.hex()}"'}
-    return Response(media_type=BYTES, headers=headers)
+    return Response(media_type=BYTES, headers=await _headers(blob, api))
+
+
+async def _headers(blob: DigestPath, api: ApiDep) -> dict[str, str]:
+    size = await _size(blob, api)
+    return {**IMMUTABLE, "Content-Length": str(size), "ETag": f'"{blob.hex()}"'}
 
 
 async def _size(blob: DigestPath, api: ApiDep) -> int:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from contracts.terms.moments import UnixMillis
 from market.api.callers import SCOPES, Caller, caller, check_origin, signed_in
-from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
+from market.api.context import PRIVATE, ApiDep, DigestPath, WorkDep, answer, body, documented
 from market.api.schemas import (
     SESSION_COOKIE,
     CallerView,
@@ -45,7 +45,8 @@ async def post_nonce(api: ApiDep) -> Response:
             chain_id=api.door.chain_id,
             sites=api.sites,
             expires_at=UnixMillis(now + NONCE_MILLIS),
-        )
+        ),
+        headers=PRIVATE,
     )
 
 
@@ -73,6 +74,7 @@ async def post_session(
             token=opened.token,
         ),
         201,
+        PRIVATE,
     )
     _set_cookie(response, opened, now)
     return response
@@ -82,7 +84,8 @@ async def post_session(
 async def get_session(who: Annotated[Caller, caller("read")]) -> Response:
     """Say who calls: the account of a session or a key, and what it may do."""
     return answer(
-        CallerView(account=who.account, by=who.by, scopes=who.scopes, expires_at=who.expires_at)
+        CallerView(account=who.account, by=who.by, scopes=who.scopes, expires_at=who.expires_at),
+        headers=PRIVATE,
     )
 
 
@@ -114,14 +117,14 @@ async def post_key(
         work=work,
     )
     view = _view(made.row)
-    return answer(KeyCreated(**dict(view), token=made.token), 201)
+    return answer(KeyCreated(**dict(view), token=made.token), 201, PRIVATE)
 
 
 @router.get("/keys", response_model=KeysView)
 async def get_keys(work: WorkDep, who: Annotated[Caller, signed_in()]) -> Response:
     """List the account's keys, by name. Needs a session."""
     rows = await keys_of(who.account, work)
-    return answer(KeysView(keys=tuple(_view(row) for row in rows)))
+    return answer(KeysView(keys=tuple(_view(row) for row in rows)), headers=PRIVATE)
 
 
 @router.delete("/keys/{name}", status_code=204)

@@ -1,12 +1,13 @@
 """Epochs with their proofs, and batches with their leaves: what claims and audits need."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import EpochNumber
-from market.api.context import AccountPath, DigestPath, WorkDep, answer
+from market.api.context import IMMUTABLE, AccountPath, DigestPath, WorkDep, answer
 from market.api.cursors import Asked, Listing, asked
 from market.api.schemas import BatchView, EpochsView, EpochView, ProofView
 from market.api.views import batch_view, epoch_summary, epoch_view, proof_view
@@ -32,14 +33,16 @@ async def get_epochs(work: WorkDep, asked: Annotated[Asked, asked()]) -> Respons
 async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
     """An epoch with its debits and all leaves of its root."""
     async with work:
-        return answer(await epoch_view(await _epoch(number, work), work))
+        row = await _epoch(number, work)
+        return answer(await epoch_view(row, work), headers=_caching(row))
 
 
 @router.get("/epochs/{number}/proofs/{name}", response_model=ProofView)
 async def get_proof(number: EpochPath, account: AccountPath, work: WorkDep) -> Response:
     """What a claim of an account wants, under this epoch's root."""
     async with work:
-        return answer(await proof_view(await _epoch(number, work), account, work))
+        row = await _epoch(number, work)
+        return answer(await proof_view(row, account, work), headers=_caching(row))
 
 
 @router.get("/batches/{name}", response_model=BatchView)
@@ -49,7 +52,13 @@ async def get_batch(root: DigestPath, work: WorkDep) -> Response:
         row = await work[BatchRow].get(root)
         if row is None:
             raise NotFound("no such batch", root=root.hex())
-        return answer(await batch_view(row, work))
+        headers = IMMUTABLE if row.coin is not None else None
+        return answer(await batch_view(row, work), headers=headers)
+
+
+def _caching(row: EpochRow) -> Mapping[str, str] | None:
+    """A final root never changes, and neither does what it is made of."""
+    return IMMUTABLE if row.state == "final" else None
 
 
 async def _epoch(number: int, work: UnitOfWork) -> EpochRow:

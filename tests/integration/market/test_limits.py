@@ -1,0 +1,238 @@
+"""Who asks too often is told so and when to come back; nobody else notices."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from contracts.terms.errors import RateLimited, Unavailable
+from market.adapters.memory import MemoryLimiter
+from market.adapters.redis_limiter import RedisLimiter
+from market.api.app import make_app
+from market.api.context import Api
+from market.api.schemas import Problem, read_body
+from market.domain.rates import Rate
+from market.service.ports import Limiter
+from tallystick.sdk.client import MarketClient, retrying
+from tests.integration.market.client import HOST
+from tests.support.history import make_wallet
+from tests.support.market_world import World, memory_world
+
+SITE = "http://127.0.0.1:8420"
+SLOW = Rate(per_second=1, burst=3)
+
+
+def limited(world: World, limiter: Limiter, rate: Rate = SLOW) -> Api:
+    """An application that counts."""
+    api = world.api()
+    api.market = replace(api.market, limiter=limiter)
+    api.rate = rate
+    return api
+
+
+def client_from(api: Api, address: str = "192.0.2.1") -> httpx.AsyncClient:
+    """A client at an address."""
+    wire = httpx.ASGITransport(make_app(api), client=(address, 1))
+    return httpx.AsyncClient(transport=wire, base_url=SITE + "/v1")
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def limiter(request: pytest.FixtureRequest) -> AsyncIterator[Limiter]:
+    """A limiter, once in memory and once in Redis."""
+    if request.param == "memory":
+        yield MemoryLimiter()
+        return
+    found = RedisLimiter(request.getfixturevalue("redis_url"))
+    await found._redis.flushall()
+    yield found
+    await found.close()
+
+
+# ---------------------------------------------------------------------------------------- adapters
+
+
+async def test_limiter__more_than_the_burst__is_refused_and_others_are_not(
+    limiter: Limiter,
+) -> None:
+    rate = Rate(per_second=1, burst=5)
+
+    found = [await limiter.take("a", rate) for _ in range(7)]
+    other = await limiter.take("b", rate)
+
+    assert all(found) and other
+    admitted = [each.is_admitted for each in found if each]
+    assert admitted == [True] * 5 + [False] * 2
+    assert [each.remaining for each in found if each] == [4, 3, 2, 1, 0, 0, 0]
+    last = found[-1]
+    assert last and 0 < last.retry_in <= 1_000_000
+    assert other.remaining == 4
+
+
+async def test_limiter__after_a_pause__admits_again(limiter: Limiter) -> None:
+    rate = Rate(per_second=50, burst=1)
+
+    first, second = await limiter.take("a", rate), await limiter.take("a", rate)
+    await asyncio.sleep(0.05)
+    third = await limiter.take("a", rate)
+
+    assert [each.is_admitted for each in (first, second, third) if each] == [True, False, True]
+
+
+async def test_limiter__fifty_at_once__admits_the_burst(limiter: Limiter) -> None:
+    rate = Rate(per_second=1, burst=20)
+
+    found = await asyncio.gather(*(limiter.take("a", rate) for _ in range(50)))
+
+    assert sum(each.is_admitted for each in found if each) == 20
+
+
+async def test_limiter__no_redis__counts_nobody_and_costs_one_attempt_a_second() -> None:
+    limiter = RedisLimiter("redis://127.0.0.1:1/0")
+
+    async with asyncio.timeout(2):
+        found = [await limiter.take("a", SLOW) for _ in range(100)]
+    await limiter.close()
+
+    assert found == [None] * 100
+
+
+async def test_memory_limiter__many_callers__are_forgotten_when_full_again() -> None:
+    now = [1_000_000]
+    limiter = MemoryLimiter(lambda: now[0])
+    for index in range(10_000):
+        await limiter.take(f"caller {index}", SLOW)
+    now[0] += 60_000_000
+
+    await limiter.take("one more", SLOW)
+
+    assert len(limiter._full_at) == 1
+
+
+# --------------------------------------------------------------------------------------------- API
+
+
+async def test_api__too_many_requests__is_a_problem_that_says_when() -> None:
+    api = limited(memory_world(), MemoryLimiter())
+
+    async with client_from(api) as client:
+        seen = [await client.get("/jobs") for _ in range(4)]
+
+    assert [each.status_code for each in seen] == [200, 200, 200, 429]
+    assert [each.headers["ratelimit-remaining"] for each in seen] == ["2", "1", "0", "0"]
+    assert {each.headers["ratelimit-limit"] for each in seen} == {"3"}
+    assert seen[-1].headers["ratelimit-reset"] == "3"
+    assert seen[-1].headers["retry-after"] == "1"
+    assert seen[-1].headers["content-type"] == "application/problem+json"
+    problem = read_body(Problem, seen[-1].content)
+    assert (problem.code, problem.data) == ("rate_limited", {"retry_after": 1})
+
+
+async def test_api__one_address_asks_too_often__others_are_served() -> None:
+    api = limited(memory_world(), MemoryLimiter())
+
+    async with client_from(api) as client, client_from(api, "192.0.2.2") as other:
+        for _ in range(4):
+            refused = await client.get("/jobs")
+        served = await other.get("/jobs")
+
+    assert (refused.status_code, served.status_code) == (429, 200)
+
+
+async def test_api__addresses_of_one_ipv6_network__are_one_caller() -> None:
+    api = limited(memory_world(), MemoryLimiter())
+
+    codes = []
+    for host in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8:1::1"):
+        async with client_from(api, host) as client:
+            codes.append((await client.get("/jobs")).status_code)
+
+    assert codes == [200, 200, 200, 429, 200]
+
+
+async def test_api__signed_in__is_counted_by_account_wherever_from() -> None:
+    world, ann = memory_world(), make_wallet("ann")
+    api = limited(world, MemoryLimiter())
+    codes = []
+
+    async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
+        token = (await client.sign_in(ann, world.now)).token
+    for host in ("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"):
+        async with client_from(api, host) as other:
+            headers = {"Authorization": f"Bearer {token}"}
+            codes.append((await other.get("/jobs", headers=headers)).status_code)
+
+    assert codes == [200, 200, 200, 429]
+
+
+async def test_api__made_up_tokens__are_the_address() -> None:
+    api = limited(memory_world(), MemoryLimiter())
+
+    async with client_from(api) as client:
+        codes = []
+        for index in range(4):
+            headers = {"Authorization": "Bearer tsk_" + str(index) * 43}
+            codes.append((await client.get("/jobs", headers=headers)).status_code)
+
+    assert codes == [200, 200, 200, 429]
+
+
+async def test_api__hosts_and_health__are_not_counted() -> None:
+    api = limited(memory_world(), MemoryLimiter())
+
+    async with client_from(api) as client:
+        hosts = [await client.get("/jobs", headers=HOST) for _ in range(9)]
+        health = [await client.get("/health") for _ in range(9)]
+
+    assert {each.status_code for each in (*hosts, *health)} == {200}
+    assert "ratelimit-limit" not in hosts[0].headers
+
+
+async def test_api__redis_is_away__everybody_is_served() -> None:
+    limiter = RedisLimiter("redis://127.0.0.1:1/0")
+
+    async with client_from(limited(memory_world(), limiter)) as client:
+        codes = {(await client.get("/jobs")).status_code for _ in range(9)}
+    await limiter.close()
+
+    assert codes == {200}
+
+
+async def test_default_rate__ten_providers_on_one_address__are_not_hindered() -> None:
+    now = [0]
+    limiter, rate = MemoryLimiter(lambda: now[0]), memory_world().api().rate
+
+    for _ in range(60):  # seconds; each provider asks six times, and all twice as often at once
+        now[0] += 1_000_000
+        for _ in range(10 * 6 * 2):
+            found = await limiter.take("address:127.0.0.1", rate)
+            assert found and found.is_admitted
+
+
+# ---------------------------------------------------------------------------------------------- sdk
+
+
+async def test_client__limited__comes_back_when_it_was_told_to() -> None:
+    api = limited(memory_world(), MemoryLimiter(), Rate(per_second=1, burst=1))
+    loop, told = asyncio.get_running_loop(), list[Unavailable]()
+
+    async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
+        await client.jobs()
+        began = loop.time()
+        await retrying(client.jobs, patience=timedelta(seconds=10), on_error=told.append)
+        waited = loop.time() - began
+
+    assert 0.9 <= waited < 5
+    assert isinstance(told[0], RateLimited) and told[0].data["retry_after"] == 1
+    assert len(told) == 1
+
+
+async def test_client__limited_for_longer_than_its_patience__raises_at_once() -> None:
+    api = limited(memory_world(), MemoryLimiter(), Rate(per_second=1, burst=1))
+
+    async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
+        await client.jobs()
+        with pytest.raises(RateLimited):
+            await retrying(client.jobs, patience=timedelta(seconds=0.5))
