@@ -9,6 +9,7 @@ from market.api import problems
 from market.api.conditional import Conditional
 from market.api.context import Api
 from market.api.limits import Limits
+from market.api.openapi import DocumentedApp, operation_id
 from market.api.routes import (
     auditors,
     blobs,
@@ -23,7 +24,7 @@ from market.api.routes import (
     settlement,
     slashes,
 )
-from market.api.schemas import API_PREFIX, Problem
+from market.api.schemas import API_PREFIX
 from market.bootstrap import assemble, load_host_token
 from market.domain.rates import Rate
 from market.settings import Settings
@@ -48,7 +49,7 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 def make_app(api: Api | None = None, lifespan: Lifespan | None = None) -> FastAPI:
     """The application over `api`, or over what `lifespan` puts into its state."""
-    app = FastAPI(
+    app = DocumentedApp(
         title="Tallystick market",
         version=VERSION,
         lifespan=lifespan,
@@ -56,7 +57,7 @@ def make_app(api: Api | None = None, lifespan: Lifespan | None = None) -> FastAP
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses={"default": {"model": Problem, "description": "A problem (RFC 9457)"}},
+        generate_unique_id_function=operation_id,
     )
     problems.install(app)
     app.add_middleware(Conditional)

@@ -18,6 +18,8 @@ from contracts.terms.digest import digest
 from contracts.terms.errors import Conflict, Forbidden, Malformed, TooLarge
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
+from market.api.examples import example_of
+from market.api.hex_schemas import hex_fields
 from market.api.schemas import MAX_JSON_BYTES, Body, read_body
 from market.bootstrap import Market
 from market.domain.rates import Rate
@@ -79,10 +81,15 @@ def api_of(request: Request) -> Api:
     return found
 
 
-ApiDep = Annotated[Api, Depends(api_of)]
+# Dependencies are coroutines though they wait for nothing: FastAPI calls others in a thread.
+async def _api(request: Request) -> Api:
+    return api_of(request)
 
 
-def work_of(api: ApiDep) -> UnitOfWork:
+ApiDep = Annotated[Api, Depends(_api)]
+
+
+async def work_of(api: ApiDep) -> UnitOfWork:
     """A unit of work of this request's own."""
     return api.market.new_work()
 
@@ -135,8 +142,9 @@ def body(cls: type[B]) -> Any:
 def documented(cls: type[Body]) -> dict[str, Any]:
     """What OpenAPI says of a body that `body` reads."""
     schema = cls.model_json_schema()
-    whole = _inlined(schema, schema.pop("$defs", {}))
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": whole}}}}
+    whole = hex_fields(_inlined(schema, schema.pop("$defs", {})))
+    content = {"application/json": {"schema": whole, "example": example_of(cls)}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def _inlined(value: Any, parts: dict[str, Any]) -> Any:
@@ -164,15 +172,25 @@ def _bytes_of(text: str, length: int) -> bytes:
     return value
 
 
-def _digest(name: Annotated[str, Path(description="32 bytes in hex")]) -> Digest:
+def _hex_name(length: int) -> Any:
+    return Path(
+        description=f"{length} bytes in hex",
+        json_schema_extra={
+            "pattern": f"^(0x)?[0-9a-fA-F]{{{2 * length}}}$",
+            "examples": [digest("example", b"name").hex()[: 2 * length]],
+        },
+    )
+
+
+async def _digest(name: Annotated[str, _hex_name(32)]) -> Digest:
     return Digest(_bytes_of(name, 32))
 
 
-def _job(name: Annotated[str, Path(description="32 bytes in hex")]) -> JobId:
+async def _job(name: Annotated[str, _hex_name(32)]) -> JobId:
     return JobId(_bytes_of(name, 32))
 
 
-def _account(name: Annotated[str, Path(description="20 bytes in hex")]) -> Address:
+async def _account(name: Annotated[str, _hex_name(20)]) -> Address:
     return Address(_bytes_of(name, 20))
 
 
@@ -198,7 +216,9 @@ def is_host(request: Request, api: Api) -> bool:
     return secrets.compare_digest(shown, known) and kind.lower() == "bearer"
 
 
-def host_only(request: Request, api: ApiDep, shown: Annotated[object, Depends(_HOST)]) -> None:
+async def host_only(
+    request: Request, api: ApiDep, shown: Annotated[object, Depends(_HOST)]
+) -> None:
     """Let hosts in.
 
     Raises:
@@ -222,8 +242,21 @@ def answer(view: Body, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(view.json_bytes(), status, headers, media_type="application/json")
 
 
-def idempotency_key(
-    key: Annotated[str, Header(alias="Idempotency-Key", max_length=1024)] = "",
+async def idempotency_key(
+    key: Annotated[
+        str,
+        Header(
+            alias="Idempotency-Key",
+            max_length=1024,
+            description=f"a name of the caller's own for this request, 1 to {MAX_KEY} characters",
+            json_schema_extra={
+                "minLength": 1,
+                "maxLength": MAX_KEY,
+                "pattern": "^[ -~]+$",
+                "examples": ["order 7"],
+            },
+        ),
+    ],
 ) -> str:
     """The key under which an answer is stored.
 
@@ -273,7 +306,7 @@ class Once:
         await work[IdempotencyRow].add(row)
 
 
-def once(request: Request, api: ApiDep, key: KeyDep) -> Once:
+async def once(request: Request, api: ApiDep, key: KeyDep) -> Once:
     """The `Once` of a request; its body, if it has one, is read by an earlier parameter."""
     sent: bytes = getattr(request.state, "body", b"")
     name = digest("request", request.url.path.encode() + b"\0" + sent)

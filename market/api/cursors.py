@@ -100,7 +100,7 @@ class Listing(Generic[R]):
 def asked(default: int = LIST_PAGE) -> Any:
     """A dependency that yields what was `Asked`; `default` rows unless the caller says."""
 
-    def read(
+    async def read(
         limit: Annotated[int, Query(ge=1, le=LIST_PAGE, description="rows at most")] = default,
         cursor: Annotated[Cursor | None, Query(description="`next` of the part before")] = None,
     ) -> Asked:

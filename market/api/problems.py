@@ -126,7 +126,10 @@ async def _validation(request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     cls = _HTTP.get(error.status_code, Refused)
-    return problem(cls(f"{request.method} {request.url.path}: {error.detail}"), error.status_code)
+    refusal = cls(f"{request.method} {request.url.path}: {error.detail}")
+    answer = problem(refusal, error.status_code)
+    answer.headers.update(error.headers or {})  # 405 has to say what is allowed
+    return answer
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

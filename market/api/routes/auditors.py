@@ -4,7 +4,16 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Response
 
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Expired,
+    InsufficientStake,
+    NotFound,
+    Refused,
+)
 from market.api.context import AccountPath, ApiDep, WorkDep, answer, body, documented
+from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
 from market.api.schemas import (
     AcceptLease,
     AuditorJobs,
@@ -22,7 +31,10 @@ router = APIRouter(tags=["auditors"])
 
 
 @router.post(
-    "/auditors", response_model=AuditorRegistered, openapi_extra=documented(RegisterAuditor)
+    "/auditors",
+    response_model=AuditorRegistered,
+    openapi_extra=documented(RegisterAuditor),
+    responses=refused(BadSignature, Expired, InsufficientStake, Refused, *CHAIN),
 )
 async def post_auditors(
     api: ApiDep, work: WorkDep, posted: Annotated[RegisterAuditor, body(RegisterAuditor)]
@@ -36,7 +48,10 @@ async def post_auditors(
 
 
 @router.post(
-    "/auditors/{name}/heartbeat", response_model=AuditorJobs, openapi_extra=documented(Heartbeat)
+    "/auditors/{name}/heartbeat",
+    response_model=AuditorJobs,
+    openapi_extra=documented(Heartbeat),
+    responses=refused(NotFound, BadSignature, Expired),
 )
 async def post_auditor_heartbeat(
     beat: Annotated[Heartbeat, body(Heartbeat)], account: AccountPath, api: ApiDep, work: WorkDep
@@ -48,7 +63,10 @@ async def post_auditor_heartbeat(
 
 
 @router.post(
-    "/auditors/{name}/bonds", response_model=BondView, openapi_extra=documented(AcceptLease)
+    "/auditors/{name}/bonds",
+    response_model=BondView,
+    openapi_extra=documented(AcceptLease),
+    responses=refused(*SIGNED_MESSAGE, NotFound, Conflict),
 )
 async def post_auditor_bond(
     accepted: Annotated[AcceptLease, body(AcceptLease)],

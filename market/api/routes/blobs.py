@@ -5,21 +5,25 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
-from contracts.terms.errors import NotFound
+from contracts.terms.errors import NotFound, WrongBytes
 from market.api.conditional import is_known
 from market.api.context import IMMUTABLE, ApiDep, DigestPath, stream
+from market.api.openapi import in_bytes
+from market.api.refusals import refused
 from market.api.schemas import MAX_BUNDLE_BYTES
 
 router = APIRouter(tags=["blobs"])
 
 BYTES = "application/octet-stream"
-_CONTENT: dict[int | str, dict[str, Any]] = {200: {"content": {BYTES: {}}}}
+_BLOB = in_bytes(BYTES, b"any bytes")
+_CONTENT: dict[int | str, dict[str, Any]] = {200: _BLOB}
 
 
 @router.put(
     "/blobs/{name}",
     status_code=204,
-    openapi_extra={"requestBody": {"required": True, "content": {BYTES: {}}}},
+    openapi_extra={"requestBody": {"required": True, **_BLOB}},
+    responses=refused(WrongBytes),
 )
 async def put_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
     """Store the body under its digest; bytes that hash to something else are refused."""
@@ -27,7 +31,7 @@ async def put_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/blobs/{name}", responses=_CONTENT, response_class=Response)
+@router.get("/blobs/{name}", responses={**_CONTENT, **refused(NotFound)}, response_class=Response)
 async def get_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
     """The bytes of a blob."""
     headers = await _headers(blob, api)
@@ -36,7 +40,7 @@ async def get_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
     return StreamingResponse(api.market.blobs.read(blob), media_type=BYTES, headers=headers)
 
 
-@router.head("/blobs/{name}", response_class=Response)
+@router.head("/blobs/{name}", response_class=Response, responses=refused(NotFound))
 async def head_blob(blob: DigestPath, api: ApiDep) -> Response:
     """Whether a blob is here, and its size."""
     return Response(media_type=BYTES, headers=await _headers(blob, api))

@@ -6,9 +6,11 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 
+from contracts.terms.errors import BadSignature, Conflict, Expired, Forbidden, NotFound, WrongChain
 from contracts.terms.moments import UnixMillis
 from market.api.callers import SCOPES, Caller, caller, check_origin, signed_in
 from market.api.context import PRIVATE, ApiDep, DigestPath, WorkDep, answer, body, documented
+from market.api.refusals import refused
 from market.api.schemas import (
     SESSION_COOKIE,
     CallerView,
@@ -51,7 +53,11 @@ async def post_nonce(api: ApiDep) -> Response:
 
 
 @router.post(
-    "/session", response_model=SessionOpened, status_code=201, openapi_extra=documented(SignIn)
+    "/session",
+    response_model=SessionOpened,
+    status_code=201,
+    openapi_extra=documented(SignIn),
+    responses=refused(BadSignature, WrongChain, Expired, Forbidden),
 )
 async def post_session(
     request: Request, api: ApiDep, work: WorkDep, posted: Annotated[SignIn, body(SignIn)]
@@ -99,7 +105,11 @@ async def delete_session(work: WorkDep, who: Annotated[Caller, signed_in()]) -> 
 
 
 @router.post(
-    "/keys", response_model=KeyCreated, status_code=201, openapi_extra=documented(CreateKey)
+    "/keys",
+    response_model=KeyCreated,
+    status_code=201,
+    openapi_extra=documented(CreateKey),
+    responses=refused(Conflict),
 )
 async def post_key(
     api: ApiDep,
@@ -127,7 +137,7 @@ async def get_keys(work: WorkDep, who: Annotated[Caller, signed_in()]) -> Respon
     return answer(KeysView(keys=tuple(_view(row) for row in rows)), headers=PRIVATE)
 
 
-@router.delete("/keys/{name}", status_code=204)
+@router.delete("/keys/{name}", status_code=204, responses=refused(NotFound))
 async def delete_key_of(
     key: DigestPath, work: WorkDep, who: Annotated[Caller, signed_in()]
 ) -> Response:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from contracts.terms.errors import NotFound
 from market.api.context import ApiDep, JobPath, WorkDep, answer
+from market.api.refusals import refused
 from market.api.schemas import ChecksView, OddsView, PeerChecksView, RatesView, ReceivedView
 from market.api.views import reputation_view
 from market.service.show_checks import JobChecks, PeerChecks, checks_of_job
@@ -19,12 +21,15 @@ MAX_FALSIFIED = 10_000_000
 _NONE = Received(drawn=0, matched=0, mismatched=0, unrepeated=0, missing=0)
 
 
-@router.get("/jobs/{name}/checks", response_model=ChecksView)
+@router.get("/jobs/{name}/checks", response_model=ChecksView, responses=refused(NotFound))
 async def get_checks(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
-    falsified: Annotated[int | None, Query(ge=1, le=MAX_FALSIFIED)] = None,
+    falsified: Annotated[
+        int | None,
+        Query(ge=1, le=MAX_FALSIFIED, description="odds of so many peer-steps of each peer"),
+    ] = None,
 ) -> Response:
     """Audits, rates, stakes and odds of a job's peers; `falsified`: of so many peer-steps, too."""
     async with work:

@@ -5,7 +5,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
+from contracts.terms.errors import BadSignature
 from market.api.context import ApiDep, WorkDep, answer, body, documented, host_only
+from market.api.refusals import refused
 from market.api.schemas import (
     ClaimJobs,
     HostedJob,
@@ -31,7 +33,12 @@ from market.service.rows import AuditorListRow, HostedJobRow, JobRow, LeaseRow
 router = APIRouter(tags=["hosting"], prefix="/hosting", dependencies=[Depends(host_only)])
 
 
-@router.post("/register", response_model=HostRegistered, openapi_extra=documented(RegisterHost))
+@router.post(
+    "/register",
+    response_model=HostRegistered,
+    openapi_extra=documented(RegisterHost),
+    responses=refused(BadSignature),
+)
 async def post_register(
     api: ApiDep, work: WorkDep, posted: Annotated[RegisterHost, body(RegisterHost)]
 ) -> Response:

@@ -5,7 +5,20 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
-from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Equivocation,
+    Expired,
+    Forbidden,
+    InvalidSeal,
+    Malformed,
+    NotFound,
+    Refused,
+    Unaffordable,
+    UnknownVersion,
+    WrongBytes,
+)
 from contracts.terms.ids import JobId, StageIndex, StepNumber
 from market.api.context import (
     ApiDep,
@@ -19,6 +32,8 @@ from market.api.context import (
     read_bytes,
 )
 from market.api.cursors import Asked, Listing, asked
+from market.api.openapi import in_bytes
+from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
 from market.api.schemas import (
     COINS_PAGE,
     LANE_PAGE,
@@ -57,11 +72,21 @@ from verification.snapshots import MAX_SNAPSHOTS_BYTES
 router = APIRouter(tags=["jobs"])
 
 MSGPACK = "application/msgpack"
+After = Annotated[int, Query(ge=0, le=2**53, description="of what was read last; 0: nothing was")]
+IN_MSGPACK = in_bytes(MSGPACK, encode([[1, b"an item"]]))
 JOBS_PAGE = 200  # if nothing else is asked
 JOBS = Listing(JobRow, "-posted_at")
 
 
-@router.post("/jobs", response_model=JobPosted, status_code=202, openapi_extra=documented(PostJob))
+@router.post(
+    "/jobs",
+    response_model=JobPosted,
+    status_code=202,
+    openapi_extra=documented(PostJob),
+    responses=refused(
+        *SIGNED_MESSAGE, Expired, Forbidden, NotFound, Conflict, Unaffordable, Refused, *CHAIN
+    ),
+)
 async def post_jobs(
     api: ApiDep,
     work: WorkDep,
@@ -86,7 +111,12 @@ async def post_jobs(
     return await carry_out(this, work, make)
 
 
-@router.post("/jobs/quote", response_model=QuoteView, openapi_extra=documented(QuoteRequest))
+@router.post(
+    "/jobs/quote",
+    response_model=QuoteView,
+    openapi_extra=documented(QuoteRequest),
+    responses=refused(UnknownVersion, *CHAIN),
+)
 async def post_quote(
     api: ApiDep, work: WorkDep, asked: Annotated[QuoteRequest, body(QuoteRequest)]
 ) -> Response:
@@ -121,7 +151,7 @@ async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> 
     return answer(JobsView(jobs=views, next=part.next))
 
 
-@router.get("/jobs/{name}", response_model=JobView)
+@router.get("/jobs/{name}", response_model=JobView, responses=refused(NotFound))
 async def get_job(job: JobPath, work: WorkDep) -> Response:
     """A job with everything that its members and its poster ask for."""
     async with work:
@@ -131,7 +161,10 @@ async def get_job(job: JobPath, work: WorkDep) -> Response:
 @router.post(
     "/jobs/{name}/messages",
     response_model=Stored,
-    openapi_extra={"requestBody": {"required": True, "content": {MSGPACK: {}}}},
+    openapi_extra={"requestBody": {"required": True, **in_bytes(MSGPACK, encode([b"an item"]))}},
+    responses=refused(
+        *SIGNED_MESSAGE, NotFound, Conflict, Equivocation, InvalidSeal, WrongBytes, Unaffordable
+    ),
 )
 async def post_messages(job: JobPath, api: ApiDep, work: WorkDep, request: Request) -> Response:
     """Append kept items (a canonical msgpack array of their bytes); all or nothing."""
@@ -148,13 +181,17 @@ async def post_messages(job: JobPath, api: ApiDep, work: WorkDep, request: Reque
 
 
 @router.get(
-    "/jobs/{name}/messages", responses={200: {"content": {MSGPACK: {}}}}, response_class=Response
+    "/jobs/{name}/messages",
+    responses={200: IN_MSGPACK, **refused(NotFound)},
+    response_class=Response,
 )
 async def get_messages(
     job: JobPath,
     work: WorkDep,
-    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    limit: Annotated[int, Query(ge=1, le=MESSAGES_PAGE)] = MESSAGES_PAGE,
+    after: After = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=MESSAGES_PAGE, description="items at most")
+    ] = MESSAGES_PAGE,
 ) -> Response:
     """Kept items beyond sequence `after`: a msgpack array of [sequence, bytes]."""
     async with work:
@@ -164,13 +201,17 @@ async def get_messages(
 
 
 @router.get(
-    "/jobs/{name}/snapshots", responses={200: {"content": {MSGPACK: {}}}}, response_class=Response
+    "/jobs/{name}/snapshots",
+    responses={200: IN_MSGPACK, **refused(NotFound)},
+    response_class=Response,
 )
 async def get_snapshots(
     job: JobPath,
     work: WorkDep,
-    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    limit: Annotated[int, Query(ge=1, le=SNAPSHOTS_PAGE)] = SNAPSHOTS_PAGE,
+    after: After = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=SNAPSHOTS_PAGE, description="snapshots at most")
+    ] = SNAPSHOTS_PAGE,
 ) -> Response:
     """What the chain proved of the job, beyond the first `after`: a msgpack array of snapshots."""
     async with work:
@@ -180,12 +221,12 @@ async def get_snapshots(
     return Response(encode(values), media_type=MSGPACK)
 
 
-@router.get("/jobs/{name}/coins", response_model=CoinsView)
+@router.get("/jobs/{name}/coins", response_model=CoinsView, responses=refused(NotFound))
 async def get_coins(
     job: JobPath,
     work: WorkDep,
-    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    limit: Annotated[int, Query(ge=1, le=COINS_PAGE)] = COINS_PAGE,
+    after: After = 0,
+    limit: Annotated[int, Query(ge=1, le=COINS_PAGE, description="steps at most")] = COINS_PAGE,
 ) -> Response:
     """Anchored steps beyond `after`, with their coins as far as they count."""
     async with work:
@@ -198,14 +239,18 @@ async def get_coins(
 
 
 @router.get(
-    "/jobs/{name}/lane", responses={200: {"content": {MSGPACK: {}}}}, response_class=Response
+    "/jobs/{name}/lane",
+    responses={200: IN_MSGPACK, **refused(NotFound, Conflict)},
+    response_class=Response,
 )
 async def get_lane(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
-    first: Annotated[int | None, Query(ge=0, le=2**53)] = None,
-    limit: Annotated[int, Query(ge=1, le=LANE_PAGE)] = LANE_PAGE,
+    first: Annotated[
+        int | None, Query(ge=0, le=2**53, description="number of a batch; default: at the opening")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=LANE_PAGE, description="batches at most")] = LANE_PAGE,
 ) -> Response:
     """Batches since the job's opening, or from number `first` on, with all of their leaves."""
     async with work:
@@ -213,7 +258,7 @@ async def get_lane(
     return Response(page.encoded(), media_type=MSGPACK)
 
 
-@router.get("/jobs/{name}/auditors", response_model=AuditorsView)
+@router.get("/jobs/{name}/auditors", response_model=AuditorsView, responses=refused(NotFound))
 async def get_auditors(job: JobPath, work: WorkDep) -> Response:
     """The outside auditors of a job, fixed before it was opened."""
     async with work:
@@ -237,7 +282,12 @@ async def get_auditors(job: JobPath, work: WorkDep) -> Response:
     )
 
 
-@router.post("/jobs/{name}/reports", response_model=Stored, openapi_extra=documented(PostReports))
+@router.post(
+    "/jobs/{name}/reports",
+    response_model=Stored,
+    openapi_extra=documented(PostReports),
+    responses=refused(NotFound, Conflict, BadSignature),
+)
 async def post_reports(
     job: JobPath, work: WorkDep, posted: Annotated[PostReports, body(PostReports)]
 ) -> Response:
@@ -250,6 +300,7 @@ async def post_reports(
     "/jobs/{name}/checkpoints",
     response_model=CheckpointStored,
     openapi_extra=documented(PostCheckpoint),
+    responses=refused(NotFound, Conflict, Forbidden, BadSignature),
 )
 async def post_checkpoint(
     job: JobPath,
@@ -265,7 +316,7 @@ async def post_checkpoint(
     return answer(CheckpointStored(wanted=wanted))
 
 
-@router.get("/jobs/{name}/checkpoints", response_model=CheckpointsView)
+@router.get("/jobs/{name}/checkpoints", response_model=CheckpointsView, responses=refused(NotFound))
 async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """Where the trained weights are, stage by stage."""
     claims = await claimed_checkpoints(job, work, api.market.blobs)

@@ -4,7 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 
-from contracts.terms.errors import ContractRefused, DeadlineExceeded, WrongConfiguration
+from contracts.terms.errors import (
+    Conflict,
+    ContractRefused,
+    DeadlineExceeded,
+    Forbidden,
+    NoMatch,
+    WrongConfiguration,
+)
 from contracts.terms.ids import Address
 from market.api.context import (
     AccountPath,
@@ -17,6 +24,7 @@ from market.api.context import (
     carry_out,
     documented,
 )
+from market.api.refusals import CHAIN, refused
 from market.api.schemas import (
     AccountView,
     ContractsView,
@@ -47,7 +55,7 @@ async def get_health() -> Response:
     return answer(HealthView())
 
 
-@router.get("/network", response_model=NetworkView)
+@router.get("/network", response_model=NetworkView, responses=refused(*CHAIN))
 async def get_network(api: ApiDep) -> Response:
     """Chain, contracts, parameters: all that a newcomer needs."""
     network, chain = await api.network(), api.market.chain
@@ -76,7 +84,14 @@ async def get_network(api: ApiDep) -> Response:
     )
 
 
-@router.post("/faucet", response_model=FaucetView, openapi_extra=documented(FaucetRequest))
+@router.post(
+    "/faucet",
+    response_model=FaucetView,
+    openapi_extra=documented(FaucetRequest),
+    responses=refused(
+        WrongConfiguration, Forbidden, Conflict, ContractRefused, DeadlineExceeded, *CHAIN
+    ),
+)
 async def post_faucet(
     api: ApiDep,
     work: WorkDep,
@@ -121,7 +136,7 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
     return FaucetView(gas=row.gas, tokens=row.tokens, transactions=tuple(sent))
 
 
-@router.get("/accounts/{name}", response_model=AccountView)
+@router.get("/accounts/{name}", response_model=AccountView, responses=refused(*CHAIN))
 async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> Response:
     """What an account has, on chain and in the ledger."""
     now = await api.market.chain.account(account)
@@ -147,7 +162,12 @@ async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> Respo
     )
 
 
-@router.post("/coordinators", response_model=CoordinatorView, status_code=201)
+@router.post(
+    "/coordinators",
+    response_model=CoordinatorView,
+    status_code=201,
+    responses=refused(NoMatch, Conflict),
+)
 async def post_coordinator(api: ApiDep, work: WorkDep, this: OnceDep) -> Response:
     """Allocate a hosted coordinator to the caller's next job."""
 

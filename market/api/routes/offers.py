@@ -4,9 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 
-from contracts.terms.errors import NotFound
+from contracts.terms.errors import BadSignature, Conflict, Expired, InsufficientStake, NotFound
 from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
 from market.api.cursors import Asked, Listing, asked
+from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
 from market.api.schemas import (
     AcceptLease,
     Heartbeat,
@@ -31,7 +32,11 @@ OFFERS = Listing(OfferRow, "price")
 
 
 @router.post(
-    "/offers", response_model=OfferStored, status_code=201, openapi_extra=documented(SignedBody)
+    "/offers",
+    response_model=OfferStored,
+    status_code=201,
+    openapi_extra=documented(SignedBody),
+    responses=refused(*SIGNED_MESSAGE, Expired, InsufficientStake, *CHAIN),
 )
 async def post_offers(
     api: ApiDep, work: WorkDep, posted: Annotated[SignedBody, body(SignedBody)]
@@ -54,7 +59,12 @@ async def get_offers(api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()
     return answer(OffersView(offers=views, next=part.next))
 
 
-@router.delete("/offers/{name}", status_code=204, openapi_extra=documented(Withdrawal))
+@router.delete(
+    "/offers/{name}",
+    status_code=204,
+    openapi_extra=documented(Withdrawal),
+    responses=refused(NotFound, BadSignature),
+)
 async def delete_offer(
     offer: DigestPath, work: WorkDep, withdrawal: Annotated[Withdrawal, body(Withdrawal)]
 ) -> Response:
@@ -64,7 +74,10 @@ async def delete_offer(
 
 
 @router.post(
-    "/offers/{name}/heartbeat", response_model=LeasesView, openapi_extra=documented(Heartbeat)
+    "/offers/{name}/heartbeat",
+    response_model=LeasesView,
+    openapi_extra=documented(Heartbeat),
+    responses=refused(NotFound, BadSignature, Expired),
 )
 async def post_offer_heartbeat(
     offer: DigestPath, api: ApiDep, work: WorkDep, beat: Annotated[Heartbeat, body(Heartbeat)]
@@ -76,7 +89,7 @@ async def post_offer_heartbeat(
     return answer(LeasesView(leases=views))
 
 
-@router.get("/leases/{name}", response_model=LeaseView)
+@router.get("/leases/{name}", response_model=LeaseView, responses=refused(NotFound))
 async def get_lease(lease: DigestPath, work: WorkDep) -> Response:
     """A lease."""
     async with work:
@@ -87,7 +100,10 @@ async def get_lease(lease: DigestPath, work: WorkDep) -> Response:
 
 
 @router.post(
-    "/leases/{name}/accept", response_model=LeaseView, openapi_extra=documented(AcceptLease)
+    "/leases/{name}/accept",
+    response_model=LeaseView,
+    openapi_extra=documented(AcceptLease),
+    responses=refused(*SIGNED_MESSAGE, NotFound, Conflict, Expired),
 )
 async def post_accept(
     lease: DigestPath,
@@ -103,7 +119,10 @@ async def post_accept(
 
 
 @router.post(
-    "/leases/{name}/heartbeat", response_model=LeaseView, openapi_extra=documented(Heartbeat)
+    "/leases/{name}/heartbeat",
+    response_model=LeaseView,
+    openapi_extra=documented(Heartbeat),
+    responses=refused(NotFound, BadSignature, Conflict, Expired),
 )
 async def post_lease_heartbeat(
     lease: DigestPath, api: ApiDep, work: WorkDep, beat: Annotated[Heartbeat, body(Heartbeat)]

@@ -9,6 +9,7 @@ from contracts.terms.errors import NotFound
 from contracts.terms.ids import EpochNumber
 from market.api.context import IMMUTABLE, AccountPath, DigestPath, WorkDep, answer
 from market.api.cursors import Asked, Listing, asked
+from market.api.refusals import refused
 from market.api.schemas import BatchView, EpochsView, EpochView, ProofView
 from market.api.views import batch_view, epoch_summary, epoch_view, proof_view
 from market.service.ports import UnitOfWork
@@ -17,7 +18,7 @@ from market.service.rows import BatchRow, EpochRow
 router = APIRouter(tags=["settlement"])
 
 EPOCHS = Listing(EpochRow, "-epoch")
-EpochPath = Annotated[int, Path(ge=1, le=2**47)]
+EpochPath = Annotated[int, Path(ge=1, le=2**47, description="number of an epoch", examples=[12])]
 
 
 @router.get("/epochs", response_model=EpochsView)
@@ -29,7 +30,7 @@ async def get_epochs(work: WorkDep, asked: Annotated[Asked, asked()]) -> Respons
     return answer(EpochsView(epochs=views, next=part.next))
 
 
-@router.get("/epochs/{number}", response_model=EpochView)
+@router.get("/epochs/{number}", response_model=EpochView, responses=refused(NotFound))
 async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
     """An epoch with its debits and all leaves of its root."""
     async with work:
@@ -37,7 +38,7 @@ async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
         return answer(await epoch_view(row, work), headers=_caching(row))
 
 
-@router.get("/epochs/{number}/proofs/{name}", response_model=ProofView)
+@router.get("/epochs/{number}/proofs/{name}", response_model=ProofView, responses=refused(NotFound))
 async def get_proof(number: EpochPath, account: AccountPath, work: WorkDep) -> Response:
     """What a claim of an account wants, under this epoch's root."""
     async with work:
@@ -45,7 +46,7 @@ async def get_proof(number: EpochPath, account: AccountPath, work: WorkDep) -> R
         return answer(await proof_view(row, account, work), headers=_caching(row))
 
 
-@router.get("/batches/{name}", response_model=BatchView)
+@router.get("/batches/{name}", response_model=BatchView, responses=refused(NotFound))
 async def get_batch(root: DigestPath, work: WorkDep) -> Response:
     """A batch with its leaves."""
     async with work:

@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Response
 
-from contracts.terms.errors import NotFound, Unavailable
+from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound, Unavailable
 from contracts.terms.ids import PeerId, StepNumber
 from contracts.terms.moments import UnixSeconds
 from market.api.context import (
@@ -21,6 +21,7 @@ from market.api.context import (
     host_only,
 )
 from market.api.cursors import Asked, Listing, Part, asked
+from market.api.refusals import CHAIN, refused
 from market.api.schemas import (
     ContestSlash,
     ConvictionsView,
@@ -44,7 +45,7 @@ CONVICTIONS = Listing(ConvictionRow, "step")
 SLASHES = Listing(SlashRow, "convicted_at")
 
 
-@router.get("/jobs/{name}/convictions", response_model=ConvictionsView)
+@router.get("/jobs/{name}/convictions", response_model=ConvictionsView, responses=refused(NotFound))
 async def get_convictions(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> Response:
@@ -68,7 +69,7 @@ async def get_convictions_of(
     return answer(await _convictions(part, slashes, api.market.chain))
 
 
-@router.get("/jobs/{name}/slashes", response_model=SlashesView)
+@router.get("/jobs/{name}/slashes", response_model=SlashesView, responses=refused(NotFound))
 async def get_slashes(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> Response:
@@ -82,7 +83,10 @@ async def get_slashes(
 
 
 @router.post(
-    "/jobs/{name}/evidence", response_model=SlashView, openapi_extra=documented(PostEvidence)
+    "/jobs/{name}/evidence",
+    response_model=SlashView,
+    openapi_extra=documented(PostEvidence),
+    responses=refused(NotFound, BadSignature, Forbidden, Conflict),
 )
 async def post_evidence(
     posted: Annotated[PostEvidence, body(PostEvidence)], job: JobPath, api: ApiDep, work: WorkDep
@@ -100,7 +104,7 @@ async def post_evidence(
     return answer(await _view(row, api.market.chain))
 
 
-@router.get("/slashes/{name}", response_model=SlashView)
+@router.get("/slashes/{name}", response_model=SlashView, responses=refused(NotFound))
 async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> Response:
     """A slash by its evidence."""
     async with work:
@@ -111,7 +115,10 @@ async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> Respons
 
 
 @router.post(
-    "/slashes/{name}/contest", response_model=SlashView, openapi_extra=documented(ContestSlash)
+    "/slashes/{name}/contest",
+    response_model=SlashView,
+    openapi_extra=documented(ContestSlash),
+    responses=refused(NotFound, BadSignature, Conflict, *CHAIN),
 )
 async def post_contest(
     evidence: DigestPath,
@@ -138,6 +145,7 @@ async def post_contest(
     response_model=SlashView,
     openapi_extra=documented(JudgeContest),
     dependencies=[Depends(host_only)],
+    responses=refused(NotFound, Conflict),
 )
 async def post_judgement(
     evidence: DigestPath,
