@@ -1,0 +1,250 @@
+"""Whatever is sent to any operation: no 5xx, and no answer that the OpenAPI document does not hold.
+
+schemathesis makes requests that fit the document and requests that do not, with the same seed every
+time; the market has a job that works, an epoch, a slash and a batch, whose names are shown to it.
+"""
+
+import asyncio
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from schemathesis.transport.asgi import ASGI_TRANSPORT
+from schemathesis.transport.requests import REQUESTS_TRANSPORT
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.ids import Digest
+from contracts.terms.moments import UnixMillis
+from market.adapters.memory import MemoryWakeup
+from market.api.app import make_app
+from market.api.context import Api
+from market.api.schemas import NonceView
+from market.domain.rates import Rate
+from market.service.api_keys import create_key
+from market.service.faucet import give_faucet
+from market.service.rows import BatchRow, LeaseRow
+from market.service.sign_in import sign_in
+from market.service.sign_in_message import make_nonce
+from tallystick.sdk.sign_in import sign_in_text
+from tests.integration.market.client import HOST
+from tests.integration.market.test_slash import convicted
+from tests.support.history import DOMAIN, make_wallet
+from tests.support.market_world import MANIFEST, World, market_spec, memory_world
+
+pytestmark = pytest.mark.slow
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 6
+ANN = make_wallet("ann")
+
+
+class GivingWakeup(MemoryWakeup):
+    """Whoever waits for the chain worker has it work."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    async def wait(self, topic: str, timeout_seconds: float) -> None:
+        """See `Wakeup.wait`."""
+        await give_faucet(self._world.new_work(), self._world.ports)
+
+
+@dataclass(frozen=True)
+class Busy:
+    """A market with something of everything, and what its things are called."""
+
+    world: World
+    api: Api
+    names: dict[str, str]
+    bodies: dict[str, dict[str, Any]]
+
+    def token(self) -> str:
+        """Of a new session."""
+        return asyncio.run(self._sign_in())
+
+    async def _sign_in(self) -> str:
+        now, door = self.world.now, self.api.door
+        nonce = make_nonce(door, now, bytes(7) + bytes([self.world.beats % 256]))
+        self.world.beats += 1
+        asked = NonceView(
+            nonce=nonce, chain_id=door.chain_id, sites=door.sites, expires_at=UnixMillis(now)
+        )
+        text = sign_in_text(asked, door.sites[0], ANN.account, now)
+        work = self.world.new_work()
+        return (await sign_in(text, ANN.sign_text(text), door, now=now, work=work)).token
+
+
+async def busy_market() -> Busy:
+    """See `Busy`."""
+    world = memory_world()
+    await world.audit("out1")
+    maker = await world.start_job()
+    maker.seal_step()
+    maker.seal_step()
+    await world.send(maker, 1)
+    slash = await convicted(world, maker)
+    for _ in range(4):
+        world.wait(6)
+        await world.tick()
+    key = await create_key(
+        ANN.account,
+        "a key",
+        ["read"],
+        UnixMillis(world.now + 10**6),
+        now=world.now,
+        work=world.new_work(),
+    )
+    async with world.new_work() as work:
+        (batch, *_), (lease, *_) = await work[BatchRow].where(), await work[LeaseRow].where()
+    names: dict[str, Digest | bytes] = {
+        "jobs": maker.spec.job(),
+        "offers": world.offers["ann"],
+        "leases": lease.lease,
+        "accounts": ANN.account,
+        "providers": ANN.account,
+        "epochs": ANN.account,
+        "auditors": make_wallet("out1").account,
+        "slashes": slash.evidence,
+        "batches": batch.root,
+        "blobs": blob_digest(MANIFEST),
+        "keys": key.row.key,
+    }
+    api = world.api()
+    api.market = replace(api.market, wakeup=GivingWakeup(world))
+    api.rate = Rate(per_second=1_000_000, burst=1_000_000)
+    return Busy(world, api, {noun: name.hex() for noun, name in names.items()}, bodies_of(world))
+
+
+def bodies_of(world: World) -> dict[str, dict[str, Any]]:
+    """Bodies that are signed by whom they name, by path."""
+    spec = market_spec(nonce=9)
+    signed = make_wallet("poster").sign(spec, DOMAIN).encoded().hex()
+    return {
+        "/v1/offers": {"signed": world.sign_offer("ann", 10**9, nonce=2).encoded().hex()},
+        "/v1/jobs/quote": {"spec": spec.encoded().hex()},
+        "/v1/jobs": {
+            "signed": signed,
+            "permit": {"deadline": 4_000_000_000, "signature": "00" * 65},
+        },
+        "/v1/faucet": {"account": ANN.account.hex()},
+    }
+
+
+def operations_of(document: dict[str, Any]) -> dict[str, Any]:
+    """What schemathesis makes of a document, by method and path; the application answers."""
+    schema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict({}))
+    schema.app = APP
+    found = [result.ok() for result in schema.get_all_operations()]
+    return {f"{each.method} {each.path}": each for each in found}
+
+
+BUSY = asyncio.run(busy_market())
+APP = make_app(BUSY.api)
+OPERATIONS = operations_of(APP.openapi())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def msgpack() -> Iterator[None]:
+    """schemathesis sends bodies in msgpack as bytes, as it does octets."""
+    for transport in (ASGI_TRANSPORT, REQUESTS_TRANSPORT):
+        octets = transport._serializers["application/octet-stream"]
+        transport.serializer("application/msgpack")(octets)
+    yield
+    for transport in (ASGI_TRANSPORT, REQUESTS_TRANSPORT):
+        transport.unregister_serializer("application/msgpack")
+
+
+def headers_of(operation: Any) -> dict[str, str]:
+    """What lets a caller in: the hosts' token, or a session's."""
+    schemes = {name for each in operation.definition.raw.get("security", ()) for name in each}
+    if "host" in schemes:
+        return HOST
+    return {"Authorization": f"Bearer {BUSY.token()}"} if schemes else {}
+
+
+def known_parts(operation: Any) -> dict[str, Any]:
+    """Parts of a request that name what is there, or say what somebody has signed."""
+    found: dict[str, Any] = {}
+    names = {"name": BUSY.names.get(operation.path.split("/")[2]), "number": 1}
+    if path := {key: value for key, value in names.items() if f"{{{key}}}" in operation.path}:
+        found["path_parameters"] = path
+    if body := BUSY.bodies.get(operation.path):
+        found |= {"body": body, "media_type": "application/json"}
+    return found
+
+
+def check(operation: Any, mode: GenerationMode, headers: dict[str, str], **fixed: Any) -> None:
+    """Send requests of one kind."""
+
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(operation.as_strategy(generation_mode=mode, **fixed))
+    def send(case: Case) -> None:
+        case.call_and_validate(headers=headers, checks=CHECKS)
+
+    send()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operation__whatever_is_sent__answers_as_documented(name: str) -> None:
+    operation = OPERATIONS[name]
+    headers = headers_of(operation)
+
+    check(operation, GenerationMode.POSITIVE, headers)
+    if {"parameters", "requestBody"} & set(operation.definition.raw):  # else nothing can be wrong
+        check(operation, GenerationMode.NEGATIVE, headers)
+    if fixed := known_parts(operation):
+        check(operation, GenerationMode.POSITIVE, headers, **fixed)
+    if headers:
+        check(operation, GenerationMode.POSITIVE, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("get /v1/jobs/{name}", "404"),
+        ("get /v1/keys", "401"),
+        ("get /v1/offers", "200"),
+        ("post /v1/hosting/claim", "403"),
+    ],
+)
+def test_fuzz__document_without_an_answer__fails(name: str, status: str) -> None:
+    document = copy.deepcopy(APP.openapi())
+    method, path = name.split()
+    del document["paths"][path][method]["responses"][status]
+
+    with pytest.raises(FailureGroup):
+        check(operations_of(document)[name], GenerationMode.POSITIVE, {})
+
+
+def test_fuzz__document_with_another_view__fails() -> None:
+    document = copy.deepcopy(APP.openapi())
+    document["components"]["schemas"]["OfferView"]["properties"]["price"] = {"type": "integer"}
+
+    with pytest.raises(FailureGroup):
+        check(operations_of(document)["get /v1/offers"], GenerationMode.POSITIVE, {})
