@@ -44,7 +44,10 @@ from tests.integration.market.test_slash import convicted
 from tests.support.history import DOMAIN, make_wallet
 from tests.support.market_world import MANIFEST, World, market_spec, memory_world
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]  # a second an operation, where it is quiet
 
 CHECKS = [
     not_a_server_error,
