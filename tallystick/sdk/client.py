@@ -280,9 +280,6 @@ class MarketClient:
         """What became of something that was asked of a job."""
         return await self._get(f"/operations/{operation.hex()}", schemas.OperationView)
 
-    async def jobs(self) -> schemas.JobsView:
-        """All jobs, newest first."""
-        return await self._get("/jobs", schemas.JobsView)
     async def jobs(self, *, cursor: str | None = None) -> schemas.JobsView:
         """The newest jobs, or those that follow a part which said `next`."""
         return await self._get(_part("/jobs", cursor), schemas.JobsView)
