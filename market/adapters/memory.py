@@ -15,7 +15,9 @@ from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge
 from contracts.terms.ids import Digest
 from market.domain.rates import Allowance, Rate, take
 from market.service.ports import Place, Rows, UnitOfWork, Wakeup
-from market.service.rows import AUTOMATIC, ROWS, OutboxRow, Row
+from market.service.rows import AUTOMATIC, ROWS, OutboxRow, Row, EventRow, FeedRow
+from contracts.terms.moments import UnixMillis
+from market.service.feeds import numbered, topic_of
 
 R = TypeVar("R", bound=Row)
 
@@ -125,6 +127,7 @@ class MemoryWork:
         self._before: Tables = {}
         self._depth = 0
         self._topics: list[str] = []
+        self._told: list[EventRow] = []
 
     async def __aenter__(self) -> UnitOfWork:
         if self._depth == 0:
@@ -138,8 +141,11 @@ class MemoryWork:
         if self._depth:
             return
         topics, self._topics = self._topics, []
+        told, self._told = self._told, []
         if error[0] is not None:
             self._store.tables = self._before
+        else:
+            self._append(told)
         self._store.lock.release()
         if error[0] is None and topics and self._wakeup is not None:
             await self._wakeup.wake(dict.fromkeys(topics))
@@ -154,18 +160,35 @@ class MemoryWork:
         await self[OutboxRow].add(OutboxRow(0, topic, subject))
         self._topics.append(topic)
 
+    def tell(self, feed: bytes, kind: str, at: UnixMillis, data: bytes) -> None:
+        """See `UnitOfWork.tell`."""
+        self._told.append(EventRow(feed, 0, kind, at, data))
+        self._topics.append(topic_of(feed))
+
+    def _append(self, told: list[EventRow]) -> None:
+        lengths, events = self._store.tables[FeedRow], self._store.tables[EventRow]
+        for feed in dict.fromkeys(row.feed for row in told):
+            of_feed = [row for row in told if row.feed == feed]
+            before = lengths[(feed,)].length if (feed,) in lengths else 0
+            lengths[(feed,)] = FeedRow(feed, before + len(of_feed))
+            for row in numbered(of_feed, before + len(of_feed)):
+                events[feed, row.sequence] = row
+
 
 class MemoryWakeup:
     """`Wakeup` among tasks of one loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Event] = {}
+        self._listening: set[asyncio.Queue[str]] = set()
 
     async def wake(self, topics: Iterable[str]) -> None:
         """See `Wakeup.wake`."""
         for topic in topics:
             if event := self._waiting.pop(topic, None):
                 event.set()
+            for queue in self._listening:
+                queue.put_nowait(topic)
 
     async def wait(self, topic: str, timeout_seconds: float) -> None:
         """See `Wakeup.wait`."""
@@ -174,6 +197,18 @@ class MemoryWakeup:
             await asyncio.wait_for(event.wait(), timeout_seconds)
         except TimeoutError:
             return
+
+    async def listen(self, prefix: str) -> AsyncIterator[str]:
+        """See `Wakeup.listen`."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._listening.add(queue)
+        try:
+            yield ""
+            while True:
+                if (topic := await queue.get()).startswith(prefix):
+                    yield topic
+        finally:
+            self._listening.discard(queue)
 
 
 class MemoryLimiter:

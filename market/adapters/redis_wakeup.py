@@ -2,12 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
+from contracts.terms.errors import ServiceUnreachable
+
 CHANNEL = "tallystick:wake:"
+LISTEN_SECONDS = 5.0  # of one look at the socket
 log = logging.getLogger(__name__)
 
 
@@ -49,3 +53,22 @@ class RedisWakeup:
         except (RedisError, OSError) as error:
             log.warning("cannot listen: %r", error)
             await asyncio.sleep(min(timeout_seconds, 0.5))  # a poll takes its place
+
+    async def listen(self, prefix: str) -> AsyncIterator[str]:
+        """See `Wakeup.listen`."""
+        try:
+            async with self._redis.pubsub() as channel:
+                await channel.psubscribe(CHANNEL + prefix + "*")
+                while True:
+                    found = await channel.get_message(timeout=LISTEN_SECONDS)
+                    if found is not None:
+                        yield _heard(found)
+        except (RedisError, OSError) as error:
+            raise ServiceUnreachable(f"Redis: {error!r}") from error
+
+
+def _heard(message: dict[str, Any]) -> str:
+    """The topic; none of a subscription, which the client repeats when it had to connect again."""
+    if message["type"] != "pmessage":
+        return ""
+    return str(message["channel"].decode()).removeprefix(CHANNEL)

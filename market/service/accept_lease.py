@@ -8,6 +8,7 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
+from market.service.leases import tell_of_lease
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import LeaseRow, OfferRow
 
@@ -50,6 +51,7 @@ async def accept_lease(
         )
         await work[LeaseRow].put(row)
         await work.emit("reserve", lease)
+        tell_of_lease(row, now, work)
     return row
 
 

@@ -19,6 +19,13 @@ from market.service.ports import ChainEvent, UnitOfWork
 from market.service.rows import AuditBondRow, BatchRow, DebitRow, EpochRow, JobRow, LeaseRow
 from market.service.settle_epoch import parts_of
 from market.service.slash_events import job_of_case, slash_announced, slash_ended
+from market.service.tell_of_chain import (
+    tell_of_batch,
+    tell_of_claim,
+    tell_of_deposit,
+    tell_of_refund,
+    tell_of_settlement,
+)
 
 
 async def apply_event(
@@ -37,14 +44,15 @@ async def apply_event(
         case "Staked" | "UnbondRequested" | "Withdrawn" | "Reserved" | "ReservationReleased":
             await _stake(event, name, now, work)
         case "SlashAnnounced":
-            await slash_announced(event, work)
+            await slash_announced(event, now, work)
         case "SlashEnded":
-            await _slashed(event, name, work)
+            await _slashed(event, name, now, work)
         case "Anchored" | "Recorded" if event.args["caller"] == anchorer:
-            await _anchored(event, work)
+            await _anchored(event, now, work)
         case "EpochPosted" | "EpochFinal" | "EpochRejected":
-            await _epoch(event, work)
+            await _epoch(event, now, work)
         case "Claimed":
+            await tell_of_claim(event, now, work)
             entries = ledger.claimed(_account(event), _amount(event))
             await book_event(name, entries, work, overdraft=True)
 
@@ -75,10 +83,12 @@ async def _money(event: ChainEvent, name: str, now: UnixMillis, work: UnitOfWork
         case "JobOpened" | "ToppedUp":
             await book_event(name, ledger.deposit(job, amount), work)
             if row:
+                tell_of_deposit(row.job, event, now, work)
                 await note_deposits(row, now, work)
         case "Refunded":
             await book_event(name, ledger.refund(job, amount), work, overdraft=True)
             if row:
+                tell_of_refund(row.job, event, now, work)
                 row = await happen(row, RefundPaid(), now, work)
                 await work[JobRow].put(replace(row, refund_shown=False))  # mined again: due again
         case "Debited":
@@ -135,7 +145,7 @@ async def _reserved(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> Non
             await note_reserved(bond, work)
 
 
-async def _slashed(event: ChainEvent, name: str, work: UnitOfWork) -> None:
+async def _slashed(event: ChainEvent, name: str, now: UnixMillis, work: UnitOfWork) -> None:
     account, job = _account(event), await job_of_case(wide(event.args["id"]), work)
     parts = ("restitution", "bounty", "burned")
     taken = BaseUnits(sum(_amount(event, part) for part in parts))
@@ -144,10 +154,10 @@ async def _slashed(event: ChainEvent, name: str, work: UnitOfWork) -> None:
         job, account, taken, _amount(event, "burned"), await balances_of(owned, work)
     )
     await book_event(name, entries, work, overdraft=True)
-    await slash_ended(event, work)
+    await slash_ended(event, now, work)
 
 
-async def _anchored(event: ChainEvent, work: UnitOfWork) -> None:
+async def _anchored(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
     for batch in await work[BatchRow].where(number=wide(event.args["index"]), lock=True):
         if event.event == "Recorded":
             batch = replace(batch, coin=Digest(_bytes(event, "coin")))
@@ -156,9 +166,10 @@ async def _anchored(event: ChainEvent, work: UnitOfWork) -> None:
         else:
             batch = replace(batch, block=event.block, transaction=event.transaction)
         await work[BatchRow].put(batch)
+        await tell_of_batch(batch, now, work)
 
 
-async def _epoch(event: ChainEvent, work: UnitOfWork) -> None:
+async def _epoch(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
     epoch = EpochNumber(wide(event.args["epoch"]))
     row = await work[EpochRow].lock(epoch)
     if row is None:
@@ -176,6 +187,7 @@ async def _epoch(event: ChainEvent, work: UnitOfWork) -> None:
             await _unsettled(epoch, work)
     await work[EpochRow].put(row)
     await work.emit("epoch", epoch.to_bytes(8, "big"))
+    await tell_of_settlement(row, now, work)
 
 
 async def _unsettled(epoch: EpochNumber, work: UnitOfWork) -> None:

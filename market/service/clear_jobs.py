@@ -11,10 +11,12 @@ or cancelled, but who was silent in a paused job may come back.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from contracts.terms.amounts import PricePerPflop
 from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
+from market.api.schemas import Excluded, RoundEvent, UnmatchedEvent
 from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
 from market.domain.jobs import JobState, Wanted
 from market.domain.matching import feasible
@@ -22,6 +24,7 @@ from market.domain.offers import Candidate, is_heard
 from market.domain.quote import need_of, why_no_bundle
 from market.service.candidates import candidates
 from market.service.coding import encode_exclusions, spec_of
+from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.ports import UnitOfWork
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
@@ -118,10 +121,24 @@ async def _buy(
         return []  # another round took one: all or nothing, the next round tries
     speeds = [offer.flops_per_second for offer in winners]
     stages = deal(speeds, seats, num_stages=spec.batch.stages)
+    if winners:
+        _tell_of_round(row, len(winners), cleared.price, len(free), now, work)
     return [
         await reserve(offer, row.job, spec, stage=stage, price=cleared.price, now=now, work=work)
         for offer, stage in zip(winners, stages, strict=True)
     ]
+
+
+def _tell_of_round(
+    row: JobRow,
+    bought: int,
+    price: PricePerPflop | None,
+    offers: int,
+    now: UnixMillis,
+    work: UnitOfWork,
+) -> None:
+    event = RoundEvent(at=now, job=row.job, bought=bought, price=price, offers=offers)
+    tell_market(event, work)
 
 
 async def _seats(live: Sequence[LeaseRow], work: UnitOfWork) -> list[Seat]:
@@ -148,6 +165,14 @@ async def _note_why(
     work: UnitOfWork,
 ) -> None:
     need = need_of(spec, now, shipped_calibration())
-    found = encode_exclusions(why_no_bundle(need, offers, missing))
-    if found != row.not_matched:
-        await work[JobRow].put(replace(row, not_matched=found))
+    why = why_no_bundle(need, offers, missing)
+    found = encode_exclusions(why)
+    if found == row.not_matched:
+        return
+    await work[JobRow].put(replace(row, not_matched=found))
+    shown = tuple(
+        Excluded(constraint=each.constraint, offers=each.offers, would_fit=each.would_fit)
+        for each in why
+    )
+    tell_job(row.job, UnmatchedEvent(at=now, not_matched=shown), work)
+    _tell_of_round(row, 0, None, len(offers), now, work)

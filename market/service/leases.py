@@ -8,13 +8,16 @@ transaction.
 """
 
 from dataclasses import replace
+from typing import cast
 
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.digest import digest
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
+from market.api.schemas import LeaseEvent, LeaseState
 from market.domain.reputation import Outcome
+from market.service.feeds import tell_job
 from market.service.ports import UnitOfWork
 from market.service.reputation import note_duty
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
@@ -58,13 +61,31 @@ async def reserve(
     await work[LeaseRow].add(row)
     await work[OfferRow].put(replace(offer, lease=lease))
     await work.emit("lease", offer.offer)
+    tell_of_lease(row, now, work)
     return row
 
 
-async def end(row: LeaseRow, state: str, work: UnitOfWork, *, blocked_until: int = 0) -> None:
+def tell_of_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
+    """Tell who watches the job in which state the lease is now."""
+    event = LeaseEvent(
+        at=now,
+        lease=row.lease,
+        account=row.account,
+        stage=row.stage,
+        price=row.price,
+        state=cast(LeaseState, row.state),
+    )
+    tell_job(row.job, event, work)
+
+
+async def end(
+    row: LeaseRow, state: str, now: UnixMillis, work: UnitOfWork, *, blocked_until: int = 0
+) -> None:
     """End a lease and free its offer."""
-    await work[LeaseRow].put(replace(row, state=state, live_offer=None))
+    over = replace(row, state=state, live_offer=None)
+    await work[LeaseRow].put(over)
     await work.emit("lease", row.offer)
+    tell_of_lease(over, now, work)
     offer = await work[OfferRow].lock(row.offer)
     if offer is not None and offer.lease == row.lease:
         until = max(offer.blocked_until, blocked_until)
@@ -80,13 +101,14 @@ async def come_back(row: LeaseRow, offer: OfferRow, now: UnixMillis, work: UnitO
     await work[LeaseRow].put(row)
     await work[OfferRow].put(replace(offer, lease=row.lease))
     await work.emit("lease", offer.offer)
+    tell_of_lease(row, now, work)
     return row
 
 
-async def end_leases(job: JobId, work: UnitOfWork) -> None:
+async def end_leases(job: JobId, now: UnixMillis, work: UnitOfWork) -> None:
     """End all leases of a job that are not over; whoever is there until then has kept its word."""
     rows = await work[LeaseRow].where(job=job, state=(*LIVE, SILENT))
     for row in sorted(rows, key=lambda row: row.account):  # whose reputations are held
-        await end(row, "ended", work)
+        await end(row, "ended", now, work)
         if row.state == "active":
             await note_duty(row.account, Outcome.KEPT, work)

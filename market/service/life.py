@@ -4,8 +4,11 @@ The caller holds the job's row (`lock`) and is inside a transaction.
 """
 
 from dataclasses import replace
+from typing import cast
 
 from contracts.terms.moments import UnixMillis
+from market.api import schemas
+from market.api.schemas import JobChangedEvent, StateEvent
 from market.domain.jobs import (
     AskForHost,
     CloseEscrow,
@@ -16,6 +19,7 @@ from market.domain.jobs import (
     NoteFailure,
     advance,
 )
+from market.service.feeds import tell_job, tell_market
 from market.service.leases import end_leases
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
@@ -33,10 +37,18 @@ async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -
             case NoteFailure(reason):
                 after = replace(after, failure=reason)
             case EndLeases():
-                await end_leases(row.job, work)
+                await end_leases(row.job, now, work)
             case FindLeases() | AskForHost() | CloseEscrow():
                 await work.emit(TOPICS[type(effect)], row.job)
     if after != row:
         await work[JobRow].put(after)
         await work.emit("job", row.job)
+        tell_of_state(after, now, work)
     return after
+
+
+def tell_of_state(row: JobRow, now: UnixMillis, work: UnitOfWork) -> None:
+    """Tell who watches the job, or the market, in which state it is now."""
+    state = cast(schemas.JobState, row.state)
+    tell_job(row.job, StateEvent(at=now, state=state, failure=row.failure), work)
+    tell_market(JobChangedEvent(at=now, job=row.job, name=row.name, state=state), work)

@@ -35,7 +35,7 @@ async def lapse_leases(now: UnixMillis, work: UnitOfWork) -> int:
             if row.accept_ends <= now
         ]
         for row in sorted(late, key=lambda row: row.account):  # whose reputations are held
-            await end(row, "lapsed", work, blocked_until=now + BLOCK_MILLIS)
+            await end(row, "lapsed", now, work, blocked_until=now + BLOCK_MILLIS)
             await note_duty(row.account, Outcome.MISSED, work)
     return len(late)
 
@@ -43,7 +43,7 @@ async def lapse_leases(now: UnixMillis, work: UnitOfWork) -> int:
 async def lapse_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
     """End a lease whose provider has not the stake for it; its job looks for another."""
     job = await work[JobRow].lock(row.job)
-    await end(row, "lapsed", work, blocked_until=now + BLOCK_MILLIS)
+    await end(row, "lapsed", now, work, blocked_until=now + BLOCK_MILLIS)
     await note_duty(row.account, Outcome.MISSED, work)
     await _tell_of_lapse(job, now, work)
 
@@ -51,7 +51,7 @@ async def lapse_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
 async def drop_lease(row: LeaseRow, now: UnixMillis, work: UnitOfWork) -> None:
     """End a lease whose job takes no stake, being closed by somebody: no fault of its provider."""
     job = await work[JobRow].lock(row.job)
-    await end(row, "lapsed", work)
+    await end(row, "lapsed", now, work)
     await _tell_of_lapse(job, now, work)
 
 
@@ -100,7 +100,7 @@ async def _release_gone(job: JobRow, now: UnixMillis, work: UnitOfWork) -> int:
     ]
     for lease in gone:
         has_left = is_heard(heard.get(lease.offer), now)
-        await end(lease, "ended" if has_left else SILENT, work)
+        await end(lease, "ended" if has_left else SILENT, now, work)
         if not has_left:  # an agent that answers has ended its peer in order, or will be told why
             await note_duty(lease.account, Outcome.MISSED, work)
     return len(gone)

@@ -16,7 +16,7 @@ from contracts.terms.encoding import Value
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept, Seal
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.domain.rates import Allowance, Rate
@@ -103,6 +103,13 @@ class UnitOfWork(Protocol):
     async def emit(self, topic: str, subject: bytes) -> None:
         """Tell others, after the commit and at least once."""
 
+    def tell(self, feed: bytes, kind: str, at: UnixMillis, data: bytes) -> None:
+        """Append an `EventRow` to `feed` at the end of the transaction, and wake its readers.
+
+        Numbers are given last of all, so that they have no gaps, grow in the order in which
+        transactions end, and lock nothing for longer than a commit takes.
+        """
+
 
 class Wakeup(Protocol):
     """Tells sleeping readers that there is news; may lose anything, since rows are the truth."""
@@ -112,6 +119,15 @@ class Wakeup(Protocol):
 
     async def wait(self, topic: str, timeout_seconds: float) -> None:
         """Return when `topic` was woken or the time is over."""
+
+    def listen(self, prefix: str) -> AsyncIterator[str]:
+        """Topics that begin with `prefix`, as they are woken.
+
+        An empty one says that listening begins, or began again: something may have been missed.
+
+        Raises:
+            ServiceUnreachable: nothing can be heard.
+        """
 
 
 class Limiter(Protocol):

@@ -7,10 +7,13 @@ from contracts.terms.history import encode_kept, kept_digest
 from contracts.terms.messages import JobSpec, decode_message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
+from market.api.schemas import PostedEvent
 from market.domain.admission import Surroundings, check_job, named_blobs
 from market.domain.jobs import JobState
 from market.domain.quote import Quote, quote
 from market.service.candidates import candidates
+from market.service.feeds import tell_job
+from market.service.life import tell_of_state
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import CoordinatorRow, JobRow, MessageRow, PermitRow
 from verification.thresholds import shipped_calibration
@@ -55,7 +58,25 @@ async def post_job(
         await work[PermitRow].add(PermitRow(row.job, permit.deadline, permit.signature))
         await work[MessageRow].add(_first_message(signed))
         await work.emit("fund", row.job)
+        tell_job(row.job, _posted(row, spec), work)
+        tell_of_state(row, now, work)
     return row
+
+
+def _posted(row: JobRow, spec: JobSpec) -> PostedEvent:
+    audit = spec.rules.audit
+    return PostedEvent(
+        at=row.posted_at,
+        name=row.name,
+        poster=row.poster,
+        budget=row.budget,
+        price_ceiling=spec.price_ceiling,
+        deadline=row.deadline,
+        steps=row.steps,
+        stages=spec.batch.stages,
+        peers_per_stage=spec.batch.peers_per_stage,
+        audit_budget=None if audit is None else audit.budget,
+    )
 
 
 async def quote_job(

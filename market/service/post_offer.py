@@ -8,8 +8,9 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
-from market.api.schemas import withdrawal_digest
+from market.api.schemas import OfferEvent, withdrawal_digest
 from market.domain.offers import check_offer
+from market.service.feeds import tell_market
 from market.service.ports import AccountNow, Chain, UnitOfWork
 from market.service.rows import OfferRow, StakeRow
 from market.service.session import check_session
@@ -49,7 +50,20 @@ async def post_offer(encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: C
         )
         await work[OfferRow].add(row)
         await work.emit("clear", offer.digest())
+        _tell_of_offer(row, now, work)
     return row
+
+
+def _tell_of_offer(row: OfferRow, now: UnixMillis, work: UnitOfWork) -> None:
+    event = OfferEvent(
+        at=now,
+        offer=row.offer,
+        account=row.account,
+        device_class=row.device_class,
+        price=row.price,
+        withdrawn=row.withdrawn,
+    )
+    tell_market(event, work)
 
 
 def stake_row(account: Address, now: AccountNow) -> StakeRow:
@@ -64,7 +78,9 @@ def stake_row(account: Address, now: AccountNow) -> StakeRow:
     )
 
 
-async def withdraw_offer(offer: Digest, signature: bytes, work: UnitOfWork) -> None:
+async def withdraw_offer(
+    offer: Digest, signature: bytes, now: UnixMillis, work: UnitOfWork
+) -> None:
     """Take an offer back; a lease that it has goes on. Safe to repeat.
 
     Raises:
@@ -77,4 +93,6 @@ async def withdraw_offer(offer: Digest, signature: bytes, work: UnitOfWork) -> N
             raise NotFound("no such offer", offer=offer.hex())
         check_session(row.session_key, withdrawal_digest(offer), signature)
         if not row.withdrawn:
-            await work[OfferRow].put(replace(row, withdrawn=True))
+            row = replace(row, withdrawn=True)
+            await work[OfferRow].put(row)
+            _tell_of_offer(row, now, work)

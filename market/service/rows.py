@@ -658,6 +658,31 @@ class OutboxRow(Row):
 
 
 @dataclass(frozen=True)
+class FeedRow(Row):
+    """How many live events a feed has."""
+
+    TABLE = "feeds"
+    KEY = ("feed",)
+
+    feed: bytes  # see `market.service.feeds`
+    length: int
+
+
+@dataclass(frozen=True)
+class EventRow(Row):
+    """A live event, numbered without gaps in the order in which transactions ended."""
+
+    TABLE = "events"
+    KEY = ("feed", "sequence")
+
+    feed: bytes
+    sequence: int  # 1, 2, ...
+    kind: str
+    at: UnixMillis
+    data: bytes  # JSON of its body, see `market.api.schemas.events`
+
+
+@dataclass(frozen=True)
 class IdempotencyRow(Row):
     """The answer to a request that must not be carried out twice."""
 
@@ -710,6 +735,8 @@ ROWS: tuple[type[Row], ...] = (
     SignInRow,
     ApiKeyRow,
     OutboxRow,
+    FeedRow,
+    EventRow,
     IdempotencyRow,
 )
 """Every table."""

@@ -7,6 +7,7 @@ epoch at a time. What is proposed or final is noted by `sync_chain`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from contracts.governance.settlement import (
     NOTHING_SETTLED,
@@ -21,9 +22,11 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused, InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
+from market.api.schemas import EpochEvent, EpochState
 from market.domain.jobs import SETTLES, JobState
 from market.service.closes import is_closed, payable_due, shown_by_close
 from market.service.coding import decode_pay, seal_of, spec_of
+from market.service.feeds import tell_market
 from market.service.ports import Chain, PayOrder, UnitOfWork
 from market.service.refused_debits import RefusedDebits, find_refused
 from market.service.rows import (
@@ -228,7 +231,22 @@ async def _store(settlement: EpochSettlement, now: UnixMillis, work: UnitOfWork)
         for job, cumulative in account.jobs:
             await work[EpochLeafRow].add(EpochLeafRow(row.epoch, account.account, job, cumulative))
     await work.emit("epoch", row.epoch.to_bytes(8, "big"))
+    tell_of_epoch(row, now, work)
     return row
+
+
+def tell_of_epoch(row: EpochRow, now: UnixMillis, work: UnitOfWork) -> None:
+    """Tell who watches the market in which state the epoch is now."""
+    event = EpochEvent(
+        at=now,
+        epoch=row.epoch,
+        state=cast(EpochState, row.state),
+        root=row.root,
+        sum=row.sum,
+        window_ends=row.window_ends,
+        transaction=row.transaction,
+    )
+    tell_market(event, work)
 
 
 async def _propose(

@@ -31,7 +31,7 @@ from market.domain.jobs import JobState
 from market.domain.slashing import Conviction, Slash, SlashRules, settle_together
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import JobRow, SlashRow
-from market.service.slash_events import WITH_CASE, blocks_of_case, times_announced
+from market.service.slash_events import WITH_CASE, blocks_of_case, tell_of_slash, times_announced
 
 log = logging.getLogger(__name__)
 OPEN = ("announcing", *WITH_CASE)
@@ -86,6 +86,7 @@ async def convict(
         )
         await work[SlashRow].add(row)
         await work.emit("slash", row.evidence)
+        tell_of_slash(row, now, work)
     return row
 
 
@@ -96,11 +97,13 @@ async def announce_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> l
     if waiting:
         parameters = (await chain.network()).parameters
         patience = patience_of(parameters)
-        waiting = [row for row in waiting if not await _drop_vetoed(row, parameters, work, chain)]
+        waiting = [
+            row for row in waiting if not await _drop_vetoed(row, parameters, now, work, chain)
+        ]
         for (job, account), first in _first_of_each(waiting).items():
             if now - first >= patience.gather_millis:
                 slashable = await chain.slashable(job, account)
-                await _plan(job, account, slashable, work, patience.rules)
+                await _plan(job, account, slashable, now, work, patience.rules)
     async with work:
         planned = await work[SlashRow].where(state="announcing")
     return [row.evidence for row in planned if await _tried(row, _announce(row, work, chain))]
@@ -148,10 +151,13 @@ async def contest_slash(
         row = replace(row, state="contested", contest=bundle)
         await work[SlashRow].put(row)
         await work.emit("slash", evidence)
+        tell_of_slash(row, now, work)
     return row
 
 
-async def judge_contest(evidence: Digest, *, upheld: bool, work: UnitOfWork) -> SlashRow:
+async def judge_contest(
+    evidence: Digest, *, upheld: bool, now: UnixMillis, work: UnitOfWork
+) -> SlashRow:
     """The operator ran the bundles again: `upheld` ends the case without a slash.
 
     Raises:
@@ -166,6 +172,7 @@ async def judge_contest(evidence: Digest, *, upheld: bool, work: UnitOfWork) -> 
         row = replace(row, state="dropping" if upheld else rejected)
         await work[SlashRow].put(row)
         await work.emit("slash", evidence)
+        tell_of_slash(row, now, work)
     return row
 
 
@@ -199,7 +206,7 @@ def _first_of_each(waiting: Sequence[SlashRow]) -> dict[tuple[JobId, Address], U
 
 
 async def _drop_vetoed(
-    row: SlashRow, parameters: Mapping[str, int], work: UnitOfWork, chain: Chain
+    row: SlashRow, parameters: Mapping[str, int], now: UnixMillis, work: UnitOfWork, chain: Chain
 ) -> bool:
     """Drop what the registry's admin has cancelled: its case was ended before it ran out."""
     async with work:
@@ -210,13 +217,20 @@ async def _drop_vetoed(
         return False
     async with work:
         if (held := await work[SlashRow].lock(row.evidence)) and held.state == "convicted":
-            await work[SlashRow].put(replace(held, state="dropped"))
+            dropped = replace(held, state="dropped")
+            await work[SlashRow].put(dropped)
             await work.emit("slash", row.evidence)
+            tell_of_slash(dropped, now, work)
     return True
 
 
 async def _plan(
-    job: JobId, account: Address, slashable: BaseUnits, work: UnitOfWork, rules: SlashRules
+    job: JobId,
+    account: Address,
+    slashable: BaseUnits,
+    now: UnixMillis,
+    work: UnitOfWork,
+    rules: SlashRules,
 ) -> None:
     """Store what convictions of an account in a job take, before any of it is announced."""
     async with work:
@@ -234,24 +248,26 @@ async def _plan(
         lacks = sum(slash.amount for slash in slashes) < sum(row.wanted for row in waiting)
         if lacks and any(row.state in IN_CASE for row in rows):
             return  # more is left if that case ends without a slash
-        await _store(waiting, slashes, work)
+        await _store(waiting, slashes, now, work)
 
 
-async def _store(waiting: Sequence[SlashRow], slashes: Sequence[Slash], work: UnitOfWork) -> None:
+async def _store(
+    waiting: Sequence[SlashRow], slashes: Sequence[Slash], now: UnixMillis, work: UnitOfWork
+) -> None:
     by_evidence = {slash.evidence: slash for slash in slashes}
     for row in waiting:
         slash = by_evidence.get(row.evidence)
-        if slash is None:  # nothing is left of the stake
-            await work[SlashRow].put(replace(row, state="nothing", amount=BaseUnits(0)))
-            continue
-        planned = replace(
-            row,
-            state="announcing",
-            amount=slash.amount,
-            restitution=slash.restitution,
-            bounty=slash.bounty,
-        )
+        planned = replace(row, state="nothing", amount=BaseUnits(0))  # nothing is left of the stake
+        if slash is not None:
+            planned = replace(
+                row,
+                state="announcing",
+                amount=slash.amount,
+                restitution=slash.restitution,
+                bounty=slash.bounty,
+            )
         await work[SlashRow].put(planned)
+        tell_of_slash(planned, now, work)
 
 
 def _conviction(row: SlashRow, *, can_repay: bool) -> Conviction:

@@ -6,11 +6,15 @@ one if the announcement was forgotten and mined again, or if the case ran out an
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Digest, JobId
+from contracts.terms.moments import UnixMillis
+from market.api.schemas import SlashEvent, SlashState
 from market.service.coding import decode_arguments, wide
+from market.service.feeds import tell_job
 from market.service.ports import ChainEvent, UnitOfWork
 from market.service.rows import ChainEventRow, SlashRow
 
@@ -20,7 +24,19 @@ _KEPT = {"contested": "contested", "dropping": "dropping", "dropped": "dropping"
 """What becomes of the states that speak for a convict when the chain forgets an event."""
 
 
-async def slash_announced(event: ChainEvent, work: UnitOfWork) -> None:
+def tell_of_slash(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
+    """Tell who watches the job in which state the slash is now."""
+    event = SlashEvent(
+        at=now,
+        evidence=row.evidence,
+        account=row.account,
+        state=cast(SlashState, row.state),
+        amount=row.amount,
+    )
+    tell_job(row.job, event, work)
+
+
+async def slash_announced(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
     """Our slash has a case now. One that is not of our rows is somebody's who shares the role."""
     row = await work[SlashRow].lock(event.args["evidence"])
     if row is None:
@@ -30,14 +46,17 @@ async def slash_announced(event: ChainEvent, work: UnitOfWork) -> None:
         row = replace(row, state="announced")
     await work[SlashRow].put(row)
     await work.emit("slash", row.evidence)
+    tell_of_slash(row, now, work)
 
 
-async def slash_ended(event: ChainEvent, work: UnitOfWork) -> None:
+async def slash_ended(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
     """A case was executed, or dropped: then nothing was taken."""
     taken = [BaseUnits(wide(event.args[part])) for part in ("restitution", "bounty", "burned")]
     for row in await work[SlashRow].where(case=wide(event.args["id"]), lock=True):
-        await work[SlashRow].put(_ended(row, taken, event.transaction))
+        over = _ended(row, taken, event.transaction)
+        await work[SlashRow].put(over)
         await work.emit("slash", row.evidence)
+        tell_of_slash(over, now, work)
 
 
 def _ended(row: SlashRow, taken: Sequence[BaseUnits], by: Digest) -> SlashRow:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden, NotFound
-from contracts.terms.ids import Digest, JobId, PeerId, SessionKey
-from market.api.schemas import checkpoint_digest
+from contracts.terms.ids import Digest, JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.moments import UnixMillis
+from market.api.schemas import CheckpointEvent, checkpoint_digest
+from market.service.feeds import tell_job
 from market.service.histories import Histories
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import CheckpointRow, JobRow
@@ -39,7 +41,13 @@ class Claimed:
 
 
 async def store_checkpoint(
-    job: JobId, claim: Claim, *, work: UnitOfWork, histories: Histories, blobs: BlobStore
+    job: JobId,
+    claim: Claim,
+    *,
+    now: UnixMillis,
+    work: UnitOfWork,
+    histories: Histories,
+    blobs: BlobStore,
 ) -> bool:
     """Store a member's newest claim; returns whether the blob is still to be uploaded.
 
@@ -64,10 +72,22 @@ async def store_checkpoint(
             raise Forbidden(f"{peer.hex()} is no sealed member of stage {claim.stage}")
         known = await work[CheckpointRow].get(job, peer)
         if known is None or known.step <= claim.step:
-            await work[CheckpointRow].put(
-                CheckpointRow(job, peer, claim.stage, claim.step, claim.blob)
-            )
+            claimed = CheckpointRow(job, peer, claim.stage, claim.step, claim.blob)
+            await work[CheckpointRow].put(claimed)
+            if claimed != known:
+                _tell(claimed, now, work)
     return await blobs.size(claim.blob) is None
+
+
+def _tell(row: CheckpointRow, now: UnixMillis, work: UnitOfWork) -> None:
+    event = CheckpointEvent(
+        at=now,
+        stage=StageIndex(row.stage),
+        step=StepNumber(row.step),
+        blob=row.blob,
+        peer=row.peer,
+    )
+    tell_job(row.job, event, work)
 
 
 async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> list[Claimed]:

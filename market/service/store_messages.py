@@ -38,9 +38,11 @@ from market.service.booking import balances_of, book_event, hold_ledger
 from market.service.closes import is_closed, shown_by_close
 from market.service.coding import decode_pay, encode_pay
 from market.service.convictions import note_convictions
+from market.service.feeds import tell_job
 from market.service.histories import Histories
 from market.service.leases import SILENT
 from market.service.life import happen
+from market.service.message_events import events_of
 from market.service.ports import Chain, UnitOfWork
 from market.service.reputation import note_outcomes
 from market.service.rows import JobRow, LeaseRow, MessageRow, SealRow
@@ -108,7 +110,7 @@ async def _store(
     chain: Chain,
 ) -> tuple[JobRow, JobHistory]:
     await _no_equivocation(row, history, item, work)
-    before = history.newest
+    earlier, before = history, history.newest
     history = follow(history, item)
     row = replace(row, num_messages=row.num_messages + 1)
     await work[MessageRow].add(_message(row, item, data))
@@ -122,6 +124,8 @@ async def _store(
                 row = await _sealed(row, history, expect(item, Seal), now, work)
     if before is history.newest:  # a seal stored the row already
         await work[JobRow].put(row)
+    for event in events_of(earlier, history, item, now):
+        tell_job(row.job, event, work)
     return row, history
 
 

@@ -6,7 +6,8 @@ from contracts.terms.errors import Conflict, NotFound
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import decode_signed, expect
-from market.api.schemas import StepReport, reports_digest
+from market.api.schemas import ReportedEvent, StepReport, reports_digest
+from market.service.feeds import tell_job
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow, ReportRow
 from market.service.session import check_session
@@ -31,7 +32,7 @@ async def store_reports(
         opening = expect(decode_signed(row.opening), JobOpening).message
         check_session(opening.session_key, reports_digest(job, reports), signature)
         steps = tuple(report.step for report in reports)
-        known = {each.step for each in await work[ReportRow].where(job=job, step=steps)}
+        known = {each.step: each for each in await work[ReportRow].where(job=job, step=steps)}
         for each in reports:
             row_of_step = ReportRow(
                 job,
@@ -41,6 +42,9 @@ async def store_reports(
                 each.at,
                 each.validation_millionths,
             )
+            if known.get(each.step) == row_of_step:
+                continue  # a repeat
             await work[ReportRow].put(row_of_step)
+            tell_job(job, ReportedEvent(**each.model_dump()), work)
         await work.emit("reports", job)
-    return len(set(steps) - known)
+    return len(set(steps) - set(known))

@@ -311,7 +311,12 @@ async def post_checkpoint(
     """Say which blob holds the weights of one's stage."""
     claim = Claim(posted.session_key, posted.stage, posted.step, posted.blob, posted.signature)
     wanted = await store_checkpoint(
-        job, claim, work=work, histories=api.market.histories, blobs=api.market.blobs
+        job,
+        claim,
+        now=api.market.clock(),
+        work=work,
+        histories=api.market.histories,
+        blobs=api.market.blobs,
     )
     return answer(CheckpointStored(wanted=wanted))
 

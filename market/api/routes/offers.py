@@ -66,10 +66,13 @@ async def get_offers(api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()
     responses=refused(NotFound, BadSignature),
 )
 async def delete_offer(
-    offer: DigestPath, work: WorkDep, withdrawal: Annotated[Withdrawal, body(Withdrawal)]
+    offer: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    withdrawal: Annotated[Withdrawal, body(Withdrawal)],
 ) -> Response:
     """Take an offer back; a lease that it has goes on."""
-    await withdraw_offer(offer, withdrawal.signature, work)
+    await withdraw_offer(offer, withdrawal.signature, api.market.clock(), work)
     return Response(status_code=204)
 
 

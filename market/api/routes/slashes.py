@@ -154,7 +154,7 @@ async def post_judgement(
     posted: Annotated[JudgeContest, body(JudgeContest)],
 ) -> Response:
     """What the operator found who ran both bundles again; shows the hosts' token."""
-    row = await judge_contest(evidence, upheld=posted.upheld, work=work)
+    row = await judge_contest(evidence, upheld=posted.upheld, now=api.market.clock(), work=work)
     return answer(await _view(row, api.market.chain))
 
 

@@ -70,7 +70,12 @@ def claim(
 
 async def told(world: World, maker: JobMaker, made: Claim) -> bool:
     return await store_checkpoint(
-        maker.spec.job(), made, work=world.new_work(), histories=world.histories, blobs=world.blobs
+        maker.spec.job(),
+        made,
+        now=world.now,
+        work=world.new_work(),
+        histories=world.histories,
+        blobs=world.blobs,
     )
 
 

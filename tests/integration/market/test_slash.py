@@ -485,7 +485,7 @@ async def test_contest__rejected_while_its_announcement_is_forgotten__is_announc
     async with world.new_work() as work:
         await work[SlashRow].put(replace(row, state="contested", case=None))
 
-    judged = await judge_contest(row.evidence, upheld=False, work=world.new_work())
+    judged = await judge_contest(row.evidence, upheld=False, now=world.now, work=world.new_work())
 
     assert judged.state == "announcing"
 

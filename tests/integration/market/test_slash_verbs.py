@@ -111,7 +111,7 @@ def test_provider_contest__by_the_convict__stops_the_slash(tmp_path: Path, own: 
     async def judged() -> str:
         await later(world)
         held = await slash_of(world, NAME)
-        await judge_contest(NAME, upheld=True, work=world.new_work())
+        await judge_contest(NAME, upheld=True, now=world.now, work=world.new_work())
         await later(world)
         assert (held.state, held.contest) == ("contested", named)
         return (await slash_of(world, NAME)).state
