@@ -15,6 +15,7 @@ from market.api.routes import (
     blobs,
     callers,
     checks,
+    events,
     hosting,
     jobs,
     network,
@@ -38,6 +39,7 @@ ROUTERS = (
     jobs.router,
     operations.router,
     checks.router,
+    events.router,
     blobs.router,
     hosting.router,
     slashes.router,
@@ -88,6 +90,7 @@ def app_of(settings: Settings) -> FastAPI:
                 rate=Rate(settings.rate_per_second, settings.rate_burst),
             )
             yield
+            await app.state.api.watching.close()
         finally:
             await assembled.close()
 

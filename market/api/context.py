@@ -21,6 +21,7 @@ from contracts.terms.moments import UnixMillis
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
 from market.api.schemas import MAX_JSON_BYTES, Body, read_body
+from market.api.watching import Watching
 from market.bootstrap import Market
 from market.domain.rates import Rate
 from market.service.ports import Network, UnitOfWork
@@ -51,10 +52,12 @@ class Api:
     rate: Rate = GENEROUS
     """What one caller may ask."""
     tallies: Tallies = field(init=False)
+    watching: Watching = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
 
     def __post_init__(self) -> None:
         self.tallies = Tallies(self.market.histories)
+        self.watching = Watching(self.market.new_work, self.market.wakeup)
 
     @property
     def door(self) -> Door:
@@ -142,20 +145,20 @@ def body(cls: type[B]) -> Any:
 def documented(cls: type[Body]) -> dict[str, Any]:
     """What OpenAPI says of a body that `body` reads."""
     schema = cls.model_json_schema()
-    whole = hex_fields(_inlined(schema, schema.pop("$defs", {})))
+    whole = hex_fields(inlined(schema, schema.pop("$defs", {})))
     content = {"application/json": {"schema": whole, "example": example_of(cls)}}
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _inlined(value: Any, parts: dict[str, Any]) -> Any:
-    """`value` without references: the parts of a body are in no other place of the document."""
+def inlined(value: Any, parts: dict[str, Any]) -> Any:
+    """`value`, a JSON schema with these parts, without references: they are in no other place."""
     if isinstance(value, list):
-        return [_inlined(each, parts) for each in value]
+        return [inlined(each, parts) for each in value]
     if not isinstance(value, dict):
         return value
     if name := value.get("$ref"):
-        return _inlined(parts[name.rpartition("/")[2]], parts)
-    return {key: _inlined(each, parts) for key, each in value.items()}
+        return inlined(parts[name.rpartition("/")[2]], parts)
+    return {key: inlined(each, parts) for key, each in value.items()}
 
 
 # ------------------------------------------------------------------------------------------- names

@@ -188,7 +188,7 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
         coordinator_address=hosted.address if hosted else None,
         leases=await lease_views(await work[LeaseRow].where(job=row.job), work),
         progress=_progress(row, reports),
-        reports=tuple(_report(each) for each in reports),
+        reports=tuple(step_report(each) for each in reports),
         num_messages=row.num_messages,
         escrowed=totals.escrowed,
         earned=BaseUnits(totals.earned + vested),
@@ -202,7 +202,8 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
     )
 
 
-def _report(row: ReportRow) -> StepReport:
+def step_report(row: ReportRow) -> StepReport:
+    """What a coordinator said of a step."""
     return StepReport(
         step=row.step,
         loss_millionths=row.loss_millionths,

@@ -6,7 +6,8 @@ market gives is `Malformed`, a very long one `TooLarge`. `retrying` repeats what
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,7 @@ from market.api import schemas
 from market.api.schemas import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.sign_in import sign_in_text
+from tallystick.sdk.events import followed
 from tallystick.sdk.urls import http_url, is_loopback
 from verification.lanes import LanePage, decode_page
 from verification.snapshots import Snapshot, decode_snapshots
@@ -47,6 +49,7 @@ _Reader = Callable[[httpx.Response], Awaitable[bytes]]
 _MSGPACK = {"content-type": "application/msgpack"}
 MAX_ANSWER_BYTES = 260 * 2**20  # the largest blob, and some more
 _MAX_PAUSE = 60.0  # seconds, whatever a market asks for
+_STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * schemas.HEARTBEAT_SECONDS)
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
 
 
@@ -314,6 +317,46 @@ class MarketClient:
         """Store step reports."""
         return await self._post(f"/jobs/{job.hex()}/reports", body, schemas.Stored)
 
+    async def reports(
+        self, job: JobId, *, after: int = 0, limit: int = schemas.REPORTS_PAGE
+    ) -> tuple[schemas.StepReport, ...]:
+        """Step reports beyond step `after`, by step; one page."""
+        params = {"after": after, "limit": limit}
+        answer = await self._send("GET", f"/jobs/{job.hex()}/reports", params=params)
+        return _body(answer, schemas.ReportsView).reports
+
+    async def job_events(
+        self, job: JobId, *, after: int = 0, patience: timedelta | None = None
+    ) -> AsyncGenerator[schemas.NumberedJobEvent, None]:
+        """What happens to a job, each event once and in order, until it is refunded.
+
+        Interruptions are nobody's concern, unless the market is away for longer than `patience`.
+        """
+        path = f"/jobs/{job.hex()}/events"
+        found = followed(
+            lambda place: self._stream(path, place),
+            schemas.read_job_event,
+            after=after,
+            patience=patience,
+        )
+        async with aclosing(found):
+            async for number, event in found:
+                yield schemas.NumberedJobEvent(number, event)
+
+    async def market_events(
+        self, *, after: int, patience: timedelta | None = None
+    ) -> AsyncGenerator[schemas.NumberedMarketEvent, None]:
+        """What happens in the market behind event `after`, for ever; as `job_events`."""
+        found = followed(
+            lambda place: self._stream("/market/events", place),
+            schemas.read_market_event,
+            after=after,
+            patience=patience,
+        )
+        async with aclosing(found):
+            async for number, event in found:
+                yield schemas.NumberedMarketEvent(number, event)
+
     async def post_checkpoint(self, job: JobId, body: schemas.PostCheckpoint) -> bool:
         """Say which blob holds a stage's weights; answers whether it is still to be uploaded."""
         path = f"/jobs/{job.hex()}/checkpoints"
@@ -478,6 +521,22 @@ class MarketClient:
         _check(answer)
         return answer
 
+    @asynccontextmanager
+    async def _stream(self, path: str, after: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of a stream of events behind a number."""
+        try:
+            async with self._http.stream(
+                "GET", path, params={"after": after}, timeout=_STREAM_TIMEOUT
+            ) as response:
+                url = str(response.request.url)
+                if not response.is_success:
+                    _check(_Answer(url, response.status_code, await _read(response)))
+                if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                    raise Malformed(f"{url} does not answer as a market does: no stream of events")
+                yield response.aiter_bytes()
+        except httpx.HTTPError as error:
+            raise _no_answer(self.url, error) from error
+
     async def _try(
         self, method: str, path: str, *, read: _Reader | None = None, **options: Any
     ) -> _Answer:
@@ -489,9 +548,11 @@ class MarketClient:
         except httpx.InvalidURL as error:
             raise Malformed(f"{self.url} is no URL of a market: {error}") from error
         except httpx.HTTPError as error:
-            raise ServiceUnreachable(
-                f"no market answers at {self.url} ({type(error).__name__}); is it up?"
-            ) from error
+            raise _no_answer(self.url, error) from error
+
+
+def _no_answer(url: str, error: httpx.HTTPError) -> ServiceUnreachable:
+    return ServiceUnreachable(f"no market answers at {url} ({type(error).__name__}); is it up?")
 
 
 async def _read(response: httpx.Response) -> bytes:

@@ -51,7 +51,7 @@ from market.service.hear import hear_offer
 from market.service.histories import Histories
 from market.service.host_jobs import register_host
 from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
-from market.service.ports import Chain, UnitOfWork
+from market.service.ports import Chain, UnitOfWork, Wakeup
 from market.service.post_job import PostedPermit, post_job
 from market.service.post_offer import post_offer
 from market.service.reconcile import reconcile
@@ -116,6 +116,7 @@ class World:
     offers: dict[str, Digest] = field(default_factory=dict)
     auditors: dict[str, Session] = field(default_factory=dict)
     refused_debits: RefusedDebits = field(default_factory=RefusedDebits)
+    wakeup: Wakeup = field(default_factory=MemoryWakeup)
     beats: int = 0
     domain: Domain = DOMAIN
     anchorer: Address = ANCHORER
@@ -144,7 +145,7 @@ class World:
             self.new_work,
             self.ports,
             self.blobs,
-            MemoryWakeup(),
+            self.wakeup,
             self.histories,
             lambda: self.now,
         )
@@ -395,8 +396,8 @@ def spec_changes(spec: JobSpec) -> dict[str, Any]:
 
 def memory_world() -> World:
     """A market in memory."""
-    store = MemoryStore()
-    return World(lambda: MemoryWork(store))
+    store, wakeup = MemoryStore(), MemoryWakeup()
+    return World(lambda: MemoryWork(store, wakeup), wakeup=wakeup)
 
 
 async def one_chunk(data: bytes) -> AsyncIterator[bytes]:

@@ -1,0 +1,218 @@
+"""Live events as server-sent events, and the step reports that charts begin with.
+
+Each event has its number as `id`: `Last-Event-ID`, or `?after=`, goes on behind it, after a restart
+of the market too. A comment comes every 15 seconds without events, one with the reason before a
+stream that is ended, and the event `end` once a job is refunded and all was sent.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from fastapi.sse import format_sse_event
+from starlette.types import Send
+
+from contracts.terms.errors import Malformed, NotFound, Unavailable
+from contracts.terms.moments import UnixMillis
+from market.api.context import Api, ApiDep, JobPath, WorkDep, answer, inlined
+from market.api.schemas import (
+    REPORTS_PAGE,
+    EndEvent,
+    ReportsView,
+    StateEvent,
+    job_event_schema,
+    market_event_schema,
+    read_job_event,
+)
+from market.api.views import step_report
+from market.domain.jobs import JobState
+from market.service.feeds import MARKET, newest_event
+from market.service.rows import EventRow, JobRow, ReportRow
+
+router = APIRouter(tags=["events"])
+
+RETRY_MILLIS = 1000
+SEND_SECONDS = 30.0
+"""How long a client may leave what it was sent unread before its connection is closed."""
+HEARTBEAT = b": heartbeat\n\n"
+REFUNDED = JobState.REFUNDED.value
+log = logging.getLogger(__name__)
+
+AfterQuery = Annotated[int | None, Query(ge=0, le=2**53, description="Events beyond this number.")]
+FollowQuery = Annotated[
+    bool, Query(description="false: end as soon as everything that there is was sent.")
+]
+
+
+class EventStream(StreamingResponse):
+    """A stream that closes what feeds it, and ends when its client reads nothing.
+
+    FastAPI's own `EventSourceResponse` waits for a client that reads nothing for ever.
+    """
+
+    media_type = "text/event-stream"
+
+    async def stream_response(self, send: Send) -> None:
+        """Send all of it."""
+
+        async def in_time(message: Any) -> None:
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
+
+        source = self.body_iterator
+        assert isinstance(source, AsyncGenerator)
+        async with aclosing(source):
+            try:
+                await super().stream_response(in_time)
+            except TimeoutError:
+                log.info("a reader of live events took nothing for %d s", SEND_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Which events, and how the stream ends."""
+
+    feed: bytes
+    after: int
+    follow: bool
+    is_last: Callable[[EventRow], bool]
+    says_end: bool  # when everything was sent
+
+
+def _place(request: Request, api: ApiDep) -> Iterator[None]:
+    """Hold a place among the streams until this one ends."""
+    client = request.client.host if request.client else ""
+    with api.watching.place(client):
+        yield
+
+
+def _documented(schema: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of a stream; it has no words for its events, so `x-event-data` has them."""
+    parts = schema.pop("$defs", {})
+    schema.pop("discriminator", None)
+    stream = {
+        "schema": {"type": "string", "description": "Server-sent events: id, event, data (JSON)."},
+        "x-event-data": inlined(schema, parts),
+    }
+    return {200: {"description": "A stream of events", "content": {"text/event-stream": stream}}}
+
+
+@router.get(
+    "/jobs/{name}/events",
+    response_class=Response,
+    responses=_documented(job_event_schema()),
+    dependencies=[Depends(_place)],
+)
+async def get_job_events(
+    job: JobPath,
+    api: ApiDep,
+    work: WorkDep,
+    after: AfterQuery = None,
+    follow: FollowQuery = True,
+    last_event_id: Annotated[str, Header(alias="Last-Event-ID", max_length=64)] = "",
+) -> EventStream:
+    """What happens to a job, from its beginning or behind a number."""
+    async with work:
+        row = await work[JobRow].get(job)
+    if row is None:
+        raise NotFound("no such job", job=job.hex())
+    is_over = row.state == REFUNDED
+    start = _start(after, last_event_id) or 0
+    wanted = _Wanted(job, start, follow and not is_over, _is_refund, follow or is_over)
+    return _stream(wanted, api)
+
+
+@router.get(
+    "/market/events",
+    response_class=Response,
+    responses=_documented(market_event_schema()),
+    dependencies=[Depends(_place)],
+)
+async def get_market_events(
+    api: ApiDep,
+    work: WorkDep,
+    after: AfterQuery = None,
+    follow: FollowQuery = True,
+    last_event_id: Annotated[str, Header(alias="Last-Event-ID", max_length=64)] = "",
+) -> EventStream:
+    """Clearing rounds, jobs, epochs and offers, from now on or behind a number."""
+    start = _start(after, last_event_id)
+    if start is None:
+        async with work:
+            newest = await newest_event(MARKET, work)
+        start = newest.sequence if newest else 0
+    return _stream(_Wanted(MARKET, start, follow, lambda row: False, False), api)
+
+
+@router.get("/jobs/{name}/reports", response_model=ReportsView)
+async def get_reports(
+    job: JobPath,
+    work: WorkDep,
+    after: Annotated[int, Query(ge=0, le=2**53, description="Steps beyond this one.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=REPORTS_PAGE)] = REPORTS_PAGE,
+) -> Response:
+    """How the steps of a job went, for charts."""
+    async with work:
+        if await work[JobRow].get(job) is None:
+            raise NotFound("no such job", job=job.hex())
+        rows = await work[ReportRow].where(job=job, order="step", after=after, limit=limit)
+    return answer(ReportsView(reports=tuple(map(step_report, rows))))
+
+
+def _start(after: int | None, last_event_id: str) -> int | None:
+    """Where to go on: a browser that comes again repeats its address, and adds what it saw last.
+
+    Raises:
+        Malformed: `Last-Event-ID` is no number of an event.
+    """
+    if not last_event_id:
+        return after
+    if not last_event_id.isascii() or not last_event_id.isdecimal() or len(last_event_id) > 15:
+        raise Malformed("Last-Event-ID: the number of an event")
+    return int(last_event_id)
+
+
+def _is_refund(row: EventRow) -> bool:
+    if row.kind != "state":
+        return False
+    event = read_job_event(row.data)
+    return isinstance(event, StateEvent) and event.state == REFUNDED
+
+
+def _stream(wanted: _Wanted, api: Api) -> EventStream:
+    # A proxy that buffers or stores would show nothing before the end.
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return EventStream(_lines(wanted, api), headers=headers)
+
+
+async def _lines(wanted: _Wanted, api: Api) -> AsyncGenerator[bytes, None]:
+    place = wanted.after
+    yield format_sse_event(comment=f"events beyond {place}", retry=RETRY_MILLIS)
+    found = api.watching.events(
+        wanted.feed, after=place, follow=wanted.follow, is_last=wanted.is_last
+    )
+    try:
+        async with aclosing(found):
+            async for rows in found:
+                yield b"".join(map(_wire, rows)) or HEARTBEAT
+                place = rows[-1].sequence if rows else place
+        if wanted.says_end:
+            yield await _end(wanted.feed, place, api)
+    except Unavailable as error:
+        yield format_sse_event(comment=error.message)
+
+
+def _wire(row: EventRow) -> bytes:
+    return format_sse_event(data_str=row.data.decode(), event=row.kind, id=str(row.sequence))
+
+
+async def _end(feed: bytes, place: int, api: Api) -> bytes:
+    async with api.market.new_work() as work:
+        newest = await newest_event(feed, work)
+    event = EndEvent(at=UnixMillis(0) if newest is None else newest.at)
+    return format_sse_event(data_str=event.model_dump_json(), event=event.kind, id=str(place))

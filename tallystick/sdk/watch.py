@@ -1,0 +1,256 @@
+"""A job as it is now, folded from its live events: what a person watches.
+
+`fold` is pure, so a page, a terminal and a test say the same of the same events; `watch` follows
+the market. Units: base units, 1e-6 nats, milliseconds unless named seconds.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.moments import UnixMillis
+from market.api import schemas
+from tallystick.sdk.client import MarketClient
+
+PACE_STEPS = 20
+"""Steps whose pace tells when the job will be done."""
+DONE_STATES = ("finished", "closed", "refunded", "failed")
+"""States in which nothing is trained any more."""
+NOTHING = BaseUnits(0)
+
+
+@dataclass(frozen=True)
+class LeaseLive:
+    """A provider's lease."""
+
+    account: Address
+    stage: int
+    price: PricePerPflop
+    state: schemas.LeaseState
+
+
+@dataclass(frozen=True)
+class PeerLive:
+    """A worker, by the coordinator's Notices."""
+
+    stage: StageIndex
+    account: Address | None
+    is_member: bool
+    is_suspended: bool = False
+
+
+@dataclass(frozen=True)
+class AuditsLive:
+    """Draws and what became of them, as `job checks` counts them."""
+
+    drawn: int = 0
+    matched: int = 0
+    mismatched: int = 0  # who did the work was convicted
+    unrepeated: int = 0
+    missing: int = 0
+    reports: int = 0  # that arrived
+    missed: int = 0  # that came too late
+    open: Mapping[Digest, PeerId] = field(default_factory=dict)  # subject to who did it
+    convicted: frozenset[PeerId] = frozenset()
+    slashes: Mapping[Digest, schemas.SlashEvent] = field(default_factory=dict)  # newest of each
+
+
+@dataclass(frozen=True)
+class CheckpointLive:
+    """Where a stage's weights are."""
+
+    step: StepNumber
+    blob: Digest
+
+
+@dataclass(frozen=True)
+class JobLive:
+    """A job after event `number`. Begin with `JobLive(job)`."""
+
+    job: JobId
+    number: int = 0
+    at: UnixMillis | None = None  # of the newest event
+    posted: schemas.PostedEvent | None = None
+    state: schemas.JobState | None = None
+    failure: str | None = None
+    not_matched: tuple[schemas.Excluded, ...] = ()
+    leases: Mapping[Digest, LeaseLive] = field(default_factory=dict)
+    peers: Mapping[PeerId, PeerLive] = field(default_factory=dict)
+    step: int = 0  # the last sealed one
+    loss_millionths: int | None = None
+    validation_millionths: int | None = None
+    tokens_per_second: int | None = None
+    sealed: tuple[tuple[int, UnixMillis], ...] = ()  # the newest steps, for the pace
+    audits: AuditsLive = AuditsLive()
+    anchored_step: int = 0
+    coin_step: int = 0
+    checkpoints: Mapping[StageIndex, CheckpointLive] = field(default_factory=dict)
+    escrowed: BaseUnits = NOTHING
+    earned: BaseUnits = NOTHING  # what the job owes, vested or not
+    vested: BaseUnits = NOTHING
+    settled: BaseUnits = NOTHING  # by final epochs
+    claimed: BaseUnits = NOTHING
+    refunded: BaseUnits = NOTHING
+    is_ended: bool = False  # nothing more is to come
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is trained any more."""
+        return self.state in DONE_STATES
+
+    @property
+    def num_members(self) -> int:
+        """Peers that work."""
+        return sum(peer.is_member for peer in self.peers.values())
+
+    @property
+    def seconds_left(self) -> int | None:
+        """Until the last step at the present pace; None while there is none."""
+        if self.posted is None or self.is_done or len(self.sealed) < 2:
+            return None
+        (first, begun), (last, ended) = self.sealed[0], self.sealed[-1]
+        left = max(0, self.posted.steps - self.step)
+        return left * (ended - begun) // (1000 * (last - first))
+
+
+async def watch(
+    client: MarketClient, job: JobId, *, patience: timedelta | None = None
+) -> AsyncGenerator[JobLive, None]:
+    """The job after each of its events, from the first on; ends when nothing more is to come.
+
+    Raises:
+        NotFound: no such job.
+        Unavailable: no market answers, beyond `patience`; None waits for ever.
+    """
+    live = JobLive(job)
+    async with aclosing(client.job_events(job, patience=patience)) as events:
+        async for number, event in events:
+            live = fold(live, number, event)
+            yield live
+
+
+def fold(live: JobLive, number: int, event: schemas.JobEvent) -> JobLive:
+    """The job after one more event."""
+    live = replace(live, number=number, at=event.at)
+    match event:
+        case schemas.PostedEvent():
+            return replace(live, posted=event)
+        case schemas.StateEvent():
+            return replace(live, state=event.state, failure=event.failure)
+        case schemas.UnmatchedEvent():
+            return replace(live, not_matched=event.not_matched)
+        case schemas.LeaseEvent():
+            return _with_lease(live, event)
+        case schemas.PeerEvent():
+            return _with_peer(live, event)
+        case schemas.SealedEvent():
+            return _with_seal(live, event)
+        case schemas.ReportedEvent():
+            return _with_report(live, event)
+        case schemas.AuditedEvent():
+            audits = replace(live.audits, reports=live.audits.reports + 1)
+            return replace(live, audits=audits)
+        case schemas.RuledEvent():
+            return replace(live, audits=_with_ruling(live.audits, event))
+        case schemas.SlashEvent():
+            slashes = {**live.audits.slashes, event.evidence: event}
+            return replace(live, audits=replace(live.audits, slashes=slashes))
+        case schemas.CheckpointEvent():
+            return _with_checkpoint(live, event)
+        case schemas.AnchoredEvent():
+            return replace(live, anchored_step=max(live.anchored_step, *event.steps))
+        case schemas.CoinEvent():
+            return replace(live, coin_step=max(live.coin_step, *event.steps))
+        case schemas.EndEvent():
+            return replace(live, is_ended=True)
+    return _with_money(live, event)
+
+
+def _with_money(live: JobLive, event: schemas.JobEvent) -> JobLive:
+    match event:
+        case schemas.DepositedEvent():
+            return replace(live, escrowed=BaseUnits(live.escrowed + event.amount))
+        case schemas.SettledEvent(state="final"):
+            return replace(live, settled=BaseUnits(live.settled + event.amount))
+        case schemas.ClaimedEvent():
+            return replace(live, claimed=BaseUnits(live.claimed + event.amount))
+        case schemas.RefundedEvent():
+            return replace(live, refunded=BaseUnits(live.refunded + event.amount))
+    return live
+
+
+def _with_lease(live: JobLive, event: schemas.LeaseEvent) -> JobLive:
+    lease = LeaseLive(event.account, event.stage, event.price, event.state)
+    return replace(live, leases={**live.leases, event.lease: lease}, not_matched=())
+
+
+def _with_peer(live: JobLive, event: schemas.PeerEvent) -> JobLive:
+    before = live.peers.get(event.peer)
+    match event.what:
+        case "join":
+            after = PeerLive(event.stage, event.account, is_member=True)
+        case "leave" if before is not None:
+            after = replace(before, is_member=False)
+        case "suspension" if before is not None:
+            after = replace(before, is_member=False, is_suspended=True)
+        case _:
+            return live  # of data or a report that did not come: the peer stays what it is
+    return replace(live, peers={**live.peers, event.peer: after})
+
+
+def _with_seal(live: JobLive, event: schemas.SealedEvent) -> JobLive:
+    loss = live.loss_millionths if event.loss_millionths is None else event.loss_millionths
+    return replace(
+        live,
+        step=event.step,
+        loss_millionths=loss,
+        earned=event.earned,
+        vested=event.vested,
+        sealed=(*live.sealed, (event.step, event.at))[-PACE_STEPS:],
+    )
+
+
+def _with_report(live: JobLive, event: schemas.ReportedEvent) -> JobLive:
+    validation = event.validation_millionths
+    return replace(
+        live,
+        tokens_per_second=event.tokens_per_second,
+        validation_millionths=live.validation_millionths if validation is None else validation,
+    )
+
+
+def _with_ruling(audits: AuditsLive, event: schemas.RuledEvent) -> AuditsLive:
+    if event.what == "missed":
+        return replace(audits, missed=audits.missed + 1)
+    if event.what == "drawn" and event.subject not in audits.open:
+        opened = {**audits.open, event.subject: event.peer}
+        return replace(audits, drawn=audits.drawn + 1, open=opened)
+    if event.what == "convicted":
+        audits = replace(audits, convicted=audits.convicted | {event.peer})
+    doer = audits.open.get(event.subject)
+    if doer is None:
+        return audits  # it is settled: what follows is about stake
+    left = {subject: peer for subject, peer in audits.open.items() if subject != event.subject}
+    match event.what:
+        case "settled":
+            return replace(audits, open=left, matched=audits.matched + 1)
+        case "unrepeated":
+            return replace(audits, open=left, unrepeated=audits.unrepeated + 1)
+        case "missing":
+            return replace(audits, open=left, missing=audits.missing + 1)
+        case "convicted" if event.peer == doer:
+            return replace(audits, open=left, mismatched=audits.mismatched + 1)
+        case "convicted":  # who accused it
+            return replace(audits, open=left, matched=audits.matched + 1)
+    return audits
+
+
+def _with_checkpoint(live: JobLive, event: schemas.CheckpointEvent) -> JobLive:
+    known = live.checkpoints.get(event.stage)
+    if known is not None and known.step > event.step:
+        return live
+    found = CheckpointLive(event.step, event.blob)
+    return replace(live, checkpoints={**live.checkpoints, event.stage: found})

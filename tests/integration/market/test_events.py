@@ -1,0 +1,459 @@
+"""Live events: each reaches who watches once and in order, whatever ends in between."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, aclosing
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from contracts.governance.job import follow
+from contracts.terms.errors import Malformed, NotFound, Overloaded
+from contracts.terms.ids import JobId
+from contracts.terms.moments import UnixMillis
+from market.adapters.memory import MemoryStore, MemoryWakeup, MemoryWork
+from market.adapters.postgres import PostgresWork, make_engine
+from market.adapters.redis_wakeup import RedisWakeup
+from market.api import schemas
+from market.api.watching import DEAF_SECONDS, Limits, Watching
+from market.service.feeds import MARKET, tell_job
+from market.service.histories import Histories
+from market.service.message_events import events_of
+from market.service.ports import UnitOfWork
+from market.service.rows import EventRow, FeedRow
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.watch import JobLive, watch
+from tests.integration.market.client import ON_MEMORY, client_of
+from tests.integration.market.test_checks import Checked, checked
+from tests.support.history import JobMaker
+from tests.support.market_services import run_redis
+from tests.support.market_world import World, memory_world
+from tests.support.serving import served
+
+JOB = JobId(bytes(range(32)))
+FEW = 20  # milliseconds within which memory tells
+
+
+@pytest.fixture
+async def real_world(database: str, redis_url: str) -> AsyncIterator[World]:
+    """A market over Postgres and Redis."""
+    engine, wakeup = make_engine(database), RedisWakeup(redis_url)
+    yield World(lambda: PostgresWork(engine, wakeup), wakeup=wakeup)
+    await wakeup.close()
+    await engine.dispose()
+
+
+@pytest.fixture(params=["memory", "real"])
+def world(request: pytest.FixtureRequest) -> World:
+    """A market, once in memory and once over Postgres and Redis."""
+    if request.param == "memory":
+        return memory_world()
+    found = request.getfixturevalue("real_world")
+    assert isinstance(found, World)
+    return found
+
+
+def said(step: int) -> schemas.ReportedEvent:
+    """An event that tells itself apart from others."""
+    return schemas.ReportedEvent(
+        at=UnixMillis(step), step=step, loss_millionths=step, tokens_per_second=1
+    )
+
+
+async def tell(world: World, *steps: int) -> None:
+    """Events of JOB, in one transaction."""
+    async with world.new_work() as work:
+        for step in steps:
+            tell_job(JOB, said(step), work)
+
+
+async def rows_of(world: World, feed: bytes) -> list[EventRow]:
+    async with world.new_work() as work:
+        return await work[EventRow].where(feed=feed, order="sequence")
+
+
+async def known_job(world: World) -> JobMaker:
+    """A job that runs, with one step."""
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker, 1)
+    return maker
+
+
+async def refund(world: World, maker: JobMaker) -> None:
+    """The last step, and all that follows from it."""
+    start = len(maker.items)
+    maker.seal_step(last=True)
+    await world.send(maker, start)
+    while (await world.job(maker.spec.job())).state != "refunded":
+        world.wait(6)
+        await world.tick()
+
+
+# ------------------------------------------------------------------------------------------ rows
+
+
+async def test_tell__transactions_that_end_and_that_do_not__leave_no_gap(world: World) -> None:
+    async def one(number: int) -> None:
+        try:
+            async with world.new_work() as work:
+                tell_job(JOB, said(number), work)
+                await asyncio.sleep(0.001 * (number % 3))
+                if number % 4 == 0:
+                    raise Malformed("this one is rolled back")
+        except Malformed:
+            return
+
+    await asyncio.gather(*(one(number) for number in range(1, 41)))
+
+    rows = await rows_of(world, JOB)
+    async with world.new_work() as work:
+        counted = await work[FeedRow].get(JOB)
+    assert [row.sequence for row in rows] == list(range(1, 31))
+    assert counted == FeedRow(JOB, 30)
+    assert {row.at for row in rows} == {number for number in range(1, 41) if number % 4}
+
+
+async def test_events__of_messages__are_what_the_messages_say_again(world: World) -> None:
+    opened = await checked(world)
+    await opened.work()
+    await opened.draw(1)
+    for case, _ in list(opened.docket.open.values()):
+        await opened.report(case)
+    await opened.work()
+
+    again = await _told_again(opened)
+    kinds = {event.kind for event in again}
+    told = [schemas.read_job_event(row.data) for row in await rows_of(world, opened.job)]
+    assert [replaced(event) for event in told if event.kind in kinds] == again
+    assert {"sealed", "peer", "ruled", "audited"} <= kinds
+
+
+async def _told_again(opened: Checked) -> list[schemas.JobEvent]:
+    history = Histories(opened.world.domain).new()
+    found: list[schemas.JobEvent] = []
+    for item in opened.maker.items:
+        after = follow(history, item)
+        found += events_of(history, after, item, UnixMillis(0))
+        history = after
+    return found
+
+
+def replaced(event: schemas.JobEvent) -> schemas.JobEvent:
+    return event.model_copy(update={"at": 0})
+
+
+# --------------------------------------------------------------------------------------- streams
+
+
+async def test_job_events__whole_life__each_once_in_order_and_folded_as_the_job_is(
+    world: World,
+) -> None:
+    async with served(world.api()) as url, MarketClient(url) as client:
+        maker = await known_job(world)
+        job = maker.spec.job()
+        watching = asyncio.create_task(_watched(client, job))
+        await refund(world, maker)
+        async with asyncio.timeout(10):
+            lives = await watching
+        view = await client.job(job)
+        told = [each async for each in client.job_events(job)]
+        epoch = (await client.epochs()).epochs[0]
+
+    rows = await rows_of(world, job)
+    numbers = [number for number, event in told if event.kind != "end"]
+    assert numbers == [row.sequence for row in rows] == list(range(1, len(rows) + 1))
+    assert [live.number for live in lives][:-1] == numbers
+    kinds = [event.kind for _, event in told]
+    assert kinds[0] == "posted" and kinds[-1] == "end" and kinds.count("end") == 1
+    wanted = {"deposited", "lease", "peer", "sealed", "anchored", "coin", "settled", "refunded"}
+    assert wanted < set(kinds)
+    live = lives[-1]
+    assert live.is_ended and live.is_done and live.state == view.state == "refunded"
+    assert (live.step, live.escrowed, live.earned) == (2, view.escrowed, view.earned)
+    assert (live.settled, live.refunded) == (view.debited, view.refunded)
+    assert live.loss_millionths is not None and live.num_members == 1
+    assert epoch.state == "final"
+
+
+async def _watched(client: MarketClient, job: JobId) -> list[JobLive]:
+    return [live async for live in watch(client, job)]
+
+
+async def test_job_events__behind_any_number__are_the_rest(world: World) -> None:
+    maker = await known_job(world)
+    job, rows = maker.spec.job(), await rows_of(world, maker.spec.job())
+
+    async with served(world.api()) as url, httpx.AsyncClient(base_url=url) as client:
+        for after in range(len(rows) + 1):
+            path = f"/v1/jobs/{job.hex()}/events?follow=false"
+            by_query = await client.get(f"{path}&after={after}")
+            headers = {"Last-Event-ID": str(after)}
+            by_header = await client.get(f"{path}&after=0", headers=headers)
+            assert numbers_in(by_query.text) == [row.sequence for row in rows[after:]]
+            assert by_header.text == by_query.text
+
+
+def numbers_in(text: str) -> list[int]:
+    lines = text.split("\n")
+    return [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
+
+
+async def test_job_events__written_at_once_and_market_restarted__nothing_lost_or_twice(
+    world: World,
+) -> None:
+    num_events, num_watchers = 120, 8
+    await _post(world)
+    seen: list[list[int]] = [[] for _ in range(num_watchers)]
+
+    async def look(client: MarketClient, found: list[int]) -> None:
+        async with aclosing(client.job_events(JOB)) as events:
+            async for number, _ in events:
+                found.append(number)
+                if len(found) == num_events:
+                    return
+
+    async def write(worker: int) -> None:
+        for number in range(num_events // 4):
+            await tell(world, 1000 * worker + number + 1)
+            await asyncio.sleep(0.005)
+
+    async with asyncio.timeout(60):
+        async with served(world.api()) as url:
+            port = urlsplit(url).port or 0
+            clients = [MarketClient(url) for _ in range(num_watchers)]
+            looking = [
+                asyncio.create_task(look(client, found))
+                for client, found in zip(clients, seen, strict=True)
+            ]
+            writing = [asyncio.create_task(write(worker)) for worker in range(4)]
+            while not all(seen):
+                await asyncio.sleep(0.01)
+        for _ in range(2):  # the first ones went away in the middle of it
+            async with served(world.api(), port):
+                await asyncio.sleep(0.1)
+        async with served(world.api(), port):
+            await asyncio.gather(*writing, *looking)
+        for client in clients:
+            await client.close()
+
+    assert seen == [list(range(1, num_events + 1))] * num_watchers
+
+
+async def _post(world: World) -> None:
+    """A row for JOB, as if it had been posted."""
+    row = await world.job((await known_job(world)).spec.job())
+    async with world.new_work() as work:
+        await work[type(row)].put(replace(row, job=JOB))
+
+
+async def test_job_events__hundred_watchers__cost_one_look_a_wake() -> None:
+    counted = Counted()
+    watching = Watching(counted.new_work, counted.wakeup)
+    done: list[int] = []
+
+    async def look() -> None:
+        async with aclosing(watching.events(JOB, after=0)) as found:
+            async for rows in found:
+                done.extend(row.sequence for row in rows)
+
+    looking = [asyncio.create_task(look()) for _ in range(100)]
+    await _until(lambda: counted.begun == 101)  # one to come, each: and the reader's place
+    for number in range(1, 6):
+        async with counted.quiet() as work:
+            tell_job(JOB, said(number), work)
+        await _until(lambda want=100 * number: len(done) == want)  # type: ignore[misc]
+
+    assert counted.begun == 101 + 5
+    await watching.close()
+    ended = await asyncio.gather(*looking, return_exceptions=True)
+    assert {type(each) for each in ended} == {Overloaded}
+
+
+class Counted:
+    """A market in memory that counts transactions."""
+
+    def __init__(self) -> None:
+        self.store, self.wakeup, self.begun = MemoryStore(), MemoryWakeup(), 0
+
+    def quiet(self) -> UnitOfWork:
+        """One that is not counted."""
+        return MemoryWork(self.store, self.wakeup)
+
+    def new_work(self) -> UnitOfWork:
+        """One more."""
+        self.begun += 1
+        return self.quiet()
+
+
+async def _until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+async def test_job_events__slow_watcher__is_dropped_and_goes_on_where_it_was(world: World) -> None:
+    watching = Watching(world.new_work, world.wakeup, Limits(waiting=5))
+    slow, quick = watching.events(JOB, after=0), watching.events(JOB, after=0)
+    await tell(world, 1)
+    seen = [row.sequence for row in await anext(slow)]
+    assert [row.sequence for row in await anext(quick)] == seen == [1]
+
+    for number in range(2, 12):
+        await tell(world, number)
+        async with asyncio.timeout(5):
+            assert [row.sequence for row in await anext(quick)] == [number]
+    with pytest.raises(Overloaded, match="too slow"):
+        await anext(slow)
+    again = watching.events(JOB, after=seen[-1])
+    rest = [row.sequence for row in await anext(again)]
+
+    assert rest == list(range(2, 12))
+    for each in (slow, quick, again):
+        await each.aclose()
+    await watching.close()
+
+
+@pytest.mark.parametrize("world", ["memory"], indirect=True)
+async def test_job_events__quiet_then_slow__stream_says_both(world: World) -> None:
+    await _post(world)
+    api = world.api()
+    api.watching = Watching(world.new_work, world.wakeup, Limits(heartbeat_seconds=0.05, waiting=3))
+    text = ""
+    async with (
+        served(api) as url,
+        httpx.AsyncClient(base_url=url) as client,
+        client.stream("GET", f"/v1/jobs/{JOB.hex()}/events") as stream,
+    ):
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.headers["cache-control"] == "no-store"
+        async for piece in stream.aiter_text():
+            text += piece
+            if ": heartbeat" in text and "id: 1\n" not in text:
+                await tell(world, 1)
+            elif "id: 1\n" in text:
+                await tell(world, *range(2, 12))  # more at once than may wait
+
+    assert text.startswith(": events beyond 0\nretry: 1000\n\n")
+    assert text.endswith(": too slow: come again with Last-Event-ID\n\n")
+    assert numbers_in(text) == [1]
+
+
+async def test_job_events__redis_dies_and_comes_back__readers_poll_meanwhile(
+    database: str, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        wakeup = RedisWakeup(stack.enter_context(run_redis(tmp_path)))
+        engine = make_engine(database)
+        world = World(lambda: PostgresWork(engine, wakeup), wakeup=wakeup)
+        watching = Watching(world.new_work, wakeup)
+        found = watching.events(JOB, after=0)
+        await tell(world, 1)
+        await anext(found)
+        lags = []
+        for number in range(2, 6):
+            if number == 4:
+                stack.close()  # Redis is gone
+            begun = time.monotonic()
+            await tell(world, number)
+            async with asyncio.timeout(10):
+                (row,) = await anext(found)
+            lags.append(time.monotonic() - begun)
+            assert row.sequence == number
+
+    assert max(lags[:2]) < 0.5
+    assert max(lags[2:]) < 2 * DEAF_SECONDS + 1
+    await found.aclose()
+    await watching.close()
+    await wakeup.close()
+    await engine.dispose()
+
+
+# ------------------------------------------------------------------------------- what is refused
+
+
+@ON_MEMORY
+async def test_job_events__no_such_job_or_number__is_refused(world: World) -> None:
+    maker = await known_job(world)
+    async with client_of(world) as client:
+        unknown = await client.get(f"/jobs/{JOB.hex()}/events")
+        path = f"/jobs/{maker.spec.job().hex()}/events"
+        wrong = await client.get(path, headers={"Last-Event-ID": "seven"})
+        negative = await client.get(f"{path}?after=-1")
+
+    assert [each.json()["code"] for each in (unknown, wrong, negative)] == [
+        NotFound.code,
+        Malformed.code,
+        Malformed.code,
+    ]
+
+
+@ON_MEMORY
+async def test_job_events__more_streams_than_places__are_refused_until_one_ends(
+    world: World,
+) -> None:
+    await _post(world)
+    api = world.api()
+    api.watching = Watching(world.new_work, world.wakeup, Limits(streams_of_client=1))
+    path = f"/v1/jobs/{JOB.hex()}/events"
+    async with served(api) as url, httpx.AsyncClient(base_url=url) as client:
+        async with client.stream("GET", path) as first:
+            assert first.status_code == 200
+            await anext(first.aiter_bytes())
+            refused = await client.get(path)
+        async with asyncio.timeout(5):
+            while (again := await client.get(f"{path}?follow=false")).status_code != 200:
+                await asyncio.sleep(0.01)
+
+    assert (refused.status_code, refused.json()["code"]) == (503, Overloaded.code)
+    assert again.status_code == 200
+
+
+# ------------------------------------------------------------------------- the market, and charts
+
+
+async def test_market_events__a_job_from_offer_to_epoch__are_told_from_now_on(
+    world: World,
+) -> None:
+    api = world.api()
+    async with served(api) as url, MarketClient(url) as client:
+        maker = await known_job(world)
+        await refund(world, maker)
+        length = len(await rows_of(world, MARKET))
+        async with aclosing(client.market_events(after=0)) as found:
+            told = [await anext(found) for _ in range(length)]
+
+    assert [number for number, _ in told] == list(range(1, length + 1))
+    states = [event.state for _, event in told if isinstance(event, schemas.JobChangedEvent)]
+    assert states == ["draft", "funded", "matched", "running", "finished", "closed", "refunded"]
+    epochs = [event.state for _, event in told if isinstance(event, schemas.EpochEvent)]
+    assert epochs[:3] == ["planned", "proposed", "final"]
+    (round_,) = [event for _, event in told if isinstance(event, schemas.RoundEvent)]
+    assert (round_.bought, round_.offers) == (1, 1) and round_.price is not None
+    assert any(isinstance(event, schemas.OfferEvent) for _, event in told)
+
+
+async def test_get_reports__beyond_a_step__are_a_page_by_step(world: World) -> None:
+    maker = await known_job(world)
+    reports = tuple(
+        schemas.StepReport(
+            step=step, loss_millionths=step, tokens_per_second=9, at=UnixMillis(step)
+        )
+        for step in (3, 1, 2)
+    )
+    job = maker.spec.job()
+    signature = maker.session.private_key.sign(schemas.reports_digest(job, reports))
+    async with served(world.api()) as url, MarketClient(url) as client:
+        for _ in range(2):  # a repeat tells nothing
+            body = schemas.PostReports(reports=reports, signature=signature)
+            await client.post_reports(job, body)
+        page = await client.reports(job, after=1, limit=1)
+        rest = await client.reports(job, after=1)
+
+    assert [each.step for each in page] == [2]
+    assert [each.step for each in rest] == [2, 3]
+    assert [row.kind for row in await rows_of(world, job)].count("report") == 3
