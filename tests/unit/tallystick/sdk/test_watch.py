@@ -1,0 +1,199 @@
+"""A job's live state: what its events add up to."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.api import schemas
+from tallystick.sdk.watch import JobLive, fold
+
+JOB = JobId(bytes(32))
+ANN, BOB = PeerId(bytes([1]) * 32), PeerId(bytes([2]) * 32)
+ACCOUNT = Address(bytes([7]) * 20)
+WORK, OTHER = Digest(bytes([3]) * 32), Digest(bytes([4]) * 32)
+
+
+def folded(*events: schemas.JobEvent) -> JobLive:
+    live = JobLive(JOB)
+    for number, event in enumerate(events, start=1):
+        live = fold(live, number, event)
+    return live
+
+
+def at(seconds: int) -> UnixMillis:
+    return UnixMillis(1000 * seconds)
+
+
+def posted(steps: int = 10) -> schemas.PostedEvent:
+    return schemas.PostedEvent(
+        at=at(0),
+        name="a job",
+        poster=ACCOUNT,
+        budget=BaseUnits(1000),
+        price_ceiling=PricePerPflop(1),
+        deadline=UnixSeconds(1),
+        steps=steps,
+        stages=2,
+        peers_per_stage=3,
+        audit_budget=None,
+    )
+
+
+def sealed(step: int, seconds: int, **changed: Any) -> schemas.SealedEvent:
+    values: dict[str, Any] = {
+        "at": at(seconds),
+        "step": StepNumber(step),
+        "seal": WORK,
+        "units": 4,
+        "peers": 2,
+        "members": 2,
+        "loss_millionths": 5_000_000 - step,
+        "earned": BaseUnits(10 * step),
+        "vested": BaseUnits(step),
+        "budget": BaseUnits(1000),
+        "last": False,
+    }
+    return schemas.SealedEvent(**(values | changed))
+
+
+def peer(what: str, who: PeerId = ANN) -> schemas.PeerEvent:
+    return schemas.PeerEvent.model_validate(
+        {
+            "at": at(1),
+            "what": what,
+            "peer": who,
+            "account": ACCOUNT,
+            "stage": StageIndex(0),
+            "step": StepNumber(1),
+        }
+    )
+
+
+def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> schemas.RuledEvent:
+    return schemas.RuledEvent.model_validate(
+        {
+            "at": at(1),
+            "what": what,
+            "subject": subject,
+            "step": StepNumber(2),
+            "peer": about,
+            "by": (),
+        }
+    )
+
+
+def test_fold__seals_and_reports__show_progress_spend_and_pace() -> None:
+    report = schemas.ReportedEvent(
+        at=at(9), step=3, loss_millionths=1, tokens_per_second=700, validation_millionths=4
+    )
+
+    live = folded(posted(), sealed(1, 2), sealed(2, 4), sealed(3, 8), report)
+
+    assert (live.step, live.earned, live.vested, live.number) == (3, 30, 3, 5)
+    assert (live.loss_millionths, live.tokens_per_second) == (4_999_997, 700)
+    assert live.validation_millionths == 4 and live.at == at(9)
+    assert live.seconds_left == 7 * 3
+
+
+def test_fold__step_without_update__keeps_the_loss_that_was() -> None:
+    live = folded(sealed(1, 2), sealed(2, 4, loss_millionths=None))
+
+    assert (live.step, live.loss_millionths) == (2, 4_999_999)
+
+
+def test_fold__one_seal_or_a_done_job__has_no_time_left_to_show() -> None:
+    done = schemas.StateEvent(at=at(9), state="finished", failure=None)
+
+    assert folded(posted(), sealed(1, 2)).seconds_left is None
+    assert folded(posted(), sealed(1, 2), sealed(2, 3), done).seconds_left is None
+
+
+def test_fold__peers__join_leave_come_back_and_are_suspended() -> None:
+    both = (peer("join"), peer("join", BOB))
+
+    assert folded(*both).num_members == 2
+    assert folded(*both, peer("leave")).num_members == 1
+    assert folded(*both, peer("leave"), peer("join")).num_members == 2
+    suspended = folded(*both, peer("suspension"), peer("missed_report", BOB))
+    assert suspended.num_members == 1 and suspended.peers[ANN].is_suspended
+
+
+def test_fold__rulings__count_each_draw_once() -> None:
+    live = folded(
+        ruled("drawn"),
+        ruled("drawn", OTHER, BOB),
+        ruled("settled"),
+        ruled("accused", OTHER, BOB),
+        ruled("convicted", OTHER, BOB),
+        ruled("slashable", OTHER, BOB),
+    )
+
+    audits = live.audits
+    assert (audits.drawn, audits.matched, audits.mismatched) == (2, 1, 1)
+    assert not audits.open and audits.convicted == {BOB}
+
+
+def test_fold__accuser_convicted__who_did_the_work_matched() -> None:
+    audits = folded(ruled("drawn"), ruled("convicted", about=BOB)).audits
+
+    assert (audits.drawn, audits.matched, audits.mismatched) == (1, 1, 0)
+    assert audits.convicted == {BOB}
+
+
+RULINGS = st.builds(
+    ruled,
+    st.sampled_from(
+        ["drawn", "settled", "unrepeated", "missing", "missed", "accused", "convicted", "slashable"]
+    ),
+    st.sampled_from([WORK, OTHER]),
+    st.sampled_from([ANN, BOB]),
+)
+
+
+@given(st.lists(RULINGS, max_size=20))
+def test_fold__any_rulings__every_draw_is_open_or_has_one_outcome(
+    rulings: list[schemas.RuledEvent],
+) -> None:
+    audits = folded(*rulings).audits
+
+    closed = audits.matched + audits.mismatched + audits.unrepeated + audits.missing
+    assert audits.drawn == closed + len(audits.open)
+
+
+def test_fold__money__is_what_the_chain_moved() -> None:
+    def settled(state: schemas.EpochState) -> schemas.SettledEvent:
+        return schemas.SettledEvent(
+            at=at(1),
+            epoch=1,
+            state=state,
+            amount=BaseUnits(60),
+            step=StepNumber(1),
+            transaction=WORK,
+        )
+
+    live = folded(
+        schemas.DepositedEvent(at=at(1), amount=BaseUnits(100), transaction=WORK),
+        settled("proposed"),
+        settled("final"),
+        schemas.ClaimedEvent(at=at(1), account=ACCOUNT, amount=BaseUnits(60), transaction=WORK),
+        schemas.RefundedEvent(at=at(1), amount=BaseUnits(40), transaction=WORK),
+        schemas.EndEvent(at=at(1)),
+    )
+
+    assert (live.escrowed, live.settled, live.claimed, live.refunded) == (100, 60, 60, 40)
+    assert live.is_ended
+
+
+def test_fold__checkpoints__newest_of_each_stage() -> None:
+    def checkpoint(step: int, blob: Digest) -> schemas.CheckpointEvent:
+        return schemas.CheckpointEvent(
+            at=at(1), stage=StageIndex(0), step=StepNumber(step), blob=blob, peer=ANN
+        )
+
+    live = folded(checkpoint(4, WORK), checkpoint(2, OTHER))
+
+    assert live.checkpoints[StageIndex(0)].blob == WORK
