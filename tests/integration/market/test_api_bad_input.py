@@ -32,8 +32,9 @@ OPEN = {
     ("GET", "/v1/jobs"),
     ("GET", "/v1/epochs"),
     ("POST", "/v1/session/nonce"),
+    ("GET", "/v1/market/events"),
 }
-"""Routes that take nothing: they answer, whatever is sent."""
+"""Routes that take nothing that has to be there: they answer, whatever is sent."""
 BODYLESS = {("DELETE", "/v1/session"), ("DELETE", "/v1/keys/{name}")}
 """Routes that change something and read no body."""
 
