@@ -1,9 +1,10 @@
-"""From a YAML file to a job: what a poster writes, checked, and the JobSpec that he signs.
+"""What may a poster write in a job file? The one place that says it: names, units, bounds, words.
 
-The file is data, never a program: at most 64 KiB, no anchors, no aliases, no field twice. Relative
-paths in it are relative to the file. Amounts are in tokens, prices in tokens per PFLOP, spans as
-`90s`, `30m`, `2h` or `1d`, memory as `8GiB`. What is left out takes the recipe's value or the
-default that the field shows here.
+The file is data, never a program. Relative paths in it are relative to the file. Amounts are in
+tokens, prices in tokens per PFLOP, spans as `90s`, `30m`, `2h` or `1d`, memory as `8GiB`. What is
+left out takes the recipe's value or the default that the field shows here. The JSON schema for
+editors (`job_schema`), what a refusal says (`job_errors`) and the comments of a starter file
+(`sample`) are all made from the fields below.
 
 `model` changes fields of the recipe's model, or names a folder of `transformers` to train further;
 of a folder's model only the length of its rows may be changed: `{folder: F, sequence_length: N}`.
@@ -11,64 +12,54 @@ of a folder's model only the length of its rows may be changed: `{folder: F, seq
 
 import decimal
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
 from decimal import Decimal
-from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from annotated_types import Ge, Le
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic.json_schema import GenerateJsonSchema
 
-from contracts.terms.amounts import (
-    BASE_UNITS_PER_TOKEN,
-    UINT64_MAX,
-    UINT96_MAX,
-    BaseUnits,
-    Flops,
-    PricePerPflop,
-)
-from contracts.terms.errors import Malformed, NotFound, Refused, TooLarge
-from contracts.terms.ids import MAX_CHUNKS, MAX_STAGES, ZERO_DIGEST, Address, Digest
-from contracts.terms.messages import (
-    MILLION,
-    AuditSpec,
-    BatchSpec,
-    CodecName,
-    DataSpec,
-    GradientCodecName,
-    JobSpec,
-    RulesSpec,
-)
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, UINT64_MAX, UINT96_MAX
+from contracts.terms.errors import Malformed, NotFound, Refused
+from contracts.terms.ids import MAX_CHUNKS, MAX_PEERS, MAX_STAGES, MAX_UNITS
+from contracts.terms.messages import CodecName, GradientCodecName
+from tallystick.sdk.job_errors import complain, nearest
+from tallystick.sdk.job_yaml import Text, read_text
 from training.config import (
+    MAX_FFN_WIDTH,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_SEED,
+    MAX_SEQUENCE,
+    MAX_STEPS,
+    MAX_VOCABULARY,
+    MAX_WIDTH,
     DataConfig,
     ModelConfig,
     OptimizerConfig,
-    StageSlice,
+    Schedule,
     TrainConfig,
-    model_spec,
-    optimizer_spec,
-    shares_embedding,
-    slices_of,
 )
-from training.flops import unit_flops
-from training.memory import FP32, num_parameters, peer_memory
-from training.planner import plan_layers
 from training.recipes import RECIPES
-from training.transport.calls import MAX_CHUNK_BYTES
-from verification.economics import least_budget, least_stake_among_equals, terms_of
-from verification.thresholds import shipped_calibration
 
-MAX_FILE_BYTES = 64 * 2**10
-MAX_DEPTH = 8
 MAX_SPAN_DAYS = 36_500
 
 _SPAN = re.compile(r"([0-9]{1,12})\s*([smhd])")
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZE = re.compile(r"([0-9]{1,9})\s*([KMGT])iB")
 _BYTES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -76,6 +67,9 @@ _BYTES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _EXACT = decimal.Context(
     prec=64, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact]
 )
+
+
+# ----------------------------------------------------------------------------- words of a person
 
 
 def tokens(value: object) -> int:
@@ -93,6 +87,19 @@ def tokens(value: object) -> int:
     if not scaled.is_finite() or scaled < 0 or scaled > UINT96_MAX or scaled != int(scaled):
         raise ValueError("an amount in tokens is 0 or more, with at most six decimals")
     return int(scaled)
+
+
+def price(value: object) -> int:
+    """Base units a PFLOP of a price that a person wrote in tokens per PFLOP.
+
+    Raises:
+        ValueError: as `tokens`, or nothing, or more than a price can be.
+    """
+    found = tokens(value)
+    if not 1 <= found <= UINT64_MAX:
+        most = UINT64_MAX // BASE_UNITS_PER_TOKEN
+        raise ValueError(f"a price is above 0 and at most {most} tokens per PFLOP, e.g. 2000")
+    return found
 
 
 def span(value: object) -> timedelta:
@@ -126,64 +133,353 @@ def _none(value: object) -> object:
 
 def _checking(value: object) -> object:
     if isinstance(value, bool):
-        return "on" if value else "off"  # YAML reads a bare on and off as true and false
+        return "on" if value else "off"  # YAML 1.1 reads a bare on and off as true and false
     return value
 
 
+def _kind_of_model(value: object) -> str:
+    return "path" if isinstance(value, str) else "fields"
+
+
+def _kind_of_data(value: object) -> str:
+    return "path" if isinstance(value, str) else "paths"
+
+
+# ------------------------------------------------------------------------------- kinds of fields
+
+_AMOUNT = r"^[0-9]+(\.[0-9]{1,6})?$"
 Whole = Annotated[int, Strict(), Ge(1)]
-Tokens = Annotated[int, BeforeValidator(tokens)]
-Price = Annotated[int, BeforeValidator(tokens), Ge(1), Le(UINT64_MAX)]
-Span = Annotated[timedelta, BeforeValidator(span)]
-Size = Annotated[int, BeforeValidator(size)]
+Count = Annotated[int, Strict(), Ge(0)]
+Number = Annotated[float, Strict()]
+Part = Annotated[float, Ge(0), Le(1)]
+Tokens = Annotated[
+    int,
+    BeforeValidator(tokens),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AMOUNT}],
+            "x-unit": "tokens",
+        }
+    ),
+]
+Price = Annotated[
+    int,
+    BeforeValidator(price),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": _AMOUNT},
+            ],
+            "x-unit": "tokens per PFLOP",
+        }
+    ),
+]
+Span = Annotated[
+    timedelta,
+    BeforeValidator(span),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*[0-9]{1,12}\s*[smhd]\s*$",
+            "x-unit": "s, m, h or d, as written",
+        }
+    ),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(size),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*[0-9]{1,9}\s*[KMGT]iB\s*$",
+            "x-unit": "KiB, MiB, GiB or TiB, as written",
+        }
+    ),
+]
+Recipe = Annotated[str, WithJsonSchema({"type": "string", "enum": sorted(RECIPES)})]
+Checking = Annotated[
+    Literal["off", "on"],
+    BeforeValidator(_checking),
+    WithJsonSchema({"enum": ["off", "on", False, True]}),
+]
+BoundaryCodec = Annotated[CodecName, BeforeValidator(_none)]
+GradientCodec = Annotated[GradientCodecName, BeforeValidator(_none)]
 
 
-class JobFile(BaseModel):
-    """A job as its poster writes it."""
+class Fields(BaseModel):
+    """Fields that a person may write, each with its words."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Annotated[str, Field(min_length=1, max_length=256)]
-    budget: Tokens
-    price_ceiling: Price
-    deadline: Span
-    recipe: str = "tiny_llama"
-    model: str | dict[str, Any] = {}
-    tokenizer: str | None = None
-    optimizer: dict[str, Any] = {}
-    data: str | list[str] = "builtin"
-    data_seed: Annotated[int, Strict(), Ge(0), Le(2**53 - 1)] = 0
-    steps: Whole | None = None
-    units_per_step: Whole | None = None
-    rows_per_unit: Whole | None = None
-    stages: Annotated[Whole, Le(MAX_STAGES)] = 1
-    layer_ends: list[Whole] | None = None
-    peer_memory: Size | None = None
-    peers_per_stage: Whole = 1
-    spares: Annotated[int, Strict(), Ge(0)] = 0
-    chunks: Annotated[Whole, Le(MAX_CHUNKS)] | None = None
-    boundary_codec: Annotated[CodecName, BeforeValidator(_none)] = "none"
-    gradient_codec: Annotated[GradientCodecName, BeforeValidator(_none)] = "none"
-    checkpoint_every: Whole = 10
-    validate_every: Whole | None = None
-    checking: Annotated[Literal["off", "on"], BeforeValidator(_checking)] = "off"
-    audit_rate: Annotated[float, Field(ge=0.01, le=1)] = 0.05
-    sum_audit_rate: Annotated[float, Field(ge=0, le=1)] = 0.1
-    repeat_rate: Annotated[float, Field(ge=0, le=1)] = 0.2
-    audit_budget: Tokens | None = None
-    min_stake: Tokens | None = None
-    epoch_cap: Tokens | None = None
-    vesting_window: Annotated[int, Strict(), Ge(0)] = 5
-    commit_timeout: Span = timedelta(seconds=60)
-    exchange_timeout: Span = timedelta(seconds=60)
-    redo_after: Span = timedelta(seconds=1)
-    lease_grace: Span = timedelta(seconds=60)
+
+class ModelFields(Fields):
+    """What of the recipe's model is different; of a folder's only its `sequence_length` may be."""
+
+    folder: Annotated[
+        str | None, Field(description="A folder that transformers saved: training goes on from it")
+    ] = None
+    vocab_size: Annotated[
+        Whole | None, Le(MAX_VOCABULARY), Field(description="Different tokens that it knows")
+    ] = None
+    width: Annotated[
+        Whole | None,
+        Le(MAX_WIDTH),
+        Field(description="Elements of a token inside the model; a multiple of num_heads"),
+    ] = None
+    num_layers: Annotated[Whole | None, Le(MAX_LAYERS), Field(description="Decoder layers")] = None
+    num_heads: Annotated[
+        Whole | None, Le(MAX_HEADS), Field(description="Attention heads of a layer")
+    ] = None
+    num_kv_heads: Annotated[
+        Whole | None, Le(MAX_HEADS), Field(description="Heads for keys; num_heads is a multiple")
+    ] = None
+    ffn_width: Annotated[
+        Whole | None, Le(MAX_FFN_WIDTH), Field(description="Width of the feed-forward part")
+    ] = None
+    sequence_length: Annotated[
+        Whole | None, Le(MAX_SEQUENCE), Field(description="Tokens of a row")
+    ] = None
+    rope_theta: Annotated[
+        int | None, Strict(), Gt(1), Field(description="Base of the rotary positions")
+    ] = None
+    norm_eps: Annotated[
+        Number | None, Gt(0), Lt(1), Field(description="Added to the mean square in a norm")
+    ] = None
+    tied_head: Annotated[
+        bool | None, Strict(), Field(description="Whether head and embedding are one matrix")
+    ] = None
+    init_seed: Annotated[
+        Count | None, Le(MAX_SEED), Field(description="The first weights are drawn from it")
+    ] = None
+
+
+class OptimizerFields(Fields):
+    """What of the recipe's AdamW is different."""
+
+    learning_rate: Annotated[
+        Number | None,
+        Gt(0),
+        Lt(10),
+        Field(description="Peak of the learning rate", examples=[0.002]),
+    ] = None
+    total_steps: Annotated[
+        Whole | None, Le(MAX_STEPS), Field(description="Steps that the schedule is made for")
+    ] = None
+    beta1: Annotated[
+        Number | None, Ge(0), Lt(1), Field(description="Decay of the first moment")
+    ] = None
+    beta2: Annotated[
+        Number | None, Ge(0), Lt(1), Field(description="Decay of the second moment")
+    ] = None
+    epsilon: Annotated[
+        Number | None, Gt(0), Lt(1), Field(description="Added to the root of the second moment")
+    ] = None
+    weight_decay: Annotated[
+        Number | None, Ge(0), Lt(10), Field(description="Decoupled decay of matrices")
+    ] = None
+    clip_norm: Annotated[
+        Number | None, Ge(0), Lt(1e6), Field(description="Largest norm of a gradient; 0: none")
+    ] = None
+    warmup_steps: Annotated[
+        Count | None, Le(MAX_STEPS), Field(description="Steps until the rate is at its peak")
+    ] = None
+    schedule: Annotated[
+        Schedule | None, Field(description="How the rate goes on after the warm-up")
+    ] = None
+    final_ratio: Annotated[
+        Number | None, Ge(0), Le(1), Field(description="Rate that a cosine ends at, over the peak")
+    ] = None
+
+
+class JobFile(Fields):
+    """A job as its poster writes it."""
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=256, description="What the job is called", examples=["a job"]
+        ),
+    ]
+    budget: Annotated[
+        Tokens,
+        Field(
+            description="The most that the job may cost, its audits included; the rest comes back",
+            examples=[10],
+        ),
+    ]
+    price_ceiling: Annotated[
+        Price,
+        Field(
+            description="The most that 1e15 model FLOPs may cost; the market pays the lowest "
+            "losing ask",
+            examples=[2000],
+        ),
+    ]
+    deadline: Annotated[
+        Span,
+        Field(
+            description="How long after posting the job ends at the latest, done or not",
+            examples=["1h"],
+        ),
+    ]
+    recipe: Annotated[
+        Recipe, Field(description="A complete configuration that the fields below change")
+    ] = "tiny_llama"
+    model: Annotated[
+        Annotated[str, Tag("path")] | Annotated[ModelFields, Tag("fields")],
+        Discriminator(_kind_of_model),
+        Field(
+            description="Fields of the recipe's model that differ, or a folder that transformers "
+            "saved",
+            examples=[{"width": 256, "num_layers": 4}, "path/to/llama"],
+        ),
+    ] = ModelFields()
+    tokenizer: Annotated[
+        str | None,
+        Field(
+            description="A tokenizer.json; without one the folder's own, else one token a byte",
+            examples=["path/to/tokenizer.json"],
+        ),
+    ] = None
+    optimizer: Annotated[
+        OptimizerFields,
+        Field(
+            description="Fields of the recipe's optimizer that differ",
+            examples=[{"learning_rate": 0.002}],
+        ),
+    ] = OptimizerFields()
+    data: Annotated[
+        Annotated[str, Tag("path")] | Annotated[list[str], Tag("paths")],
+        Discriminator(_kind_of_data),
+        Field(
+            description="Text to train on: patterns of files, or `builtin` for Python's sources",
+            examples=["builtin", "texts/*.txt"],
+        ),
+    ] = "builtin"
+    data_seed: Annotated[
+        Count, Le(MAX_SEED), Field(description="The order of the rows is drawn from it")
+    ] = 0
+    steps: Annotated[
+        Whole | None, Le(MAX_STEPS), Field(description="Optimiser updates", examples=[60])
+    ] = None
+    units_per_step: Annotated[
+        Whole | None,
+        Le(MAX_UNITS),
+        Field(description="Micro-batches of a step; the global batch is these times their rows"),
+    ] = None
+    rows_per_unit: Annotated[
+        Whole | None, Le(65_536), Field(description="Rows that a peer computes at once")
+    ] = None
+    stages: Annotated[
+        Whole,
+        Le(MAX_STAGES),
+        Field(description="Parts that the model is cut into, each on peers of its own"),
+    ] = 1
+    layer_ends: Annotated[
+        list[Whole] | None,
+        Field(
+            description="After which layers the model is cut; without it the busiest stage gets "
+            "the least work",
+            examples=[[1, 3]],
+        ),
+    ] = None
+    peer_memory: Annotated[
+        Size | None,
+        Field(
+            description="What a peer has at most; a cut that needs more is refused",
+            examples=["8GiB"],
+        ),
+    ] = None
+    peers_per_stage: Annotated[
+        Whole,
+        Le(MAX_PEERS),
+        Field(description="Providers that share the work of a stage, each with another owner"),
+    ] = 1
+    spares: Annotated[
+        Count, Le(MAX_PEERS), Field(description="Providers more, where there are any")
+    ] = 0
+    chunks: Annotated[
+        Whole | None,
+        Le(MAX_CHUNKS),
+        Field(description="Pieces that a gradient is summed in; without it two a peer"),
+    ] = None
+    boundary_codec: Annotated[
+        BoundaryCodec, Field(description="How tensors between stages are packed; none is exact")
+    ] = "none"
+    gradient_codec: Annotated[
+        GradientCodec, Field(description="How gradients inside a stage are packed; none is exact")
+    ] = "none"
+    checkpoint_every: Annotated[Whole, Field(description="Steps between two checkpoints")] = 10
+    validate_every: Annotated[
+        Whole | None,
+        Field(description="Steps between two validations; without it one at the end"),
+    ] = None
+    checking: Annotated[
+        Checking,
+        Field(
+            description="Whether some of the work is drawn by lot, done again by strangers and "
+            "compared"
+        ),
+    ] = "off"
+    audit_rate: Annotated[
+        float,
+        Ge(0.01),
+        Le(1),
+        Field(description="Of the peer-steps, the part that is drawn at least (q's floor)"),
+    ] = 0.05
+    sum_audit_rate: Annotated[
+        Part, Field(description="Of the averaged chunks, the part that is drawn")
+    ] = 0.1
+    repeat_rate: Annotated[
+        Part, Field(description="Of the reports, the part that an outside auditor repeats")
+    ] = 0.2
+    audit_budget: Annotated[
+        Tokens | None,
+        Field(
+            description="Of the budget, what audits may cost; without it a quarter, or what "
+            "several steps drawn whole need",
+            examples=[2.5],
+        ),
+    ] = None
+    min_stake: Annotated[
+        Tokens | None,
+        Field(
+            description="What each provider reserves and loses if it cheats; without it 0, or of "
+            "a checked job what covers a peer's part of a step",
+            examples=[5],
+        ),
+    ] = None
+    epoch_cap: Annotated[
+        Tokens | None,
+        Field(
+            description="The most that one settlement period may debit; without it the budget",
+            examples=[10],
+        ),
+    ] = None
+    vesting_window: Annotated[
+        Count,
+        Le(10_000),
+        Field(description="Steps between earned and vested, in which an audit may undo pay"),
+    ] = 5
+    commit_timeout: Annotated[
+        Span, Field(description="From the close of a step to the last gradient's digest")
+    ] = timedelta(seconds=60)
+    exchange_timeout: Annotated[
+        Span, Field(description="From there to the last averaged chunk")
+    ] = timedelta(seconds=60)
+    redo_after: Annotated[
+        Span, Field(description="How long a lost peer's work waits for it before others do it")
+    ] = timedelta(seconds=1)
+    lease_grace: Annotated[Span, Field(description="How long a lost peer keeps its place")] = (
+        timedelta(seconds=60)
+    )
 
     @property
     def model_folder(self) -> Path | None:
         """The folder of `transformers` that training starts from, if there is one."""
-        if isinstance(self.model, str):
-            return Path(self.model)
-        return Path(str(self.model["folder"])) if "folder" in self.model else None
+        folder = self.model if isinstance(self.model, str) else self.model.folder
+        return None if folder is None else Path(folder)
 
     def train_config(
         self, *, started: ModelConfig | None = None, vocab_size: int | None = None
@@ -201,18 +497,17 @@ class JobFile(BaseModel):
         make = RECIPES.get(self.recipe)
         if make is None:
             known = ", ".join(sorted(RECIPES))
-            raise NotFound(f"recipe {self.recipe!r} is unknown; there are: {known}")
+            meant = nearest(self.recipe, RECIPES)
+            raise NotFound(
+                f"recipe {self.recipe!r:.80} is unknown{meant}; there are: {known}", known=known
+            )
         base = make()
-        model = _model(base.model, self.model, started, vocab_size)
         steps = self.steps or base.num_steps
+        shortened = {"total_steps": steps, "warmup_steps": min(base.optimizer.warmup_steps, steps)}
+        optimizer = asdict(base.optimizer) | shortened | _said(self.optimizer)
         return TrainConfig(
-            model=model,
-            optimizer=_changed(
-                OptimizerConfig,
-                "optimizer",
-                asdict(base.optimizer) | _shortened(base.optimizer, steps),
-                self.optimizer,
-            ),
+            model=_model(base.model, self.model, started, vocab_size),
+            optimizer=OptimizerConfig(**optimizer),
             data=DataConfig(
                 rows_per_unit=self.rows_per_unit or base.data.rows_per_unit,
                 units_per_step=self.units_per_step or base.data.units_per_step,
@@ -222,284 +517,97 @@ class JobFile(BaseModel):
         )
 
 
+# ---------------------------------------------------------------------------------------- reading
+
+
 def load_job_file(path: Path) -> JobFile:
     """Read and check a job file; the paths in it become absolute.
 
     Raises:
         NotFound: no such file.
         TooLarge: over 64 KiB.
-        Malformed: not YAML, an unknown or missing field, a value out of range.
+        Malformed: not YAML, an unknown or missing field, a value out of range; data: `errors`.
         Refused: it cannot be read.
     """
-    try:
-        raw = yaml.load(_read(path), _Plain)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that is none
-        raise Malformed(f"{path}: not YAML: {error}") from error
-    if not isinstance(raw, dict):
-        raise Malformed(f"{path}: a job file is a mapping of fields, e.g. `name: my job`")
-    job = parse_job_file(raw, source=str(path))
+    text = read_text(path)
+    job = parse_job_file(text.fields, source=str(path), text=text)
     return _with_absolute_paths(job, path.resolve().parent)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():  # a device may never end
-            raise Refused(f"cannot read {path}: it is no file")
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError as error:
-        raise NotFound(f"no job file {path}") from error
-    except OSError as error:
-        raise Refused(f"cannot read {path}: {error.strerror}") from error
-    if len(text) > MAX_FILE_BYTES:
-        raise TooLarge(
-            f"{path} is larger than any job file ({MAX_FILE_BYTES} bytes): name data, do not "
-            "paste it",
-            limit=MAX_FILE_BYTES,
-        )
-    return text
-
-
-class _Plain(yaml.SafeLoader):
-    """YAML without what makes a small file large or deep, or says two things at once."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse aliases, each of which could stand for everything before it, and deep nests."""
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("a job file has no aliases (*name): write the value out")
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise yaml.YAMLError(f"nested deeper than {MAX_DEPTH}")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a field that is there twice."""
-        names: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in names:
-                raise yaml.YAMLError(f"{key.value!r:.80} is there twice")
-            names.add(str(key.value))
-        return super().construct_mapping(node, deep)
-
-
-def parse_job_file(raw: Mapping[str, Any], *, source: str = "job") -> JobFile:
+def parse_job_file(
+    raw: Mapping[str, Any], *, source: str = "job", text: Text | None = None
+) -> JobFile:
     """Check the fields of a job file that is already parsed.
 
+    Args:
+        raw: The fields.
+        source: What a refusal calls the file.
+        text: The file, where there is one: a refusal then names lines.
+
     Raises:
-        Malformed: an unknown or missing field, a value out of range.
+        Malformed: unknown or missing fields, values out of range; data: `errors`, all of them.
     """
     try:
         return JobFile.model_validate(dict(raw))
     except ValidationError as error:
-        detail = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in detail["loc"])
-        if detail["type"] == "extra_forbidden":
-            known = ", ".join(JobFile.model_fields)
-            raise Malformed(f"{source}: unknown field {field!r:.80}; there are: {known}") from error
-        raise Malformed(f"{source}: {field}: {detail['msg']}") from error
+        raise complain(source, error, job_schema(), text) from error
 
 
-def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
-    """`layer_ends`: as the file says, else as planned.
-
-    Raises:
-        Refused: `layer_ends` that are not as many as `stages`, or a cut that cannot be.
-    """
-    rows, audits = config.data.rows_per_unit, job.checking == "on"
-    if job.layer_ends is None:
-        return plan_layers(
-            config.model, job.stages, rows, memory_bytes=job.peer_memory, audits=audits
-        )
-    ends = tuple(job.layer_ends)
-    if "stages" in job.model_fields_set and job.stages != len(ends):
-        raise Refused(f"layer_ends has {len(ends)} ends, stages is {job.stages}: one end a stage")
-    largest = _memory(job, config, slices_of(config.model, ends))
-    if job.peer_memory is not None and largest > job.peer_memory:
-        raise Refused(f"layer_ends: a peer needs {largest} bytes, peer_memory is {job.peer_memory}")
-    return ends
+@cache
+def job_schema() -> dict[str, Any]:
+    """JSON schema (draft 2020-12) of a job file, for editors and for whoever writes job files."""
+    schema = JobFile.model_json_schema(schema_generator=_AsWritten)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "Tallystick job file",
+    }
 
 
-def _memory(job: JobFile, config: TrainConfig, stages: Sequence[StageSlice]) -> int:
-    """Bytes that a peer of the largest stage needs; with its audits, where there are any."""
-    rows, audits = config.data.rows_per_unit, job.checking == "on"
-    return max(peer_memory(config.model, each, rows, audits=audits) for each in stages)
+class _AsWritten(GenerateJsonSchema):
+    """Shows defaults as a person writes them, and no titles that only repeat a field's name."""
+
+    def encode_default(self, dft: Any) -> Any:
+        """`60s`, not ISO 8601; of nested fields those that are said."""
+        if isinstance(dft, timedelta):
+            return f"{int(dft.total_seconds())}s"
+        if isinstance(dft, Fields):
+            return _said(dft)
+        return super().encode_default(dft)
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Never."""
+        return False
 
 
-def build_spec(
-    job: JobFile,
-    config: TrainConfig,
-    *,
-    poster: Address,
-    coordinator: Address,
-    nonce: int,
-    manifest: Digest,
-    now: UnixSeconds,
-    tokenizer: Digest = ZERO_DIGEST,
-    weights: Digest = ZERO_DIGEST,
-) -> JobSpec:
-    """What the poster signs.
-
-    Raises:
-        Malformed: a value does not fit its message field.
-        Refused: sizes that do not fit each other.
-    """
-    ends = cut(job, config)
-    stages = slices_of(config.model, ends)
-    rows = config.data.rows_per_unit
-    flops = tuple(unit_flops(config.model, stage, rows) for stage in stages)
-    try:
-        audit = _audit(job, config, flops)
-        return JobSpec(
-            poster=poster,
-            coordinator=coordinator,
-            nonce=nonce,
-            name=job.name,
-            budget=BaseUnits(job.budget),
-            epoch_cap=BaseUnits(job.budget if job.epoch_cap is None else job.epoch_cap),
-            price_ceiling=PricePerPflop(job.price_ceiling),
-            deadline=UnixSeconds(now + int(job.deadline.total_seconds())),
-            min_stake=_min_stake(job, config, flops, audit),
-            memory_bytes=_memory(job, config, stages),
-            unit_flops=flops,
-            model=model_spec(config.model, weights=weights),
-            optimizer=optimizer_spec(config.optimizer),
-            data=DataSpec(manifest=manifest, seed=config.data.seed, tokenizer=tokenizer),
-            batch=BatchSpec(
-                steps=config.num_steps,
-                units_per_step=config.data.units_per_step,
-                rows_per_unit=rows,
-                stages=len(ends),
-                layer_ends=ends,
-                peers_per_stage=job.peers_per_stage,
-                spares=job.spares,
-                chunks=job.chunks or _chunks(config.model, stages, job.peers_per_stage),
-                checkpoint_every=job.checkpoint_every,
-                validate_every=job.validate_every or config.num_steps,
-            ),
-            rules=RulesSpec(
-                audit=audit,
-                boundary_codec=job.boundary_codec,
-                gradient_codec=job.gradient_codec,
-                vesting_window=job.vesting_window,
-                commit_timeout=_millis(job.commit_timeout),
-                exchange_timeout=_millis(job.exchange_timeout),
-                redo_after=_millis(job.redo_after),
-                lease_grace=_millis(job.lease_grace),
-            ),
-        )
-    except ValidationError as error:
-        detail = error.errors(include_url=False, include_input=False)[0]
-        raise Malformed(f"job: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
-
-
-AUDIT_MARGIN = Fraction(5, 4)  # m of PROTOCOL section 7
-AUDIT_DETECTION = Fraction(99, 100)  # of a falsified peer-step by one replay, at the least
-AUDIT_DEADLINE = 4  # D, steps
-AUDIT_BUDGET = Fraction(1, 4)  # of the job's budget, unless its file or `least_budget` says more
-
-
-def _audit(job: JobFile, config: TrainConfig, flops: Sequence[Flops]) -> AuditSpec | None:
-    """How the job is checked; None if it is not."""
-    if job.checking == "off":
-        return None
-    price, said = PricePerPflop(job.price_ceiling), job.audit_budget
-    audit = AuditSpec(
-        floor=round(job.audit_rate * MILLION),
-        sums=round(job.sum_audit_rate * MILLION),
-        repeats=round(job.repeat_rate * MILLION),
-        margin=int(AUDIT_MARGIN * MILLION),
-        detection=int(AUDIT_DETECTION * MILLION),
-        deadline=AUDIT_DEADLINE,
-        thresholds=shipped_calibration().digest(),
-        price=price,
-        budget=BaseUnits(int(job.budget * AUDIT_BUDGET) if said is None else said),
-    )
-    if said is not None:
-        return audit
-    least = least_budget(
-        terms_of(audit, job.vesting_window),
-        step_flops=sum(flops) * config.data.units_per_step,
-        steps=config.num_steps,
-        dearest=price,
-    )
-    return audit.model_copy(update={"budget": max(audit.budget, least)})
-
-
-def _min_stake(
-    job: JobFile, config: TrainConfig, flops: Sequence[Flops], audit: AuditSpec | None
-) -> BaseUnits:
-    """As the file says, else what covers a peer's equal part of a step from the first one on."""
-    if job.min_stake is not None:
-        return BaseUnits(job.min_stake)
-    if audit is None:
-        return BaseUnits(0)
-    least = least_stake_among_equals(
-        terms_of(audit, job.vesting_window),
-        unit_flops=flops,
-        units=-(-config.data.units_per_step // job.peers_per_stage),
-        price=PricePerPflop(job.price_ceiling),
-        owners=job.peers_per_stage,
-    )
-    return BaseUnits(0) if least is None else least  # no stake would do: the market says why
-
-
-def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage: int) -> int:
-    """Two for each peer, so that a fast one sums more of them; none beyond what a call carries."""
-    shared = model.vocab_size * model.width if model.tied_head and len(stages) > 1 else 0
-    own = [
-        num_parameters(model, stage) - (shared if shares_embedding(model, stage) else 0)
-        for stage in stages
-    ]
-    sizes = [*own, shared] if shared else own
-    needed = -(-FP32 * max(sizes) // MAX_CHUNK_BYTES)
-    most = MAX_CHUNKS // 2 if shared else MAX_CHUNKS  # a GradCommit then has twice as many parts
-    return min(max(2 * peers_per_stage, needed), most, min(sizes))
+def _said(fields: Fields) -> dict[str, Any]:
+    """What a person has written, without what was left out or left empty."""
+    return fields.model_dump(exclude_none=True)
 
 
 def _model(
     base: ModelConfig,
-    changes: str | dict[str, Any],
+    said: str | ModelFields,
     started: ModelConfig | None,
     vocab_size: int | None,
 ) -> ModelConfig:
-    changes = {} if isinstance(changes, str) else dict(changes)
-    if "folder" in changes and not isinstance(changes.pop("folder"), str):
-        raise Malformed("model.folder: a path is wanted")
+    changes = {} if isinstance(said, str) else _said(said)
+    changes.pop("folder", None)
     if started is not None:
         if unknown := sorted(set(changes) - {"sequence_length"}):
             raise Malformed(
-                f"model.{unknown[0]:.80}: the folder decides it; only sequence_length may change"
+                f"model.{unknown[0]}: the folder decides it; only sequence_length may change"
             )
         base = started
     elif vocab_size is not None:
         base = replace(base, vocab_size=vocab_size)
-    model: ModelConfig = _changed(ModelConfig, "model", asdict(base), changes)
+    model = ModelConfig(**asdict(base) | changes)
     if vocab_size is not None and model.vocab_size < vocab_size:
         raise Refused(
             f"the tokenizer gives {vocab_size} different tokens, the model has vocab_size "
             f"{model.vocab_size}: use a tokenizer that fits the model"
         )
     return model
-
-
-def _changed(cls: type[Any], what: str, base: dict[str, Any], changes: dict[str, Any]) -> Any:
-    unknown = sorted(set(changes) - set(base))
-    if unknown:
-        raise Malformed(f"{what}: unknown field {unknown[0]!r:.80}; there are: {', '.join(base)}")
-    for name, value in changes.items():
-        wanted = type(base[name])
-        if type(value) is not wanted and not (wanted is float and type(value) is int):
-            hint = "; YAML reads 1e-3 as text: write 1.0e-3" if wanted is float else ""
-            raise Malformed(f"{what}.{name}: {_KINDS[wanted]} is wanted, not {value!r:.40}{hint}")
-    return cls(**base | changes)
-
-
-def _shortened(base: OptimizerConfig, steps: int) -> dict[str, int]:
-    return {"total_steps": steps, "warmup_steps": min(base.warmup_steps, steps)}
 
 
 def _with_absolute_paths(job: JobFile, folder: Path) -> JobFile:
@@ -509,12 +617,9 @@ def _with_absolute_paths(job: JobFile, folder: Path) -> JobFile:
         changed["data"] = [str(folder / pattern) for pattern in patterns]
     if isinstance(job.model, str):
         changed["model"] = str(folder / job.model)
-    elif isinstance(job.model.get("folder"), str):
-        changed["model"] = job.model | {"folder": str(folder / job.model["folder"])}
+    elif job.model.folder is not None:
+        absolute = str(folder / job.model.folder)
+        changed["model"] = job.model.model_copy(update={"folder": absolute})
     if job.tokenizer is not None:
         changed["tokenizer"] = str(folder / job.tokenizer)
     return job.model_copy(update=changed)
-
-
-def _millis(value: timedelta) -> int:
-    return int(value.total_seconds() * 1000)

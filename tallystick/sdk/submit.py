@@ -25,7 +25,8 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import PERMIT, Domain
 from market.api import schemas
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.job_file import JobFile, build_spec
+from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.job_spec import build_spec
 from tallystick.sdk.prepare import Prepared, prepare
 from training.data.corpus import ShardedCorpus
 

@@ -15,7 +15,8 @@ from contracts.terms.ids import ZERO_DIGEST, Address, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk import prepare as prepare_module
-from tallystick.sdk.job_file import JobFile, build_spec, parse_job_file
+from tallystick.sdk.job_file import JobFile, parse_job_file
+from tallystick.sdk.job_spec import build_spec
 from tallystick.sdk.prepare import Prepared, prepare
 from tests.numerics.plain import plain_losses
 from training.config import slices_of, train_config, whole_model

@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from contracts.terms.ids import Address, Digest
+from contracts.terms.moments import UnixSeconds
+from market.domain.pricing import job_cost
 from tallystick.sdk.job_file import load_job_file
+from tallystick.sdk.job_spec import build_spec
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
@@ -14,4 +18,19 @@ def test_example__loaded__is_a_job_that_fits_itself(path: Path) -> None:
     job = load_job_file(path)
 
     assert job.train_config().num_steps == (job.steps or 0)
-    assert job.checking == "off"
+    assert job.checking == ("on" if path.stem == "checked" else "off")
+    spec = build_spec(
+        job,
+        job.train_config(),
+        poster=Address(bytes(20)),
+        coordinator=Address(bytes(20)),
+        nonce=0,
+        manifest=Digest(bytes(32)),
+        now=UnixSeconds(0),
+    )
+    audits = 0 if spec.rules.audit is None else spec.rules.audit.budget
+    assert job_cost(spec, spec.price_ceiling) + audits <= spec.budget
+
+
+def test_examples__there_are_three() -> None:
+    assert [path.stem for path in EXAMPLES] == ["checked", "swarm", "tiny"]

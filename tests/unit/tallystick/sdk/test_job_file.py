@@ -15,15 +15,15 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.job_file import (
-    MAX_FILE_BYTES,
     JobFile,
-    build_spec,
     load_job_file,
     parse_job_file,
     size,
     span,
     tokens,
 )
+from tallystick.sdk.job_spec import build_spec
+from tallystick.sdk.job_yaml import MAX_FILE_BYTES
 from training.config import slices_of
 from training.flops import unit_flops
 from training.memory import peer_memory

@@ -1,0 +1,162 @@
+"""What is wrong with a job file, all of it at once: where, what was given, what would be right.
+
+Words come from the JSON schema of the fields (`job_schema`), so a bound is written down once.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from contracts.terms.errors import Malformed
+from tallystick.sdk.job_yaml import Path_, Text
+
+MAX_GIVEN = 60  # characters of a value that are shown
+TAGS = frozenset({"path", "fields", "paths"})
+"""Names of alternatives that pydantic puts into a path, and nobody wrote into a file."""
+_KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "a text",
+    "object": "fields, e.g. {name: value}",
+    "array": "a list, e.g. [a, b]",
+}
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """One thing that is wrong; line and column are None where there is no file."""
+
+    line: int | None
+    column: int | None
+    key: str
+    given: str
+    problem: str
+
+    def __str__(self) -> str:
+        where = "" if self.line is None else f"line {self.line}: "
+        return f"{where}{self.key}: {self.problem}"
+
+
+def complain(
+    source: str, error: ValidationError, schema: Mapping[str, Any], text: Text | None
+) -> Malformed:
+    """Everything that `error` found in the file `source`, as one refusal; data: `errors`."""
+    found = error.errors(include_url=False)
+    complaints = [_complaint(each, schema, text) for each in found]
+    complaints.sort(key=lambda each: (each.line or 0, each.column or 0, each.key))
+    count = f"{len(complaints)} problems:\n" if len(complaints) > 1 else ""
+    lines = ";\n".join(map(str, complaints))
+    return Malformed(f"{source}: {count}{lines}", errors=[asdict(each) for each in complaints])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` where something known looks like `name`, else nothing."""
+    close = difflib.get_close_matches(name[:MAX_GIVEN], list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _complaint(detail: Any, schema: Mapping[str, Any], text: Text | None) -> Complaint:
+    path: Path_ = tuple(part for part in detail["loc"] if part not in TAGS)
+    place = None if text is None else text.place(path)
+    return Complaint(
+        line=None if place is None else place.line,
+        column=None if place is None else place.column,
+        key=".".join(map(str, path)),
+        given="" if detail["type"] == "missing" else _shown(detail["input"]),
+        problem=_problem(detail, path, schema),
+    )
+
+
+def _problem(detail: Any, path: Path_, schema: Mapping[str, Any]) -> str:
+    kind, field = detail["type"], _field(schema, path)
+    if kind == "extra_forbidden":
+        return _unknown(str(path[-1]), _resolved(_field(schema, path[:-1]), schema))
+    if kind == "missing":
+        return f"is missing: {field.get('description', 'it is needed')}{_example(field)}"
+    given = _shown(detail["input"])
+    if kind == "value_error":
+        return f"{detail['msg'].removeprefix('Value error, ')}; given is {given}"
+    wanted = _wanted(field, schema)
+    return f"{wanted or detail['msg']} is wanted, not {given}{_hint(field, detail['input'])}"
+
+
+def _unknown(name: str, holder: Mapping[str, Any]) -> str:
+    known = list(holder.get("properties", ()))
+    return f"unknown field {name!r:.80}" + (
+        nearest(name, known) or f"; there are: {', '.join(known)}"
+    )
+
+
+def _field(schema: Mapping[str, Any], path: Sequence[str | int]) -> Mapping[str, Any]:
+    """The schema of what stands at `path`; an empty one where it says nothing."""
+    found: Mapping[str, Any] = schema
+    for part in path:
+        holder = _resolved(found, schema)
+        within = holder.get("items", {}) if isinstance(part, int) else holder.get("properties", {})
+        found = within if isinstance(part, int) else within.get(part, {})
+    return found if path and "description" in found else _resolved(found, schema)
+
+
+def _resolved(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`field`, or that alternative of it which has fields or items of its own."""
+    for each in (field, *field.get("anyOf", ()), *field.get("oneOf", ())):
+        if "$ref" in each:
+            named: Mapping[str, Any] = schema["$defs"][each["$ref"].rpartition("/")[2]]
+            return named
+        if "items" in each:
+            return dict(each)
+    return field
+
+
+def _wanted(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """What `field` takes, in words."""
+    alternatives = field.get("anyOf") or field.get("oneOf")
+    if alternatives:
+        words = [_wanted(each, schema) for each in alternatives if each.get("type") != "null"]
+        return " or ".join(dict.fromkeys(filter(None, words)))
+    if "$ref" in field:
+        return _KINDS["object"]
+    if choices := field.get("enum"):
+        return f"one of {', '.join(each for each in choices if isinstance(each, str))}"
+    kind = _KINDS.get(field.get("type", ""), "")
+    return kind + _bounds(field)
+
+
+def _bounds(field: Mapping[str, Any]) -> str:
+    low, high = field.get("minimum"), field.get("maximum")
+    above, below = field.get("exclusiveMinimum"), field.get("exclusiveMaximum")
+    longest = field.get("maxLength")
+    parts = [
+        "" if above is None else f"above {above}",
+        f"{low} to {high}" if low is not None and high is not None else "",
+        f"{low} or more" if low is not None and high is None else "",
+        f"at most {high}" if high is not None and low is None else "",
+        "" if below is None else f"below {below}",
+        "" if longest is None else f"{field.get('minLength', 0)} to {longest} characters",
+    ]
+    said = " and ".join(filter(None, parts))
+    return f" ({said})" if said else ""
+
+
+def _hint(field: Mapping[str, Any], given: object) -> str:
+    kinds = {each.get("type") for each in (field, *field.get("anyOf", ()))}
+    if "number" in kinds and isinstance(given, str):
+        return "; YAML reads 1e-3 as text: write 1.0e-3"
+    return ""
+
+
+def _example(field: Mapping[str, Any]) -> str:
+    examples = field.get("examples") or ()
+    return f", e.g. {examples[0]}" if examples else ""
+
+
+def _shown(value: object) -> str:
+    try:
+        shown = repr(value)
+    except ValueError:  # more digits than Python prints
+        shown = "a very long number"
+    return shown if len(shown) <= MAX_GIVEN else shown[:MAX_GIVEN] + "..."
