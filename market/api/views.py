@@ -10,6 +10,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
+from market.api.quotes import advised, excluded
 from market.api.schemas import (
     BatchEntryView,
     BatchView,
@@ -18,7 +19,6 @@ from market.api.schemas import (
     EpochState,
     EpochSummary,
     EpochView,
-    Excluded,
     JobPay,
     JobState,
     JobSummary,
@@ -35,11 +35,12 @@ from market.api.schemas import (
     StepReport,
 )
 from market.domain import ledger
-from market.domain.matching import Exclusion
+from market.domain.advice import WhyNot
+from market.domain.jobs import JobState as JobStates
 from market.domain.offers import offer_state
 from market.domain.reputation import SCALE, Reputation
 from market.service.booking import balances_of
-from market.service.coding import decode_exclusions, spec_of
+from market.service.coding import decode_why_not, spec_of
 from market.service.ports import UnitOfWork
 from market.service.reconcile import reconcile_job
 from market.service.rows import (
@@ -67,14 +68,8 @@ _NAMED = {
     "Refunded": "refunded",
 }
 """Events of a job whose transactions a job view names."""
-
-
-def excluded(found: Sequence[Exclusion]) -> tuple[Excluded, ...]:
-    """Why-not counts."""
-    return tuple(
-        Excluded(constraint=each.constraint, offers=each.offers, would_fit=each.would_fit)
-        for each in found
-    )
+_MATCHED = (JobStates.MATCHED, JobStates.RUNNING, JobStates.FINISHED)
+"""States in which nobody asks any more why a job was not matched once."""
 
 
 async def offer_views(
@@ -176,6 +171,7 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
     money = await reconcile_job(row.job, work)
     totals = money.totals
     vested = BaseUnits(totals.vested + totals.debited)
+    why = WhyNot() if row.state in _MATCHED else decode_why_not(row.not_matched)
     return JobView(
         job=row.job,
         state=cast(JobState, row.state),
@@ -197,7 +193,8 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
         paid=await paid_by_job(row.job, work),
         refunded=totals.refunded,
         reconciled=not money.differences,
-        not_matched=excluded(decode_exclusions(row.not_matched)),
+        not_matched=excluded(why.exclusions),
+        advice=advised(why.advice),
         transactions=await _transactions(row.job, work),
     )
 

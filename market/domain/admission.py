@@ -6,12 +6,14 @@ an offer wants it is matching's question. Every refusal carries in its data what
 
 from dataclasses import dataclass
 
-from contracts.terms.amounts import Flops
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
-from contracts.terms.ids import ZERO_DIGEST, Digest
+from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Digest
 from contracts.terms.messages import AuditSpec, JobSpec
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.bundles import bundle_of
+from market.domain.cuts import Terms, cut_of
 from market.domain.pricing import affordable_price, affordable_steps, job_cost, step_flops
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import unit_flops
@@ -35,6 +37,11 @@ class Surroundings:
     calibration: Calibration
     """The table that this market ships: verdicts of its checked jobs follow from it."""
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the poster has to bring before the job can be posted."""
+        return (() if self.coordinator_known else ("coordinator",)) + self.missing_blobs
+
 
 def check_job(spec: JobSpec, around: Surroundings) -> None:
     """Refuse a job that could not be trained and paid as it is signed.
@@ -42,15 +49,7 @@ def check_job(spec: JobSpec, around: Surroundings) -> None:
     Raises:
         Refused: with what would fit; see the checks below for the classes.
     """
-    _check_deadline(spec, around)
-    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
-    _check_work(spec, config)
-    _check_memory(spec, config)
-    _check_budget(spec)
-    _check_epoch_cap(spec, around)
-    if spec.rules.audit is not None:
-        _check_calibration(spec.rules.audit, around)
-        _check_stake(spec, spec.rules.audit)
+    check_terms(spec, around)
     if not around.coordinator_known:
         raise Forbidden(
             f"0x{spec.coordinator.hex()} is no coordinator of a host here; POST /v1/coordinators",
@@ -62,6 +61,62 @@ def check_job(spec: JobSpec, around: Surroundings) -> None:
             "PUT /v1/blobs/{digest} first",
             missing=list(around.missing_blobs),
         )
+
+
+def check_terms(spec: JobSpec, around: Surroundings) -> None:
+    """Refuse a job by its own numbers; what its poster brings before posting is not asked for.
+
+    Raises:
+        Refused: with what would fit.
+    """
+    _check_deadline(spec, around)
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    _check_work(spec, config)
+    _check_memory(spec, config)
+    _check_budget(spec)
+    _check_epoch_cap(spec, around)
+    if spec.rules.audit is not None:
+        _check_calibration(spec.rules.audit, around)
+        _check_stake(spec, spec.rules.audit)
+
+
+def could_be_posted(spec: JobSpec, terms: Terms) -> bool:
+    """Whether the job with these terms would be admitted, with a budget and a cap that cover it."""
+    chunks = Chunking(terms.cut.stages, spec.batch.chunks, spec.model.tied_head)
+    if terms.deadline < terms.start // 1000 + SHORTEST_JOB_SECONDS:
+        return False
+    if terms.cut.slots + spec.batch.spares > MAX_SLOTS or chunks.most_parts > MAX_CHUNKS:
+        return False
+    if spec.rules.audit is None:
+        return True
+    least = _least_stake(
+        spec,
+        spec.rules.audit,
+        (terms.cut.dearest_unit,),
+        owners=terms.cut.peers_per_stage,
+        price=terms.price_ceiling,
+    )
+    return least is not None and terms.min_stake >= least
+
+
+def least_budget_at(spec: JobSpec, price: PricePerPflop) -> BaseUnits:
+    """What covers all of the work at `price`, and its audits."""
+    audit, work = spec.rules.audit, job_cost(spec, price)
+    audits = 0 if audit is None else max(audit.budget, _least_audits(spec, audit, price))
+    return BaseUnits(work + audits)
+
+
+def least_epoch_cap(spec: JobSpec, terms: Terms, epoch_seconds: int) -> BaseUnits:
+    """The cap that lets the whole job through in time, and the last seal (W + 1 steps) at once."""
+    cost = job_cost(spec, terms.price_ceiling)
+    epochs = num_epochs(terms.deadline, UnixSeconds(terms.start // 1000), epoch_seconds)
+    at_once = min(spec.batch.steps, spec.rules.vesting_window + 1)
+    return BaseUnits(max(-(-cost // epochs), -(-cost * at_once // spec.batch.steps)))
+
+
+def num_epochs(deadline: UnixSeconds, now: UnixSeconds, epoch_seconds: int) -> int:
+    """Settlement periods until the deadline, at least one."""
+    return max(1, (deadline - now) // epoch_seconds)
 
 
 def named_blobs(spec: JobSpec) -> dict[str, Digest]:
@@ -151,12 +206,7 @@ def _check_budget(spec: JobSpec) -> None:
 
 def _check_audit_budget(spec: JobSpec, audit: AuditSpec) -> None:
     """It covers all steps that wait for their coins at once, drawn whole."""
-    least = least_budget(
-        terms_of(audit, spec.rules.vesting_window),
-        step_flops=step_flops(spec),
-        steps=spec.batch.steps,
-        dearest=max(audit.price, spec.price_ceiling),
-    )
+    least = _least_audits(spec, audit, spec.price_ceiling)
     if audit.budget < least:
         raise Unaffordable(
             f"the audit budget is {audit.budget} base units; the steps that may wait for their "
@@ -164,6 +214,33 @@ def _check_audit_budget(spec: JobSpec, audit: AuditSpec) -> None:
             audit_budget=str(audit.budget),
             audit_budget_would_fit=str(least),
         )
+
+
+def _least_audits(spec: JobSpec, audit: AuditSpec, ceiling: PricePerPflop) -> BaseUnits:
+    return least_budget(
+        terms_of(audit, spec.rules.vesting_window),
+        step_flops=step_flops(spec),
+        steps=spec.batch.steps,
+        dearest=max(audit.price, ceiling),
+    )
+
+
+def _least_stake(
+    spec: JobSpec,
+    audit: AuditSpec,
+    unit_flops: tuple[Flops, ...],
+    *,
+    owners: int,
+    price: PricePerPflop,
+) -> BaseUnits | None:
+    """What covers one unit of the dearest stage; None if no stake does."""
+    return least_stake_among_equals(
+        terms_of(audit, spec.rules.vesting_window),
+        unit_flops=unit_flops,
+        units=1,
+        price=price,
+        owners=owners,
+    )
 
 
 def _check_calibration(audit: AuditSpec, around: Surroundings) -> None:
@@ -179,13 +256,7 @@ def _check_calibration(audit: AuditSpec, around: Surroundings) -> None:
 def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
     """What a lease reserves covers one unit of the dearest stage (PROTOCOL section 7: q <= 1)."""
     owners = spec.batch.peers_per_stage
-    least = least_stake_among_equals(
-        terms_of(audit, spec.rules.vesting_window),
-        unit_flops=spec.unit_flops,
-        units=1,
-        price=spec.price_ceiling,
-        owners=owners,
-    )
+    least = _least_stake(spec, audit, spec.unit_flops, owners=owners, price=spec.price_ceiling)
     if least is None:
         raise Refused(
             "no stake covers the work of two owners who only audit each other: repeat some "
@@ -204,15 +275,19 @@ def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
 
 
 def _check_epoch_cap(spec: JobSpec, around: Surroundings) -> None:
-    """The cap lets the whole job through in time, and the last seal (W + 1 steps) at once."""
-    cost = job_cost(spec, spec.price_ceiling)
-    epochs = max(1, (spec.deadline - around.now) // around.epoch_seconds)
-    at_once = min(spec.batch.steps, spec.rules.vesting_window + 1)
-    needed = max(-(-cost // epochs), -(-cost * at_once // spec.batch.steps))
+    terms = signed_terms(spec, UnixMillis(around.now * 1000))
+    needed = least_epoch_cap(spec, terms, around.epoch_seconds)
     if spec.epoch_cap < needed:
+        epochs = num_epochs(spec.deadline, around.now, around.epoch_seconds)
+        at_once = min(spec.batch.steps, spec.rules.vesting_window + 1)
         raise Unaffordable(
             f"an epoch debits at most {spec.epoch_cap}; with {epochs} epochs until the deadline "
             f"and {at_once} steps vesting at once the job needs {needed}",
             epoch_cap=str(spec.epoch_cap),
             epoch_cap_would_fit=str(needed),
         )
+
+
+def signed_terms(spec: JobSpec, now: UnixMillis) -> Terms:
+    """What a job asks for as it is signed, if it is matched at `now`."""
+    return Terms(spec.price_ceiling, spec.min_stake, spec.deadline, now, cut_of(spec))

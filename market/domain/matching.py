@@ -7,6 +7,7 @@ job cannot change it, the state of the offer) that would admit one more offer.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -101,31 +102,52 @@ CONSTRAINTS = tuple(constraint.name for constraint in _CONSTRAINTS)
 """Names that `Exclusion.constraint` may have."""
 
 
+class Judged(NamedTuple):
+    """An offer, and the names of the constraints that exclude it, in the order of the table."""
+
+    offer: Candidate
+    failed: tuple[str, ...]
+
+
+def judge(need: Need, offers: Sequence[Candidate]) -> list[Judged]:
+    """Hold every offer against every constraint, once."""
+    table = [(constraint.name, constraint.holds) for constraint in _CONSTRAINTS]
+    return [
+        Judged(offer, tuple([name for name, holds in table if not holds(need, offer)]))
+        for offer in offers
+    ]
+
+
 def feasible(need: Need, offers: Sequence[Candidate]) -> list[Ask]:
     """The asks of all offers that may serve the job."""
+    return asks_of(judge(need, offers))
+
+
+def asks_of(judged: Sequence[Judged]) -> list[Ask]:
+    """The asks of offers that nothing excludes."""
     return [
         Ask(o.account, o.offer, o.price, standing(o.reputation))
-        for o in offers
-        if not _failed(need, o)
+        for o, failed in judged
+        if not failed
     ]
 
 
 def why_not(need: Need, offers: Sequence[Candidate]) -> tuple[Exclusion, ...]:
-    """For each constraint that excludes offers: how many, and what would admit one more.
+    """For each constraint that excludes offers: how many, and what would admit one more."""
+    return exclusions_of(need, judge(need, offers))
+
+
+def exclusions_of(need: Need, judged: Sequence[Judged]) -> tuple[Exclusion, ...]:
+    """`why_not` of offers that are judged already.
 
     The relaxation is taken over offers that fail this constraint alone, if there are any: for them
     the change is enough by itself.
     """
-    failures = [(offer, _failed(need, offer)) for offer in offers]
     found = []
     for constraint in _CONSTRAINTS:
-        failing = [offer for offer, failed in failures if constraint in failed]
-        alone = [offer for offer, failed in failures if failed == [constraint]]
+        failing = [offer for offer, failed in judged if constraint.name in failed]
+        alone = [offer for offer, failed in judged if failed == (constraint.name,)]
         if failing:
             relaxed = constraint.relaxation(need, alone or failing)
             found.append(Exclusion(constraint.name, len(failing), relaxed))
     return tuple(found)
-
-
-def _failed(need: Need, offer: Candidate) -> list[_Constraint]:
-    return [constraint for constraint in _CONSTRAINTS if not constraint.holds(need, offer)]

@@ -35,15 +35,15 @@ def affordable_steps(spec: JobSpec, budget: int) -> int:
     return ((budget + 1) * FLOPS_PER_PFLOP - 1) // (step_flops(spec) * spec.price_ceiling)
 
 
-def expected_seconds(spec: JobSpec, stage_speeds: Sequence[int]) -> int:
-    """Seconds of computing of the slowest stage, rounded up.
+def stage_seconds(spec: JobSpec, stage_speeds: Sequence[int]) -> tuple[int, ...]:
+    """Seconds of computing of each stage, rounded up.
 
     Args:
         spec: The job.
         stage_speeds: FLOP/s of all peers of a stage together, stage by stage.
     """
     num_units = spec.batch.steps * spec.batch.units_per_step
-    return max(
+    return tuple(
         -(-num_units * flops // max(1, speed))
         for flops, speed in zip(spec.unit_flops, stage_speeds, strict=True)
     )

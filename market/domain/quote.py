@@ -1,7 +1,7 @@
 """What would this job cost, how long would it take, and would it be matched now? Pure.
 
-A quote reserves nothing. `seconds` is of the slowest stage, dealt as clearing would deal the
-winners; it takes the FLOPs/s that they claim and counts computing alone, so it is a lower bound.
+A quote reserves nothing. Seconds are of stages as clearing would deal the winners; they take the
+FLOPs/s that they claim and count computing alone, so they are a lower bound.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,37 @@ from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.errors import NoMatch, Refused
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.domain.admission import Surroundings, check_job
+from market.domain.admission import (
+    Surroundings,
+    check_terms,
+    least_budget_at,
+    least_epoch_cap,
+    num_epochs,
+    signed_terms,
+)
+from market.domain.advice import Advice, WhyNot, why_no_bundle
 from market.domain.auction import Ask, Clearing
-from market.domain.bundles import Bundle, bundle_of, buy, deal
-from market.domain.matching import Exclusion, Need, feasible, why_not
+from market.domain.bundles import bundle_of, buy, deal
+from market.domain.matching import Exclusion, Need, asks_of, judge
 from market.domain.offers import Candidate
-from market.domain.pricing import expected_seconds, job_cost, job_flops
+from market.domain.pricing import job_cost, job_flops, stage_seconds
+from training.config import slices_of, train_config
+from training.memory import peer_memory
 from verification.thresholds import Calibration
+
+
+@dataclass(frozen=True)
+class StageQuote:
+    """A stage: what it asks for, how many offers have the memory, and how fast it would be."""
+
+    first_layer: int
+    end_layer: int
+    unit_flops: Flops
+    memory_bytes: int
+    offers_with_memory: int
+    peers: int | None  # None: nothing matches now
+    flops_per_second: int | None
+    seconds: int | None
 
 
 @dataclass(frozen=True)
@@ -29,9 +53,21 @@ class Quote:
     cost_at_ceiling: BaseUnits
     cost_at_asks: BaseUnits | None
     price_at_asks: PricePerPflop | None
+    lowest_losing_ask: PricePerPflop | None  # None: nobody loses, so the ceiling is paid
     seconds: int | None
     reasons: tuple[str, ...]
+    missing: tuple[str, ...]  # what the poster brings before it posts: coordinator, blobs
     not_matched: tuple[Exclusion, ...]
+    advice: Advice | None
+    verification_budget: BaseUnits
+    budget_needed: BaseUnits
+    epochs: int
+    epoch_cap_needed: BaseUnits
+    offers: int
+    owners: int  # that fit
+    slots: int
+    spares: int | None  # that would come
+    stages: tuple[StageQuote, ...]
 
 
 def need_of(spec: JobSpec, now: UnixMillis, calibration: Calibration) -> Need:
@@ -42,55 +78,102 @@ def need_of(spec: JobSpec, now: UnixMillis, calibration: Calibration) -> Need:
     return Need(spec.price_ceiling, spec.memory_bytes, spec.min_stake, spec.deadline, now, devices)
 
 
-def why_no_bundle(
-    need: Need, offers: Sequence[Candidate], missing: Bundle
-) -> tuple[Exclusion, ...]:
-    """Why a bundle is not complete: `why_not`, after how many owners would do and how many fit."""
-    asks = feasible(need, offers)
-    owners = len({ask.seller for ask in asks})
-    short = Exclusion("owners", len(asks), f"needs {missing.slots} owners, {owners} fit")
-    return ((short,) if 1 < missing.slots > owners else ()) + why_not(need, offers)
-
-
 def quote(
     spec: JobSpec, offers: Sequence[Candidate], around: Surroundings, now: UnixMillis
 ) -> Quote:
     """Try admission and clearing without effect."""
-    need, reasons = need_of(spec, now, around.calibration), []
-    try:
-        check_job(spec, around)
-    except Refused as refusal:
-        reasons.append(refusal.message)
-    cleared = _try_clear(feasible(need, offers), spec)
-    if isinstance(cleared, str):
-        reasons.append(cleared)
-        price, seconds = None, None
-    else:
-        price, seconds = cleared.price, _seconds(spec, cleared, offers)
+    need, bundle = need_of(spec, now, around.calibration), bundle_of(spec)
+    judged = judge(need, offers)
+    asks = asks_of(judged)
+    tried, unmatched = _try_clear(asks, spec), WhyNot()
+    cleared = None if isinstance(tried, NoMatch) else tried
+    reasons = _reasons(spec, around)
+    if isinstance(tried, NoMatch):
+        reasons.append(tried.message)
+        unmatched = why_no_bundle(spec, need, judged, bundle)
+    owners = len({ask.seller for ask in asks})
+    stages = _stages(spec, cleared, offers)
+    price = None if cleared is None else cleared.price
+    terms = signed_terms(spec, now)
     return Quote(
-        fits=not reasons,
+        fits=not reasons and not around.missing,
         flops=job_flops(spec),
         cost_at_ceiling=job_cost(spec, spec.price_ceiling),
         cost_at_asks=None if price is None else job_cost(spec, price),
         price_at_asks=price,
-        seconds=seconds,
+        lowest_losing_ask=price if cleared and owners > len(cleared.winners) else None,
+        seconds=max((each.seconds for each in stages if each.seconds is not None), default=None),
         reasons=tuple(reasons),
-        not_matched=() if price is not None else why_no_bundle(need, offers, bundle_of(spec)),
+        missing=around.missing,
+        not_matched=unmatched.exclusions,
+        advice=unmatched.advice,
+        verification_budget=BaseUnits(0 if (it := spec.rules.audit) is None else it.budget),
+        budget_needed=least_budget_at(spec, spec.price_ceiling),
+        epochs=num_epochs(spec.deadline, around.now, around.epoch_seconds),
+        epoch_cap_needed=least_epoch_cap(spec, terms, around.epoch_seconds),
+        offers=len(offers),
+        owners=owners,
+        slots=bundle.slots,
+        spares=None if cleared is None else len(cleared.winners) - bundle.slots,
+        stages=stages,
     )
 
 
-def _try_clear(asks: Sequence[Ask], spec: JobSpec) -> Clearing | str:
+def _reasons(spec: JobSpec, around: Surroundings) -> list[str]:
+    try:
+        check_terms(spec, around)
+    except Refused as refusal:
+        return [refusal.message]
+    return []
+
+
+def _try_clear(asks: Sequence[Ask], spec: JobSpec) -> Clearing | NoMatch:
     try:
         return buy(asks, bundle_of(spec), (), reserve=spec.price_ceiling, all_or_nothing=True)
     except NoMatch as refusal:
-        return refusal.message
+        return refusal
 
 
-def _seconds(spec: JobSpec, cleared: Clearing, offers: Sequence[Candidate]) -> int:
+def _speeds(
+    spec: JobSpec, cleared: Clearing, offers: Sequence[Candidate]
+) -> tuple[tuple[int, ...], ...]:
+    """FLOP/s of the winners, stage by stage, as clearing would deal them."""
     offered = {offer.offer: offer.flops_per_second for offer in offers}
     speeds = [offered[ask.offer] for ask in cleared.winners]
     stages = deal(speeds, (), num_stages=spec.batch.stages)
-    sums = [0] * spec.batch.stages
-    for stage, speed in zip(stages, speeds, strict=True):
-        sums[stage] += speed
-    return expected_seconds(spec, sums)
+    return tuple(
+        tuple(speed for stage, speed in zip(stages, speeds, strict=True) if stage == number)
+        for number in range(spec.batch.stages)
+    )
+
+
+def _stages(
+    spec: JobSpec, cleared: Clearing | None, offers: Sequence[Candidate]
+) -> tuple[StageQuote, ...]:
+    """Stage by stage; nothing where no model can be made of the numbers."""
+    try:
+        config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+        slices = slices_of(config, spec.batch.layer_ends)
+    except Refused:
+        return ()
+    if len(spec.unit_flops) != len(slices):
+        return ()
+    speeds = None if cleared is None else _speeds(spec, cleared, offers)
+    seconds = None if speeds is None else stage_seconds(spec, [sum(each) for each in speeds])
+    rows, audits = spec.batch.rows_per_unit, spec.rules.audit is not None
+    found = []
+    for number, each in enumerate(slices):
+        memory = peer_memory(config, each, rows, audits=audits)
+        found.append(
+            StageQuote(
+                first_layer=each.first_layer,
+                end_layer=each.end_layer,
+                unit_flops=spec.unit_flops[number],
+                memory_bytes=memory,
+                offers_with_memory=sum(offer.memory_bytes >= memory for offer in offers),
+                peers=None if speeds is None else len(speeds[number]),
+                flops_per_second=None if speeds is None else sum(speeds[number]),
+                seconds=None if seconds is None else seconds[number],
+            )
+        )
+    return tuple(found)

@@ -19,11 +19,12 @@ from contracts.terms.moments import UnixMillis
 from market.api.schemas import Excluded, RoundEvent, UnmatchedEvent
 from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
 from market.domain.jobs import JobState, Wanted
-from market.domain.matching import feasible
+from market.domain.matching import feasible, judge
+from market.domain.advice import why_no_bundle
 from market.domain.offers import Candidate, is_heard
-from market.domain.quote import need_of, why_no_bundle
+from market.domain.quote import need_of
 from market.service.candidates import candidates
-from market.service.coding import encode_exclusions, spec_of
+from market.service.coding import spec_of, encode_why_not
 from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.ports import UnitOfWork
@@ -165,14 +166,14 @@ async def _note_why(
     work: UnitOfWork,
 ) -> None:
     need = need_of(spec, now, shipped_calibration())
-    why = why_no_bundle(need, offers, missing)
-    found = encode_exclusions(why)
+    why = why_no_bundle(spec, need, judge(need, offers), missing)
+    found = encode_why_not(why)
     if found == row.not_matched:
         return
     await work[JobRow].put(replace(row, not_matched=found))
     shown = tuple(
         Excluded(constraint=each.constraint, offers=each.offers, would_fit=each.would_fit)
-        for each in why
+        for each in why.excluded
     )
     tell_job(row.job, UnmatchedEvent(at=now, not_matched=shown), work)
     _tell_of_round(row, 0, None, len(offers), now, work)

@@ -1,6 +1,7 @@
 """How structured columns are spelled: canonical msgpack in, values out."""
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
@@ -9,7 +10,9 @@ from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec, LeaseAccept, Seal
 from contracts.terms.signatures import Signed, decode_signed, expect
+from market.domain.advice import Advice, WhyNot
 from market.domain.matching import Exclusion
+from market.domain.relaxation import Change
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, SealRow
 
 
@@ -47,14 +50,24 @@ def _pay_leaf(value: Value) -> PayLeaf:
     raise InvariantBroken("a stored pay leaf is none")
 
 
-def encode_exclusions(found: Sequence[Exclusion]) -> bytes:
-    """Why-not counts as bytes."""
-    return encode([[each.constraint, each.offers, each.would_fit] for each in found])
+def encode_why_not(why: WhyNot) -> bytes:
+    """Why a job is not matched, as bytes."""
+    exclusions: Value = [[each.constraint, each.offers, each.would_fit] for each in why.exclusions]
+    if (advice := why.advice) is None:
+        return encode(exclusions)
+    changes: Value = [[each.key, str(each.was), str(each.to)] for each in advice.changes]
+    size: Value = [str(advice.size.numerator), str(advice.size.denominator)]
+    return encode({"advice": [changes, size, str(advice.budget)], "exclusions": exclusions})
 
 
-def decode_exclusions(data: bytes) -> tuple[Exclusion, ...]:
-    """Why-not counts from bytes."""
-    return tuple(_exclusion(each) for each in items(data))
+def decode_why_not(data: bytes) -> WhyNot:
+    """Why a job is not matched, from bytes."""
+    match decode(data, max_bytes=2**30):
+        case list(exclusions):
+            return WhyNot(tuple(_exclusion(each) for each in exclusions))
+        case {"advice": advice, "exclusions": list(exclusions)}:
+            return WhyNot(tuple(_exclusion(each) for each in exclusions), _advice(advice))
+    raise InvariantBroken("what is stored of a job that is not matched is nothing of it")
 
 
 def _exclusion(value: Value) -> Exclusion:
@@ -62,6 +75,21 @@ def _exclusion(value: Value) -> Exclusion:
         case [str(constraint), int(offers), str(would_fit)]:
             return Exclusion(constraint, offers, would_fit)
     raise InvariantBroken("a stored exclusion is none")
+
+
+def _advice(value: Value) -> Advice:
+    match value:
+        case [list(changes), [str(numerator), str(denominator)], str(budget)]:
+            found = tuple(_change(each) for each in changes)
+            return Advice(found, Fraction(int(numerator), int(denominator)), BaseUnits(int(budget)))
+    raise InvariantBroken("a stored advice is none")
+
+
+def _change(value: Value) -> Change:
+    match value:
+        case [str(key), str(was), str(to)]:
+            return Change(key, int(was), int(to))
+    raise InvariantBroken("a stored change is none")
 
 
 def encode_arguments(arguments: Mapping[str, Value]) -> bytes:

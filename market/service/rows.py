@@ -162,7 +162,7 @@ class JobRow(Row):
     ends_at: UnixSeconds | None = None  # of its response window
     refundable_at: UnixSeconds | None = None
     settled: bool = False  # it is over, and all that is due was debited
-    not_matched: bytes = b"\x90"  # canonical msgpack of (constraint, offers, would fit)
+    not_matched: bytes = b"\x90"  # canonical msgpack: `coding.encode_why_not`
     refund_shown: bool = False  # a snapshot shows the job after its refund
     wanted: str = "running"  # by its poster: paused, cancelled
     wish: int = 0  # number of what is wanted: grows with every change

@@ -34,6 +34,7 @@ from market.api.context import (
 from market.api.cursors import Asked, Listing, asked
 from market.api.openapi import in_bytes
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
+from market.api.quotes import quote_view
 from market.api.schemas import (
     COINS_PAGE,
     LANE_PAGE,
@@ -58,7 +59,7 @@ from market.api.schemas import (
     QuoteView,
     Stored,
 )
-from market.api.views import excluded, job_summary, job_view
+from market.api.views import job_summary, job_view
 from market.service.auditors import list_of_job
 from market.service.ports import UnitOfWork
 from market.service.post_job import PostedPermit, post_job, quote_job
@@ -128,18 +129,7 @@ async def post_quote(
         work=work,
         blobs=api.market.blobs,
     )
-    return answer(
-        QuoteView(
-            fits=found.fits,
-            flops=found.flops,
-            cost_at_ceiling=found.cost_at_ceiling,
-            cost_at_asks=found.cost_at_asks,
-            price_at_asks=found.price_at_asks,
-            seconds=found.seconds,
-            reasons=found.reasons,
-            not_matched=excluded(found.not_matched),
-        )
-    )
+    return answer(quote_view(found))
 
 
 @router.get("/jobs", response_model=JobsView)

@@ -115,6 +115,8 @@ from market.api.schemas.hosting import (
     RegisterHost,
 )
 from market.api.schemas.jobs import (
+    AdviceView,
+    ChangeView,
     CheckpointStored,
     CheckpointsView,
     CheckpointView,
@@ -132,6 +134,7 @@ from market.api.schemas.jobs import (
     ProgressView,
     QuoteRequest,
     QuoteView,
+    StageQuoteView,
     StepReport,
     WishNumber,
 )
@@ -229,6 +232,7 @@ __all__ = [
     "AcceptLease",
     "AccountView",
     "AnchoredEvent",
+    "AdviceView",
     "AnchoredStepView",
     "AskJob",
     "AuditedEvent",
@@ -247,6 +251,7 @@ __all__ = [
     "CallerView",
     "Chance",
     "CheckpointEvent",
+    "ChangeView",
     "CheckpointStored",
     "CheckpointView",
     "CheckpointsView",
@@ -361,6 +366,7 @@ __all__ = [
     "SlashState",
     "SlashView",
     "SlashesView",
+    "StageQuoteView",
     "StakeView",
     "StateEvent",
     "StepReport",

@@ -71,6 +71,44 @@ class Excluded(Body):
     would_fit: str
 
 
+class ChangeView(Body):
+    """A field of the job file, or `wait_until` (Unix seconds), and what it becomes.
+
+    Amounts are in base units, prices in base units a PFLOP, the deadline in Unix seconds.
+    """
+
+    key: Literal[
+        "price_ceiling", "min_stake", "deadline", "wait_until", "stages", "peers_per_stage"
+    ]
+    was: Wide
+    to: Wide
+
+
+class AdviceView(Body):
+    """The least change, or two, with which the whole job would be matched with the offers of now.
+
+    `size` is the part of what was asked that they give up, in millionths, rounded up; `budget` is
+    the least that covers the job then.
+    """
+
+    changes: tuple[ChangeView, ...]
+    size: int
+    budget: Money
+
+
+class StageQuoteView(Body):
+    """A stage: what it asks for, how many offers have the memory, how fast it would be now."""
+
+    first_layer: int
+    end_layer: int
+    unit_flops: Wide
+    memory_bytes: int
+    offers_with_memory: int
+    peers: int | None  # None: nothing matches now
+    flops_per_second: Wide | None
+    seconds: int | None
+
+
 class QuoteView(Body):
     """A dry run."""
 
@@ -79,9 +117,21 @@ class QuoteView(Body):
     cost_at_ceiling: Money
     cost_at_asks: Money | None  # at the price that would clear now; None: nothing matches now
     price_at_asks: Price | None
-    seconds: int | None  # at the flops/s that the winning offers claim
+    lowest_losing_ask: Price | None  # None: nobody loses, so that price is the ceiling
+    seconds: int | None  # of the slowest stage, at the flops/s that the winning offers claim
     reasons: tuple[str, ...]
+    missing: tuple[str, ...]  # what is to be brought before it is posted: coordinator, blobs
     not_matched: tuple[Excluded, ...]
+    advice: AdviceView | None
+    verification_budget: Money  # for audits, beside the cost of the work
+    budget_needed: Money  # for both, at the ceiling
+    epochs: int  # settlement periods until the deadline
+    epoch_cap_needed: Money
+    offers: int  # that stand
+    owners: int  # that fit
+    slots: int  # owners that the job wants
+    spares: int | None  # that would come beside them
+    stages: tuple[StageQuoteView, ...]
 
 
 class ProgressView(Body):
@@ -136,6 +186,7 @@ class JobView(Body):
     refunded: Money
     reconciled: bool  # the ledger agrees with the chain's logs
     not_matched: tuple[Excluded, ...]
+    advice: AdviceView | None  # what would match it, while it is not
     transactions: dict[str, DigestField]
 
 

@@ -26,7 +26,7 @@ from market.service.leases import LIVE
 from market.service.rows import FaucetRow, JobRow, LeaseRow, OfferRow, OutboxRow
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import DOMAIN, START, make_session, make_wallet
-from tests.support.market_world import STAKE, World, market_spec
+from tests.support.market_world import CEILING, STAKE, World, market_spec
 
 
 async def funded_job(world: World, **changed: object) -> JobRow:
@@ -103,6 +103,26 @@ async def test_clear__two_slots_and_one_seller__leases_nothing(world: World) -> 
 
     assert await world.clear() == []
     assert (await world.offer_row("ann")).lease is None
+
+
+async def test_clear__all_too_dear__job_says_which_ceiling_and_budget_would_match_it(
+    world: World,
+) -> None:
+    await world.register()
+    await world.offer("ann", CEILING + 7)
+    job = await funded_job(world)
+
+    await world.clear()
+
+    row = await world.job(job.job)
+    async with world.new_work() as work:
+        view = await job_view(row, work)
+        matched = await job_view(replace(row, state="matched"), work)
+    assert view.advice is not None
+    (change,) = view.advice.changes
+    assert (change.key, change.was, change.to) == ("price_ceiling", CEILING, CEILING + 7)
+    assert 0 < view.advice.budget <= job.budget
+    assert (matched.advice, matched.not_matched) == (None, ())
 
 
 async def test_clear__many_rounds_at_once_on_postgres__no_offer_leased_twice(

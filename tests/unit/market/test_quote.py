@@ -78,14 +78,24 @@ def test_quote__two_offers_of_one_owner__count_as_one() -> None:
     assert found.not_matched == (Exclusion("owners", 2, "needs 3 owners, 1 fit"),)
 
 
-def test_quote__job_that_is_not_admitted__says_so_beside_the_price() -> None:
+def test_quote__what_the_poster_still_brings__is_no_reason_against_the_job() -> None:
     offers = [offer(number, 10**10) for number in (1, 2, 3)]
-    around = replace(AROUND, missing_blobs=("manifest",))
+    around = replace(AROUND, missing_blobs=("manifest",), coordinator_known=False)
 
     found = quote(spec(), offers, around, NOW)
 
     assert not found.fits and found.price_at_asks is not None
-    assert "manifest" in found.reasons[0]
+    assert (found.reasons, found.missing) == ((), ("coordinator", "manifest"))
+
+
+def test_quote__job_that_is_not_admitted__says_so_beside_the_price() -> None:
+    offers = [offer(number, 10**10) for number in (1, 2, 3)]
+
+    found = quote(spec(budget=BaseUnits(1)), offers, AROUND, NOW)
+
+    assert not found.fits and found.price_at_asks is not None
+    assert "its budget is 1" in found.reasons[0]
+    assert found.budget_needed == found.cost_at_ceiling
 
 
 def test_quote__checked_job_and_a_device_that_nobody_measured__says_which_would_do() -> None:
