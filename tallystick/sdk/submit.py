@@ -24,6 +24,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import PERMIT, Domain
 from market.api import schemas
+from tallystick.sdk.advice import in_words
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import build_spec
@@ -191,7 +192,7 @@ async def _post(
     unmatched: bool,
 ) -> None:
     if not unmatched:
-        await _need_match(client, spec)
+        await _need_match(client, spec, now)
     signed = wallet.sign(spec, Domain(network.chain_id, network.contracts.settlement))
     permit = await _permit(client, wallet, spec, network, now)
     body = schemas.PostJob(signed=signed.encoded(), permit=permit)
@@ -200,22 +201,31 @@ async def _post(
     await client.post_job(body, idempotency_key=key)
 
 
-async def _need_match(client: MarketClient, spec: JobSpec) -> None:
+async def _need_match(client: MarketClient, spec: JobSpec, now: UnixSeconds) -> None:
     """Refuse a job that fails all offers there are for good; without any it waits for some.
 
     Raises:
         NoMatch: with what would fit.
     """
     quote = await client.quote(spec.encoded())
-    num_offers = len((await client.offers()).offers)
     for excluded in quote.not_matched:
-        if excluded.constraint in LASTING and excluded.offers >= num_offers:
+        if excluded.constraint in LASTING and excluded.offers >= quote.offers:
+            advice = (
+                None
+                if quote.advice is None
+                else in_words(quote.advice, now=now, budget=spec.budget)
+            )
             raise NoMatch(
-                f"the job fits none of the {num_offers} offers ({excluded.constraint}); would "
-                f"fit: {excluded.would_fit}. Change the job, or post it with --unmatched",
+                f"the job fits none of the {quote.offers} offers ({excluded.constraint}); would "
+                f"fit: {excluded.would_fit}. {_remedy(advice)}, or post it with --unmatched",
                 constraint=excluded.constraint,
                 would_fit=excluded.would_fit,
+                advice=advice,
             )
+
+
+def _remedy(advice: str | None) -> str:
+    return "Change the job" if advice is None else f"To match it now, {advice}"
 
 
 async def _fund(

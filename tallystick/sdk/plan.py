@@ -1,0 +1,428 @@
+"""What would a job cost, how long would it take, and why? A dry run that moves nothing.
+
+The market says what its offers decide (`POST /v1/jobs/quote`); the rest follows from the JobSpec
+that a submission would sign. Every number has its formula in `Plan.why`, under its name.
+Amounts are in base units, prices in base units a PFLOP, rates and parts in millionths.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from math import ceil
+
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
+from contracts.terms.ids import Address
+from contracts.terms.messages import MILLION, AuditSpec, JobSpec
+from contracts.terms.moments import UnixSeconds
+from market.api.schemas import (
+    AdviceView,
+    Body,
+    Excluded,
+    Money,
+    Price,
+    QuoteView,
+    StageQuoteView,
+    Wide,
+)
+from tallystick.sdk.advice import in_words, plain
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.job_spec import build_spec
+from tallystick.sdk.prepare import prepare
+from training.config import TrainConfig, whole_model
+from training.memory import num_parameters
+from verification.economics import power, rate, terms_of, value
+
+NOBODY = Address(bytes(20))
+TIGHT = 2  # a deadline that leaves less than so many times the computing is called tight
+
+
+class CostPlan(Body):
+    """What is paid for work, and apart from it for checking."""
+
+    work_at_ceiling: Money
+    work_at_asks: Money | None  # None: nothing matches now
+    verification_budget: Money
+    total_at_ceiling: Money
+    budget: Money
+    comes_back: Money
+
+
+class PricePlan(Body):
+    """What a PFLOP may cost, and what it would cost now."""
+
+    ceiling: Price
+    at_asks: Price | None
+    lowest_losing_ask: Price | None
+
+
+class TimePlan(Body):
+    """Seconds of computing, and the deadlines around them."""
+
+    seconds: int | None
+    seconds_until_deadline: int
+    fits_deadline: bool | None
+    epochs: int
+    epoch_cap: Money
+    epoch_cap_needed: Money
+
+
+class CheckingPlan(Body):
+    """How much of the work would be done again."""
+
+    floor: int
+    first_rate: int
+    later_rate: int
+    expected_extra_flops: Wide
+    expected_extra: int
+    expected_cost: Money
+
+
+class StakePlan(Body):
+    """What each provider reserves, and how long it works for as much."""
+
+    each: Money
+    hours_of_income: int | None  # thousandths
+
+
+class OffersPlan(Body):
+    """What the market has for it now."""
+
+    offers: int
+    owners: int
+    slots: int
+    spares: int | None
+    spares_wanted: int
+
+
+class Plan(Body):
+    """A dry run of a job file; `fits` if it would be admitted and matched now."""
+
+    name: str
+    fits: bool
+    parameters: Wide
+    tokens: Wide
+    flops: Wide
+    cost: CostPlan
+    price: PricePlan
+    time: TimePlan
+    stages: tuple[StageQuoteView, ...]
+    checking: CheckingPlan | None
+    stake: StakePlan
+    offers: OffersPlan
+    reasons: tuple[str, ...]
+    not_matched: tuple[Excluded, ...]
+    advice: AdviceView | None
+    advice_in_words: str
+    warnings: tuple[str, ...]
+    why: dict[str, str]
+
+
+async def plan(client: MarketClient, job: JobFile) -> Plan:
+    """What submitting `job` now would mean; nothing is signed, uploaded or reserved.
+
+    Raises:
+        NotFound, Refused: what the file names is missing, or its numbers do not fit each other.
+        Unavailable: the market does not answer.
+    """
+    prepared = prepare(job)
+    clock = (await client.network()).clock
+    now = UnixSeconds(clock // 1000)
+    spec = build_spec(
+        job,
+        prepared.config,
+        poster=NOBODY,
+        coordinator=NOBODY,
+        nonce=0,
+        manifest=prepared.corpus.manifest.digest(),
+        now=now,
+        tokenizer=prepared.tokenizer,
+        weights=prepared.weights,
+    )
+    return plan_of(spec, prepared.config, await client.quote(spec.encoded()), now)
+
+
+def plan_of(spec: JobSpec, config: TrainConfig, quote: QuoteView, now: UnixSeconds) -> Plan:
+    """The plan that follows from a spec and the market's quote of it."""
+    cost, time, stake = _cost(spec, quote), _time(spec, quote, now), _stake(spec, quote)
+    checking = _checking(spec, quote)
+    found = Plan(
+        name=spec.name,
+        fits=not quote.reasons,
+        parameters=num_parameters(config.model, whole_model(config.model)),
+        tokens=config.num_steps * config.tokens_per_step,
+        flops=quote.flops,
+        cost=cost,
+        price=PricePlan(
+            ceiling=spec.price_ceiling,
+            at_asks=quote.price_at_asks,
+            lowest_losing_ask=quote.lowest_losing_ask,
+        ),
+        time=time,
+        stages=quote.stages,
+        checking=checking,
+        stake=stake,
+        offers=OffersPlan(
+            offers=quote.offers,
+            owners=quote.owners,
+            slots=quote.slots,
+            spares=quote.spares,
+            spares_wanted=spec.batch.spares,
+        ),
+        reasons=quote.reasons,
+        not_matched=quote.not_matched,
+        advice=quote.advice,
+        advice_in_words=(
+            "" if quote.advice is None else in_words(quote.advice, now=now, budget=spec.budget)
+        ),
+        warnings=(),
+        why=_why(spec, config, quote),
+    )
+    return found.model_copy(update={"warnings": tuple(_warnings(found))})
+
+
+# ------------------------------------------------------------------------------------- the numbers
+
+
+def _cost(spec: JobSpec, quote: QuoteView) -> CostPlan:
+    total = BaseUnits(quote.cost_at_ceiling + quote.verification_budget)
+    return CostPlan(
+        work_at_ceiling=quote.cost_at_ceiling,
+        work_at_asks=quote.cost_at_asks,
+        verification_budget=quote.verification_budget,
+        total_at_ceiling=total,
+        budget=spec.budget,
+        comes_back=BaseUnits(max(0, spec.budget - total)),
+    )
+
+
+def _time(spec: JobSpec, quote: QuoteView, now: UnixSeconds) -> TimePlan:
+    left = spec.deadline - now
+    return TimePlan(
+        seconds=quote.seconds,
+        seconds_until_deadline=left,
+        fits_deadline=None if quote.seconds is None else quote.seconds <= left,
+        epochs=quote.epochs,
+        epoch_cap=spec.epoch_cap,
+        epoch_cap_needed=quote.epoch_cap_needed,
+    )
+
+
+def _stake(spec: JobSpec, quote: QuoteView) -> StakePlan:
+    hours = None
+    if quote.seconds and quote.cost_at_asks:
+        income = Fraction(quote.cost_at_asks * 3600, quote.slots * quote.seconds)
+        hours = ceil(1000 * spec.min_stake / income)
+    return StakePlan(each=spec.min_stake, hours_of_income=hours)
+
+
+def _checking(spec: JobSpec, quote: QuoteView) -> CheckingPlan | None:
+    audit = spec.rules.audit
+    if audit is None:
+        return None
+    price = spec.price_ceiling if quote.price_at_asks is None else quote.price_at_asks
+    dearest = Flops(max(spec.unit_flops))
+    rates = [_rate(spec, audit, dearest, price, steps) for steps in (0, spec.rules.vesting_window)]
+    extra = ceil(_extra_flops(spec, audit, price))
+    return CheckingPlan(
+        floor=audit.floor,
+        first_rate=ceil(rates[0] * MILLION),
+        later_rate=ceil(rates[1] * MILLION),
+        expected_extra_flops=extra,
+        expected_extra=ceil(Fraction(extra * MILLION, quote.flops)),
+        expected_cost=value(Flops(extra), price),
+    )
+
+
+def _rate(
+    spec: JobSpec, audit: AuditSpec, unit: Flops, price: PricePerPflop, steps_waiting: int
+) -> Fraction:
+    """q of a peer that does an equal part of a stage and has worked so many steps before."""
+    batch, owners = spec.batch, spec.batch.peers_per_stage
+    terms = terms_of(audit, spec.rules.vesting_window)
+    work = Flops(unit * -(-batch.units_per_step // owners))
+    return rate(
+        terms,
+        value=value(work, price),
+        stake=spec.min_stake,
+        waiting=pay_for(Flops(work * steps_waiting), price),
+        power=power(terms, Fraction(1, owners - 1) if owners > 1 else None),
+    )
+
+
+def _extra_flops(spec: JobSpec, audit: AuditSpec, price: PricePerPflop) -> Fraction:
+    """FLOPs of all audits that are to be expected, step by step and stage by stage."""
+    repeated = 1 + Fraction(audit.repeats, MILLION)
+    window, steps = spec.rules.vesting_window, spec.batch.steps
+    growing = min(window, steps)
+    total = Fraction(0)
+    for unit in spec.unit_flops:
+        rates = [_rate(spec, audit, unit, price, waiting) for waiting in range(growing)]
+        rates_summed = sum(rates) + (steps - growing) * _rate(spec, audit, unit, price, window)
+        total += unit * spec.batch.units_per_step * rates_summed
+    return total * repeated
+
+
+# ----------------------------------------------------------------------------------------- in words
+
+
+def _why(spec: JobSpec, config: TrainConfig, quote: QuoteView) -> dict[str, str]:
+    """Name of a number -> how it is made."""
+    found = dict(_why_work(spec, config)) | dict(_why_market(spec, quote))
+    if spec.rules.audit is not None:
+        found |= dict(_why_checking(spec, spec.rules.audit))
+    return found
+
+
+def _why_work(spec: JobSpec, config: TrainConfig) -> Iterator[tuple[str, str]]:
+    batch, ceiling = spec.batch, plain(spec.price_ceiling)
+    row = config.model.sequence_length
+    yield "parameters", "trainable numbers of the whole model: embedding, layers, head, norms"
+    yield (
+        "tokens",
+        f"{batch.steps} steps x {batch.units_per_step} units x {batch.rows_per_unit} rows x "
+        f"{row} tokens of a row",
+    )
+    yield (
+        "flops",
+        f"{batch.steps} steps x {batch.units_per_step} units x model FLOPs of one unit through "
+        "all stages (2 for each multiply-add, backward twice the forward)",
+    )
+    yield "cost.work_at_ceiling", f"flops / 1e15 x price_ceiling {ceiling} tokens, rounded down"
+    yield "cost.budget", "as the job file says; it goes into escrow when the job is posted"
+    yield "cost.total_at_ceiling", "work_at_ceiling + verification_budget"
+    yield "cost.comes_back", "budget - total_at_ceiling: at least this is refunded at the end"
+    yield "cost.verification_budget", _why_verification(spec)
+    yield "price.ceiling", "as the job file says"
+    yield "time.seconds_until_deadline", "deadline - the market's clock now"
+    yield "time.epoch_cap", "as the job file says, else the budget"
+    yield "stake.each", _why_stake(spec)
+    yield "offers.slots", f"{batch.stages} stages x {batch.peers_per_stage} peers, all owners apart"
+    yield "offers.spares_wanted", "as the job file says"
+
+
+def _why_verification(spec: JobSpec) -> str:
+    if spec.rules.audit is None:
+        return "0: checking is off"
+    return (
+        "audit_budget of the job file; without it a quarter of the budget, or if that is more what "
+        "six steps drawn whole and their repeats cost at the ceiling"
+    )
+
+
+def _why_stake(spec: JobSpec) -> str:
+    if spec.rules.audit is None:
+        return "min_stake of the job file, else 0: work is not checked, so nothing is at risk"
+    return (
+        "min_stake of the job file; without it what covers a peer's equal part of a step: "
+        "its worth x (margin / detection power - 1)"
+    )
+
+
+def _why_market(spec: JobSpec, quote: QuoteView) -> Iterator[tuple[str, str]]:
+    yield "cost.work_at_asks", "flops / 1e15 x price.at_asks, rounded down"
+    yield (
+        "price.at_asks",
+        "the lowest losing ask of the offers that fit; the ceiling where nobody loses",
+    )
+    yield "price.lowest_losing_ask", "the cheapest ask that fits and is not bought"
+    yield "time.seconds", "of the slowest stage: computing alone, at the FLOP/s that offers claim"
+    yield "time.epochs", "whole settlement periods until the deadline, at least one"
+    yield (
+        "time.epoch_cap_needed",
+        "the larger of work_at_ceiling / epochs and what "
+        f"{min(spec.batch.steps, spec.rules.vesting_window + 1)} steps cost that vest at once",
+    )
+    yield (
+        "stake.hours_of_income",
+        f"stake / (work_at_asks / {quote.slots} peers / hours that the job takes), in thousandths",
+    )
+    yield "offers.offers", "all that stand at the market now"
+    yield "offers.owners", "accounts with an offer that fits; each sells one slot of a job"
+    yield (
+        "offers.spares",
+        "spares that would come now; one seller stays a loser, who sets the price",
+    )
+    yield "stages.first_layer", "number of the first decoder layer in the stage"
+    yield "stages.end_layer", "number of the first layer after it"
+    yield "stages.unit_flops", "model FLOPs of one unit through the stage"
+    yield (
+        "stages.memory_bytes",
+        "weights, two moments, gradient and its copies, and the graphs that wait for their "
+        "backward" + ("" if spec.rules.audit is None else ", and of one audit beside them"),
+    )
+    yield "stages.offers_with_memory", "offers with at least memory_bytes, whatever else they lack"
+    yield "stages.peers", "winners that clearing would deal to the stage"
+    yield "stages.flops_per_second", "the sum of what these peers claim"
+    yield "stages.seconds", "steps x units x unit_flops / flops_per_second, rounded up"
+
+
+def _why_checking(spec: JobSpec, audit: AuditSpec) -> Iterator[tuple[str, str]]:
+    yield "checking.floor", "audit_rate of the job file: of peer-steps that are drawn at least"
+    yield (
+        "checking.first_rate",
+        "q of a newcomer with an equal part of the dearest stage: max(floor, margin x worth / "
+        "((stake + worth) x detection power))",
+    )
+    yield (
+        "checking.later_rate",
+        f"the same with {spec.rules.vesting_window} steps of pay waiting, which it would lose too",
+    )
+    yield (
+        "checking.expected_extra_flops",
+        "every step's FLOPs x its q x (1 + repeat_rate), summed over stages and steps",
+    )
+    yield "checking.expected_extra", "expected_extra_flops / flops, in millionths"
+    yield (
+        "checking.expected_cost",
+        "expected_extra_flops / 1e15 x price.at_asks, or the ceiling; from verification_budget",
+    )
+
+
+# ----------------------------------------------------------------------------------------- warnings
+
+
+def _warnings(found: Plan) -> Iterator[str]:
+    """What a poster would want to know before he pays."""
+    if found.checking is None:
+        yield "checking is off: nobody does any of the work again, so a lazy provider is paid"
+    if found.price.at_asks is not None and found.price.lowest_losing_ask is None:
+        yield (
+            "no offer that fits would be left over, so nobody's ask sets the price: you would pay "
+            f"your ceiling of {plain(found.price.ceiling)} tokens per PFLOP"
+        )
+    if found.offers.spares is not None and found.offers.spares < found.offers.spares_wanted:
+        yield f"{found.offers.spares} of {found.offers.spares_wanted} spares would come"
+    yield from _warnings_of_time(found.time)
+    yield from _warnings_of_checking(found)
+
+
+def _warnings_of_time(time: TimePlan) -> Iterator[str]:
+    left = time.seconds_until_deadline
+    if time.seconds is not None and time.seconds > left:
+        yield (
+            f"computing alone takes {time.seconds} s, the deadline is in {left} s: the job would "
+            "end unfinished"
+        )
+    elif time.seconds is not None and TIGHT * time.seconds > left:
+        yield (
+            f"the deadline is tight: computing takes {time.seconds} of {left} s, and sending, "
+            "averaging and audits come on top"
+        )
+
+
+def _warnings_of_checking(found: Plan) -> Iterator[str]:
+    checking = found.checking
+    if checking is None:
+        return
+    if checking.first_rate >= MILLION:
+        yield (
+            "the stake covers a newcomer's first steps only if all of them are drawn: raise "
+            "min_stake for fewer audits"
+        )
+    if checking.expected_cost > found.cost.verification_budget:
+        yield (
+            f"audits are expected to cost {plain(checking.expected_cost)} tokens, audit_budget is "
+            f"{plain(found.cost.verification_budget)}: the job would end when that is spent"
+        )
+    if any(stage.peers is not None and stage.peers < 3 for stage in found.stages):
+        yield "a stage has fewer than three owners: its work is audited mostly from outside"

@@ -1,0 +1,164 @@
+"""`plan` of a job file at a market in memory: every number, its formula, and what would help."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.terms.errors import NotFound
+from contracts.terms.moments import UnixSeconds
+from tallystick.sdk.advice import plain
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.plan import Plan, plan
+from tests.integration.bad_input.posting import Poster, poster_at
+from tests.support.history import START
+
+CHECKED = {"checking": "on", "peers_per_stage": 3, "price_ceiling": 200_000, "min_stake": 5}
+
+
+async def planned(poster: Poster, job: JobFile) -> Plan:
+    async with MarketClient("http://market", transport=poster.wire()) as client:
+        return await plan(client, job)
+
+
+async def offering(poster: Poster, number: int, price: int, **changed: Any) -> None:
+    for each in range(number):
+        await poster.world.offer(f"seller {each}", price + each, **changed)
+
+
+def numbers(schema: Any, defs: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Names of all numbers in a body, nested ones with a dot."""
+    for name, field in schema["properties"].items():
+        text = json.dumps(field)
+        if inner := re.search(r"#/\$defs/(\w+)", text):
+            yield from numbers(defs[inner[1]], defs, f"{prefix}{name}.")
+        elif '"integer"' in text or "^[0-9]+$" in text:  # whole numbers, and those sent as text
+            yield prefix + name
+
+
+async def test_plan__checked_job_that_matches__every_number_has_its_formula(
+    tmp_path: Path,
+) -> None:
+    poster = await poster_at(tmp_path)
+    await offering(poster, 5, 10**10)
+
+    found = await planned(poster, poster.job(**CHECKED, spares=1))
+
+    assert found.fits and found.reasons == () and found.advice is None
+    schema = Plan.model_json_schema()
+    found_in = numbers(schema, schema["$defs"])
+    told = {name for name in found_in if not name.startswith(("advice.", "not_matched."))}
+    assert len(told) >= 38
+    assert set(found.why) == told
+    assert found.offers.model_dump() == {
+        "offers": 5, "owners": 5, "slots": 3, "spares": 1, "spares_wanted": 1,
+    }  # fmt: skip
+    assert found.price.at_asks == found.price.lowest_losing_ask == 10**10 + 4
+    assert found.cost.work_at_asks is not None
+    assert found.cost.work_at_asks < found.cost.work_at_ceiling
+    total = found.cost.work_at_ceiling + found.cost.verification_budget
+    assert found.cost.total_at_ceiling == total
+    assert found.cost.comes_back == found.cost.budget - total
+    assert found.time.fits_deadline and found.time.seconds == found.stages[0].seconds
+    assert [stage.offers_with_memory for stage in found.stages] == [5]
+    assert found.checking is not None
+    assert found.checking.first_rate >= found.checking.later_rate >= found.checking.floor
+    floor, repeated = found.checking.floor, 1.2
+    assert found.checking.expected_extra >= floor * repeated - 1
+    assert found.stake.hours_of_income is not None and found.warnings == ()
+
+
+async def test_plan__moves_nothing(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    before = dict(poster.world.blobs.blobs)
+
+    found = await planned(poster, poster.job())
+
+    assert not found.fits and found.cost.work_at_asks is None
+    assert await poster.jobs() == [] and poster.drafts == []
+    assert poster.world.blobs.blobs == before
+    assert poster.wallet.account not in poster.world.chain.state.accounts or poster.tokens == 0
+
+
+async def test_plan__unchecked_alone_and_in_a_hurry__is_warned(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    await offering(poster, 1, 10**10, flops_per_second=10**7)
+
+    found = await planned(poster, poster.job(deadline="61s", spares=2))
+
+    words = " | ".join(found.warnings)
+    for expected in ("checking is off", "you would pay your ceiling", "0 of 2 spares", "deadline"):
+        assert expected in words
+    assert found.checking is None and found.cost.verification_budget == 0
+
+
+@pytest.mark.parametrize(
+    ("offered", "key"),
+    [
+        ({"price": 3 * 10**12}, "price_ceiling"),
+        ({"price": 10**10, "expires_at": START + 1800}, "deadline"),
+        ({"price": 10**10}, "peers_per_stage"),
+        ({"price": 10**10, "memory_bytes": 270_000_000}, "stages"),
+    ],
+    ids=["dear", "short", "few", "small"],
+)
+async def test_plan__not_matched__what_it_advises_matches_when_it_is_written_into_the_file(
+    offered: dict[str, int], key: str, tmp_path: Path
+) -> None:
+    poster = await poster_at(tmp_path)
+    number = 3 if key == "peers_per_stage" else 8
+    changed: dict[str, Any] = {"peers_per_stage": 4}
+    if key == "stages":
+        larger = {"width": 512, "num_layers": 4, "ffn_width": 1024}
+        changed |= {"model": larger, "peers_per_stage": 1, "budget": 1000}
+    await offering(poster, number, **offered)  # type: ignore[arg-type]
+
+    before = await planned(poster, poster.job(**changed))
+
+    assert before.advice is not None
+    (change,) = before.advice.changes
+    assert change.key == key and key in before.advice_in_words.replace(" ", "_")
+    written: dict[str, Any] = {
+        "price_ceiling": plain(change.to),
+        "deadline": f"{change.to - poster.world.chain.now}s",
+        "peers_per_stage": change.to,
+        "stages": change.to,
+    }
+    budget = max(before.cost.budget, before.advice.budget)
+    changed |= {key: written[key], "budget": plain(budget)}
+    after = await planned(poster, poster.job(**changed))
+    assert after.fits, (before.advice_in_words, after.reasons)
+
+
+async def test_plan__budget_below_the_cost__says_so_beside_the_numbers(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    await offering(poster, 2, 10**10)
+
+    found = await planned(poster, poster.job(price_ceiling=10**10))
+
+    assert not found.fits and "its budget is" in found.reasons[0]
+    assert found.cost.total_at_ceiling > found.cost.budget and found.cost.comes_back == 0
+
+
+async def test_plan__data_that_is_not_there__is_not_found(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+
+    with pytest.raises(NotFound, match="/nowhere"):
+        await planned(poster, poster.job(data="/nowhere/*.txt"))
+
+
+async def test_plan__then_submit__signs_what_was_planned(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    await offering(poster, 2, 10**10)
+    job = poster.job()
+
+    before = await planned(poster, job)
+    submitted = await poster.post(job)
+
+    assert before.fits
+    assert submitted.spec.budget == before.cost.budget
+    assert submitted.spec.deadline - UnixSeconds(START) >= before.time.seconds_until_deadline
