@@ -37,6 +37,7 @@ from contracts.terms.errors import (
     DeadlineExceeded,
     RpcFailed,
     Unavailable,
+    WrongConfiguration,
 )
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
@@ -121,6 +122,21 @@ class ChainConnection:
     async def chain_id(self) -> int:
         """EIP-155 chain id."""
         return await self._number("eth_chainId", [])
+
+    async def need_chain(self, wanted: int) -> None:
+        """Refuse a node of another chain: what it says of our contracts would mean nothing.
+
+        Raises:
+            WrongConfiguration: with what it speaks for.
+        """
+        found = await self.chain_id()
+        if found != wanted:
+            raise WrongConfiguration(
+                f"{self.url} is a node of chain {found}, the contracts are on chain {wanted}: name "
+                "a node of that chain (TALLYSTICK_RPC_URL)",
+                found=found,
+                wanted=wanted,
+            )
 
     async def head(self, *, confirmations: int = 0) -> Block:
         """The newest block with this many blocks on top (block 0 when there are fewer)."""

@@ -86,7 +86,10 @@ class RpcChain:
 
     async def network(self) -> Network:
         """See `Chain.network`."""
-        at, deployment = await self._chain.head(), self._contracts.deployment
+        deployment = self._contracts.deployment
+        if self._token is None:
+            await self._chain.need_chain(deployment.chain_id)
+        at = await self._chain.head()
         if self._token is None:
             token = self._contracts.token
             self._token = (*await token.label(at), await token.domain_separator(at))

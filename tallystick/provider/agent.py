@@ -118,6 +118,7 @@ class Agent:
         store = SqliteTransactions(self.folder.transactions)
         try:
             async with ChainConnection(network.rpc_url) as chain:
+                await retrying(lambda: chain.need_chain(network.chain_id), on_error=self._waiting)
                 sender = Sender(chain, self.wallet, store, network.chain_id)
                 contracts = bind(chain, deployment)
                 await retrying(

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,20 @@ def test_start__clock_is_off__is_expired_and_says_what_to_do(apart: int, tmp_pat
 
     assert said.exit_code == EXIT_CODES["expired"]
     assert "set the clock (NTP)" in complaint(said)
+
+
+def test_start__node_of_another_chain__is_told(tmp_path: Path) -> None:
+    elsewhere = replace(DOMAIN, chain_id=DOMAIN.chain_id + 1)
+    with (
+        wealthy_node(elsewhere) as node,
+        market_in_a_thread(empty_world(now(), node)) as market,
+    ):
+        said = start_here(measured(tmp_path / "home"), market)
+
+    assert said.exit_code == EXIT_CODES["refused"]
+    line = complaint(said)
+    assert f"a node of chain {elsewhere.chain_id}" in line
+    assert f"the contracts are on chain {DOMAIN.chain_id}" in line
 
 
 def test_start__market_refuses_the_offer__is_one_line_and_no_group_of_errors(

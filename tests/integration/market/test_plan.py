@@ -115,7 +115,7 @@ async def test_plan__not_matched__what_it_advises_matches_when_it_is_written_int
     if key == "stages":
         larger = {"width": 512, "num_layers": 4, "ffn_width": 1024}
         changed |= {"model": larger, "peers_per_stage": 1, "budget": 1000}
-    await offering(poster, number, **offered)  # type: ignore[arg-type]
+    await offering(poster, number, **offered)
 
     before = await planned(poster, poster.job(**changed))
 
