@@ -10,7 +10,7 @@ import pytest
 
 from contracts.chain.connection import Call, ChainConnection, Sender
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction
-from contracts.terms.errors import ContractRefused, RpcFailed, Unavailable
+from contracts.terms.errors import ContractRefused, RpcFailed, Unavailable, WrongConfiguration
 from contracts.terms.ids import Address, Digest
 from tests.support.history import make_wallet
 
@@ -107,3 +107,10 @@ async def test_resend__node_knows_the_transaction__is_sent(message: str) -> None
 
     assert await Sender(chain, ALICE, store, 1).resend() == 1
     store.close()
+
+
+async def test_need_chain__node_of_this_chain_or_another__only_the_other_is_refused() -> None:
+    await connected(eth_chainId="0x7a69").need_chain(31_337)
+
+    with pytest.raises(WrongConfiguration, match="is a node of chain 1, the contracts are on"):
+        await connected(eth_chainId="0x1").need_chain(31_337)

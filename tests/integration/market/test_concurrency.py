@@ -1,0 +1,177 @@
+"""Many at once, over real HTTP and a real Postgres: one wins, one job, nothing is charged twice."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import httpx
+
+from contracts.keys.wallet import Session
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.messages import JobSpec, LeaseAccept
+from contracts.terms.moments import UnixSeconds
+from market.api.schemas import AcceptLease, JobPosted, Permit, PostJob, Problem, read_body
+from market.domain.jobs import JobState
+from market.service.clear_jobs import clear_jobs
+from market.service.rows import IdempotencyRow, JobRow, LeaseRow, LedgerEntryRow, PermitRow
+from tests.integration.bad_input.servers import market_at_url
+from tests.integration.market.client import once
+from tests.support.history import DOMAIN, make_session, make_wallet
+from tests.support.market_world import World, market_spec
+
+PERMIT = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
+CLIENTS, POSTS = 100, 50
+
+
+def posting(spec: JobSpec) -> bytes:
+    signed = make_wallet("poster").sign(spec, DOMAIN).encoded()
+    return PostJob(signed=signed, permit=PERMIT).json_bytes()
+
+
+async def all_at_once(
+    url: str, path: str, requests: Sequence[tuple[bytes, dict[str, str]]]
+) -> list[httpx.Response]:
+    """Every request on a connection of its own; who is told to come back later (503) does."""
+    limits = httpx.Limits(max_connections=len(requests))
+    async with httpx.AsyncClient(
+        base_url=f"{url}/v1", limits=limits, timeout=60, trust_env=False
+    ) as client:
+
+        async def send(content: bytes, headers: dict[str, str]) -> httpx.Response:
+            while True:
+                answer = await client.post(path, content=content, headers=headers)
+                if answer.status_code != 503:
+                    return answer
+                await asyncio.sleep(float(answer.headers["retry-after"]))
+
+        return await asyncio.gather(*[send(*each) for each in requests])
+
+
+async def rows_of_jobs(world: World) -> tuple[list[JobRow], list[PermitRow], list[IdempotencyRow]]:
+    async with world.new_work() as work:
+        jobs, permits = await work[JobRow].where(), await work[PermitRow].where()
+        return jobs, permits, await work[IdempotencyRow].where()
+
+
+async def charged_once(world: World, spec: JobSpec) -> None:
+    """The escrow holds one budget, in the ledger and on chain; the rest is still the poster's."""
+    for _ in range(3):
+        await world.tick()
+    state = world.chain.state
+    assert {job: each.deposited for job, each in state.jobs.items()} == {spec.job(): spec.budget}
+    assert state.accounts[spec.poster].token == 9 * spec.budget
+    async with world.new_work() as work:
+        entries = await work[LedgerEntryRow].where(job=spec.job())
+    assert [entry.amount for entry in entries] == [spec.budget]
+
+
+async def test_post__fifty_times_at_once_with_one_key__one_job_and_one_answer(
+    postgres_world: World,
+) -> None:
+    world, spec = postgres_world, market_spec()
+    await world.register()
+    world.chain.give_tokens(spec.poster, BaseUnits(10 * spec.budget))
+
+    async with market_at_url(world) as url:
+        answers = await all_at_once(url, "/jobs", [(posting(spec), once("one"))] * POSTS)
+
+    assert Counter(answer.status_code for answer in answers) == {202: POSTS}
+    (content,) = {answer.content for answer in answers}
+    assert read_body(JobPosted, content).job == spec.job()
+    jobs, permits, keys = await rows_of_jobs(world)
+    assert [len(jobs), len(permits), len(keys)] == [1, 1, 1]
+    await charged_once(world, spec)
+
+
+async def test_post__fifty_times_at_once_with_fifty_keys__is_one_job_all_the_same(
+    postgres_world: World,
+) -> None:
+    world, spec = postgres_world, market_spec()
+    await world.register()
+    world.chain.give_tokens(spec.poster, BaseUnits(10 * spec.budget))
+
+    async with market_at_url(world) as url:
+        requests = [(posting(spec), once(f"key {number}")) for number in range(POSTS)]
+        answers = await all_at_once(url, "/jobs", requests)
+
+    assert {answer.status_code for answer in answers} <= {202, 409}
+    assert answers and any(answer.status_code == 202 for answer in answers)
+    jobs, permits, _ = await rows_of_jobs(world)
+    assert [len(jobs), len(permits)] == [1, 1]
+    await charged_once(world, spec)
+
+
+async def test_post__one_key_for_two_jobs_at_once__one_of_them_is_a_conflict(
+    postgres_world: World,
+) -> None:
+    world, specs = postgres_world, [market_spec(nonce=nonce) for nonce in (1, 2)]
+    await world.register()
+
+    async with market_at_url(world) as url:
+        requests = [(posting(spec), once("one")) for spec in specs * 5]
+        answers = await all_at_once(url, "/jobs", requests)
+
+    assert Counter(answer.status_code for answer in answers) == {202: 5, 409: 5}
+    jobs, _, keys = await rows_of_jobs(world)
+    assert [len(jobs), len(keys)] == [1, 1]
+
+
+async def test_reserve__hundred_jobs_and_rounds_for_one_slot__one_lease(
+    postgres_world: World,
+) -> None:
+    world, specs = postgres_world, [market_spec(nonce=nonce) for nonce in range(CLIENTS)]
+    await world.register()
+    await world.offer("ann", 10**11)
+    world.chain.give_tokens(specs[0].poster, BaseUnits(CLIENTS * specs[0].budget))
+    async with market_at_url(world) as url:
+        requests = [(posting(spec), once(str(spec.nonce))) for spec in specs]
+        answers = await all_at_once(url, "/jobs", requests)
+    assert Counter(answer.status_code for answer in answers) == {202: CLIENTS}
+    await world.tick()
+    await world.beat("ann")
+
+    await asyncio.gather(*[clear_jobs(world.now, world.new_work()) for _ in range(4)])
+
+    async with world.new_work() as work:
+        leases = await work[LeaseRow].where()
+        jobs = await work[JobRow].where(state=JobState.FUNDED.value)
+    assert len(leases) == 1
+    assert len(jobs) == CLIENTS  # the one that won waits for its provider
+    deposits = [each.deposited for each in world.chain.state.jobs.values()]
+    assert deposits == [specs[0].budget] * CLIENTS
+
+
+async def test_accept__hundred_clients_for_one_lease__one_session_key_and_one_stake(
+    postgres_world: World,
+) -> None:
+    world, spec = postgres_world, market_spec()
+    await world.register()
+    await world.offer("ann", 10**11)
+    await world.post(spec)
+    await world.tick()
+    (lease,) = await world.beat("ann")
+    sessions = [make_session(f"client {number}") for number in range(CLIENTS)]
+
+    async with market_at_url(world) as url:
+        path = f"/leases/{lease.lease.hex()}/accept"
+        answers = await all_at_once(
+            url, path, [(accepting(world, lease, each), {}) for each in sessions]
+        )
+
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 409: CLIENTS - 1}
+    refused = [answer for answer in answers if answer.status_code == 409]
+    assert {read_body(Problem, answer.content).code for answer in refused} == {"conflict"}
+    (won,) = [number for number, each in enumerate(answers) if each.status_code == 200]
+    for _ in range(3):
+        await world.tick()
+    async with world.new_work() as work:
+        (row,) = await work[LeaseRow].where()
+    assert (row.state, row.session_key) == ("active", sessions[won].key)
+    reserved = [event for block in world.chain.blocks for event in block.events]
+    assert [event.event for event in reserved].count("Reserved") == 1
+
+
+def accepting(world: World, lease: LeaseRow, session: Session) -> bytes:
+    accept: LeaseAccept = world.accept_of(lease, make_wallet("ann"), session)
+    signed = make_wallet("ann").sign(accept, DOMAIN).encoded()
+    return AcceptLease(signed=signed).json_bytes()
