@@ -1,6 +1,7 @@
 """Many at once, over real HTTP and a real Postgres: one wins, one job, nothing is charged twice."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 
@@ -31,7 +32,11 @@ def posting(spec: JobSpec) -> bytes:
 async def all_at_once(
     url: str, path: str, requests: Sequence[tuple[bytes, dict[str, str]]]
 ) -> list[httpx.Response]:
-    """Every request on a connection of its own; who is told to come back later (503) does."""
+    """Every request on a connection of its own.
+
+    Who is told to come back later (503), or loses the connection, sends the very same again, as
+    every client may.
+    """
     limits = httpx.Limits(max_connections=len(requests))
     async with httpx.AsyncClient(
         base_url=f"{url}/v1", limits=limits, timeout=60, trust_env=False
@@ -39,10 +44,11 @@ async def all_at_once(
 
         async def send(content: bytes, headers: dict[str, str]) -> httpx.Response:
             while True:
-                answer = await client.post(path, content=content, headers=headers)
-                if answer.status_code != 503:
-                    return answer
-                await asyncio.sleep(float(answer.headers["retry-after"]))
+                with contextlib.suppress(httpx.TransportError):
+                    answer = await client.post(path, content=content, headers=headers)
+                    if answer.status_code != 503:
+                        return answer
+                await asyncio.sleep(1)
 
         return await asyncio.gather(*[send(*each) for each in requests])
 
