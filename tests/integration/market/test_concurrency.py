@@ -14,6 +14,7 @@ from contracts.terms.moments import UnixSeconds
 from market.api.schemas import AcceptLease, JobPosted, Permit, PostJob, Problem, read_body
 from market.domain.jobs import JobState
 from market.service.clear_jobs import clear_jobs
+from market.service.fund_jobs import fund_jobs
 from market.service.rows import IdempotencyRow, JobRow, LeaseRow, LedgerEntryRow, PermitRow
 from tests.integration.bad_input.servers import market_at_url
 from tests.integration.market.client import once
@@ -133,7 +134,9 @@ async def test_reserve__hundred_jobs_and_rounds_for_one_slot__one_lease(
         requests = [(posting(spec), once(str(spec.nonce))) for spec in specs]
         answers = await all_at_once(url, "/jobs", requests)
     assert Counter(answer.status_code for answer in answers) == {202: CLIENTS}
-    await world.tick()
+    for _ in range(3):  # a round of the relay has a bound
+        await fund_jobs(world.now, world.new_work(), world.ports)
+        await world.sync()
     await world.beat("ann")
 
     await asyncio.gather(*[clear_jobs(world.now, world.new_work()) for _ in range(4)])
