@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
-from market.domain.rates import Allowance, Rate, take
-from market.service.ports import Place, Rows, UnitOfWork, Wakeup
-from market.service.rows import AUTOMATIC, ROWS, OutboxRow, Row, EventRow, FeedRow
 from contracts.terms.moments import UnixMillis
+from market.domain.rates import Allowance, Rate, take
 from market.service.feeds import numbered, topic_of
+from market.service.ports import Place, Rows, UnitOfWork, Wakeup
+from market.service.rows import AUTOMATIC, ROWS, EventRow, FeedRow, OutboxRow, Row
 
 R = TypeVar("R", bound=Row)
 

@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from contracts.terms.errors import Conflict, InvariantBroken, ServiceUnreachable
 from contracts.terms.moments import UnixMillis
 from market.adapters.tables import METADATA
-from market.service.ports import Place, Rows, UnitOfWork, Wakeup
-from market.service.rows import AUTOMATIC, OutboxRow, Row, EventRow, FeedRow
 from market.service.feeds import numbered, topic_of
+from market.service.ports import Place, Rows, UnitOfWork, Wakeup
+from market.service.rows import AUTOMATIC, EventRow, FeedRow, OutboxRow, Row
 
 R = TypeVar("R", bound=Row)
 

@@ -17,14 +17,14 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.api.schemas import Excluded, RoundEvent, UnmatchedEvent
+from market.domain.advice import why_no_bundle
 from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
 from market.domain.jobs import JobState, Wanted
 from market.domain.matching import feasible, judge
-from market.domain.advice import why_no_bundle
 from market.domain.offers import Candidate, is_heard
 from market.domain.quote import need_of
 from market.service.candidates import candidates
-from market.service.coding import spec_of, encode_why_not
+from market.service.coding import encode_why_not, spec_of
 from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.ports import UnitOfWork
@@ -173,7 +173,7 @@ async def _note_why(
     await work[JobRow].put(replace(row, not_matched=found))
     shown = tuple(
         Excluded(constraint=each.constraint, offers=each.offers, would_fit=each.would_fit)
-        for each in why.excluded
+        for each in why.exclusions
     )
     tell_job(row.job, UnmatchedEvent(at=now, not_matched=shown), work)
     _tell_of_round(row, 0, None, len(offers), now, work)

@@ -35,8 +35,8 @@ from contracts.terms.moments import UnixMillis
 from market.api import schemas
 from market.api.schemas import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
-from tallystick.sdk.sign_in import sign_in_text
 from tallystick.sdk.events import followed
+from tallystick.sdk.sign_in import sign_in_text
 from tallystick.sdk.urls import http_url, is_loopback
 from verification.lanes import LanePage, decode_page
 from verification.snapshots import Snapshot, decode_snapshots

@@ -33,8 +33,8 @@ from market.api.context import (
 )
 from market.api.cursors import Asked, Listing, asked
 from market.api.openapi import in_bytes
-from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
 from market.api.quotes import quote_view
+from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
 from market.api.schemas import (
     COINS_PAGE,
     LANE_PAGE,
