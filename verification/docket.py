@@ -50,6 +50,16 @@ from verification.verdicts import limits_of, verdict_of
 
 
 @dataclass(frozen=True)
+class PaidAudit:
+    """A report that counts, on a case as it was, and the FLOPs that it is paid for."""
+
+    said: Heard
+    attempt: int
+    case: Case
+    flops: Flops
+
+
+@dataclass(frozen=True)
 class Docket:
     """The draws of a job after a seal."""
 
@@ -64,6 +74,7 @@ class Docket:
     rulings: tuple[Ruling, ...] = ()  # of the newest seal
     exposed: tuple[tuple[PeerId, Exposed], ...] = ()  # peer-steps of the newest seal
     heard: tuple[PeerId, ...] = ()  # whose reports count in the newest seal
+    audits: tuple[PaidAudit, ...] = ()  # these reports, in the same order
 
     @property
     def is_clear(self) -> bool:
@@ -201,7 +212,7 @@ class _Fold:
 
     def __init__(self, docket: Docket, facts: StepFacts, terms: Terms) -> None:
         classes = {peer: lease.device_class for peer, lease in terms.leases.items()}
-        self.docket = replace(docket, rulings=(), exposed=(), heard=(), classes=classes)
+        self.docket = replace(docket, rulings=(), exposed=(), heard=(), audits=(), classes=classes)
         self._rules, self._facts, self._terms = docket.rules, facts, terms
         self._members = dict(terms.members)  # without who leaves in this seal
         self._forfeits: list[Forfeit] = []
@@ -310,8 +321,14 @@ class _Fold:
         paid = min(case.flops, self.docket.left // price)
         self._audits[report.auditor] += paid
         spent, heard = self.docket.spent + paid * price, self.docket.heard
-        self.docket = replace(self.docket, spent=spent, heard=(*heard, report.auditor))
         said = Heard(report.auditor, report.verdict, report.digest())
+        audit = PaidAudit(said, report.attempt, case, Flops(paid))
+        self.docket = replace(
+            self.docket,
+            spent=spent,
+            heard=(*heard, report.auditor),
+            audits=(*self.docket.audits, audit),
+        )
         if case.kind != "report" and case.round != CONFIRMING and said.verdict != "missing":
             rate = self._at_risk.repeat_rate(said.auditor, case.flops)
             self._new.append(drawables.repeat(said, case, rate, inside, self._facts.step))

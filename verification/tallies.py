@@ -105,6 +105,11 @@ class Tally:
             case "missed":
                 self.missed[ruling.peer] += 1
 
+    def outcome_of(self, subject: Digest) -> Outcome | None:
+        """What became of a message that was drawn; None of one that was not, so far."""
+        found = self._outcomes.get(subject)
+        return None if found is None else found[1]
+
     def received(self) -> dict[PeerId, Received]:
         """Of everybody who signed something that was drawn."""
         counts: defaultdict[PeerId, Counter[Outcome]] = defaultdict(Counter)

@@ -69,6 +69,15 @@ class Standing:
     forfeits: tuple[Forfeit, ...] = ()  # in this seal
     audits: Mapping[PeerId, Flops] = field(default_factory=dict)  # replayed and reported in it
 
+    def settled_for(self, peer: PeerId, step: StepNumber) -> StepNumber:
+        """Up to which step no draw of `peer` is open, after the seal of `step`."""
+        first_open = self.open_since.get(peer, StepNumber(step + 1))
+        return StepNumber(min(self.settled_to, first_open - 1))
+
+
+NOTHING_SAID = Standing(StepNumber(0))
+"""Before the first seal."""
+
 
 @dataclass(frozen=True)
 class Late:

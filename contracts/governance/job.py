@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from contracts.governance.checking import Begin, unread
+from contracts.governance.checking import NOTHING_SAID, Begin, Standing, unread
 from contracts.governance.pay import PayLeaf
 from contracts.governance.record import (
     JobRecord,
@@ -45,10 +45,12 @@ Name: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True)
 class SealedStep:
-    """A valid seal with its signature and the pay behind its root."""
+    """A valid seal with its signature, the pay behind its root, and what that follows from."""
 
     seal: Signed[Seal]
     pay: tuple[PayLeaf, ...]
+    counted: frozenset[Digest] = frozenset()  # GradCommits whose work is paid
+    standing: Standing = NOTHING_SAID
 
 
 @dataclass(frozen=True)
@@ -151,5 +153,5 @@ def _with_leaves(history: JobHistory, item: Leaves) -> JobHistory:
 def _with_seal(history: JobHistory, seal: Signed[Seal]) -> JobHistory:
     under = UnderSeal(tuple(history.pending.values()), history.leaves)
     derived = compare_seal(_opened(history), seal, under)
-    newest = SealedStep(seal, derived.pay)
+    newest = SealedStep(seal, derived.pay, derived.counted, derived.standing)
     return replace(history, record=derived.record, pending={}, leaves={}, newest=newest)

@@ -9,7 +9,7 @@ Source: PROTOCOL section 3.6.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from contracts.governance.checking import StepFacts, Terms
+from contracts.governance.checking import Standing, StepFacts, Terms
 from contracts.governance.pay import PayLeaf, pay_root
 from contracts.governance.record import JobRecord, check_signature
 from contracts.governance.steps import StepOutcome, of_kind, read_step, require
@@ -46,6 +46,8 @@ class Derived:
     seal: Seal
     pay: tuple[PayLeaf, ...]
     record: JobRecord
+    counted: frozenset[Digest]  # GradCommits whose work is paid
+    standing: Standing  # what draws and verdicts say about pay
 
 
 def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
@@ -86,7 +88,7 @@ def derive_seal(record: JobRecord, under: UnderSeal, *, last: bool) -> Derived:
         gates=outcome.gates,
         checking=checking,
     )
-    return Derived(seal, pay, after)
+    return Derived(seal, pay, after, outcome.counted, standing)
 
 
 def _facts(

@@ -77,6 +77,7 @@ class StepOutcome:
     work: Mapping[PeerId, Flops] = field(default_factory=dict)
     gradient_norm: int = 0
     too_long: frozenset[Digest] = frozenset()  # GradCommits above the bound of the norm gate
+    counted: frozenset[Digest] = frozenset()  # GradCommits that `work` is made of
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,9 @@ def _outcome(step: _Step) -> StepOutcome:
             return _without_update(step, members)
         gates = remember(step.record.gates, peer_steps)
         norm = gradient_norm(step.chunks)
-        return StepOutcome(gates, _work(step.record, members), norm, gated.above)
+        return StepOutcome(
+            gates, _work(step.record, members), norm, gated.above, frozenset(gated.weights)
+        )
     require(not step.chunks, "averaged_chunk", "a step without an update has no averaged chunks")
     sealed = step.commits.items()
     fitting = [commit for name, commit in sealed if _fits(step.close, commit, step.leaves[name])]
@@ -169,7 +172,8 @@ def _without_update(step: _Step, commits: Iterable[GradCommit]) -> StepOutcome:
     said = (notice for notice in step.notices if notice.what == "missing_data")
     missing = {(notice.peer, notice.evidence) for notice in said}
     counted = [commit for commit in commits if (commit.peer, commit.digest()) not in missing]
-    return StepOutcome(step.record.gates, _work(step.record, counted))
+    names = frozenset(commit.digest() for commit in counted)
+    return StepOutcome(step.record.gates, _work(step.record, counted), counted=names)
 
 
 def _peer_steps(record: JobRecord, members: Iterable[GradCommit]) -> list[PeerStep]:

@@ -153,8 +153,7 @@ def _is_ripe(state: PayState, standing: Standing, step: StepNumber, peer: PeerId
         return True
     if peer in standing.owing or peer in standing.frozen:
         return False
-    known = min(standing.settled_to, standing.open_since.get(peer, state.step + 1) - 1)
-    return step + state.window <= known
+    return step + state.window <= standing.settled_for(peer, state.step)
 
 
 def _without(work: Work, peers: set[PeerId]) -> Work:

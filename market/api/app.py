@@ -16,6 +16,7 @@ from market.api.routes import (
     callers,
     checks,
     events,
+    earnings,
     hosting,
     jobs,
     network,
@@ -44,6 +45,7 @@ ROUTERS = (
     hosting.router,
     slashes.router,
     callers.router,
+    earnings.router,
 )
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

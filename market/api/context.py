@@ -24,9 +24,9 @@ from market.api.schemas import MAX_JSON_BYTES, Body, read_body
 from market.api.watching import Watching
 from market.bootstrap import Market
 from market.domain.rates import Rate
+from market.service.follow_jobs import FollowedJobs
 from market.service.ports import Network, UnitOfWork
 from market.service.rows import IdempotencyRow
-from market.service.show_checks import Tallies
 from market.service.sign_in_message import Door
 
 B = TypeVar("B", bound=Body)
@@ -51,12 +51,12 @@ class Api:
     """Origins under which people reach this market."""
     rate: Rate = GENEROUS
     """What one caller may ask."""
-    tallies: Tallies = field(init=False)
+    followed: FollowedJobs = field(init=False)
     watching: Watching = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
 
     def __post_init__(self) -> None:
-        self.tallies = Tallies(self.market.histories)
+        self.followed = FollowedJobs(self.market.histories)
         self.watching = Watching(self.market.new_work, self.market.wakeup)
 
     @property
@@ -164,7 +164,12 @@ def inlined(value: Any, parts: dict[str, Any]) -> Any:
 # ------------------------------------------------------------------------------------------- names
 
 
-def _bytes_of(text: str, length: int) -> bytes:
+def parse_bytes(text: str, length: int) -> bytes:
+    """The bytes of a name in hex.
+
+    Raises:
+        Malformed: it is none, or of another length.
+    """
     text = text.removeprefix("0x")
     try:
         value = bytes.fromhex(text)
@@ -186,15 +191,15 @@ def _hex_name(length: int) -> Any:
 
 
 async def _digest(name: Annotated[str, _hex_name(32)]) -> Digest:
-    return Digest(_bytes_of(name, 32))
+    return Digest(parse_bytes(name, 32))
 
 
 async def _job(name: Annotated[str, _hex_name(32)]) -> JobId:
-    return JobId(_bytes_of(name, 32))
+    return JobId(parse_bytes(name, 32))
 
 
 async def _account(name: Annotated[str, _hex_name(20)]) -> Address:
-    return Address(_bytes_of(name, 20))
+    return Address(parse_bytes(name, 20))
 
 
 DigestPath = Annotated[Digest, Depends(_digest)]

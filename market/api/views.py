@@ -39,6 +39,7 @@ from market.domain.advice import WhyNot
 from market.domain.jobs import JobState as JobStates
 from market.domain.offers import offer_state
 from market.domain.reputation import SCALE, Reputation
+from market.service.account_pay import jobs_of
 from market.service.booking import balances_of
 from market.service.coding import decode_why_not, spec_of
 from market.service.ports import UnitOfWork
@@ -55,7 +56,6 @@ from market.service.rows import (
     JobRow,
     LeaseRow,
     LedgerEntryRow,
-    ListedAuditorRow,
     OfferRow,
     ReportRow,
 )
@@ -257,7 +257,7 @@ async def _claimed_of_job(job: JobId, account: Address, work: UnitOfWork) -> int
 async def entry_views(account: Address, work: UnitOfWork) -> tuple[LedgerEntryView, ...]:
     """Newest entries of everything that an account owns, newest first."""
     owned = [ledger.due(account), ledger.paid(account)]
-    for job in await _jobs_of(account, work):
+    for job in await jobs_of(account, work):
         owned += [ledger.earned(job, account), ledger.vested(job, account)]
     entries, names = work[LedgerEntryRow], tuple(owned)
     out = await entries.where(order="-sequence", limit=MAX_ENTRIES, source=names)
@@ -274,7 +274,7 @@ async def entry_views(account: Address, work: UnitOfWork) -> tuple[LedgerEntryVi
 
 async def earned_by(account: Address, work: UnitOfWork) -> tuple[BaseUnits, BaseUnits, BaseUnits]:
     """What an account has earned, what of it has vested, and what of that it may claim."""
-    jobs = await _jobs_of(account, work)
+    jobs = await jobs_of(account, work)
     waiting = [ledger.earned(job, account) for job in jobs]
     ripe = [ledger.vested(job, account) for job in jobs]
     settled = [ledger.due(account), ledger.paid(account)]
@@ -282,13 +282,6 @@ async def earned_by(account: Address, work: UnitOfWork) -> tuple[BaseUnits, Base
     vested = sum(balances.get(name, 0) for name in (*ripe, *settled))
     earned = vested + sum(balances.get(name, 0) for name in waiting)
     return BaseUnits(earned), BaseUnits(vested), await _claimable(account, work)
-
-
-async def _jobs_of(account: Address, work: UnitOfWork) -> list[JobId]:
-    """Jobs that an account works in, or may audit from outside."""
-    leases = await work[LeaseRow].where(account=account)
-    listed = await work[ListedAuditorRow].where(account=account)
-    return sorted({lease.job for lease in leases} | {entry.job for entry in listed})
 
 
 async def _claimable(account: Address, work: UnitOfWork) -> BaseUnits:

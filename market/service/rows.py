@@ -470,7 +470,7 @@ class DebitRow(Row):
 
     TABLE = "epoch_debits"
     KEY = ("epoch", "job")
-    INDEX = (("shown",),)
+    INDEX = (("shown",), ("job",))
 
     epoch: EpochNumber
     job: JobId
@@ -519,7 +519,7 @@ class ChainEventRow(Row):
 
     TABLE = "chain_events"
     KEY = ("block", "log_index")
-    INDEX = (("job",), ("event",))
+    INDEX = (("job",), ("event",), ("block_hash",))
 
     block: int
     log_index: int

@@ -1,26 +1,22 @@
 """What checking has shown of a job's peers, and what their stakes are worth to them.
 
-A docket knows its newest seal alone, so a job's messages are folded once more with a tally beside
-it, which is remembered and goes on from where it was. The rows are the truth: a fold beyond them is
-made again. The caller is in a transaction. Units: base units, milliseconds, 1e-3 hours.
+A docket knows its newest seal alone, so the tally of all seals is that of `follow_jobs`. The caller
+is in a transaction. Units: base units, milliseconds, 1e-3 hours.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from contracts.governance.job import JobHistory, follow
+from contracts.governance.job import JobHistory
 from contracts.governance.record import JobRecord
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, JobId, PeerId, SessionKey, StageIndex, StepNumber
-from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import Signed
 from market.domain.reputation import Reputation
 from market.service.auditors import is_checked
 from market.service.coding import spec_of
-from market.service.histories import Histories, read_items
+from market.service.follow_jobs import FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.reputation import reputations_of
 from market.service.rows import JobRow, LeaseRow, SealRow
@@ -28,49 +24,7 @@ from verification.docket import Docket
 from verification.economics import Terms
 from verification.tallies import Tally
 
-MAX_REMEMBERED = 64
 _MILLIS_IN_A_THOUSANDTH_HOUR = 3600
-
-
-@dataclass(frozen=True)
-class Tallied:
-    """A job's history up to a message, and what all its seals showed."""
-
-    sequence: int
-    history: JobHistory
-    tally: Tally
-
-
-class Tallies:
-    """Tallied histories by job, the least recently used forgotten first."""
-
-    def __init__(self, histories: Histories) -> None:
-        self._new = histories.new
-        self._known: OrderedDict[JobId, Tallied] = OrderedDict()
-
-    async def load(self, job: JobId, sequence: int, work: UnitOfWork) -> Tallied:
-        """`job` up to message `sequence`, which is its last row."""
-        known = self._known.get(job)
-        if known is None or known.sequence > sequence:
-            known = Tallied(0, self._new(), Tally())
-        found = await _gone_on(known, job, sequence, work)
-        self._known[job] = found
-        self._known.move_to_end(job)
-        if len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
-        return found
-
-
-async def _gone_on(known: Tallied, job: JobId, sequence: int, work: UnitOfWork) -> Tallied:
-    if known.sequence == sequence:
-        return known
-    history, tally = known.history, known.tally.copy()  # another request may go on from it, too
-    async for item in read_items(job, work, after=known.sequence, last=sequence):
-        history = follow(history, item)
-        match item:
-            case Signed(message=Seal(step=step)) if history.record is not None:
-                tally.note(history.record.checking, step)
-    return Tallied(sequence, history, tally)
 
 
 @dataclass(frozen=True)
@@ -97,7 +51,7 @@ class JobChecks:
     tally: Tally = field(default_factory=Tally)
 
 
-async def checks_of_job(job: JobId, work: UnitOfWork, tallies: Tallies) -> JobChecks:
+async def checks_of_job(job: JobId, work: UnitOfWork, followed: FollowedJobs) -> JobChecks:
     """Everybody who has joined, and the outside auditors of whom a seal says something.
 
     Raises:
@@ -108,20 +62,23 @@ async def checks_of_job(job: JobId, work: UnitOfWork, tallies: Tallies) -> JobCh
         raise NotFound("no such job", job=job.hex())
     if not is_checked(spec_of(row).message):
         return JobChecks(job, False, row.step)
-    found = await tallies.load(job, row.num_messages, work)
+    found = await followed.load(job, row.num_messages, work)
     record = found.history.record
     if record is None or not isinstance(record.checking, Docket):
         return JobChecks(job, True, row.step)  # not opened yet
-    peers = await _peers(record, found, work)
-    return JobChecks(job, True, row.step, record.checking.rules.terms, peers, found.tally)
+    history, tally = found.history, found.tally.copy()  # others go on from it meanwhile
+    peers = await _peers(record, history, tally, work)
+    return JobChecks(job, True, row.step, record.checking.rules.terms, peers, tally)
 
 
-async def _peers(record: JobRecord, found: Tallied, work: UnitOfWork) -> tuple[PeerChecks, ...]:
-    tally, leases = found.tally, record.pay_leases()
+async def _peers(
+    record: JobRecord, history: JobHistory, tally: Tally, work: UnitOfWork
+) -> tuple[PeerChecks, ...]:
+    leases = record.pay_leases()
     said_of = {*tally.done, *tally.missed, *tally.convicted, *tally.received()}
     names = sorted({*record.leases, *said_of})
     reputations = await reputations_of((leases[peer].account for peer in names), work)
-    earned = _earned(found.history)
+    earned = _earned(history)
     began = await _reserved_at(record.job, work)
     checks = []
     for peer in names:

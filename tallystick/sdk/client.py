@@ -161,6 +161,33 @@ class MarketClient:
     async def delete_key(self, key: Digest) -> None:
         """Take a key back; needs a session."""
         await self._send("DELETE", f"/keys/{key.hex()}")
+    async def earnings(
+        self,
+        account: Address,
+        *,
+        job: JobId | None = None,
+        after: str | None = None,
+        limit: int = schemas.EARNINGS_PAGE,
+    ) -> schemas.EarningsView:
+        """What an account earned, line by line beyond a cursor, and why a line waits; one page."""
+        params = {"limit": str(limit)}
+        params |= {} if job is None else {"job": job.hex()}
+        params |= {} if after is None else {"after": after}
+        answer = await self._send("GET", f"/accounts/{account.hex()}/earnings", params=params)
+        return _body(answer, schemas.EarningsView)
+
+    async def all_earnings(
+        self, account: Address, *, job: JobId | None = None
+    ) -> AsyncIterator[schemas.EarningView]:
+        """All lines of an account, page by page."""
+        after: str | None = None
+        while True:
+            page = await self.earnings(account, job=job, after=after)
+            for line in page.lines:
+                yield line
+            if page.next is None:
+                return
+            after = page.next
 
     # ---------------------------------------------------------------------------------- offers
 

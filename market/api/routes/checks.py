@@ -33,7 +33,7 @@ async def get_checks(
 ) -> Response:
     """Audits, rates, stakes and odds of a job's peers; `falsified`: of so many peer-steps, too."""
     async with work:
-        found = await checks_of_job(job, work, api.tallies)
+        found = await checks_of_job(job, work, api.followed)
     volumes = VOLUMES if falsified is None else (falsified,)
     # The product of a long job's rates takes seconds; others are answered meanwhile.
     return answer(await asyncio.to_thread(_view, found, volumes))

@@ -1,0 +1,240 @@
+"""Where each line of an account's pay is, and if it waits: for what, and until when. Pure.
+
+What a job has paid an account, epoch by epoch, is told line by line: lines are paid in the order in
+which they vested, those that wait come last (`verification.earnings`). So a line may be in two
+epochs at once, and its parts sum to its amount.
+
+Invariant: every line with an amount that is not claimed, forfeited or uncounted has a reason.
+Units: base units; moments in ms since the Unix epoch unless named seconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, TypeAlias
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.ids import Digest, EpochNumber, StepNumber
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.domain.jobs import JobState
+from verification.earnings import Standings, Wait
+
+NOTHING = BaseUnits(0)
+
+LineState: TypeAlias = Literal[
+    "uncounted", "waiting", "frozen", "forfeited", "vested", "debited", "final", "claimed"
+]
+Code: TypeAlias = Literal[
+    "window",
+    "draws",
+    "audit",
+    "report",
+    "verdict",
+    "close",
+    "anchor",
+    "cap",
+    "epoch",
+    "proposal",
+    "challenge",
+    "finalization",
+    "claim",
+]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where the base units of a line, or of many, are. They sum to what was earned."""
+
+    waiting: BaseUnits = NOTHING
+    frozen: BaseUnits = NOTHING
+    forfeited: BaseUnits = NOTHING
+    vested: BaseUnits = NOTHING
+    debited: BaseUnits = NOTHING
+    final: BaseUnits = NOTHING
+    claimed: BaseUnits = NOTHING
+
+    @property
+    def total(self) -> BaseUnits:
+        """All of it."""
+        return BaseUnits(sum(getattr(self, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True)
+class PaidEpoch:
+    """An epoch that debited a job, as it stands for one account; `until` never falls."""
+
+    epoch: EpochNumber
+    root: Digest
+    state: Literal["planned", "proposed", "final"]
+    transaction: Digest | None
+    window_ends: UnixSeconds | None
+    until: BaseUnits  # what the job has paid the account up to this epoch
+    is_claimed: bool = False
+
+
+@dataclass(frozen=True)
+class PartPaid:
+    """What of a line an epoch pays."""
+
+    epoch: PaidEpoch
+    amount: BaseUnits
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a reason depends on beside the line."""
+
+    job_state: JobState
+    ended: bool  # its last seal is here
+    now: UnixMillis
+    window: int  # W
+    close_ends: UnixSeconds | None  # of the response window; None: nobody closes the job
+    next_epoch: UnixMillis  # not before
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a line waits: a stable code, a sentence, and the step or the moment that it waits for."""
+
+    code: Code
+    sentence: str
+    step: StepNumber | None = None
+    at: UnixMillis | None = None
+
+
+def paid_parts(standing: Standings, epochs: Sequence[PaidEpoch]) -> tuple[PartPaid, ...]:
+    """What of a line each epoch pays; `epochs` ascend, and each pays what those before left."""
+    if standing.held not in ("waiting", "vested"):
+        return ()
+    found, before, end = [], NOTHING, standing.start + standing.amount
+    for epoch in epochs:
+        amount = min(end, epoch.until) - max(standing.start, before)
+        if amount > 0:
+            found.append(PartPaid(epoch, BaseUnits(amount)))
+        before = max(before, epoch.until)
+    return tuple(found)
+
+
+def parts_of(standing: Standings, paid: Sequence[PartPaid]) -> Parts:
+    """Where the amount of a line is. A planned epoch has paid nothing yet."""
+    sums = {"debited": 0, "final": 0, "claimed": 0}
+    for each in paid:
+        if each.epoch.state != "planned":
+            sums[_paid_state(each.epoch)] += each.amount
+    left = BaseUnits(standing.amount - sum(sums.values()))
+    held = {} if standing.held == "uncounted" else {standing.held: left}
+    return Parts(**held, **{name: BaseUnits(amount) for name, amount in sums.items()})
+
+
+def state_of(standing: Standings, parts: Parts) -> LineState:
+    """The state of that part of a line which has farthest to go."""
+    for name in ("forfeited", "frozen", "waiting", "vested", "debited", "final", "claimed"):
+        if getattr(parts, name):
+            return name
+    return standing.held
+
+
+def reason_of(
+    state: LineState,
+    wait: Wait | None,
+    paid: Sequence[PartPaid],
+    around: Around,
+    *,
+    worth: BaseUnits,
+    is_anchored: bool,
+    above_cap: bool,
+) -> Reason | None:
+    """Why a line waits; None where it does not.
+
+    Args:
+        state: Of the line.
+        wait: What it waits for before it vests.
+        paid: The epochs that pay it.
+        around: The job, the clock, and the next epoch.
+        worth: Its amount.
+        is_anchored: Whether the seal that vested it is in a batch on chain.
+        above_cap: Whether that seal vests more than the next epoch may debit.
+    """
+    if not worth and state == "vested":
+        return None  # too little to be a base unit by itself; nothing more comes
+    match state:
+        case "waiting" | "frozen":
+            return _before_vesting(state, wait, around)
+        case "vested":
+            return _before_debit(paid, around, is_anchored=is_anchored, above_cap=above_cap)
+        case "debited":
+            return _before_final(paid, around)
+        case "final":
+            return Reason("claim", "not claimed yet: its account may claim it at any time")
+    return None
+
+
+_BEFORE_RUNNING_ENDED = (JobState.MATCHED, JobState.RUNNING, JobState.FUNDED)
+
+
+def _before_vesting(state: LineState, wait: Wait | None, around: Around) -> Reason | None:
+    if not around.ended and around.job_state not in _BEFORE_RUNNING_ENDED:
+        return _by_close(state, around)
+    if wait is None:
+        return None
+    window = f"W = {around.window}"
+    match wait.what:
+        case "window":
+            text = f"vests with the seal of step {wait.step} ({window}), or the last one"
+            return Reason("window", text, step=wait.step)
+        case "draws":
+            assert wait.step is not None  # draws come with a seal
+            text = (
+                f"waits for the draws of {window} more steps: vests with the seal of step "
+                f"{wait.step} at the earliest, or the last one"
+            )
+            return Reason("draws", text, step=wait.step)
+        case "audit":
+            return Reason("audit", f"a draw of its peer is being audited ({window})")
+        case "report":
+            return Reason("report", "its peer owes a report on somebody else's work")
+    text = "its peer was accused: frozen until another auditor has looked"
+    return Reason("verdict", text)
+
+
+def _by_close(state: LineState, around: Around) -> Reason:
+    """The job ended without a last seal."""
+    at = None if around.close_ends is None else UnixMillis(around.close_ends * 1000)
+    if state == "frozen":
+        text = "the job ended while its peer was accused: it is not due, and goes back"
+        return Reason("close", text, at=at)
+    if at is None:
+        return Reason("close", "the job ended without a last seal: it is due once it is closed")
+    if around.now < at:
+        return Reason("close", "the job is being closed: what it earned is due then", at=at)
+    text = "the job is closed: epochs pay what the close found due"
+    return Reason("close", text, at=around.next_epoch)
+
+
+def _before_debit(
+    paid: Sequence[PartPaid], around: Around, *, is_anchored: bool, above_cap: bool
+) -> Reason:
+    planned = [each.epoch for each in paid if each.epoch.state == "planned"]
+    if planned:
+        text = f"epoch {planned[0].epoch} is planned, and is being sent to the chain"
+        return Reason("proposal", text, at=around.now)
+    if not is_anchored:
+        return Reason("anchor", "the seal that vested it is not confirmed on chain yet")
+    if above_cap:
+        text = "the job's cap of an epoch is used up: a later epoch debits it"
+        return Reason("cap", text, at=around.next_epoch)
+    return Reason("epoch", "in no epoch yet: the next one debits it", at=around.next_epoch)
+
+
+def _before_final(paid: Sequence[PartPaid], around: Around) -> Reason:
+    pending = [each.epoch for each in paid if each.epoch.state == "proposed"]
+    epoch = pending[-1]
+    if epoch.window_ends is None or epoch.window_ends * 1000 <= around.now:
+        return Reason("finalization", f"epoch {epoch.epoch} is over, and is being booked")
+    text = f"the challenge window of epoch {epoch.epoch} is open"
+    return Reason("challenge", text, at=UnixMillis(epoch.window_ends * 1000))
+
+
+def _paid_state(epoch: PaidEpoch) -> str:
+    if epoch.is_claimed:
+        return "claimed"
+    return "final" if epoch.state == "final" else "debited"

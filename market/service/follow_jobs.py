@@ -1,0 +1,81 @@
+"""A job's history with all that is told of it beside: odds, lines of pay, the ways of its draws.
+
+A record knows its newest seal alone, so a job's messages are folded once more, with what people ask
+for beside; the fold is remembered and goes on from where it was. The rows are the truth: a fold
+beyond them is made again. Who reads a fold after an `await` of its own takes what it needs before:
+others go on with it meanwhile. The caller is in a transaction.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from contracts.governance.job import JobHistory, follow
+from contracts.terms.history import Kept
+from contracts.terms.ids import JobId
+from contracts.terms.messages import Message, Seal
+from contracts.terms.signatures import Signed
+from market.service.histories import Histories, read_items
+from market.service.ports import UnitOfWork
+from market.service.rows import MessageRow
+from verification.earnings import Earnings
+from verification.tallies import Tally
+from verification.traces import Traces
+
+MAX_REMEMBERED = 64
+
+
+@dataclass
+class Followed:
+    """A job up to message `sequence`, and what all its seals showed."""
+
+    history: JobHistory
+    sequence: int = 0
+    tally: Tally = field(default_factory=Tally)
+    earnings: Earnings = field(default_factory=Earnings)
+    traces: Traces = field(default_factory=Traces)
+    going_on: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def take(self, item: Kept) -> None:
+        """One more item; nothing is half taken, as nobody is waited for."""
+        under = [signed.message for signed in self.history.pending.values()]
+        self.history = follow(self.history, item)
+        self.sequence += 1
+        match item:
+            case Signed(message=Seal()):
+                self._seal(under)
+
+    def _seal(self, under: list[Message]) -> None:
+        record, newest = self.history.record, self.history.newest
+        assert record is not None and newest is not None  # as a seal was followed
+        self.tally.note(record.checking, record.step)
+        self.earnings.note(record, newest, under)
+        self.traces.note(record.checking, record.step, under, self.tally)
+
+
+class FollowedJobs:
+    """Followed jobs, the least recently used forgotten first."""
+
+    def __init__(self, histories: Histories) -> None:
+        self._new = histories.new
+        self._known: OrderedDict[JobId, Followed] = OrderedDict()
+
+    async def load(self, job: JobId, sequence: int, work: UnitOfWork) -> Followed:
+        """`job` up to message `sequence` at least, which was its last row."""
+        found = self._known.get(job)
+        if found is None or await _is_beyond(found, job, sequence, work):
+            found = self._known[job] = Followed(self._new())
+        self._known.move_to_end(job)
+        if len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        async with found.going_on:
+            async for item in read_items(job, work, after=found.sequence, last=sequence):
+                found.take(item)
+        return found
+
+
+async def _is_beyond(found: Followed, job: JobId, sequence: int, work: UnitOfWork) -> bool:
+    """Whether a fold holds messages that are in no row; others may just have seen newer ones."""
+    if found.sequence <= sequence:
+        return False
+    return await work[MessageRow].get(job, found.sequence) is None

@@ -1,0 +1,251 @@
+"""Lines of pay: they sum to what ledger and chain say, and each that waits says why."""
+
+from collections import Counter
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.ids import Address, JobId
+from contracts.terms.merkle import FORFEITED, FROZEN
+from contracts.terms.moments import UnixSeconds
+from market.api.app import make_app
+from market.api.schemas import EarningsView, EarningView
+from market.domain import ledger
+from market.service.booking import balances_of
+from market.service.coding import decode_pay
+from market.service.rows import JobRow, SealRow
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import ON_MEMORY
+from tests.support.history import make_wallet
+from tests.support.market_story import OUTSIDE, WORKERS, Story, begin_story
+from tests.support.market_world import World
+
+PEOPLE = (*WORKERS, *OUTSIDE)
+STATES = ("waiting", "frozen", "forfeited", "vested", "debited", "final", "claimed")
+DONE = ("claimed", "forfeited", "uncounted")
+
+
+def account_of(name: str) -> Address:
+    return make_wallet(name).account
+
+
+def sdk(world: World) -> MarketClient:
+    return MarketClient("http://market", transport=httpx.ASGITransport(make_app(world.api())))
+
+
+async def lines_of(client: MarketClient, story: Story, name: str) -> list[EarningView]:
+    return [line async for line in client.all_earnings(account_of(name), job=story.job)]
+
+
+async def check_sums(story: Story, client: MarketClient, codes: set[str]) -> Counter[str]:
+    """Lines, sums, ledger and seal say the same of everybody; how many base units are where.
+
+    Notes in `codes` what lines wait for.
+    """
+    async with story.world.new_work() as work:
+        seal = await work[SealRow].get(story.job, story.maker.record.step)
+    assert seal is not None
+    leaves = {leaf.account: leaf for leaf in decode_pay(seal.pay)}
+    totals: Counter[str] = Counter()
+    for name in PEOPLE:
+        account, lines = account_of(name), await lines_of(client, story, name)
+        view = await client.earnings(account, job=story.job, limit=1)
+        sums = Counter(
+            {state: sum(getattr(line.parts, state) for line in lines) for state in STATES}
+        )
+        assert {state: getattr(view.parts, state) for state in STATES} == dict(sums)
+        assert sum(line.amount for line in lines) == sums.total()
+        assert view.num_lines == len(lines)
+        await check_ledger(story, account, view, sums)
+        leaf = leaves.get(account)
+        kept = sums.total() - sums["frozen"] - sums["forfeited"]
+        assert kept == (0 if leaf is None else leaf.earned)
+        for line in lines:
+            check_line(line)
+        codes |= {line.waits_for.code for line in lines if line.waits_for}
+        totals += sums
+    assert totals["frozen"] == (leaves[FROZEN].earned if FROZEN in leaves else 0)
+    assert totals["forfeited"] == (leaves[FORFEITED].vested if FORFEITED in leaves else 0)
+    assert totals.total() == seal.earned
+    return totals
+
+
+async def check_ledger(
+    story: Story, account: Address, view: EarningsView, sums: Counter[str]
+) -> None:
+    names = [
+        ledger.earned(story.job, account),
+        ledger.vested(story.job, account),
+        ledger.due(account),
+        ledger.paid(account),
+    ]
+    async with story.world.new_work() as work:
+        found = await balances_of(names, work)
+    assert [found.get(name, 0) for name in names] == [
+        sums["waiting"],
+        sums["vested"],
+        sums["debited"] + sums["final"],
+        sums["claimed"],
+    ]
+
+
+def check_line(line: EarningView) -> None:
+    """Its parts are its amount; it has a reason just while it waits."""
+    assert sum(getattr(line.parts, state) for state in STATES) == line.amount
+    waits = line.state not in DONE and (line.amount > 0 or line.vested is None)
+    assert (line.waits_for is not None) == waits
+    assert line.seal is not None
+    paid = sum(part.amount for part in line.paid if part.state != "planned")
+    assert paid == line.parts.debited + line.parts.final + line.parts.claimed
+    assert all(part.claimed_by for part in line.paid) == (line.state == "claimed" or not line.paid)
+
+
+async def tell(story: Story, *, every: int) -> tuple[Counter[str], Counter[str], set[str]]:
+    """The whole story, with sums checked at every so many of its turns.
+
+    Returns:
+        How much was seen where in all checks, and in the last one; what lines waited for.
+    """
+    seen, codes = Counter[str](), set[str]()
+    async with sdk(story.world) as client:
+        for turn in range(9):
+            await (story.work() if turn < 4 else story.idle())
+            if turn % every == 0:
+                seen += await check_sums(story, client, codes)
+        await claim(story, client, "ann")
+        await story.clear_up()
+        for turn in range(20):
+            await story.pass_time(3)
+            if turn % every == 0:
+                seen += await check_sums(story, client, codes)
+        for name in PEOPLE:
+            await claim(story, client, name)
+        last = await check_sums(story, client, codes)
+    return seen + last, last, codes
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("variant", [{}, {"nonce": 2, "vesting_window": 4}, {"nonce": 3}])
+async def test_earnings__story_of_a_checked_job__sums_are_those_of_ledger_and_chain(
+    world: World, variant: dict[str, int]
+) -> None:
+    story = await begin_story(world, **variant)
+    seen, last, codes = await tell(story, every=1)
+    assert all(seen[each] for each in ("waiting", "frozen", "forfeited", "final", "claimed")), seen
+    assert last["forfeited"] + last["claimed"] == last.total()
+    assert codes >= {"draws", "verdict", "report", "audit", "claim"}, codes
+    if not variant:
+        assert seen["vested"] and seen["debited"] and codes >= {"epoch", "challenge"}
+
+
+async def test_earnings__story_on_any_storage__sums_are_those_of_ledger_and_chain(
+    world: World,
+) -> None:
+    _, last, _ = await tell(await begin_story(world), every=7)
+    assert last["forfeited"] + last["claimed"] == last.total() > 0
+
+
+@ON_MEMORY
+async def test_earnings__cap_of_an_epoch_is_small__what_is_above_it_waits_for_a_later_one(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    for _ in range(5):
+        maker.seal_step()
+    vested = maker.seals[-1].seal.vested
+    async with world.new_work() as work:
+        row = await work[JobRow].get(maker.spec.job())
+        assert row is not None
+        await work[JobRow].put(replace(row, epoch_cap=BaseUnits(vested // 2)))
+    await world.send(maker)
+    for _ in range(4):
+        world.wait(2)
+        await world.tick()
+    async with sdk(world) as client:
+        lines = (await client.earnings(account_of("ann"))).lines
+    codes = {line.sealed: line.waits_for.code for line in lines if line.waits_for}
+    assert codes[3] == "cap" and codes[5] == "window"
+
+
+async def claim(story: Story, client: MarketClient, name: str) -> None:
+    """Somebody claims all that the newest final root grants, with its own gas."""
+    found = await client.account(account_of(name))
+    if found.claimable:
+        story.world.chain.claim(account_of(name), found.claimed + found.claimable)
+    await story.world.sync()
+
+
+async def test_earnings__pages_over_two_jobs__every_line_once_and_sums_of_both(
+    world: World,
+) -> None:
+    story = await begin_story(world)
+    await story.work(3)
+    other = await world.start_job("dan", nonce=2)
+    for _ in range(4):
+        other.seal_step()
+    await world.send(other)
+    async with sdk(world) as client:
+        for name in ("ann", "dan"):
+            whole = [line async for line in client.all_earnings(account_of(name))]
+            pages: list[EarningView] = []
+            after = None
+            while True:
+                page = await client.earnings(account_of(name), after=after, limit=2)
+                pages += page.lines
+                if (after := page.next) is None:
+                    break
+            assert pages == whole and len({line.cursor for line in whole}) == len(whole) > 2
+            assert page.parts.frozen is None and page.num_lines is None
+            view = await client.account(account_of(name))
+            assert page.parts.waiting + page.parts.vested == view.earned
+
+
+@ON_MEMORY
+async def test_earnings__unchecked_job__waits_for_the_window_alone(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker)
+    async with sdk(world) as client:
+        (line,) = (await client.earnings(account_of("ann"))).lines
+    assert line.draw is None and line.waits_for is not None
+    assert (line.waits_for.code, line.waits_for.step) == ("window", 3)
+    assert "W = 2" in line.waits_for.sentence
+
+
+@ON_MEMORY
+async def test_earnings__job_that_failed_before_its_last_seal__is_due_with_its_close(
+    world: World,
+) -> None:
+    maker = await world.start_job(deadline=UnixSeconds(world.chain.now + 100))
+    for _ in range(4):
+        maker.seal_step()
+    await world.send(maker)
+    world.wait(102)
+    codes = list[set[str]]()
+    async with sdk(world) as client:
+        for _ in range(20):
+            await world.tick()
+            page = await client.earnings(account_of("ann"), job=maker.spec.job())
+            codes.append({line.waits_for.code for line in page.lines if line.waits_for})
+            world.wait(3)
+    assert "close" in set().union(*codes) and codes[-1] == {"claim"}
+    assert page.parts.final == maker.seals[-1].seal.earned
+
+
+@ON_MEMORY
+async def test_earnings__cursor_of_nothing__is_refused(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker)
+    account, job = account_of("ann"), maker.spec.job()
+    async with sdk(world) as client:
+        for after in ("zz", "00:1", f"{'00' * 32}:1", f"{job.hex()}:-1"):
+            with pytest.raises(Malformed):
+                await client.earnings(account, after=after)
+        with pytest.raises(Malformed):
+            await client.earnings(account, job=job, after=f"{'00' * 32}:1")
+        with pytest.raises(NotFound):
+            await client.earnings(account, job=JobId(bytes(32)))

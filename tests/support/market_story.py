@@ -1,0 +1,196 @@
+"""The story of `checked_history` in a market: real leases, batches, coins, epochs and claims.
+
+Three providers work, two auditors stand outside, everything is drawn. `Story.work` and `Story.idle`
+seal one more step and let the market tick; coins are those of the market's own lane. So a history
+has matches, a missed report, missing data, a lie that is convicted and confirmed, and its pay
+waits, is frozen, forfeited, vests, and goes through epochs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.keys.wallet import Session
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.auditors import AuditorList
+from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
+from contracts.terms.messages import MILLION, AuditReport, LeaseAccept, Message, StepCoin, Verdict
+from market.service.auditors import list_of_job
+from market.service.rows import LeaseRow
+from market.service.show_coins import AnchoredStep, coins_of_job
+from tests.integration.market.test_auditors import AUDIT
+from tests.support.checked_history import CheckedMaker
+from tests.support.dockets import distances_of
+from tests.support.history import JobMaker, Member, make_session, make_wallet
+from tests.support.market_world import EPOCH_SECONDS, World, market_spec, spec_changes
+from verification.cases import Case
+from verification.docket import begin_job
+from verification.verdicts import PROJECTIONS
+
+WORKERS, OUTSIDE = ("ann", "bob", "cem"), ("out1", "out2")
+PRICE = 10**11
+DRAWN = AUDIT.model_copy(
+    update={
+        "floor": MILLION,
+        "sums": MILLION,
+        "repeats": MILLION // 2,
+        "deadline": 2,
+        "price": PricePerPflop(PRICE // 2),
+        "budget": BaseUnits(10**9),
+    }
+)
+FAR = 2**50
+"""A distance that no threshold lets through."""
+
+
+@dataclass
+class StoryMaker(CheckedMaker):
+    """What is said in the story, by the leases and with the coins of a market."""
+
+    leases: dict[bytes, LeaseAccept] = field(default_factory=dict)
+    listed: AuditorList = field(default_factory=lambda: AuditorList(auditors=()))
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.spec_changes, self.begin, self.outside = self.changes, begin_job, self.listed
+        sessions = [*map(_audit_session, OUTSIDE), *(member.session for member in self.members)]
+        self.sessions: dict[PeerId, Session] = {each.peer: each for each in sessions}
+        self.anchored: dict[int, AnchoredStep] = {}
+        self._held: dict[PeerId, tuple[Digest, ...]] = {}
+        JobMaker.__post_init__(self)
+        assert self.spec.rules.audit is not None
+        self.audit = self.spec.rules.audit
+
+    def lease(self, member: Member) -> LeaseAccept:
+        """The lease of `member`."""
+        return self.leases[member.session.key]
+
+    def coins(self) -> list[Message]:
+        """The coins that the market knows, as far as they come in order."""
+        found: list[Message] = []
+        for step in self.docket.undrawn:
+            known = self.anchored.get(step)
+            if known is None or known.coin is None:
+                break
+            found.append(_step_coin(self, step, known, known.coin))
+        return found
+
+    def report(self, case: Case, verdict: Verdict | None = None, **changed: Any) -> AuditReport:
+        """What an auditor says, by distances that the shipped table decides."""
+        truth = self.truth(case) if verdict is None else verdict
+        value = 0 if truth == "match" else FAR
+        named = () if truth == "missing" else distances_of(case.stage, self.spec, truth)
+        distances = tuple((name, value) for name, _ in named)
+        if case.is_of_sum:
+            distances = ()
+        elif case.kind == "report":
+            distances = tuple(sorted((*distances, (PROJECTIONS, 0))))
+        return super().report(case, verdict, **({"distances": distances} | changed))
+
+
+@dataclass
+class Story:
+    """A job in a market, and how it goes on."""
+
+    world: World
+    maker: StoryMaker
+    sent: int = 1  # items that the market has; the spec it has from its poster
+
+    @property
+    def job(self) -> JobId:
+        """Its id."""
+        return self.maker.spec.job()
+
+    async def work(self, steps: int = 1) -> None:
+        """Steps with units."""
+        for _ in range(steps):
+            await self._seal(works=True)
+
+    async def idle(self, *, last: bool = False) -> None:
+        """A step that only lets time pass."""
+        await self._seal(works=False, last=last)
+
+    async def clear_up(self, most: int = 30) -> None:
+        """Empty steps until nothing is open, and the last seal."""
+        for _ in range(most):
+            if self.maker.docket.is_clear:
+                break
+            await self.idle()
+        await self.idle(last=True)
+
+    async def pass_time(self, seconds: int = EPOCH_SECONDS // 2) -> None:
+        """Let the market go on."""
+        self.world.wait(seconds)
+        await self.world.tick()
+
+    async def _seal(self, *, works: bool, last: bool = False) -> None:
+        maker = self.maker
+        said = [*maker.coins(), *maker.notices_due(), *maker.reports()]
+        maker._held = _by_auditor(said)
+        items = [maker.signed(each) for each in said]
+        maker.seal([*items, *(maker.step_items() if works else ())], last=last)
+        await self.world.send(maker, self.sent)
+        self.sent = len(maker.items)
+        await self.pass_time(2)
+        async with self.world.new_work() as work:
+            steps = await coins_of_job(self.job, work, after=0, limit=500)
+        maker.anchored = {each.step: each for each in steps}
+
+
+async def begin_story(world: World, **changed: Any) -> Story:
+    """A matched job whose coordinator has opened it."""
+    await world.register()
+    for name in OUTSIDE:
+        await world.audit(name)
+    for place, name in enumerate(WORKERS):
+        await world.offer(name, PRICE + place)
+    values: dict[str, Any] = {
+        "peers_per_stage": 3,
+        "audit": DRAWN,
+        "price_ceiling": PricePerPflop(2 * PRICE),
+    }
+    spec = market_spec(**(values | changed))
+    await world.post(spec)
+    await world.tick()
+    leases = await _leases(world, spec.job())
+    members = [await world.accept(name, leases[make_wallet(name).account]) for name in WORKERS]
+    for name in OUTSIDE:
+        await world.bond(name)
+    await world.tick()
+    async with world.new_work() as work:
+        block, listed = await list_of_job(spec.job(), work)
+    held: dict[bytes, LeaseAccept] = {
+        member.session.key: world.accept_of(
+            leases[member.wallet.account], member.wallet, member.session
+        )
+        for member in members
+    }
+    maker = StoryMaker(
+        name=spec.name, members=members, anchorer=world.anchorer, domain=world.domain,
+        opening_block=block, leases=held, listed=listed, changes=spec_changes(spec),
+    )  # fmt: skip
+    return Story(world, maker)
+
+
+async def _leases(world: World, job: JobId) -> dict[bytes, LeaseRow]:
+    async with world.new_work() as work:
+        return {row.account: row for row in await work[LeaseRow].where(job=job)}
+
+
+def _audit_session(name: str) -> Session:
+    return make_session(f"audit {name}")
+
+
+def _step_coin(maker: JobMaker, of: int, known: AnchoredStep, coin: Digest) -> StepCoin:
+    return StepCoin(
+        job=maker.spec.job(), step=maker.next_step, of=StepNumber(of),
+        batch=known.root, block=known.block, coin=coin,
+    )  # fmt: skip
+
+
+def _by_auditor(said: Sequence[Message]) -> dict[PeerId, tuple[Digest, ...]]:
+    found: dict[PeerId, tuple[Digest, ...]] = {}
+    for each in said:
+        if isinstance(each, AuditReport):
+            found[each.auditor] = (*found.get(each.auditor, ()), each.digest())
+    return found
