@@ -47,6 +47,7 @@ class Line:
     sealed: StepNumber  # the step whose seal holds it
     subject: Digest  # GradCommit, or AuditReport
     audited: Digest | None  # what the report is about
+    worker: PeerId  # who did the work
     num_units: int
     flops: Flops  # that count; 0: it is not paid
     price: PricePerPflop
@@ -172,7 +173,7 @@ class Earnings:
             flops = record.spec.unit_flops[commit.stage] * commit.num_units
             yield Line(
                 0, "work", lease.account, commit.peer, commit.stage, commit.step, commit.round,
-                record.step, name, None, commit.num_units,
+                record.step, name, None, commit.peer, commit.num_units,
                 Flops(flops if name in sealed.counted else 0), lease.price, rates.get(name),
             )  # fmt: skip
 
@@ -182,10 +183,13 @@ class Earnings:
         rates = _rates(record)
         for audit in record.checking.audits:
             case, said = audit.case, audit.said
+            if case.is_of_sum:
+                continue  # which is not paid
             lease, work = leases[said.auditor], self.of_subject.get(case.work)
             yield Line(
                 0, "audit", lease.account, said.auditor, case.stage, case.step,
                 0 if work is None else work.round, record.step, said.report, case.subject,
+                case.worker,
                 0 if work is None else work.num_units, audit.flops, lease.price,
                 rates.get(said.report),
             )  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from contracts.governance.checking import Checking
 from contracts.terms.ids import Digest, PeerId, StepNumber
-from contracts.terms.messages import Message, StepCoin, Verdict
+from contracts.terms.messages import AverageSet, Message, StepClose, StepCoin, Verdict
 from verification.cases import Case, Kind, Ruling
 from verification.docket import Docket
 from verification.drawables import Drawable
@@ -45,8 +45,10 @@ class Report:
 
 @dataclass(slots=True)
 class StepTrace:
-    """A step's messages that could be drawn, and the coin that drew them."""
+    """What a step's seal holds that could be drawn, and the coin that drew it."""
 
+    close: StepClose | None  # the last one
+    average: AverageSet | None
     drawables: dict[Kind, int]
     coin: StepCoin | None = None  # None: it is not here yet, or nothing waits for it
     drawn: tuple[Digest, ...] = ()
@@ -73,17 +75,29 @@ class Traces:
             messages: Under the seal.
             tally: With this seal.
         """
-        if not isinstance(docket, Docket):
-            return
-        for coin in (each for each in messages if isinstance(each, StepCoin)):
-            found = self._waiting.pop(coin.of, ())
-            subjects = (each.case.subject for each in found)
-            trace = self.steps[coin.of]
-            trace.coin = coin
-            trace.drawn = tuple(each for each in subjects if tally.outcome_of(each) is not None)
-        fresh = docket.undrawn.get(step, ())
-        self._waiting[step] = fresh
-        self.steps[step] = StepTrace(dict(Counter(each.case.kind for each in fresh)))
+        said = list(messages)
+        closes = [each for each in said if isinstance(each, StepClose)]
+        averages = [each for each in said if isinstance(each, AverageSet)]
+        trace = StepTrace(
+            max(closes, key=lambda each: each.revision, default=None),
+            averages[0] if averages else None,
+            {},
+        )
+        self.steps[step] = trace
+        if isinstance(docket, Docket):
+            for coin in (each for each in said if isinstance(each, StepCoin)):
+                self._draw(coin, tally)
+            fresh = self._waiting[step] = docket.undrawn.get(step, ())
+            trace.drawables = dict(Counter(each.case.kind for each in fresh))
+            self._note_audits(docket, step)
+
+    def _draw(self, coin: StepCoin, tally: Tally) -> None:
+        subjects = (each.case.subject for each in self._waiting.pop(coin.of, ()))
+        trace = self.steps[coin.of]
+        trace.coin = coin
+        trace.drawn = tuple(each for each in subjects if tally.outcome_of(each) is not None)
+
+    def _note_audits(self, docket: Docket, step: StepNumber) -> None:
         for case, _ in docket.open.values():
             self._note_round(case, step)
         for audit in docket.audits:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from contracts.terms import merkle
 from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.digest import digest
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, Value, decode, encode
-from contracts.terms.errors import Malformed
+from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import MAX_UNITS, Digest
-from contracts.terms.merkle import plain_root
+from contracts.terms.merkle import Proof, plain_leaf, plain_node, plain_root
 from contracts.terms.messages import Message, UnitLeaf
 from contracts.terms.signatures import Signed, decode_signed
 
@@ -37,8 +38,24 @@ def unit_leaves_root(leaves: Sequence[UnitLeaf]) -> Digest:
 
 def messages_root(messages: Sequence[Message]) -> Digest:
     """Root over messages 3 to 8 of one step, ordered by kind and digest (PROTOCOL section 2)."""
-    ordered = sorted((message.kind, message.digest()) for message in messages)
-    return plain_root([name for _, name in ordered])
+    return plain_root(_in_order(messages))
+
+
+def prove_message(messages: Sequence[Message], name: Digest) -> tuple[int, Proof[Digest]]:
+    """Place of a message under `messages_root(messages)`, and its path there.
+
+    Raises:
+        NotFound: it is none of them.
+    """
+    names = _in_order(messages)
+    if name not in names:
+        raise NotFound("the seal holds no such message", digest=name.hex())
+    index = names.index(name)
+    return index, merkle.prove([plain_leaf(each) for each in names], index, plain_node)
+
+
+def _in_order(messages: Sequence[Message]) -> list[Digest]:
+    return [name for _, name in sorted((each.kind, each.digest()) for each in messages)]
 
 
 def encode_kept(item: Kept) -> bytes:

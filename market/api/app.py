@@ -25,6 +25,7 @@ from market.api.routes import (
     providers,
     settlement,
     slashes,
+    tracing,
 )
 from market.api.schemas import API_PREFIX
 from market.bootstrap import assemble, load_host_token
@@ -46,6 +47,7 @@ ROUTERS = (
     slashes.router,
     callers.router,
     earnings.router,
+    tracing.router,
 )
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

@@ -5,10 +5,11 @@ from fractions import Fraction
 
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.digest import digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import InvariantBroken
-from contracts.terms.ids import Address
-from contracts.terms.messages import JobSpec, LeaseAccept, Seal
+from contracts.terms.ids import Address, Digest
+from contracts.terms.messages import JobSpec, LeaseAccept, Message, Seal, equivocation_name
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.domain.advice import Advice, WhyNot
 from market.domain.matching import Exclusion
@@ -103,6 +104,17 @@ def decode_arguments(data: bytes) -> dict[str, Value]:
     if not isinstance(value, dict):
         raise InvariantBroken("stored arguments are none")
     return value
+
+
+def stored_name(message: Message) -> Digest | None:
+    """The digest of a message's `equivocation_name`, by which it is found; None if it has none."""
+    name = equivocation_name(message)
+    return None if name is None else name_digest(name)
+
+
+def name_digest(name: tuple[object, ...]) -> Digest:
+    """An `equivocation_name` as rows hold it."""
+    return digest("name", encode(list(name)))  # type: ignore[arg-type]  # of plain values
 
 
 def spec_of(row: JobRow) -> Signed[JobSpec]:

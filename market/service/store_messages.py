@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import check_signature
 from contracts.terms.auditors import AuditorList
-from contracts.terms.digest import digest
-from contracts.terms.encoding import encode
 from contracts.terms.errors import (
     Conflict,
     Equivocation,
@@ -27,7 +25,6 @@ from contracts.terms.messages import (
     JobOpening,
     LeaseAccept,
     Seal,
-    equivocation_name,
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
@@ -36,7 +33,7 @@ from market.domain.ledger import escrow, sealed
 from market.service.auditors import check_opening
 from market.service.booking import balances_of, book_event, hold_ledger
 from market.service.closes import is_closed, shown_by_close
-from market.service.coding import decode_pay, encode_pay
+from market.service.coding import decode_pay, encode_pay, stored_name
 from market.service.convictions import note_convictions
 from market.service.feeds import tell_job
 from market.service.histories import Histories
@@ -180,8 +177,7 @@ def _message(row: JobRow, item: Kept, data: bytes) -> MessageRow:
 def _name(item: Kept) -> Digest | None:
     if not isinstance(item, Signed):
         return None
-    name = equivocation_name(item.message)
-    return None if name is None else digest("name", encode(list(name)))  # type: ignore[arg-type]
+    return stored_name(item.message)
 
 
 async def _opened(

@@ -32,6 +32,7 @@ from contracts.terms.errors import (
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
+from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
 from market.api import schemas
 from market.api.schemas import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
@@ -414,6 +415,25 @@ class MarketClient:
             return decode_page(answer.content)
         except AuditMismatch as error:
             raise Malformed(f"lane: the market answered with none: {error.message}") from error
+
+    async def steps(self, job: JobId, *, after: int = 0) -> tuple[schemas.StepView, ...]:
+        """Sealed steps beyond `after`, with anchors, coins and what was drawn; one page."""
+        answer = await self._send("GET", f"/jobs/{job.hex()}/steps", params={"after": after})
+        return _body(answer, schemas.StepsView).steps
+
+    async def step(self, job: JobId, step: StepNumber, *, after: int = 0) -> schemas.StepLinesView:
+        """A sealed step with its peer-steps and paid audits beyond `after`; one page."""
+        path = f"/jobs/{job.hex()}/steps/{step}"
+        answer = await self._send("GET", path, params={"after": after})
+        return _body(answer, schemas.StepLinesView)
+
+    async def work_trace(
+        self, job: JobId, step: StepNumber, peer: PeerId, *, round_number: int = 0
+    ) -> schemas.WorkTraceView:
+        """A peer-step from its GradCommit to the money, with every Merkle path."""
+        path = f"/jobs/{job.hex()}/steps/{step}/work/{peer.hex()}"
+        answer = await self._send("GET", path, params={"round": round_number})
+        return _body(answer, schemas.WorkTraceView)
 
     async def _snapshots_page(self, job: JobId, after: int) -> tuple[Snapshot, ...]:
         answer = await self._send("GET", f"/jobs/{job.hex()}/snapshots", params={"after": after})

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import JobId
+from contracts.terms.ids import Digest, JobId
 from market.api.context import AccountPath, Api, ApiDep, WorkDep, answer, parse_bytes
 from market.api.schemas import (
     EARNINGS_PAGE,
@@ -21,7 +21,7 @@ from market.api.schemas import (
 )
 from market.domain.earnings import PartPaid, Parts, Reason
 from market.service.rows import BatchRow
-from market.service.show_earnings import EarnedLine, Period, earnings_of
+from market.service.show_earnings import Drawing, EarnedLine, Period, earnings_of
 
 router = APIRouter(tags=["earnings"])
 
@@ -98,14 +98,15 @@ def earning_view(found: EarnedLine) -> EarningView:
         price=line.price,
         subject=line.subject,
         audited=line.audited,
+        worker=line.worker,
         sealed=line.sealed,
         seal=found.seal,
         anchor=None if found.batch is None else anchor_view(found.batch),
-        draw=_drawn_view(found),
+        draw=drawn_view(line.rate, found.drawing),
         amount=found.amount,
         state=found.state,
         parts=parts_view(found.parts, whole=True),
-        paid=tuple(_paid_view(each, found) for each in found.paid),
+        paid=tuple(paid_view(each, found.claims.get(each.epoch.epoch)) for each in found.paid),
         vested=line.resolved,
         waits_for=None if found.reason is None else reason_view(found.reason),
     )
@@ -142,18 +143,8 @@ def spelled_rate(rate: Fraction) -> str:
     return f"{rate.numerator}/{rate.denominator}"
 
 
-def _drawn_view(found: EarnedLine) -> DrawnView | None:
-    if found.line.rate is None:
-        return None
-    return DrawnView(
-        rate=spelled_rate(found.line.rate),
-        drawn=found.drawing.is_drawn,
-        outcome=found.drawing.outcome,
-        auditors=found.drawing.auditors,
-    )
-
-
-def _paid_view(part: PartPaid, found: EarnedLine) -> PaidPartView:
+def paid_view(part: PartPaid, claimed_by: Digest | None) -> PaidPartView:
+    """What of a line an epoch pays, and the transaction that claimed it."""
     epoch = part.epoch
     return PaidPartView(
         epoch=epoch.epoch,
@@ -162,5 +153,17 @@ def _paid_view(part: PartPaid, found: EarnedLine) -> PaidPartView:
         root=epoch.root,
         transaction=epoch.transaction,
         window_ends=epoch.window_ends,
-        claimed_by=found.claims.get(epoch.epoch),
+        claimed_by=claimed_by,
+    )
+
+
+def drawn_view(rate: Fraction | None, drawing: Drawing) -> DrawnView | None:
+    """Whether a message was drawn; None of one that never is."""
+    if rate is None:
+        return None
+    return DrawnView(
+        rate=spelled_rate(rate),
+        drawn=drawing.is_drawn,
+        outcome=drawing.outcome,
+        auditors=drawing.auditors,
     )

@@ -100,6 +100,7 @@ class EarningView(Body):
     price: Price
     subject: DigestField  # GradCommit, or AuditReport
     audited: DigestField | None  # what the report is about
+    worker: PeerIdField  # who did the work; with `step` and `round` it names its trace
     sealed: int  # step of the seal that holds it
     seal: DigestField | None
     anchor: AnchorView | None

@@ -1,0 +1,210 @@
+"""The audit explorer: every path of a trace folds to the root that it names, as a browser would."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from contracts.terms.digest import digest, keccak
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import PeerId, StepNumber
+from market.api.schemas import AnchoredView, AuditsView, PlainStep, ProofStep, WorkTraceView
+from market.service.rows import BatchRow, EpochRow
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import ON_MEMORY
+from tests.integration.market.test_earnings import PEOPLE, account_of, claim, sdk
+from tests.support.market_story import Story, begin_story
+from tests.support.market_world import World
+
+
+def wide(amount: int) -> bytes:
+    return amount.to_bytes(12, "big")
+
+
+def plain(leaf: bytes, siblings: Iterable[PlainStep]) -> bytes:
+    node = leaf
+    for each in siblings:
+        node = keccak(b"\6" + (each.hash + node if each.left else node + each.hash))
+    return node
+
+
+def summed(leaf: bytes, total: int, siblings: Iterable[ProofStep]) -> tuple[bytes, int]:
+    node = leaf
+    for each in siblings:
+        own, other = node + wide(total), each.hash + wide(each.sum)
+        node = keccak(b"\1" + (other + own if each.left else own + other))
+        total += each.sum
+    return node, total
+
+
+def check_anchored(trace: WorkTraceView, step: int, seal: bytes, found: AnchoredView) -> None:
+    assert found.leaf == keccak(b"\5" + trace.job + step.to_bytes(8, "big") + seal)
+    assert plain(found.leaf, found.siblings) == found.anchor.batch
+
+
+def check_pay(trace: WorkTraceView) -> None:
+    slip = trace.pay
+    assert slip is not None
+    earned, vested = slip.earned, slip.vested
+    node = keccak(b"\2" + slip.account + wide(earned) + wide(vested))
+    for each in slip.siblings:
+        own = node + wide(earned) + wide(vested)
+        other = each.hash + wide(each.earned) + wide(each.vested)
+        node = keccak(b"\3" + (other + own if each.left else own + other))
+        earned, vested = earned + each.earned, vested + each.vested  # type: ignore[assignment]
+    assert node == slip.pay_root
+    if slip.anchored is not None:
+        check_anchored(trace, slip.step, slip.seal, slip.anchored)
+
+
+def check_epochs(trace: WorkTraceView) -> None:
+    for slip in trace.epochs:
+        job = keccak(b"\4" + trace.job + wide(slip.job_cumulative))
+        jobs_root, own = summed(job, slip.job_cumulative, slip.job_siblings)
+        assert (jobs_root, own) == (slip.jobs_root, slip.cumulative)
+        leaf = keccak(b"\0" + slip.account + slip.jobs_root + wide(slip.cumulative))
+        root = summed(leaf, slip.cumulative, slip.account_siblings)
+        assert root == (slip.part.root, slip.root_sum)
+
+
+def check_draw(audits: AuditsView) -> None:
+    draw = audits.draw
+    if draw.drawn is None:
+        assert draw.coin is None and draw.prf is None
+        return
+    numerator, denominator = map(int, draw.rate.split("/"))
+    assert draw.coin is not None and draw.step_coin is not None and draw.prf is not None
+    assert draw.prf == digest("draw", draw.step_coin + draw.name)
+    is_below = int.from_bytes(draw.prf, "big") * denominator < numerator * 2**256
+    assert draw.drawn == is_below
+    for report in audits.reports:
+        asked = [r.auditors for r in audits.rounds if r.round == report.round]
+        assert any(report.auditor in each for each in asked)
+        if report.repeat is not None:
+            check_draw(report.repeat)
+
+
+def check_trace(trace: WorkTraceView) -> None:
+    sealed = trace.sealed
+    assert sealed.leaf == keccak(b"\7" + trace.commit.grad_commit)
+    assert plain(sealed.leaf, sealed.siblings) == sealed.messages_root
+    if trace.anchored is not None:
+        check_anchored(trace, sealed.step, sealed.seal, trace.anchored)
+    if trace.audits is not None:
+        check_draw(trace.audits)
+    if trace.pay is not None:
+        check_pay(trace)
+    check_epochs(trace)
+
+
+async def traces(story: Story, client: MarketClient) -> list[WorkTraceView]:
+    """The traces of all work of a job, each checked."""
+    found = []
+    for step in await client.steps(story.job):
+        page = await client.step(story.job, StepNumber(step.step))
+        assert page.step == step and page.next is None and page.num_lines == len(page.lines)
+        for line in page.lines:
+            if line.kind == "work":
+                number = StepNumber(line.work_step)
+                trace = await client.work_trace(story.job, number, line.peer)
+                check_trace(trace)
+                assert trace.amount == line.amount
+                found.append(trace)
+    return found
+
+
+async def test_trace__beginning_of_a_story_on_any_storage__every_path_folds_to_its_root(
+    world: World,
+) -> None:
+    story = await begin_story(world)
+    await story.work(2)
+    for _ in range(4):
+        await story.idle()
+    for _ in range(3):
+        await story.pass_time()
+    async with sdk(world) as client:
+        found = await traces(story, client)
+    assert found and any(trace.epochs for trace in found)
+
+
+@ON_MEMORY
+async def test_trace__whole_story__every_path_folds_to_its_root(world: World) -> None:
+    story = await begin_story(world)
+    await story.work(3)
+    async with sdk(world) as client:
+        early = await traces(story, client)
+        await story.clear_up()
+        for _ in range(8):
+            await story.pass_time()
+        for name in PEOPLE:
+            await claim(story, client, name)
+        late = await traces(story, client)
+        steps = await client.steps(story.job)
+    assert any(trace.audits and trace.audits.draw.drawn is None for trace in early)
+    assert {trace.state for trace in late} == {"claimed", "forfeited"}
+    paid = [trace for trace in late if trace.state == "claimed"]
+    assert all(trace.pay and trace.epochs and trace.epochs[-1].part.claimed_by for trace in paid)
+    outcomes = {trace.audits.outcome for trace in late if trace.audits}
+    assert outcomes >= {"matched", "mismatched"}
+    assert sum(step.outcomes.open for step in steps) == 0
+    assert all(step.anchor for step in steps)
+    async with world.new_work() as work:
+        roots = {batch.root for batch in await work[BatchRow].where()}
+        epochs = {row.root for row in await work[EpochRow].where()}
+    assert {trace.anchored.anchor.batch for trace in late if trace.anchored} <= roots
+    assert {slip.part.root for trace in paid for slip in trace.epochs} <= epochs
+
+
+@ON_MEMORY
+async def test_trace__lie_that_was_convicted__shows_distances_beyond_what_is_allowed(
+    world: World,
+) -> None:
+    story = await begin_story(world)
+    await story.work(3)
+    await story.clear_up()
+    async with sdk(world) as client:
+        found = await traces(story, client)
+        lines = (await client.earnings(account_of("bob"), job=story.job)).lines
+    (lie, *_) = [t for t in found if t.audits and t.audits.outcome == "mismatched"]
+    assert lie.audits is not None and lie.account == account_of("bob")
+    rulings = [each.what for each in lie.audits.rulings]
+    assert rulings[0] == "drawn" and "accused" in rulings and "convicted" in rulings
+    guilty = [each for each in lie.audits.reports if each.verdict == "mismatch"]
+    assert len({each.auditor for each in guilty}) >= 2
+    assert all(d.allowed is not None and d.distance > d.allowed for d in guilty[0].distances)
+    assert lie.pay is None and lie.state == "forfeited"
+    (line,) = [each for each in lines if each.subject == lie.commit.grad_commit]
+    assert line.draw is not None and line.draw.outcome == "mismatched"
+    assert line.state == "forfeited" and line.parts.forfeited == line.amount
+
+
+@ON_MEMORY
+async def test_trace__unchecked_job__has_no_draw(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker)
+    await world.tick()
+    job = maker.spec.job()
+    async with sdk(world) as client:
+        trace = await client.work_trace(job, StepNumber(1), maker.members[0].session.peer)
+        (step,) = await client.steps(job)
+        assert await client.steps(job, after=1) == ()
+    check_trace(trace)
+    assert trace.audits is None and trace.anchored is not None and trace.state == "waiting"
+    assert (step.members, step.drawn, step.coin) == (1, 0, None) and step.close is not None
+
+
+@ON_MEMORY
+async def test_trace__nothing_there__is_not_found(world: World) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    await world.send(maker)
+    job, peer = maker.spec.job(), maker.members[0].session.peer
+    async with sdk(world) as client:
+        for of, step, whom, number in (
+            (job, 2, peer, 0), (job, 1, PeerId(bytes(32)), 0), (job, 1, peer, 7),
+            (bytes(32), 1, peer, 0),
+        ):  # fmt: skip
+            with pytest.raises(NotFound):
+                await client.work_trace(of, StepNumber(step), whom, round_number=number)  # type: ignore[arg-type]
+        with pytest.raises(NotFound):
+            await client.step(job, StepNumber(2))
