@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias
 
-from contracts.governance.checking import Standing
+from contracts.governance.checking import NOTHING_SAID, Standing
 from contracts.governance.job import SealedStep
 from contracts.governance.pay import Lease
 from contracts.governance.record import JobRecord
+from contracts.governance.vesting import NO_STEP
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit, Message
@@ -67,6 +68,16 @@ class Standings(NamedTuple):
     start: BaseUnits  # what is owed to its account before it, if anything of it is owed
 
 
+class PeerPay(NamedTuple):
+    """What a peer has earned by the newest seal: the parts sum to `earned`."""
+
+    earned: BaseUnits
+    vested: BaseUnits
+    waiting: BaseUnits
+    frozen: BaseUnits
+    forfeited: BaseUnits
+
+
 class Wait(NamedTuple):
     """What a line waits for before it vests, and the first seal that may vest it, if known."""
 
@@ -81,11 +92,16 @@ class Earnings:
     lines: dict[Address, list[Line]] = field(default_factory=lambda: defaultdict(list))
     by_step: dict[StepNumber, list[Line]] = field(default_factory=dict)  # of its seal
     of_subject: dict[Digest, Line] = field(default_factory=dict)
+    stage_of: dict[PeerId, StageIndex] = field(default_factory=dict)  # in which a peer worked last
+    worked: StepNumber = NO_STEP  # the newest step with work
     record: JobRecord | None = None  # after the newest seal
-    standing: Standing = field(default_factory=lambda: Standing(StepNumber(0)))
+    standing: Standing = NOTHING_SAID
     _waiting: dict[PeerId, list[Line]] = field(default_factory=lambda: defaultdict(list))
     _vested: dict[Address, BaseUnits] = field(default_factory=lambda: defaultdict(lambda: NOTHING))
     _lost: dict[Address, BaseUnits] = field(default_factory=lambda: defaultdict(lambda: NOTHING))
+    _lost_of_peer: dict[PeerId, BaseUnits] = field(
+        default_factory=lambda: defaultdict(lambda: NOTHING)
+    )
     _resolved: dict[PeerId, Flops] = field(default_factory=lambda: defaultdict(lambda: Flops(0)))
 
     def note(self, record: JobRecord, sealed: SealedStep, messages: Iterable[Message]) -> None:
@@ -108,6 +124,8 @@ class Earnings:
             line.number = len(self.lines[line.account]) + 1
             self.lines[line.account].append(line)
             self.of_subject[line.subject] = line
+            if line.kind == "work":
+                self.stage_of[line.peer], self.worked = line.stage, record.step
             if line.flops:
                 self._waiting[line.peer].append(line)
         for forfeit in sealed.standing.forfeits:
@@ -137,6 +155,23 @@ class Earnings:
     def forfeited(self, account: Address) -> BaseUnits:
         """What an account has lost."""
         return self._lost.get(account, NOTHING)
+
+    def of_peer(self, peer: PeerId) -> PeerPay:
+        """What a peer has earned, and where it is."""
+        lease = None if self.record is None else self.record.pay_leases().get(peer)
+        if lease is None or self.record is None:
+            return PeerPay(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
+        lost = self._lost_of_peer.get(peer, NOTHING)
+        resolved = pay_for(self._resolved.get(peer, Flops(0)), lease.price)
+        earned = pay_for(self.record.pay.earned.get(peer, Flops(0)), lease.price)
+        waiting, is_frozen = BaseUnits(earned - resolved), peer in self.record.pay.frozen
+        return PeerPay(
+            earned,
+            BaseUnits(resolved - lost),
+            NOTHING if is_frozen else waiting,
+            waiting if is_frozen else NOTHING,
+            lost,
+        )
 
     def accounts(self) -> list[Address]:
         """Everybody who has a line, in order."""
@@ -200,6 +235,7 @@ class Earnings:
             self._resolve(line, seal)
             line.is_lost = True
             self._lost[line.account] = BaseUnits(self._lost[line.account] + line.amount)
+            self._lost_of_peer[peer] = BaseUnits(self._lost_of_peer[peer] + line.amount)
 
     def _vest(self, record: JobRecord) -> None:
         """What the fold of pay waits for no more has vested."""

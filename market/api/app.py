@@ -23,6 +23,7 @@ from market.api.routes import (
     offers,
     operations,
     providers,
+    running,
     settlement,
     slashes,
     tracing,
@@ -48,6 +49,7 @@ ROUTERS = (
     callers.router,
     earnings.router,
     tracing.router,
+    running.router,
 )
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

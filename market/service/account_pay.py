@@ -76,11 +76,10 @@ async def paid_epochs(
     job: JobId, account: Address, claims: Claims, work: UnitOfWork
 ) -> list[PaidEpoch]:
     """The epochs that debited a job, ascending, with what it had paid the account by then."""
-    debits = await work[DebitRow].where(job=job)
-    numbers = tuple(debit.epoch for debit in debits)
+    rows = await _epochs_of(job, STANDING, work)
+    numbers = tuple(row.epoch for row in rows)
     if not numbers:
         return []
-    rows = await work[EpochRow].where(epoch=numbers, state=STANDING, order="epoch")
     leaves = await work[EpochLeafRow].where(epoch=numbers, account=account, job=job)
     until = {leaf.epoch: leaf.cumulative for leaf in leaves}
     is_claimed = await _claimed(
@@ -90,12 +89,36 @@ async def paid_epochs(
             for row in rows if row.epoch in until]  # fmt: skip
 
 
+async def paid_by_job(
+    job: JobId, accounts: Sequence[Address], work: UnitOfWork
+) -> dict[Address, tuple[BaseUnits, BaseUnits]]:
+    """What epochs on chain took from a job for each account, and what of it is claimed."""
+    rows = await _epochs_of(job, STANDING[1:], work)
+    if not rows or not accounts:
+        return {}
+    leaves = await work[EpochLeafRow].where(epoch=rows[-1].epoch, account=tuple(accounts), job=job)
+    debited = {leaf.account: leaf.cumulative for leaf in leaves}
+    found = {}
+    for account, amount in debited.items():
+        epochs = await paid_epochs(job, account, await claims_of(account, work), work)
+        claimed = max((each.until for each in epochs if each.is_claimed), default=BaseUnits(0))
+        found[account] = amount, claimed
+    return found
+
+
+async def _epochs_of(job: JobId, states: Sequence[str], work: UnitOfWork) -> list[EpochRow]:
+    """The epochs that debited a job, ascending."""
+    debits = await work[DebitRow].where(job=job)
+    numbers = tuple(debit.epoch for debit in debits)
+    if not numbers:
+        return []
+    return await work[EpochRow].where(epoch=numbers, state=tuple(states), order="epoch")
+
+
 async def debited_of(job: JobId, work: UnitOfWork) -> BaseUnits:
     """What epochs that stand on chain have taken from a job."""
     debits = await work[DebitRow].where(job=job)
-    numbers = tuple(debit.epoch for debit in debits)
-    rows = await work[EpochRow].where(epoch=numbers, state=STANDING[1:]) if numbers else []
-    standing = {row.epoch for row in rows}
+    standing = {row.epoch for row in await _epochs_of(job, STANDING[1:], work)}
     return BaseUnits(sum(debit.amount for debit in debits if debit.epoch in standing))
 
 

@@ -416,6 +416,16 @@ class MarketClient:
         except AuditMismatch as error:
             raise Malformed(f"lane: the market answered with none: {error.message}") from error
 
+    async def spend(self, job: JobId, *, after: int = 0) -> schemas.SpendView:
+        """What a job has spent and how long it lasts; its steps beyond `after`, one page."""
+        answer = await self._send("GET", f"/jobs/{job.hex()}/spend", params={"after": after})
+        return _body(answer, schemas.SpendView)
+
+    async def peers(self, job: JobId, *, after: int = 0) -> schemas.PeersView:
+        """A job's peers by stage, beyond the first `after`; one page."""
+        answer = await self._send("GET", f"/jobs/{job.hex()}/peers", params={"after": after})
+        return _body(answer, schemas.PeersView)
+
     async def steps(self, job: JobId, *, after: int = 0) -> tuple[schemas.StepView, ...]:
         """Sealed steps beyond `after`, with anchors, coins and what was drawn; one page."""
         answer = await self._send("GET", f"/jobs/{job.hex()}/steps", params={"after": after})

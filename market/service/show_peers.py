@@ -1,0 +1,214 @@
+"""A job's peers by stage: who serves, who is silent or gone, how much each does and earns.
+
+A seat is a lease; its peer is the one that its session key names. Rates are of the newest steps.
+The caller is in a transaction. Units: base units, shares 1e-6, units of work 1e-3 a second.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from contracts.governance.record import JobRecord
+from contracts.terms.amounts import PricePerPflop
+from contracts.terms.digest import peer_id
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import MILLION
+from contracts.terms.moments import UnixMillis
+from market.domain.offers import is_heard
+from market.domain.reputation import Reputation
+from market.service.coding import spec_of
+from market.service.follow_jobs import Followed, FollowedJobs
+from market.service.leases import LIVE, SILENT
+from market.service.ports import UnitOfWork
+from market.service.reputation import reputations_of
+from market.service.rows import HeartbeatRow, JobRow, LeaseRow, OfferRow, SealRow
+from verification.earnings import Earnings, Line, PeerPay
+
+RECENT = 8
+"""Steps that a peer's rate is taken of."""
+
+SeatState: TypeAlias = Literal["expected", "serving", "silent", "left", "suspended", "convicted"]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A peer of a job, or a lease whose peer has not come yet."""
+
+    lease: Digest
+    account: Address
+    peer: PeerId | None
+    stage: StageIndex
+    state: SeatState
+    device_class: str
+    price: PricePerPflop
+    heard_at: UnixMillis | None
+    units: int  # in the newest step with work
+    share: int  # of its stage's in that step, 1e-6
+    milli_units_per_second: int
+    tokens_per_second: int
+    pay: PeerPay
+    reputation: Reputation
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A job's seats, by stage and account."""
+
+    job: JobId
+    stages: int
+    step: int  # the newest sealed one
+    worked: int  # the newest with work
+    num_seats: int
+    seats: tuple[Seat, ...]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a fold says of recent steps, taken before others go on with it."""
+
+    record: JobRecord | None
+    newest: StepNumber
+    units: Mapping[PeerId, int]
+    of_stage: Mapping[StageIndex, int]
+    recently: Mapping[PeerId, int]
+    steps: tuple[int, int]  # that `recently` is of: beyond the first, up to the last
+    stage_of: Mapping[PeerId, StageIndex]  # who has ever worked
+
+
+async def peers_of(
+    job: JobId,
+    work: UnitOfWork,
+    followed: FollowedJobs,
+    *,
+    now: UnixMillis,
+    after: int,
+    limit: int,
+) -> Grid:
+    """Seats of a job beyond the first `after`, at most `limit`.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row = await work[JobRow].get(job)
+    if row is None:
+        raise NotFound("no such job", job=job.hex())
+    leases = [each for each in await work[LeaseRow].where(job=job) if each.state != "lapsed"]
+    found = await followed.load(job, row.num_messages, work)
+    done = _work_of(found)
+    spec = spec_of(row).message
+    ordered = sorted(leases, key=lambda lease: (_stage(lease, done), lease.account, lease.lease))
+    page = ordered[after : after + limit]
+    pay = {peer: found.earnings.of_peer(peer) for lease in page if (peer := _peer(lease))}
+    devices, heard = await _devices(page, work), await _heard(page, work)
+    reputations = await reputations_of((lease.account for lease in page), work)
+    millis = await _millis(job, done.steps, work)
+    tokens = spec.batch.rows_per_unit * spec.model.sequence_length
+    seats = [
+        _seat(
+            lease, done, heard.get(lease.lease), now,
+            device_class=devices.get(lease.offer, ""),
+            pay=pay.get(_peer(lease) or PeerId(b""), _NOTHING),
+            reputation=reputations[lease.account], millis=millis, tokens=tokens,
+        )
+        for lease in page
+    ]  # fmt: skip
+    return Grid(job, spec.batch.stages, row.step, done.newest, len(leases), tuple(seats))
+
+
+_NOTHING = Earnings().of_peer(PeerId(b""))
+
+
+def _work_of(found: Followed) -> _Work:
+    earnings, newest = found.earnings, found.earnings.worked
+    units, of_stage, recently = Counter[PeerId](), Counter[StageIndex](), Counter[PeerId]()
+    for line in _work_lines(earnings, newest):
+        units[line.peer] += line.num_units
+        of_stage[line.stage] += line.num_units
+    first = max(1, newest - RECENT)  # whose seal the clock starts with
+    for step in range(first + 1, newest + 1):
+        for line in _work_lines(earnings, step):
+            recently[line.peer] += line.num_units
+    record, stage_of = found.history.record, dict(earnings.stage_of)
+    return _Work(record, newest, units, of_stage, recently, (first, newest), stage_of)
+
+
+def _work_lines(earnings: Earnings, step: int) -> list[Line]:
+    lines = earnings.by_step.get(StepNumber(step), ())
+    return [line for line in lines if line.kind == "work"]
+
+
+def _seat(
+    lease: LeaseRow,
+    done: _Work,
+    heard_at: UnixMillis | None,
+    now: UnixMillis,
+    *,
+    device_class: str,
+    pay: PeerPay,
+    reputation: Reputation,
+    millis: int,
+    tokens: int,
+) -> Seat:
+    peer, stage = _peer(lease), _stage(lease, done)
+    units = 0 if peer is None else done.units.get(peer, 0)
+    recently = 0 if peer is None else done.recently.get(peer, 0)
+    return Seat(
+        lease=lease.lease,
+        account=lease.account,
+        peer=peer,
+        stage=stage,
+        state=_state(lease, peer, done, is_heard=is_heard(heard_at, now)),
+        device_class=device_class,
+        price=lease.price,
+        heard_at=heard_at,
+        units=units,
+        share=units * MILLION // max(1, done.of_stage.get(stage, 0)),
+        milli_units_per_second=recently * 10**6 // millis if millis else 0,
+        tokens_per_second=recently * tokens * 1000 // millis if millis else 0,
+        pay=pay,
+        reputation=reputation,
+    )
+
+
+def _state(lease: LeaseRow, peer: PeerId | None, done: _Work, *, is_heard: bool) -> SeatState:
+    record = done.record
+    is_member = record is not None and peer in record.members
+    if record is not None and peer in record.checking.convicts:
+        return "convicted" if is_member else "suspended"
+    if is_member:
+        return "serving" if is_heard and lease.state != SILENT else "silent"
+    if lease.state in LIVE and peer not in done.stage_of:
+        return "expected"
+    return "silent" if lease.state == SILENT else "left"
+
+
+def _stage(lease: LeaseRow, done: _Work) -> StageIndex:
+    """Where its peer is, or was; before it came, where it was meant to be."""
+    peer = _peer(lease)
+    if peer is not None and done.record is not None and peer in done.record.members:
+        return done.record.members[peer]
+    return done.stage_of.get(peer or PeerId(b""), StageIndex(lease.stage))
+
+
+def _peer(lease: LeaseRow) -> PeerId | None:
+    return None if lease.session_key is None else peer_id(lease.session_key)
+
+
+async def _devices(leases: Sequence[LeaseRow], work: UnitOfWork) -> dict[Digest, str]:
+    names = tuple(lease.offer for lease in leases)
+    offers = await work[OfferRow].where(offer=names) if names else []
+    return {offer.offer: offer.device_class for offer in offers}
+
+
+async def _heard(leases: Sequence[LeaseRow], work: UnitOfWork) -> dict[Digest, UnixMillis]:
+    names = tuple(lease.lease for lease in leases)
+    beats = await work[HeartbeatRow].where(subject=names) if names else []
+    return {beat.subject: beat.heard_at for beat in beats}
+
+
+async def _millis(job: JobId, steps: tuple[int, int], work: UnitOfWork) -> int:
+    """From the seal before the recent steps to the newest; 0 while there is one seal."""
+    rows = await work[SealRow].where(job=job, step=steps, order="step")
+    return rows[-1].stored_at - rows[0].stored_at if len(rows) > 1 else 0

@@ -1,0 +1,150 @@
+"""Spend and peers of a job that runs: equal to ledger, seals and chain."""
+
+import pytest
+
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import JobId
+from contracts.terms.merkle import FORFEITED
+from market.api.schemas import SeatView, SpendView
+from market.service.coding import decode_pay
+from market.service.reconcile import reconcile_job
+from market.service.rows import SealRow
+from tallystick.sdk.client import MarketClient
+from tests.integration.market.client import ON_MEMORY
+from tests.integration.market.test_bundles import hear, leave, running
+from tests.integration.market.test_earnings import PEOPLE, account_of, claim, lines_of, sdk
+from tests.support.market_story import Story, begin_story
+from tests.support.market_world import World
+
+
+async def check_spend(story: Story, client: MarketClient) -> SpendView:
+    """What it says is what the ledger, the chain and the lines of everybody say."""
+    found = await client.spend(story.job)
+    async with story.world.new_work() as work:
+        totals = (await reconcile_job(story.job, work)).totals
+        seal = await work[SealRow].get(story.job, story.maker.record.step)
+    assert seal is not None
+    assert (found.escrowed, found.unearned, found.debited, found.refunded) == (
+        totals.escrowed, totals.unearned, totals.debited, totals.refunded,
+    )  # fmt: skip
+    assert found.escrowed == found.unearned + found.earned + found.refunded
+    assert sum(each.earned for each in found.accounts) == found.earned
+    assert sum(step.earned for step in found.steps) == found.earned
+    assert sum(step.vested for step in found.steps) == found.vested
+    assert sum(each.frozen for each in found.accounts) == found.frozen
+    assert sum(each.forfeited for each in found.accounts) == found.forfeited
+    lost = sum(leaf.vested for leaf in decode_pay(seal.pay) if leaf.account == FORFEITED)
+    assert found.forfeited == lost
+    for each in found.accounts:
+        names = ("waiting", "frozen", "forfeited", "vested", "claimed")
+        parts = [getattr(each, name) for name in names]
+        assert sum(parts) + each.debited == each.earned
+        name = next(name for name in PEOPLE if account_of(name) == each.account)
+        lines = await lines_of(client, story, name)
+        assert parts == [sum(getattr(line.parts, part) for line in lines) for part in names]
+        assert each.debited == sum(line.parts.debited + line.parts.final for line in lines)
+    return found
+
+
+async def check_seats(story: Story, client: MarketClient) -> dict[bytes, SeatView]:
+    """Pay of the seats is that of the lines of their accounts' work and audits inside."""
+    found = await client.peers(story.job)
+    assert found.num_seats == len(found.seats) == 3 and found.next is None
+    for seat in found.seats:
+        name = next(name for name in PEOPLE if account_of(name) == seat.account)
+        lines = await lines_of(client, story, name)
+        assert seat.earned == sum(line.amount for line in lines)
+        assert seat.forfeited == sum(line.parts.forfeited or 0 for line in lines)
+        assert seat.frozen == sum(line.parts.frozen or 0 for line in lines)
+        assert seat.waiting == sum(line.parts.waiting for line in lines)
+        assert seat.earned == seat.waiting + seat.vested + seat.frozen + seat.forfeited
+    return {seat.account: seat for seat in found.seats}
+
+
+async def test_spend__story_on_any_storage__is_what_ledger_and_lines_say(world: World) -> None:
+    story = await begin_story(world)
+    async with sdk(world) as client:
+        await story.work(2)
+        first = await check_spend(story, client)
+        await story.idle()
+        await story.pass_time()
+        await story.pass_time()
+        await claim(story, client, "cem")
+        second = await check_spend(story, client)
+    assert first.pace is not None and first.outlook is not None and first.audits is not None
+    assert first.outlook.steps_left == 10 and first.outlook.ends_at > first.clock
+    assert first.pace.spent_a_step == second.steps[1].earned
+    assert second.audits is not None and second.audits.spent > 0 == first.audits.spent
+
+
+@ON_MEMORY
+async def test_spend__whole_story__ends_with_everything_paid_or_refunded(world: World) -> None:
+    story = await begin_story(world)
+    async with sdk(world) as client:
+        await story.work(3)
+        await story.clear_up()
+        for turn in range(12):
+            await story.pass_time()
+            if turn % 4 == 0:
+                await check_spend(story, client)
+        for name in PEOPLE:
+            await claim(story, client, name)
+        last = await check_spend(story, client)
+        tail = await client.spend(story.job, after=last.step - 2)
+    assert last.state == "refunded" and last.unearned == 0 and last.outlook is None
+    assert last.claimed + last.forfeited == last.debited == last.earned
+    assert tail.steps == last.steps[-2:]
+
+
+async def test_peers__story_on_any_storage__convict_is_shown_and_pay_is_that_of_lines(
+    world: World,
+) -> None:
+    story, bob = await begin_story(world), account_of("bob")
+    async with sdk(world) as client:
+        before = await client.peers(story.job)
+        await story.work(2)
+        early = await check_seats(story, client)
+        seen = set[str]()
+        for _ in range(7):
+            await story.idle()
+            seats = (await client.peers(story.job)).seats
+            seen |= {seat.state for seat in seats if seat.account == bob}
+        late = await check_seats(story, client)
+    assert {seat.state for seat in before.seats} == {"expected"}
+    assert seen >= {"convicted", "suspended"} and late[bob].forfeited > 0
+    assert sum(seat.units for seat in early.values()) == story.maker.spec.batch.units_per_step
+    assert abs(sum(seat.share for seat in early.values()) - 10**6) <= 3
+    assert all(seat.milli_units_per_second > 0 for seat in early.values())
+    assert all(seat.tokens_per_second > 0 for seat in early.values())
+
+
+@ON_MEMORY
+async def test_peers__heard_silent_and_gone__each_has_its_state(world: World) -> None:
+    maker = await running(world, ("ann", "bob"), spares=0)
+    job = maker.spec.job()
+    async with sdk(world) as client:
+
+        async def states() -> dict[str, str]:
+            names = {account_of(name): name for name in ("ann", "bob")}
+            return {names[seat.account]: seat.state for seat in (await client.peers(job)).seats}
+
+        await hear(world, "ann", "bob", job=job)
+        heard = await states()
+        world.wait(20)
+        await hear(world, "ann", job=job)
+        silent = await states()
+        await leave(world, maker, "bob")
+        gone = await states()
+        page = await client.peers(job, after=1)
+    assert set(heard.values()) == {"serving"}
+    assert silent == {"ann": "serving", "bob": "silent"}
+    assert gone["bob"] == "left" and len(page.seats) == 1 and page.next is None
+
+
+@ON_MEMORY
+async def test_running__no_such_job__is_not_found(world: World) -> None:
+    async with sdk(world) as client:
+        with pytest.raises(NotFound):
+            await client.spend(JobId(bytes(32)))
+        with pytest.raises(NotFound):
+            await client.peers(JobId(bytes(32)))

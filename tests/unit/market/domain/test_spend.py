@@ -1,0 +1,58 @@
+"""Paces and outlooks of a job's spending."""
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.moments import UnixMillis
+from market.domain.spend import Outlook, Pace, Sealed, outlook_of, pace_of
+
+
+def sealed(step: int, earned: int, at: int) -> Sealed:
+    return Sealed(step, BaseUnits(earned), UnixMillis(at))
+
+
+def outlook(budget: int, *, cap: int = 10**9) -> Outlook:
+    """Of a job of 10 steps after its fourth, which spends 10 a step of 7 ms."""
+    return outlook_of(
+        Pace(2, 15, BaseUnits(20)),
+        sealed(4, 40, 1000),
+        steps=10,
+        budget=BaseUnits(budget),
+        epoch_cap=BaseUnits(cap),
+        epoch_millis=150,
+    )
+
+
+def test_pace__seals_of_some_steps__is_from_the_first_to_the_last() -> None:
+    pace = pace_of([sealed(3, 10, 100), sealed(4, 15, 150), sealed(6, 31, 400)])
+    assert pace == Pace(3, 300, BaseUnits(21))
+    assert (pace.millis_a_step, pace.spent_a_step) == (100, 7)
+    assert pace.spent_an_hour == 21 * 12_000
+
+
+def test_pace__one_seal_or_one_moment__is_none() -> None:
+    assert pace_of([]) is None and pace_of([sealed(1, 5, 5)]) is None
+    assert pace_of([sealed(1, 5, 5), sealed(2, 9, 5)]) is None
+
+
+def test_outlook__budget_covers_all_steps__lasts() -> None:
+    found = outlook(100)
+    assert (found.steps_left, found.ends_at, found.spent_then) == (6, 1045, 100)
+    assert found.lasts and found.spent_up_at is None and found.spent_up_at_step is None
+
+
+def test_outlook__budget_is_short__names_the_step_that_it_does_not_cover() -> None:
+    found = outlook(75)
+    assert not found.lasts
+    assert (found.spent_up_at_step, found.spent_up_at) == (8, 1023)  # three more steps: 70
+
+
+def test_outlook__more_in_an_epoch_than_its_cap__says_so() -> None:
+    assert outlook(100, cap=199).an_epoch == 200
+    assert outlook(100, cap=199).is_above_cap and not outlook(100, cap=200).is_above_cap
+
+
+def test_outlook__nothing_is_earned__lasts() -> None:
+    found = outlook_of(
+        Pace(2, 10, BaseUnits(0)), sealed(4, 0, 10), steps=6,
+        budget=BaseUnits(0), epoch_cap=BaseUnits(0), epoch_millis=10,
+    )  # fmt: skip
+    assert found.lasts and found.spent_then == 0 and found.ends_at == 20
