@@ -32,6 +32,7 @@ from market.service.close_jobs import close_jobs, refund_jobs
 from market.service.drain_outbox import drain_outbox
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
+from market.service.note_beat import NOTED_EVERY, note_beat
 from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
 from market.service.reconcile import reconcile
 from market.service.refused_debits import RefusedDebits
@@ -242,6 +243,14 @@ async def _reconcile(runtime: Runtime) -> object:
     return await reconcile(runtime.market.new_work())
 
 
+async def _beat(runtime: Runtime) -> object:
+    return await note_beat("default", runtime.market.clock(), runtime.market.new_work())
+
+
+async def _chain_beat(runtime: Runtime) -> object:
+    return await note_beat("chain", runtime.market.clock(), runtime.market.new_work())
+
+
 def periodic(settings: Settings) -> dict[str, Periodic]:
     """Every use case by name, in the order of a round."""
     seconds = timedelta(seconds=1)
@@ -253,6 +262,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "silent": Periodic(_silent, 5 * seconds, chain=False),
         "deadlines": Periodic(_deadlines, 2 * seconds, chain=False),
         "reconcile": Periodic(_reconcile, 15 * seconds, chain=False),
+        "beat": Periodic(_beat, NOTED_EVERY, chain=False),
         "faucet": Periodic(_faucet, seconds),
         "fund": Periodic(_fund, seconds),
         "reserve": Periodic(_reserve, seconds),
@@ -266,6 +276,7 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
         "burn": Periodic(_burn, 2 * seconds),
         "snapshots": Periodic(_snapshots, 2 * seconds),
         "release": Periodic(_release, 10 * seconds),
+        "chain_beat": Periodic(_chain_beat, NOTED_EVERY),
     }
 
 

@@ -103,6 +103,10 @@ class MemoryRows:
             return bool(self._key(row) > place.key)
         return _beyond(value, place.value, descending)
 
+    async def count(self, **equals: object) -> int:
+        """See `Rows.count`."""
+        return sum(_matches(row, equals) for row in self._rows.values())
+
     def _key(self, row: Any) -> Any:
         return tuple(getattr(row, name) for name in self._cls.KEY)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Table, and_, delete, or_, select, tuple_
+from sqlalchemy import Select, Table, and_, delete, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -112,6 +112,12 @@ class PostgresRows:
             statement = statement.with_for_update(skip_locked=True)
         result = await self._execute(statement)
         return [self._cls(**row) for row in result.mappings()]
+
+    async def count(self, **equals: object) -> int:
+        """See `Rows.count`."""
+        conditions = [self._condition(name, value) for name, value in equals.items()]
+        statement = select(func.count()).select_from(self._table).where(*conditions)
+        return int((await self._execute(statement)).scalar_one())
 
     def _by_key(self, key: tuple[object, ...]) -> Select[Any]:
         columns = zip(self._cls.KEY, key, strict=True)

@@ -19,6 +19,7 @@ from market.api.routes import (
     earnings,
     hosting,
     jobs,
+    market,
     network,
     offers,
     operations,
@@ -26,6 +27,7 @@ from market.api.routes import (
     running,
     settlement,
     slashes,
+    status,
     tracing,
 )
 from market.api.schemas import API_PREFIX
@@ -50,6 +52,8 @@ ROUTERS = (
     earnings.router,
     tracing.router,
     running.router,
+    market.router,
+    status.router,
 )
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

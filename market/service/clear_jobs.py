@@ -17,18 +17,19 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.api.schemas import Excluded, RoundEvent, UnmatchedEvent
-from market.domain.advice import why_no_bundle
+from market.domain.advice import WhyNot, why_no_bundle
 from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
 from market.domain.jobs import JobState, Wanted
 from market.domain.matching import feasible, judge
+from market.domain.depth import Winner
 from market.domain.offers import Candidate, is_heard
 from market.domain.quote import need_of
 from market.service.candidates import candidates
-from market.service.coding import encode_why_not, spec_of
+from market.service.coding import encode_why_not, spec_of, encode_winners
 from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.ports import UnitOfWork
-from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
+from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow, RoundRow
 from verification.thresholds import shipped_calibration
 
 MAX_JOBS_A_ROUND = 100
@@ -104,9 +105,24 @@ async def _buy(
     taken |= {bond.account for bond in bonds}
     free = [each for each in offers if each.account not in taken]
     seats = await _seats(live, work)
+    missing = bundle.without(len(live))
+    asks = feasible(need_of(spec, now, shipped_calibration()), free)
+    told = RoundRow(
+        number=0,
+        job=row.job,
+        at=now,
+        slots=missing.slots,
+        spares=missing.spares,
+        reserve=spec.price_ceiling,
+        asks=len(asks),
+        is_bought=False,
+        price=None,
+        winners=encode_winners([]),
+        excluded=encode_why_not(WhyNot()),
+    )
     try:
         cleared = buy(
-            feasible(need_of(spec, now, shipped_calibration()), free),
+            asks,
             bundle,
             seats,
             reserve=spec.price_ceiling,
@@ -114,16 +130,22 @@ async def _buy(
         )
     except NoMatch:
         if funded:
-            await _note_why(row, spec, bundle.without(len(live)), free, now, work)
+            await _note_why(row, spec, missing, free, told, work)
         return []
     held = {offer.offer: offer for offer in await _hold([w.offer for w in cleared.winners], work)}
     winners = [held[ask.offer] for ask in cleared.winners if ask.offer in held]
-    if funded and len(winners) < bundle.without(len(live)).slots:
+    if funded and len(winners) < missing.slots:
         return []  # another round took one: all or nothing, the next round tries
     speeds = [offer.flops_per_second for offer in winners]
     stages = deal(speeds, seats, num_stages=spec.batch.stages)
     if winners:
         _tell_of_round(row, len(winners), cleared.price, len(free), now, work)
+        bought = [
+            Winner(offer.offer, offer.account, offer.price, stage, offer.device_class)
+            for offer, stage in zip(winners, stages, strict=True)
+        ]
+        told = replace(told, is_bought=True, price=cleared.price, winners=encode_winners(bought))
+        await work[RoundRow].add(told)
     return [
         await reserve(offer, row.job, spec, stage=stage, price=cleared.price, now=now, work=work)
         for offer, stage in zip(winners, stages, strict=True)
@@ -162,18 +184,20 @@ async def _note_why(
     spec: JobSpec,
     missing: Bundle,
     offers: Sequence[Candidate],
-    now: UnixMillis,
+    told: RoundRow,
     work: UnitOfWork,
 ) -> None:
-    need = need_of(spec, now, shipped_calibration())
+    """Said anew only when it is something else: the rounds of a job that waits are alike."""
+    need = need_of(spec, told.at, shipped_calibration())
     why = why_no_bundle(spec, need, judge(need, offers), missing)
     found = encode_why_not(why)
     if found == row.not_matched:
         return
     await work[JobRow].put(replace(row, not_matched=found))
+    await work[RoundRow].add(replace(told, excluded=found))
     shown = tuple(
         Excluded(constraint=each.constraint, offers=each.offers, would_fit=each.would_fit)
         for each in why.exclusions
     )
-    tell_job(row.job, UnmatchedEvent(at=now, not_matched=shown), work)
-    _tell_of_round(row, 0, None, len(offers), now, work)
+    tell_job(row.job, UnmatchedEvent(at=told.at, not_matched=shown), work)
+    _tell_of_round(row, 0, None, len(offers), told.at, work)

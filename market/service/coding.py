@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from contracts.governance.pay import PayLeaf
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.digest import digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import InvariantBroken
@@ -12,6 +12,7 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec, LeaseAccept, Message, Seal, equivocation_name
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.domain.advice import Advice, WhyNot
+from market.domain.depth import Winner
 from market.domain.matching import Exclusion
 from market.domain.relaxation import Change
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, SealRow
@@ -91,6 +92,26 @@ def _change(value: Value) -> Change:
         case [str(key), str(was), str(to)]:
             return Change(key, int(was), int(to))
     raise InvariantBroken("a stored change is none")
+
+
+def encode_winners(winners: Sequence[Winner]) -> bytes:
+    """Who was bought as bytes."""
+    return encode(
+        [[each.offer, each.account, each.ask, each.stage, each.device_class] for each in winners]
+    )
+
+
+def decode_winners(data: bytes) -> tuple[Winner, ...]:
+    """Who was bought from bytes."""
+    return tuple(_winner(each) for each in items(data))
+
+
+def _winner(value: Value) -> Winner:
+    match value:
+        case [bytes(offer), bytes(account), ask, int(stage), str(device_class)]:
+            price = PricePerPflop(wide(ask))
+            return Winner(Digest(offer), Address(account), price, stage, device_class)
+    raise InvariantBroken("a stored winner is none")
 
 
 def encode_arguments(arguments: Mapping[str, Value]) -> bytes:

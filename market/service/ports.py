@@ -85,6 +85,9 @@ class Rows(Protocol[R]):
             **equals: Column to value.
         """
 
+    async def count(self, **equals: object) -> int:
+        """How many rows `where` with the same columns would find."""
+
 
 class UnitOfWork(Protocol):
     """A transaction: `async with work` commits at its end, rolls back on an exception.

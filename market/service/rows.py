@@ -105,6 +105,27 @@ class LeaseRow(Row):
 
 
 @dataclass(frozen=True)
+class RoundRow(Row):
+    """What a clearing round decided for a job: whom it bought, or why it bought nobody."""
+
+    TABLE = "clearing_rounds"
+    KEY = ("number",)
+    INDEX = (("job",), ("is_bought",))
+
+    number: int
+    job: JobId
+    at: UnixMillis
+    slots: int  # that were missing
+    spares: int
+    reserve: PricePerPflop  # the job's ceiling
+    asks: int  # feasible ones
+    is_bought: bool
+    price: PricePerPflop | None  # of those who were bought
+    winners: bytes  # canonical msgpack of (offer, account, ask, stage, device class)
+    excluded: bytes  # canonical msgpack of (constraint, offers, would fit)
+
+
+@dataclass(frozen=True)
 class ReputationRow(Row):
     """What audits and duties have shown of an account; see `market.domain.reputation`."""
 
@@ -680,6 +701,14 @@ class EventRow(Row):
     kind: str
     at: UnixMillis
     data: bytes  # JSON of its body, see `market.api.schemas.events`
+class BeatRow(Row):
+    """When the worker of a queue last went round."""
+
+    TABLE = "beats"
+    KEY = ("queue",)
+
+    queue: str
+    at: UnixMillis
 
 
 @dataclass(frozen=True)
@@ -702,6 +731,7 @@ ROWS: tuple[type[Row], ...] = (
     HeartbeatRow,
     StakeRow,
     LeaseRow,
+    RoundRow,
     ReputationRow,
     CountedRow,
     JobRow,
@@ -737,9 +767,10 @@ ROWS: tuple[type[Row], ...] = (
     OutboxRow,
     FeedRow,
     EventRow,
+    BeatRow,
     IdempotencyRow,
 )
 """Every table."""
 
-AUTOMATIC = {LedgerEntryRow: "sequence", OutboxRow: "sequence"}
+AUTOMATIC = {LedgerEntryRow: "sequence", OutboxRow: "sequence", RoundRow: "number"}
 """Columns that storage numbers itself when they are 0."""

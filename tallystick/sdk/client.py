@@ -162,6 +162,30 @@ class MarketClient:
     async def delete_key(self, key: Digest) -> None:
         """Take a key back; needs a session."""
         await self._send("DELETE", f"/keys/{key.hex()}")
+    async def market(self) -> schemas.MarketView:
+        """Offers by device class, the last prices, and the jobs that wait."""
+        return await self._get("/market", schemas.MarketView)
+
+    async def status(self) -> schemas.StatusView:
+        """Chain, queues, jobs by state, anchors, hosts and workers, each with its age."""
+        return await self._get("/status", schemas.StatusView)
+
+    async def rounds(
+        self,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        job: JobId | None = None,
+        limit: int = schemas.ROUNDS_PAGE,
+    ) -> tuple[schemas.ClearingRoundView, ...]:
+        """Clearing rounds beyond `after`, or else the newest ones, ascending; one page."""
+        params = {"limit": str(limit)}
+        params |= {} if after is None else {"after": str(after)}
+        params |= {} if before is None else {"before": str(before)}
+        params |= {} if job is None else {"job": job.hex()}
+        answer = await self._send("GET", "/market/rounds", params=params)
+        return _body(answer, schemas.ClearingRoundsView).rounds
+
     async def earnings(
         self,
         account: Address,

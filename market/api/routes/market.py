@@ -1,0 +1,118 @@
+"""The market for people: depth and demand, and the history of clearing rounds."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from contracts.terms.ids import JobId
+from market.api.context import ApiDep, WorkDep, answer, parse_bytes
+from market.api.schemas import (
+    ROUNDS_PAGE,
+    ClassView,
+    ClearedView,
+    ClearingRoundsView,
+    ClearingRoundView,
+    DemandView,
+    LevelView,
+    MarketView,
+    WinnerView,
+)
+from market.api.views import excluded
+from market.service.show_market import ClassDepth, Depth, Round, market_depth, rounds_of
+
+router = APIRouter(tags=["market"])
+
+
+@router.get("/market", response_model=MarketView)
+async def get_market(api: ApiDep, work: WorkDep) -> Response:
+    """Offers by device class with their asks, the last prices, and the jobs that wait."""
+    now = api.market.clock()
+    async with work:
+        found = await market_depth(now, work)
+    return answer(
+        MarketView(
+            clock=now,
+            num_classes=found.num_classes,
+            classes=tuple(_class_view(each, found) for each in found.classes),
+            demand=tuple(
+                DemandView(
+                    job=each.job,
+                    slots=each.slots,
+                    spares=each.spares,
+                    ceiling=each.ceiling,
+                    since=each.since,
+                    checked=each.checked,
+                    not_matched=excluded(each.excluded),
+                )
+                for each in found.demand
+            ),
+        )
+    )
+
+
+@router.get("/market/rounds", response_model=ClearingRoundsView)
+async def get_rounds(
+    work: WorkDep,
+    after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    before: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    job: Annotated[str | None, Query(max_length=66, description="32 bytes in hex")] = None,
+    limit: Annotated[int, Query(ge=1, le=ROUNDS_PAGE)] = ROUNDS_PAGE,
+) -> Response:
+    """Rounds beyond `after`; without it the newest ones, or the newest `before` one."""
+    of_job = None if job is None else JobId(parse_bytes(job, 32))
+    async with work:
+        found = await rounds_of(work, after=after, before=before, job=of_job, limit=limit)
+    return answer(ClearingRoundsView(rounds=tuple(_round_view(each) for each in found)))
+
+
+def _class_view(found: ClassDepth, market: Depth) -> ClassView:
+    ceilings = [each.ceiling for each in market.demand]
+    spread = found.quartiles[0] - max(ceilings) if found.quartiles and ceilings else None
+    cleared = found.cleared
+    return ClassView(
+        device_class=found.device_class,
+        offers=found.offers,
+        leased=found.leased,
+        open=found.open,
+        quartiles=found.quartiles,
+        levels=tuple(
+            LevelView(
+                price=each.price,
+                offers=each.offers,
+                peers=each.peers,
+                flops_per_second=each.flops_per_second,
+            )
+            for each in found.levels
+        ),
+        cleared=None
+        if cleared is None
+        else ClearedView(
+            number=cleared.number, job=cleared.job, price=cleared.price, at=cleared.at
+        ),
+        spread=None if spread is None else str(spread),
+    )
+
+
+def _round_view(found: Round) -> ClearingRoundView:
+    row = found.row
+    return ClearingRoundView(
+        number=row.number,
+        job=row.job,
+        at=row.at,
+        slots=row.slots,
+        spares=row.spares,
+        ceiling=row.reserve,
+        asks=row.asks,
+        price=row.price,
+        winners=tuple(
+            WinnerView(
+                offer=each.offer,
+                account=each.account,
+                ask=each.ask,
+                stage=each.stage,
+                device_class=each.device_class,
+            )
+            for each in found.winners
+        ),
+        not_matched=excluded(found.excluded),
+    )
