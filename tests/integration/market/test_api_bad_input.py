@@ -33,6 +33,9 @@ OPEN = {
     ("GET", "/v1/epochs"),
     ("POST", "/v1/session/nonce"),
     ("GET", "/v1/market/events"),
+    ("GET", "/v1/market"),
+    ("GET", "/v1/market/rounds"),
+    ("GET", "/v1/status"),
 }
 """Routes that take nothing that has to be there: they answer, whatever is sent."""
 BODYLESS = {("DELETE", "/v1/session"), ("DELETE", "/v1/keys/{name}")}
@@ -40,7 +43,7 @@ BODYLESS = {("DELETE", "/v1/session"), ("DELETE", "/v1/keys/{name}")}
 
 
 def filled(path: str, name: str) -> str:
-    return path.replace("{name}", name).replace("{number}", name).removeprefix("/v1")
+    return re.sub(r"\{(name|number|step|peer)\}", name, path).removeprefix("/v1")
 
 
 def check_problem(response: httpx.Response) -> Problem:
