@@ -153,7 +153,8 @@ def _is_ripe(state: PayState, standing: Standing, step: StepNumber, peer: PeerId
         return True
     if peer in standing.owing or peer in standing.frozen:
         return False
-    return step + state.window <= standing.settled_for(peer, state.step)
+    known = standing.settled_for(peer, state.step)
+    return step + state.window <= known
 
 
 def _without(work: Work, peers: set[PeerId]) -> Work:
