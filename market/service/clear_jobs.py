@@ -19,13 +19,13 @@ from contracts.terms.moments import UnixMillis
 from market.api.schemas import Excluded, RoundEvent, UnmatchedEvent
 from market.domain.advice import WhyNot, why_no_bundle
 from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
+from market.domain.depth import Winner
 from market.domain.jobs import JobState, Wanted
 from market.domain.matching import feasible, judge
-from market.domain.depth import Winner
 from market.domain.offers import Candidate, is_heard
 from market.domain.quote import need_of
 from market.service.candidates import candidates
-from market.service.coding import encode_why_not, spec_of, encode_winners
+from market.service.coding import encode_why_not, encode_winners, spec_of
 from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.ports import UnitOfWork

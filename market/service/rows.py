@@ -701,6 +701,8 @@ class EventRow(Row):
     kind: str
     at: UnixMillis
     data: bytes  # JSON of its body, see `market.api.schemas.events`
+
+
 class BeatRow(Row):
     """When the worker of a queue last went round."""
 

@@ -115,7 +115,8 @@ async def rounds_of(
         newest = await table.where(order="-number", after=before, limit=limit, **equals)
         rows = newest[::-1]
     return [
-        Round(row, decode_winners(row.winners), decode_why_not(row.excluded).exclusions) for row in rows
+        Round(row, decode_winners(row.winners), decode_why_not(row.excluded).exclusions)
+        for row in rows
     ]
 
 

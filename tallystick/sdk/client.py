@@ -30,9 +30,8 @@ from contracts.terms.errors import (
     error_class,
 )
 from contracts.terms.history import Kept, decode_kept
-from contracts.terms.ids import Address, Digest, JobId
-from contracts.terms.moments import UnixMillis
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
+from contracts.terms.moments import UnixMillis
 from market.api import schemas
 from market.api.schemas import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
@@ -162,6 +161,7 @@ class MarketClient:
     async def delete_key(self, key: Digest) -> None:
         """Take a key back; needs a session."""
         await self._send("DELETE", f"/keys/{key.hex()}")
+
     async def market(self) -> schemas.MarketView:
         """Offers by device class, the last prices, and the jobs that wait."""
         return await self._get("/market", schemas.MarketView)
