@@ -10,7 +10,7 @@ from market.api.schemas.base import Body, Chance, Money, Price, Wide
 
 EARNINGS_PAGE = 200
 
-Cursor = Annotated[str, Field(max_length=96, pattern=r"^[0-9a-f]{64}:\d{1,16}$")]
+LineCursor = Annotated[str, Field(max_length=96, pattern=r"^[0-9a-f]{64}:\d{1,16}$")]
 """Of a list that goes over several jobs: the job, and the number of a line in it."""
 
 LineStateName = Literal[
@@ -88,7 +88,7 @@ class PaidPartView(Body):
 class EarningView(Body):
     """A peer-step, or an audit that is paid."""
 
-    cursor: Cursor
+    cursor: LineCursor
     kind: Literal["work", "audit"]
     job: JobIdField
     peer: PeerIdField
@@ -126,4 +126,4 @@ class EarningsView(Body):
     parts: PartsView
     num_lines: int | None  # of the job that was asked for
     lines: tuple[EarningView, ...]
-    next: Cursor | None
+    next: LineCursor | None

@@ -4,6 +4,7 @@ The loop is over the registry of routes, so a new route is tested the moment it 
 """
 
 import json
+import re
 
 import httpx
 import pytest
