@@ -12,9 +12,12 @@ from pathlib import Path
 from eth_account import Account
 
 from contracts.keys.wallet import Session, Wallet
-from contracts.terms.errors import Malformed, NotFound, Refused
+from contracts.terms.errors import Forbidden, Malformed, NotFound, Refused
+from contracts.terms.ids import Address
 
-_SCRYPT_ROUNDS = 2**12  # the file's mode is its first defence; the passphrase is often empty
+_QUICK_ROUNDS = 2**12  # without a passphrase the file's mode is its only defence
+_ROUNDS = 2**17  # a third of a second and 128 MiB for each guess at a passphrase
+_MAC_MISMATCH = "MAC mismatch"  # all that eth-account says of another passphrase
 
 
 def load_or_create_wallet(path: Path, passphrase: str = "") -> Wallet:
@@ -34,7 +37,8 @@ def save_wallet(path: Path, wallet: Wallet, passphrase: str = "") -> None:
     Raises:
         Refused: it exists already, or the folder is not writable.
     """
-    sealed = Account.encrypt(wallet.secret, passphrase, iterations=_SCRYPT_ROUNDS)
+    rounds = _ROUNDS if passphrase else _QUICK_ROUNDS
+    sealed = Account.encrypt(wallet.secret, passphrase, iterations=rounds)
     _create(path, json.dumps(sealed).encode())
 
 
@@ -43,12 +47,36 @@ def load_wallet(path: Path, passphrase: str = "") -> Wallet:
 
     Raises:
         NotFound: there is no such file.
-        Malformed: no keystore file, or another passphrase.
+        Malformed: no keystore file.
+        Forbidden: another passphrase.
+    """
+    return open_keystore(_read(path), passphrase, what=str(path))
+
+
+def open_keystore(data: bytes, passphrase: str, *, what: str) -> Wallet:
+    """The wallet in the bytes of a keystore file; raises as `load_wallet`."""
+    try:
+        return Wallet(bytes(Account.decrypt(data.decode(), passphrase)))
+    except (ValueError, KeyError, TypeError, NotImplementedError) as error:
+        if str(error) == _MAC_MISMATCH:
+            raise Forbidden(f"{what}: another passphrase") from error
+        raise Malformed(f"{what}: no keystore file ({error})") from error
+
+
+def account_in(path: Path) -> Address:
+    """The account that a keystore file names; nothing is opened, so no passphrase is needed.
+
+    Raises:
+        NotFound: there is no such file.
+        Malformed: no keystore file, or one that names no account.
     """
     try:
-        return Wallet(bytes(Account.decrypt(_read(path).decode(), passphrase)))
-    except (ValueError, KeyError, TypeError, NotImplementedError) as error:
-        raise Malformed(f"{path}: no keystore file, or another passphrase ({error})") from error
+        account = bytes.fromhex(json.loads(_read(path))["address"].removeprefix("0x"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Malformed(f"{path}: no keystore file that names its account") from error
+    if len(account) != 20:
+        raise Malformed(f"{path}: an account has 20 bytes, this one has {len(account)}")
+    return Address(account)
 
 
 def load_or_create_session(path: Path) -> Session:

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from contracts.keys.store import (
+    account_in,
     load_or_create_session,
     load_wallet,
     save_wallet,
 )
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.digest import keccak
-from contracts.terms.errors import Malformed, NotFound, Refused
+from contracts.terms.errors import Forbidden, Malformed, NotFound, Refused
 from contracts.terms.signatures import recover
 from tests.support.history import make_session, make_wallet
 
@@ -78,3 +79,20 @@ def test_wallet__no_file_or_another_file__is_a_typed_refusal(tmp_path: Path) -> 
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(Malformed):
         load_wallet(tmp_path / "other.json")
+
+
+def test_wallet__another_passphrase__is_forbidden_and_its_account_is_known(tmp_path: Path) -> None:
+    path, wallet = tmp_path / "wallet.json", make_wallet("x")
+    save_wallet(path, wallet)
+
+    with pytest.raises(Forbidden):
+        load_wallet(path, "another")
+    assert account_in(path) == wallet.account
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "\xff", '{"address": "0xab"}', '{"address": 7}'])
+def test_account__in_another_file__is_malformed(text: str, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(Malformed):
+        account_in(tmp_path / "other.json")
