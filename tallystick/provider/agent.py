@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from contracts.chain.connection import ChainConnection, Sender
-from contracts.chain.contracts import Contracts, bind
+from contracts.chain.connection import Sender
+from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import Deployment
-from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
@@ -35,11 +34,11 @@ from contracts.terms.errors import (
     Unavailable,
 )
 from contracts.terms.ids import NO_OFFER, Digest, JobId
-from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from market.api import schemas
+from tallystick.provider.claims import claim, due_to
 from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
 from tallystick.provider.folder import (
     AuditFile,
@@ -50,6 +49,7 @@ from tallystick.provider.folder import (
     save_audit_file,
     save_peer_file,
 )
+from tallystick.provider.on_chain import on_chain
 from tallystick.provider.slashes import Slashes
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of
@@ -115,12 +115,11 @@ class Agent:
         network = await retrying(self.client.network, on_error=self._waiting)
         check_clock(network.clock, UnixSeconds(int(time.time())))
         deployment = deployment_of(network)
-        store = SqliteTransactions(self.folder.transactions)
         try:
-            async with ChainConnection(network.rpc_url) as chain:
-                await retrying(lambda: chain.need_chain(network.chain_id), on_error=self._waiting)
-                sender = Sender(chain, self.wallet, store, network.chain_id)
-                contracts = bind(chain, deployment)
+            async with on_chain(network, self.wallet, self.folder.transactions) as own:
+                contracts, sender = own.contracts, own.sender
+                is_theirs = contracts.chain.need_chain
+                await retrying(lambda: is_theirs(network.chain_id), on_error=self._waiting)
                 await retrying(
                     lambda: self._prepare(network, contracts, sender), on_error=self._waiting
                 )
@@ -139,7 +138,6 @@ class Agent:
                         tasks.create_task(self._watch_slashes())
         finally:
             await self._stop_peers()
-            store.close()
 
     # ------------------------------------------------------------------------ stake and offer
 
@@ -186,7 +184,7 @@ class Agent:
 
     async def _post_offer(self, deployment: Deployment) -> Signed[Offer]:
         offer = self.folder.offer()
-        if offer is None or not (self._stands(offer) or await self._was_leased(offer)):
+        if offer is None or not (self._is_asked(offer) or await self._was_leased(offer)):
             offer = self.wallet.sign(self._new_offer(int(time.time())), deployment.domain)
             self.folder.save_offer(offer)
         stored = await self.client.post_offer(offer.encoded())
@@ -201,6 +199,10 @@ class Agent:
             f" for {_window(said)}"
         )
         return offer
+
+    def _is_asked(self, offer: Signed[Offer]) -> bool:
+        """Whether it stands, and its owner has not taken it back from another terminal."""
+        return self._stands(offer) and not self.folder.is_withdrawn(offer)
 
     def _stands(self, offer: Signed[Offer]) -> bool:
         """Whether it says what is asked now, and more than half of its window is left."""
@@ -243,7 +245,7 @@ class Agent:
             try:
                 leases = await self._heartbeat(offer)
                 await self._follow(leases, deployment)
-                if not leases and not self._stands(offer):
+                if not (leases or self._stands(offer) or self.folder.is_withdrawn(offer)):
                     offer = await self._standing_offer(deployment)
             except NotFound:  # a market that was set up anew
                 offer = await self._standing_offer(deployment)
@@ -503,25 +505,12 @@ class Agent:
             await asyncio.sleep(CLAIM_SECONDS)
 
     async def _claim(self, contracts: Contracts, sender: Sender) -> None:
-        epochs = (await self.client.epochs()).epochs
-        final = next((epoch for epoch in epochs if epoch.state == "final"), None)
-        if final is None:
-            return
-        try:
-            proof = await self.client.proof(final.epoch, self.wallet.account)
-        except NotFound:
-            return
-        head = await contracts.chain.head()
-        claimed = await contracts.settlement.claimed(self.wallet.account, head)
-        if proof.cumulative <= claimed:
-            return
-        path = Proof(tuple((SumNode(s.hash, s.sum), s.left) for s in proof.siblings))
-        call = contracts.settlement.claim(
-            self.wallet.account, proof.cumulative, proof.jobs_root, path
-        )
-        await sender.send(f"claim:{final.root.hex()}:{proof.cumulative}", call)
-        amount = format_tokens(proof.cumulative - claimed)
-        self.say(f"claimed {amount} tokens of epoch {final.epoch}")
+        account = self.wallet.account
+        claimed = await contracts.settlement.claimed(account, await contracts.chain.head())
+        due = await due_to(self.client, account, claimed)
+        if due is not None:
+            await claim(due, contracts, sender)
+            self.say(f"claimed {format_tokens(due.amount)} tokens of epoch {due.proof.epoch}")
 
     def _waiting(self, error: Unavailable) -> None:
         self._tell(f"waiting: {error}")

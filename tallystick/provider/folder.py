@@ -1,15 +1,18 @@
 """What a provider keeps on disk, and one agent at a time.
 
 `wallet.json` (the owner), `agent.key` (signs heartbeats), `offer.msgpack` (the offer that stands),
-`audit.key` (signs reports as an outside auditor), `transactions.db` (what was sent to the chain),
+`withdrawn` (the offer that its owner took back while it stood), `audit.key` (signs reports as an
+outside auditor), `agent.lock` (the agent's pid), `transactions.db` (what was sent to the chain),
 `leases/<id>/` (one folder a lease, with the session key and the signed LeaseAccept that were stored
 before they left, and the job's `coins`), `audits/<job>/` (a job that may draw us from outside, with
 the LeaseAccept that reserves our stake for it, its `coins` and our reports). All mode 0600.
 """
 
+import contextlib
 import fcntl
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,12 +20,15 @@ from typing import TypeVar
 
 from contracts.keys.store import load_or_create_session, load_or_create_wallet
 from contracts.keys.wallet import Session, Wallet
-from contracts.terms.errors import Conflict, Malformed, Refused
+from contracts.terms.errors import Conflict, Malformed, Refused, Unavailable
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Message, Offer
 from contracts.terms.signatures import Signed, decode_signed, expect
 
 T = TypeVar("T")
+
+DRAIN_SIGNAL = signal.SIGUSR1
+"""Tells an agent to let its peers leave and to end; SIGTERM does, too, and twice ends them."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ class ProviderFolder:
 
     def wallet(self, passphrase: str = "") -> Wallet:
         """The owner's wallet, made on first use."""
-        return load_or_create_wallet(self.home / "wallet.json", passphrase)
+        return load_or_create_wallet(keystore_in(self.home), passphrase)
 
     def agent_session(self) -> Session:
         """The agent's session key, made on first use."""
@@ -111,6 +117,13 @@ class ProviderFolder:
         """Store an offer before it leaves."""
         write_durably(self.home / "offer.msgpack", offer.encoded())
 
+    def is_withdrawn(self, offer: Signed[Offer]) -> bool:
+        """Whether its owner took this offer back; an agent that starts makes a new one."""
+        try:
+            return (self.home / "withdrawn").read_bytes() == offer.message.digest()
+        except FileNotFoundError:
+            return False
+
     def lease(self, lease: Digest) -> Path:
         """Folder of a lease, made on first use."""
         folder = self.home / "leases" / lease.hex()
@@ -129,6 +142,60 @@ class ProviderFolder:
         folder = self.home / "logs"
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
+
+
+def keystore_in(home: Path) -> Path:
+    """The owner's keystore."""
+    return home / "wallet.json"
+
+
+def agent_pid(home: Path) -> int | None:
+    """The process that holds a provider's folder now; nothing is written.
+
+    Raises:
+        Unavailable: somebody holds it whom this machine does not show.
+    """
+    lock = home / "agent.lock"
+    try:
+        with lock.open() as file:
+            try:
+                # Shared, and for an instant: only an agent that starts in it would mind.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                said = file.read(32)
+            else:
+                return None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    # The pid was written by who held it before if its successor has only just come.
+    if said.isdecimal() and _has_open(int(said), lock):
+        return int(said)
+    raise Unavailable(f"{home} is in use, and by whom cannot be told now")
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return any(each.samefile(path) for each in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def stored_offer(home: Path) -> tuple[Signed[Offer], Session] | None:
+    """The offer that was stored last and the key that speaks for it, whoever holds the folder."""
+    signed = _load(home / "offer.msgpack")
+    if signed is None:
+        return None
+    return expect(signed, Offer), load_or_create_session(home / "agent.key")
+
+
+def note_withdrawn(home: Path, offer: Signed[Offer]) -> None:
+    """Note that its owner took an offer back."""
+    write_durably(home / "withdrawn", offer.message.digest())
+
+
+def leases_in(home: Path) -> list[Digest]:
+    """All leases that a provider ever had, the newest first."""
+    folders = sorted((home / "leases").glob("*"), key=lambda each: each.stat().st_mtime)
+    return [Digest(bytes.fromhex(each.name)) for each in reversed(folders)]
 
 
 def load_accept(folder: Path) -> Signed[Message] | None:
