@@ -92,7 +92,7 @@ def lines(outcome: Outcome) -> Iterator[str]:
     for index, what in enumerate(outcome.trusted):
         yield f"{'' if index else 'on trust':<12}{what}"
     job = shown.record.job.hex()
-    yield f"            seals: tallystick audit export {job} -o FILE; tallystick audit verify FILE"
+    yield f"            tallystick audit export {job} --to FILE; tallystick audit verify FILE"
     yield summary(outcome)
 
 

@@ -7,19 +7,33 @@ auditor says, 10 it does not, 11 no valid bundle.
 """
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from contracts.chain.layout import shipped
+from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
 from contracts.terms.ids import Address, Digest, JobId
+from market.api import schemas
 from tallystick.audit import outcome, report
+from tallystick.cli.audit_bodies import (
+    AuditableJob,
+    AuditableJobs,
+    Exported,
+    Rerun,
+    Verified,
+    body_of,
+)
+from tallystick.cli.complaint import complain
 from tallystick.cli.equivocation import compare_command, equivocation_command
 from tallystick.cli.files import read, write
-from verification.audit_file import MAX_FILE_BYTES, verify
+from tallystick.cli.options import Job, Market, ask, ask_of_job
+from tallystick.cli.output import answer, short, shows, table
+from tallystick.sdk.client import MarketClient
+from verification.audit_file import MAX_FILE_BYTES, AuditFile, verify
 from verification.snapshots import SHIPPED_AS
 
 app = typer.Typer(
@@ -30,9 +44,60 @@ app = typer.Typer(
 EXIT_UNANCHORED = 10
 EXIT_NOT_CONFIRMED = 10
 EXIT_MISMATCH = 11
+COMPLETE = ("finished", "closed", "refunded")
+
+
+def mismatch(error: AuditMismatch, *, what: str = "mismatch") -> typer.Exit:
+    """Say that something does not fit; returns the exit to raise."""
+    return complain(error.message, EXIT_MISMATCH, code=error.code, data=error.data, word=what)
+
+
+def _jobs_table(found: AuditableJobs) -> Table:
+    columns = ("job", "name", "state", "#steps sealed", "#paid", "audit")
+    return table(
+        "",
+        columns,
+        (
+            (
+                short(each.job),
+                each.name,
+                each.state,
+                f"{each.step}/{each.steps}",
+                format_tokens(each.paid),
+                "whole" if each.complete else "so far",
+            )
+            for each in found.jobs
+        ),
+    )
+
+
+@app.command("list")
+@shows(AuditableJobs, lines=lambda found: [_jobs_table(found)], rows="jobs")
+def list_command(market: Market = None) -> AuditableJobs:
+    """List the jobs that can be audited: those with a sealed step, newest first.
+
+    A job that has not ended can be audited so far; `audit export` writes the file of one.
+
+    Example: tallystick audit list
+    """
+    view = ask(market, lambda client: client.jobs())
+    return AuditableJobs(jobs=tuple(_auditable(each) for each in view.jobs if each.step))
+
+
+def _auditable(each: schemas.JobSummary) -> AuditableJob:
+    return AuditableJob(
+        job=each.job,
+        name=each.name,
+        state=each.state,
+        step=each.step,
+        steps=each.steps,
+        paid=each.paid,
+        complete=each.state in COMPLETE,
+    )
 
 
 @app.command("verify")
+@shows(Verified, lines=lambda verified: [verified.verdict])
 def verify_command(
     file: Annotated[Path, typer.Argument(help="Audit file.")],
     anchor: Annotated[
@@ -41,7 +106,6 @@ def verify_command(
     settlement: Annotated[
         str | None, typer.Option(help="Address of Settlement, from a source you trust.")
     ] = None,
-    output: Annotated[str, typer.Option("-o", "--output", help="table or json.")] = "table",
 ) -> None:
     """Check everything that was signed, anchored and paid in a job, offline.
 
@@ -49,8 +113,6 @@ def verify_command(
 
     Example: tallystick audit verify job.tally --anchor 0x... --settlement 0x...
     """
-    if output not in ("table", "json"):
-        raise Malformed(f"-o {output}: choose table or json")
     if (anchor is None) != (settlement is None):
         raise Malformed("--anchor and --settlement belong together: give both, or neither")
     own_block = None if anchor is None else Digest(_hex(anchor, 32, "--anchor"))
@@ -61,63 +123,64 @@ def verify_command(
             read(file, MAX_FILE_BYTES), ships, anchor=own_block, settlement=own_contract
         )
     except AuditMismatch as error:
-        typer.echo(f"mismatch: {error.message}", err=True)
-        raise typer.Exit(EXIT_MISMATCH) from error
-    if output == "json":
-        typer.echo(json.dumps(report.data(verdict), indent=2))
-    else:
-        typer.echo("\n".join(report.lines(verdict)))
+        raise mismatch(error) from error
+    answer(body_of(Verified, report.data(verdict)), report.lines(verdict))
     if not verdict.anchored:
         raise typer.Exit(EXIT_UNANCHORED)
 
 
+def _exported_lines(exported: Exported) -> list[str]:
+    return [
+        f"wrote {exported.file} ({exported.num_bytes} bytes), pinned to block "
+        f"{exported.block_number} 0x{exported.block_hash.hex()}"
+    ]
+
+
 @app.command("export")
+@shows(Exported, lines=_exported_lines)
 def export_command(
-    job: Annotated[str, typer.Argument(help="Job id (64 hexadecimal digits).")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="File to write.")],
-    market: Annotated[str | None, typer.Option(help="URL of the market.")] = None,
+    job: Job,
+    to: Annotated[Path, typer.Option("--to", help="File to write.", metavar="FILE")],
+    market: Market = None,
     rpc: Annotated[
         str | None, typer.Option(help="URL of a node; else the one that the market names.")
     ] = None,
-) -> None:
+) -> Exported:
     """Write a job's audit file, pinned to the newest block that is proved.
 
     The last line names the pinned block; a reader takes its hash from a node of his own.
 
-    Example: tallystick audit export JOB -o job.tally
+    Example: tallystick audit export JOB --to job.tally
     """
     from tallystick.audit.export import SHIPS, export
     from tallystick.audit.rpc import JsonRpc
-    from tallystick.sdk.client import MarketClient
-    from tallystick.sdk.folders import HomeSettings
     from tallystick.sdk.urls import http_url
 
-    wanted = JobId(_hex(job, 32, "JOB"))
-
-    async def run() -> tuple[bytes, Digest, int]:
-        async with MarketClient(HomeSettings().market if market is None else market) as client:
-            named = (await client.network()).rpc_url if rpc is None else rpc
-            url = http_url(named, "a node")
-            async with JsonRpc(url) as node:
-                file = await export(client, node, wanted)
-        header = file.snapshots[-1].header
-        data = file.encoded()
-        verify(data, SHIPS, anchor=header.hash, settlement=file.domain.settlement)
-        return data, header.hash, header.number
+    async def run(client: MarketClient, wanted: JobId) -> AuditFile:
+        named = (await client.network()).rpc_url if rpc is None else rpc
+        async with JsonRpc(http_url(named, "a node")) as node:
+            return await export(client, node, wanted)
 
     try:
-        data, block_hash, number = asyncio.run(run())
+        file = ask_of_job(market, job, run)
+        header, data = file.snapshots[-1].header, file.encoded()
+        verdict = verify(data, SHIPS, anchor=header.hash, settlement=file.domain.settlement)
     except AuditMismatch as error:
-        typer.echo(f"the market's records do not fit: {error.message}", err=True)
-        raise typer.Exit(EXIT_MISMATCH) from error
-    write(out, data)
-    typer.echo(f"wrote {out} ({len(data)} bytes), pinned to block {number} 0x{block_hash.hex()}")
+        raise mismatch(error, what="the market's records do not fit") from error
+    write(to, data)
+    return Exported(
+        file=str(to),
+        num_bytes=len(data),
+        job=verdict.job,
+        block_number=header.number,
+        block_hash=header.hash,
+    )
 
 
 @app.command("rerun")
+@shows(Rerun, lines=lambda rerun: [rerun.verdict])
 def rerun_command(
     file: Annotated[Path, typer.Argument(help="Evidence bundle.", metavar="BUNDLE")],
-    json_output: Annotated[bool, typer.Option("--json", help="The outcome for programs.")] = False,
     threads: Annotated[int, typer.Option(help="CPU threads to compute on.", min=1, max=1024)] = 1,
     device: Annotated[str, typer.Option(help="Device to compute on, as torch names it.")] = "cpu",
 ) -> None:
@@ -141,12 +204,8 @@ def rerun_command(
     try:
         found = asyncio.run(rerun(file, device=device))
     except AuditMismatch as error:
-        typer.echo(f"mismatch: {error.message}", err=True)
-        raise typer.Exit(EXIT_MISMATCH) from error
-    if json_output:
-        typer.echo(json.dumps(outcome.data(found), indent=2))
-    else:
-        typer.echo("\n".join(outcome.lines(found)))
+        raise mismatch(error) from error
+    answer(body_of(Rerun, outcome.data(found)), outcome.lines(found))
     if not found.is_confirmed:
         raise typer.Exit(EXIT_NOT_CONFIRMED)
 

@@ -8,32 +8,55 @@ from typing import Annotated
 import typer
 
 from contracts.terms.errors import Malformed
+from contracts.terms.ids import AddressField
+from market.api.schemas import Body, ContractsView
+from tallystick.cli.output import shows
 
 
+class Deployed(Body):
+    """Where the contracts are, and the file that says so to `up`."""
+
+    file: str
+    chain_id: int
+    block: int
+    settlement: AddressField
+    contracts: ContractsView
+
+
+@shows(Deployed, lines=lambda deployed: [f"0x{deployed.settlement.hex()}"])
 def app(
     rpc: Annotated[str, typer.Option("--rpc", help="JSON-RPC endpoint of the chain.")],
     keys: Annotated[Path, typer.Option("--keys", help="Folder of the role keystores.")],
-    out: Annotated[Path, typer.Option("--out", help="Deployment file to write.")],
+    to: Annotated[Path, typer.Option("--to", help="Deployment file to write.", metavar="FILE")],
     parameters: Annotated[
         str, typer.Option("--parameters", help='Changes as JSON, e.g. {"epoch_length": 3600}.')
     ] = "{}",
-) -> None:
+) -> Deployed:
     """Put the contracts on another chain; `up` uses them by TALLYSTICK_CONTRACTS=FILE.
 
     The account in KEYS/deployer.json pays the gas; missing keystores are made. Interrupted, the
     same command goes on where it stopped.
+
+    Example: tallystick deploy --rpc http://127.0.0.1:8545 --keys keys --to contracts.json
     """
     from contracts.chain.deploy import DeploySettings, run  # web3: not for --help
+    from contracts.chain.deployment import NAMES
     from tallystick.sdk.urls import http_url
 
     settings = DeploySettings(
         rpc_url=http_url(rpc, "a node"),
         keys=keys,
-        contracts=out,
+        contracts=to,
         chain_parameters=_changes(parameters),
     )
-    deployment = asyncio.run(run(settings))
-    typer.echo(f"0x{deployment.settlement.hex()}")
+    made = asyncio.run(run(settings))
+    return Deployed(
+        file=str(to),
+        chain_id=made.chain_id,
+        block=made.block,
+        settlement=made.settlement,
+        contracts=ContractsView(**{name: getattr(made, name) for name in NAMES}),
+    )
 
 
 def _changes(text: str) -> dict[str, int]:

@@ -1,43 +1,67 @@
 """`tallystick doctor`: is this machine fit, and if not, what helps?"""
 
-import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tallystick.up.doctor import Row, as_json, examine
+from market.api.schemas import Body
+from tallystick.cli.output import answer, shows
+from tallystick.up.doctor import examine
 from tallystick.up.foreground import forget_defaults
 from tallystick.up.settings import read_settings
 
+EXIT_UNFIT = 1
 
+
+class Check(Body):
+    """One check; `remedy` is empty where nothing is wrong."""
+
+    check: str
+    wanted: str
+    found: str
+    ok: bool
+    remedy: str
+
+
+class Examined(Body):
+    """All checks, in the order in which `up` would stumble over them."""
+
+    ok: bool
+    checks: tuple[Check, ...]
+
+
+def _lines(examined: Examined) -> Iterator[str]:
+    name = max(len(row.check) for row in examined.checks)
+    wanted = max(len(row.wanted) for row in examined.checks)
+    for row in examined.checks:
+        mark = "ok  " if row.ok else "FAIL"
+        yield f"{mark}  {row.check:<{name}}  {row.wanted:<{wanted}}  {row.found}"
+        if row.remedy:
+            yield f"{'':6}{'':<{name}}  -> {row.remedy}"
+
+
+@shows(Examined, lines=_lines, rows="checks")
 def command(
     home: Annotated[
         Path | None,
         typer.Option(help="Data folder. Default: TALLYSTICK_HOME, else ~/.tallystick."),
     ] = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the rows as JSON, for programs.")
-    ] = False,
 ) -> None:
-    """Check this machine: what is wanted, what was found, how to remedy it."""
+    """Check this machine: what is wanted, what was found, how to remedy it.
+
+    Exit codes: 0 fit, 1 something is wrong.
+
+    Example: tallystick doctor
+    """
     forget_defaults()
-    rows = examine(read_settings(home))
-    if json_output:
-        typer.echo(json.dumps(as_json(rows), indent=1))
-    else:
-        _print(rows)
-    if not all(row.ok for row in rows):
-        raise typer.Exit(1)
-
-
-def _print(rows: list[Row]) -> None:
-    widths = [max(len(row.check) for row in rows), max(len(row.wanted) for row in rows)]
-    for row in rows:
-        mark = "ok  " if row.ok else "FAIL"
-        typer.echo(f"{mark}  {row.check:<{widths[0]}}  {row.wanted:<{widths[1]}}  {row.found}")
-        if row.remedy:
-            typer.echo(f"{'':6}{'':<{widths[0]}}  -> {row.remedy}")
+    rows = tuple(Check(**asdict(row)) for row in examine(read_settings(home)))
+    examined = Examined(ok=all(row.ok for row in rows), checks=rows)
+    answer(examined)
+    if not examined.ok:
+        raise typer.Exit(EXIT_UNFIT)
 
 
 app = command

@@ -4,14 +4,17 @@ Both work offline with the base dependencies. Exit codes of `equivocation`: 0 pr
 proves nothing; `compare` exits 3 where two histories do not contradict each other.
 """
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from contracts.terms.errors import AuditMismatch, Conflict, NotFound
+from contracts.terms.ids import Digest
+from tallystick.cli.audit_bodies import Proven
+from tallystick.cli.complaint import complain
 from tallystick.cli.files import read, write
+from tallystick.cli.output import answer, shows
 from verification.audit_file import MAX_FILE_BYTES, AuditFile, read_file
 from verification.equivocation import (
     MAX_PROOF_BYTES,
@@ -24,9 +27,9 @@ from verification.equivocation import (
 EXIT_UNPROVEN = 11
 
 
+@shows(Proven, lines=lambda proven: [proven.file])
 def equivocation_command(
     file: Annotated[Path, typer.Argument(help="Proof: two signed messages.")],
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Check offline that one key signed two values of what may be said once.
 
@@ -37,19 +40,22 @@ def equivocation_command(
     try:
         found = prove(read_proof(read(file, MAX_PROOF_BYTES)))
     except AuditMismatch as error:
-        typer.echo(f"mismatch: {error.message}", err=True)
-        raise typer.Exit(EXIT_UNPROVEN) from error
-    typer.echo(json.dumps(_data(found), indent=2) if as_json else _line(found))
+        code, data = error.code, error.data
+        raise complain(
+            error.message, EXIT_UNPROVEN, code=code, data=data, word="mismatch"
+        ) from error
+    answer(_proven(found, file), [_line(found)])
 
 
+@shows(Proven, lines=lambda proven: [proven.file])
 def compare_command(
     file: Annotated[Path, typer.Argument(help="Audit file of a job.")],
     other: Annotated[Path, typer.Argument(help="Another one of the same job.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Proof to write.")],
+    to: Annotated[Path, typer.Option("--to", help="Proof to write.", metavar="FILE")],
 ) -> None:
     """Find what one key has said twice in two histories of a job, and write the proof of it.
 
-    Example: tallystick audit compare mine.tally theirs.tally -o seal.equivocation
+    Example: tallystick audit compare mine.tally theirs.tally --to seal.equivocation
     """
     ours, theirs = _audit_file(file), _audit_file(other)
     if ours.domain != theirs.domain:
@@ -57,8 +63,9 @@ def compare_command(
     two = next(contradictions(ours.items, theirs.items, ours.domain), None)
     if two is None:
         raise NotFound("no key has said two things in these files that it may say once")
-    write(out, two.encoded())
-    typer.echo(f"wrote {out}: {_line(prove(two))}")
+    write(to, two.encoded())
+    found = prove(two)
+    answer(_proven(found, to), [f"wrote {to}: {_line(found)}"])
 
 
 def _audit_file(path: Path) -> AuditFile:
@@ -73,12 +80,12 @@ def _line(found: Equivocated) -> str:
     return f"proven: {signer}{whose} signed two {found.kind} of job {found.job.hex()}{bound}"
 
 
-def _data(found: Equivocated) -> dict[str, object]:
-    return {
-        "proven": True,
-        "kind": found.kind,
-        "job": found.job.hex(),
-        "key": found.key.hex() or None,
-        "account": None if found.account is None else found.account.hex(),
-        "bound": found.is_bound,
-    }
+def _proven(found: Equivocated, file: Path) -> Proven:
+    return Proven(
+        file=str(file),
+        kind=found.kind,
+        job=found.job,
+        key=Digest(found.key) if found.key else None,
+        account=found.account,
+        bound=found.is_bound,
+    )

@@ -5,8 +5,9 @@ when the noun is its own verb). The module is imported only when its noun is use
 `tallystick --help` stays under 0.4 CPU seconds and works with the base dependencies alone.
 
 Whatever is the caller's or the environment's to mend becomes one line `error: ...` on standard
-error and an exit code: a wrong command line 2, errors of `contracts.terms.errors` by `EXIT_CODES`,
-a path or a disk that cannot be used 2. Anything else is our bug and keeps its traceback.
+error (one JSON object under `-o json`) and an exit code: a wrong command line 2, errors of
+`contracts.terms.errors` by `EXIT_CODES`, a path or a disk that cannot be used 2. Anything else is
+our bug and keeps its traceback.
 """
 
 import errno
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from tallystick.cli.complaint import complain, expect_json
 
 
 class Noun(NamedTuple):
@@ -33,7 +36,12 @@ NOUNS = (
     Noun("doctor", "Check this machine: what is wanted, what was found, how to remedy it."),
     Noun("provider", "Offer this machine's compute and work for pay."),
     Noun("job", "Submit a training job, and follow it."),
+    Noun("offers", "See what machines are offered."),
+    Noun("epoch", "See settlements: what was paid for what, and when."),
     Noun("audit", "Export a job's audit file; verify one offline; run an audit again."),
+    Noun("wallet", "Make, import and look at a keystore."),
+    Noun("params", "See the protocol's numbers of a market."),
+    Noun("schema", "Print the JSON Schema of what a verb answers."),
     Noun("deploy", "Deploy the contracts on a chain of your own."),
     Noun("version", "Print the version."),
 )
@@ -53,8 +61,6 @@ EXIT_CODES: dict[str, int] = {
 }
 """Exit code by an error's `code`; a code that is not listed takes its nearest parent's."""
 
-MAX_LINE = 1000  # characters of an error that are shown
-
 
 class LazyCommand(TyperCommand):
     """Stands in the help for a noun whose module was not imported yet."""
@@ -64,16 +70,22 @@ class LazyCommand(TyperCommand):
 
         The type is typer's own copy of click's `Command`, which typer does not export.
         """
-        app = importlib.import_module(f"tallystick.cli.{self.name}").app
-        if not isinstance(app, typer.Typer):
-            verb, app = app, typer.Typer(add_completion=False)
-            app.command(self.name)(verb)
-        command = typer.main.get_command(app)
-        command.name = self.name
-        # typer adds these to every app, and they make sense for the whole program alone
-        unwanted = ("install_completion", "show_completion")
-        command.params = [known for known in command.params if known.name not in unwanted]
-        return command
+        assert self.name is not None
+        return noun_of(self.name)
+
+
+def noun_of(word: str) -> Any:
+    """The command of a noun, whose module is imported."""
+    app = importlib.import_module(f"tallystick.cli.{word}").app
+    if not isinstance(app, typer.Typer):
+        verb, app = app, typer.Typer(add_completion=False)
+        app.command(word)(verb)
+    command = typer.main.get_command(app)
+    command.name = word
+    # typer adds these to every app, and they make sense for the whole program alone
+    unwanted = ("install_completion", "show_completion")
+    command.params = [known for known in command.params if known.name not in unwanted]
+    return command
 
 
 class Nouns(TyperGroup):
@@ -89,10 +101,11 @@ class Nouns(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 
-    def make_context(self, *arguments: Any, **extra: Any) -> Any:
+    def make_context(self, info_name: Any, args: list[str], *more: Any, **extra: Any) -> Any:
         """Parse what stands before the noun."""
+        expect_json(args)
         with reported():
-            return super().make_context(*arguments, **extra)
+            return super().make_context(info_name, args, *more, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error of ours becomes one line and an exit code."""
@@ -102,7 +115,7 @@ class Nouns(TyperGroup):
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn errors that somebody else can mend into one line and an exit code."""
+    """Turn errors that somebody else can mend into one complaint and an exit code."""
     from contracts.terms.errors import InvariantBroken, TallystickError  # not for `--help`
 
     try:
@@ -112,26 +125,18 @@ def reported() -> Iterator[None]:
         if not message:  # a noun without a verb: its help was printed
             raise
         hint = f" (see `{place.command_path} --help`)" if place else ""
-        raise told(message + hint, error.exit_code) from error
+        raise complain(message + hint, error.exit_code) from error
     except InvariantBroken:
         raise
     except TallystickError as error:
-        raise told(str(error), exit_code(error)) from error
+        code, data = type(error).code, error.data
+        raise complain(str(error), exit_code(error), code=code, data=data) from error
     except OSError as error:
         # With a name it is about a path that somebody gave; without one only a full disk is.
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         about = f"{error.filename}: " if error.filename else ""
-        raise told(f"{about}{error.strerror}", 2) from error
-
-
-def told(message: str, code: int) -> typer.Exit:
-    """Say what is wrong, in one line of bounded length; returns the exit to raise."""
-    line = " ".join(message.split())
-    if len(line) > MAX_LINE:
-        line = f"{line[: MAX_LINE // 2]} ... {line[-MAX_LINE // 2 :]}"
-    typer.echo(f"error: {line}", err=True)
-    return typer.Exit(code)
+        raise complain(f"{about}{error.strerror}", 2, code="refused") from error
 
 
 def exit_code(error: Exception) -> int:
@@ -143,7 +148,6 @@ def exit_code(error: Exception) -> int:
 app = typer.Typer(
     cls=Nouns,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # its traceback prints local variables, keys among them
     help="Tallystick: LLM-training work that is checked before it is paid.",
 )

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contracts.keys.store import account_in
 from contracts.terms.amounts import (
     UINT64_MAX,
     UINT96_MAX,
@@ -20,6 +21,28 @@ from contracts.terms.amounts import (
     format_tokens,
 )
 from contracts.terms.errors import Malformed, WrongConfiguration
+from contracts.terms.ids import AddressField, Digest
+from market.api.schemas import Body, ContestSlash, SlashView, contest_digest
+from tallystick.cli.keystore import open_or_create, open_wallet
+from tallystick.cli.options import (
+    Market,
+    ProviderHome,
+    market_url,
+    parse_digest,
+    provider_home,
+)
+from tallystick.cli.options import ask as ask_market
+from tallystick.cli.output import notice, shows
+from tallystick.cli.provider_money import claim_command, withdraw_command
+from tallystick.cli.provider_status import drain_command, status_command
+from tallystick.provider.folder import (
+    DRAIN_SIGNAL,
+    ProviderFolder,
+    keystore_in,
+    write_durably,
+)
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.convictions import state_of_slash
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import span, tokens
 
@@ -33,13 +56,21 @@ def provider() -> None:
     """Offer this machine's compute and work for pay."""
 
 
+class Stopped(Body):
+    """Whose agent it was that has stopped; it may have had no time to make an account."""
+
+    account: AddressField | None
+    home: str
+
+
 @app.command()
+@shows(Stopped, lines=lambda stopped: [])
 def start(
     ask: Annotated[
         str | None, typer.Option("--ask", help="Tokens per PFLOP, at least; none: no offer.")
     ] = None,
     stake: Annotated[str, typer.Option("--stake", help="Tokens to hold staked.")] = "10",
-    market: Annotated[str | None, typer.Option("--market", help="URL of the market.")] = None,
+    market: Market = None,
     home: Annotated[Path | None, typer.Option("--home", help="Wallet, journals, logs.")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a peer.", min=1, max=1024)] = 1,
     memory: Annotated[
@@ -55,12 +86,13 @@ def start(
         bool, typer.Option("--audit", help="Audit other owners' work for pay when drawn.")
     ] = False,
     behaviour: Annotated[str, typer.Option(hidden=True)] = "",
-) -> None:
+) -> Stopped:
     """Stake, offer, and work for whatever job is matched, until Ctrl-C.
 
     Example: tallystick provider start --market http://127.0.0.1:8420 --ask 1000
 
-    Ctrl-C lets its peers leave their jobs in order; a second one ends them at once.
+    Ctrl-C lets its peers leave their jobs in order, as `provider drain` does; a second one ends
+    them at once. It claims by itself what it was paid. The answer comes when it has stopped.
     Started again with the same --home it goes on where it stopped. An offer is renewed when half of
     its window is over, and after a change of these options, but never while it is leased.
     """
@@ -68,33 +100,36 @@ def start(
         raise Malformed("say what is offered: --ask PRICE for this machine, --audit, or both")
     price = None if ask is None else PricePerPflop(_tokens("--ask", ask, 1, UINT64_MAX))
     amount = _tokens("--stake", stake, 0, UINT96_MAX)
-    settings = HomeSettings()
+    folder = provider_home(home)
     work = _start(
-        settings.market if market is None else market,
-        home or settings.home / "provider",
+        market_url(market),
+        folder,
         price,
         BaseUnits(amount),
         threads,
         memory,
         _span("--window", window),
         _span("--drain", drain),
-        settings.forkserver,
+        HomeSettings().forkserver,
         audit,
         behaviour,
     )
     asyncio.run(_until_stopped(work))
+    keystore = keystore_in(folder)
+    return Stopped(account=account_in(keystore) if keystore.exists() else None, home=str(folder))
 
 
 @app.command()
+@shows(SlashView, lines=lambda slash: [state_of_slash(slash)])
 def contest(
     evidence: Annotated[str, typer.Argument(help="Of the slash, as this provider was told it.")],
     bundle: Annotated[
         Path | None,
         typer.Argument(help="Bundle that speaks for you; none: the evidence itself shows nothing."),
     ] = None,
-    market: Annotated[str | None, typer.Option("--market", help="URL of the market.")] = None,
-    home: Annotated[Path | None, typer.Option("--home", help="As of provider start.")] = None,
-) -> None:
+    market: Market = None,
+    home: ProviderHome = None,
+) -> SlashView:
     """Contest a slash of this provider's stake, while it is announced.
 
     Example: tallystick provider contest EVIDENCE
@@ -103,27 +138,18 @@ def contest(
     contested slash is not executed until the market's operator has run both bundles again; if he
     does not in time, nothing is taken.
     """
-    settings = HomeSettings()
-    keystore = (home or settings.home / "provider") / "wallet.json"
-    url = settings.market if market is None else market
-    asyncio.run(_contest(evidence, bundle, url, keystore))
+    name, keystore = parse_digest(evidence, "evidence"), keystore_in(provider_home(home))
+    return ask_market(market, lambda client: _contest(client, name, bundle, keystore))
 
 
-async def _contest(text: str, bundle: Path | None, market: str, keystore: Path) -> None:
-    from contracts.keys.store import load_wallet
-    from market.api.schemas import ContestSlash, contest_digest
-    from tallystick.cli.job import parse_digest
-    from tallystick.sdk.client import MarketClient
-    from tallystick.sdk.convictions import state_of_slash
-
-    evidence = parse_digest(text, "evidence")
-    async with MarketClient(market) as client:
-        await client.slash(evidence)  # before anything large is sent
-        wallet = load_wallet(keystore)
-        name = evidence if bundle is None else await client.put_file(bundle)
-        signature = wallet.sign_digest(contest_digest(evidence, name))
-        slash = await client.contest_slash(evidence, ContestSlash(bundle=name, signature=signature))
-    typer.echo(state_of_slash(slash))
+async def _contest(
+    client: MarketClient, evidence: Digest, bundle: Path | None, keystore: Path
+) -> SlashView:
+    await client.slash(evidence)  # before anything large is sent
+    wallet = open_wallet(keystore)
+    name = evidence if bundle is None else await client.put_file(bundle)
+    signature = wallet.sign_digest(contest_digest(evidence, name))
+    return await client.contest_slash(evidence, ContestSlash(bundle=name, signature=signature))
 
 
 async def _start(
@@ -144,8 +170,6 @@ async def _start(
 
     plans(behaviour)  # a wrong one is told here, not by each of its peers
     from tallystick.provider.agent import Agent, Ask
-    from tallystick.provider.folder import ProviderFolder
-    from tallystick.sdk.client import MarketClient
     from tallystick.up.forkserver import starter
 
     folder = ProviderFolder(home)
@@ -166,12 +190,12 @@ async def _start(
             await Agent(
                 client=client,
                 folder=folder,
-                wallet=folder.wallet(),
+                wallet=open_or_create(keystore_in(folder.home)),
                 session=folder.agent_session(),
                 ask=ask,
                 peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
                 environment={**os.environ, **_played(behaviour)},
-                say=lambda line: typer.echo(line, err=True),
+                say=notice,
                 start=starter(forkserver),
                 drain=drain,
                 offers=price is not None,
@@ -191,16 +215,23 @@ async def _until_stopped(work: Coroutine[None, None, None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
+    is_draining = False
+
+    def drain() -> None:  # once: to ask again hurries nobody
+        nonlocal is_draining
+        if not is_draining:
+            is_draining = True
+            task.cancel()
+
+    loop.add_signal_handler(DRAIN_SIGNAL, drain)
     try:
         await task
     except asyncio.CancelledError:
-        typer.echo("stopped; the same command resumes", err=True)
+        notice("stopped; the same command resumes")
 
 
 async def _probe(path: Path) -> dict[str, Any]:
     """Measure once; the result is kept, because equal claims make equal offers."""
-    from tallystick.provider.folder import write_durably
-
     measured = _kept_probe(path)
     if measured is None:
         process = await asyncio.create_subprocess_exec(
@@ -251,3 +282,9 @@ def _tokens(option: str, text: str, least: int, most: int) -> int:
             f"{format_tokens(BaseUnits(most))} tokens"
         )
     return amount
+
+
+app.command("status")(status_command)
+app.command("claim")(claim_command)
+app.command("withdraw")(withdraw_command)
+app.command("drain")(drain_command)

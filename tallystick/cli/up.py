@@ -6,11 +6,28 @@ from typing import Annotated
 
 import typer
 
-from tallystick.up.foreground import forget_defaults, run_detached, serve
+from market.api.schemas import Body
+from tallystick.cli.output import answer, notice, shows
+from tallystick.up.foreground import Ready, forget_defaults, run_detached, serve
 from tallystick.up.settings import read_settings
 from tallystick.up.stack import Services
 
 
+class Up(Body):
+    """Services that have started; a URL is empty where none was started or named."""
+
+    seconds: float
+    api: str
+    chain: str
+    data: str
+
+
+def _answer(ready: Ready) -> None:
+    body = Up(seconds=ready.seconds, api=ready.api, chain=ready.chain, data=str(ready.home))
+    answer(body, [ready.line()])
+
+
+@shows(Up, lines=lambda up: [up.data])
 def command(
     home: Annotated[
         Path | None,
@@ -30,18 +47,22 @@ def command(
 ) -> None:
     """Start the services of a market on this machine, and keep them running.
 
-    Ctrl-C or `tallystick down` stops them in order; the next start resumes.
+    The answer comes when all is ready. Ctrl-C or `tallystick down` stops them in order; the next
+    start resumes.
+
+    Example: tallystick up --detach
     """
     settings = read_settings(home)
     names = tuple(filter(None, only.split(",")))
     if detach:
-        code = run_detached(settings.home, port=port, only=names, report=typer.echo)
-        if code is not None:
-            raise typer.Exit(code)
+        ready = run_detached(settings.home, port=port, only=names, report=notice)
+        if isinstance(ready, int):
+            raise typer.Exit(ready)
+        _answer(ready)
         return
     forget_defaults()
-    services = Services(settings, api_port=port, only=names, report=typer.echo)
-    asyncio.run(serve(services, typer.echo))
+    services = Services(settings, api_port=port, only=names, report=notice)
+    asyncio.run(serve(services, notice, _answer))
 
 
 app = command

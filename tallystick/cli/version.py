@@ -2,9 +2,20 @@
 
 from importlib.metadata import version
 
-import typer
+from market.api.schemas import Body
+from tallystick.cli.output import shows
 
 
-def app() -> None:
-    """Print the version."""
-    typer.echo(version("tallystick"))
+class VersionShown(Body):
+    """The installed version."""
+
+    version: str
+
+
+@shows(VersionShown, lines=lambda shown: [shown.version])
+def app() -> VersionShown:
+    """Print the version.
+
+    Example: tallystick version
+    """
+    return VersionShown(version=version("tallystick"))

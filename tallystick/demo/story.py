@@ -364,7 +364,7 @@ class Story:
     async def _audit(self, services: Services, job: JobId, settled: Settled) -> str:
         file = self.home / "audit.tally"
         market = services.addresses.api
-        export = ("audit", "export", job.hex(), "--market", market, "-o", str(file))
+        export = ("audit", "export", job.hex(), "--market", market, "--to", str(file))
         exported = await self.crowd.run("audit-export", "tallystick", *export)
         if exported.exit_status != 0:
             raise Refused(f"audit export failed: {exported.last_words()}")
@@ -500,12 +500,16 @@ def exported_anchor(words: str) -> str:
     return next(word for word in reversed(words.split()) if len(word.removeprefix("0x")) == 64)
 
 
-async def demo(home: Path, *, keep: bool, say: Say) -> int:
-    """Run the demo in `home`.
+@dataclass(frozen=True)
+class Ended:
+    """A demo that came to its end; without problems everything that it promises holds."""
 
-    Returns:
-        Exit status: 0 if everything that the report promises holds.
-    """
+    lines: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+async def demo(home: Path, *, keep: bool, say: Say) -> Ended:
+    """Run the demo in `home`; `say` is told how far it is."""
     (home / "logs").mkdir(parents=True, exist_ok=True)
     story = Story(home, say, Crowd(home), load_notes(home))
     os.environ[RUN_ID] = story.crowd.run_id  # children of `up` inherit it
@@ -534,10 +538,5 @@ async def demo(home: Path, *, keep: bool, say: Say) -> int:
         await asyncio.shield(services.stop())
         await asyncio.shield(story.crowd.stop_forkserver())
     left = story.crowd.leftovers()
-    for line in report.lines():
-        say(line)
-    say(f"processes left that carry the run's id: {left or 'none'}")
-    problems = [*report.problems(), *([f"left running: {left}"] if left else [])]
-    for problem in problems:
-        say(f"FAILED: {problem}")
-    return 1 if problems else 0
+    lines = (*report.lines(), f"processes left that carry the run's id: {left or 'none'}")
+    return Ended(lines, (*report.problems(), *([f"left running: {left}"] if left else [])))

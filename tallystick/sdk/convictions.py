@@ -62,7 +62,7 @@ def _what_to_do(slash: SlashView) -> str:
     evidence = slash.evidence.hex()
     return (
         f"{format_tokens(slash.amount)} tokens will be taken; get the evidence with `tallystick "
-        f"job evidence {evidence} -o FILE`, run it again with `tallystick audit rerun FILE`, and "
+        f"job evidence {evidence} --to FILE`, run it again with `tallystick audit rerun FILE`, and "
         f"if it does not show it: `tallystick provider contest {evidence}`"
     )
 

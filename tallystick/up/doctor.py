@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,11 +73,6 @@ def examine(settings: UpSettings) -> list[Row]:
         _torch(),
         _memory(),
     ]
-
-
-def as_json(rows: list[Row]) -> list[dict[str, object]]:
-    """The rows for programs."""
-    return [asdict(row) for row in rows]
 
 
 def _system() -> Row:

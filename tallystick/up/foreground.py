@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.up.data_folder import (
@@ -27,6 +28,24 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_SECONDS = 0.05
 
 
+@dataclass(frozen=True)
+class Ready:
+    """Services that have started, and where they are reached; empty: they run elsewhere."""
+
+    seconds: float
+    api: str
+    chain: str
+    home: Path
+
+    def line(self) -> str:
+        """The same for people."""
+        places = [f"ready in {self.seconds:.1f} s"]
+        places += [
+            f"{name} {url}" for name, url in (("API", self.api), ("chain", self.chain)) if url
+        ]
+        return "   ".join([*places, f"data {self.home}"])
+
+
 def forget_defaults() -> None:
     """Take proxies and PG* variables out of this process, as its children get none either."""
     for name in set(os.environ) - set(scrubbed(dict(os.environ))):
@@ -34,8 +53,8 @@ def forget_defaults() -> None:
             del os.environ[name]
 
 
-async def serve(services: Services, report: Report) -> None:
-    """Run until a signal comes.
+async def serve(services: Services, report: Report, ready: Callable[[Ready], None]) -> None:
+    """Run until a signal comes; `ready` is told when everything has started.
 
     Raises:
         TallystickError: the services cannot be started, or cannot be kept running.
@@ -50,7 +69,8 @@ async def serve(services: Services, report: Report) -> None:
         return
     try:
         starting.result()
-        report(_ready_line(services, time.monotonic() - began))
+        where = services.addresses
+        ready(Ready(time.monotonic() - began, where.api, where.rpc, services.folder.home))
         failing = asyncio.create_task(services.wait_failed())
         await asyncio.wait({failing, asked}, return_when=asyncio.FIRST_COMPLETED)
         await services.stop()
@@ -76,27 +96,18 @@ def _listen(services: Services, report: Report) -> "asyncio.Task[bool]":
     return asyncio.create_task(asked.wait())
 
 
-def _ready_line(services: Services, seconds: float) -> str:
-    places = [f"ready in {seconds:.1f} s"]
-    for name, url in (("API", services.addresses.api), ("chain", services.addresses.rpc)):
-        if url:
-            places.append(f"{name} {url}")
-    places.append(f"data {services.folder.home}")
-    return "   ".join(places)
-
-
 def run_detached(
     home: Path, *, port: int | None, only: Collection[str], report: Report
-) -> int | None:
+) -> Ready | int:
     """Start `up` in a session of its own and follow its log until it is ready.
 
     Returns:
-        None once it is ready, else the exit code that it ended with.
+        What is ready, else the exit code that it ended with.
 
     Raises:
         Conflict: another `up` has the folder.
     """
-    folder = open_data_folder(home)
+    began, folder = time.monotonic(), open_data_folder(home)
     lock = Lock(folder)
     lock.acquire()
     lock.release()
@@ -114,7 +125,12 @@ def run_detached(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return _follow(process, folder, start, report)
+    ended = _follow(process, folder, start, report)
+    if ended is not None:
+        return ended
+    told = read_json(folder.environment)
+    api, chain = (str(told.get(f"TALLYSTICK_{name}_URL", "")) for name in ("API", "RPC"))
+    return Ready(time.monotonic() - began, api, chain, folder.home)
 
 
 def _follow(

@@ -28,7 +28,7 @@ def verified(running: Stack, job: JobId) -> str:
     """What `tallystick audit verify` says of the file that `tallystick audit export` writes."""
     file, said = str(running.folder / "audit.bin"), ""
     for words in (
-        ("export", job.hex(), "--market", running.client.url, "-o", file),
+        ("export", job.hex(), "--market", running.client.url, "--to", file),
         ("verify", file),
     ):
         done = subprocess.run(

@@ -116,7 +116,7 @@ def confirmed(running: Stack, evidence: Digest) -> bool:
     """Whether anyone who gets the bundle from the market comes to the same verdict."""
     file = running.folder / f"{evidence.hex()[:12]}.bundle"
     market = ("--market", running.client.url)
-    got = spoken(running, "job", "evidence", evidence.hex(), "-o", str(file), *market)
+    got = spoken(running, "job", "evidence", evidence.hex(), "--to", str(file), *market)
     assert got.returncode == 0, got.stderr
     done = spoken(running, "audit", "rerun", str(file))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -294,7 +294,7 @@ def test_command__confirmed_not_confirmed_and_no_bundle__exits_0_10_11(
     (tmp_path / "junk").write_bytes(bytes(100))
 
     for path, status in ((lie, 0), (forged, 10), (tmp_path / "junk", 11)):
-        words = ("-m", "tallystick", "audit", "rerun", str(path), "--json")
+        words = ("-m", "tallystick", "audit", "rerun", str(path), "-o", "json")
         done = subprocess.run((sys.executable, *words), capture_output=True, text=True, timeout=60)
 
         assert done.returncode == status, done.stderr

@@ -27,7 +27,12 @@ def test_compare__two_histories__write_a_proof_that_anybody_can_check(
     proof = tmp_path / "seal.equivocation"
 
     code, said, _ = run_here(
-        "audit", "compare", str(files / "mine.tally"), str(files / "theirs.tally"), "-o", str(proof)
+        "audit",
+        "compare",
+        str(files / "mine.tally"),
+        str(files / "theirs.tally"),
+        "--to",
+        str(proof),
     )
     checked = run_offline("audit", "equivocation", str(proof), folder=tmp_path)
 
@@ -39,7 +44,7 @@ def test_compare__two_histories__write_a_proof_that_anybody_can_check(
 def test_compare__one_history__is_no_contradiction(files: Path, tmp_path: Path) -> None:
     mine, proof = str(files / "mine.tally"), tmp_path / "none"
 
-    code, _, complaint = run_here("audit", "compare", mine, mine, "-o", str(proof))
+    code, _, complaint = run_here("audit", "compare", mine, mine, "--to", str(proof))
 
     assert (code, proof.exists()) == (3, False)
     assert "no key has said two things" in complaint
@@ -48,7 +53,12 @@ def test_compare__one_history__is_no_contradiction(files: Path, tmp_path: Path) 
 def test_equivocation__altered_or_something_else__exits_11(files: Path, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     run_here(
-        "audit", "compare", str(files / "mine.tally"), str(files / "theirs.tally"), "-o", str(proof)
+        "audit",
+        "compare",
+        str(files / "mine.tally"),
+        str(files / "theirs.tally"),
+        "--to",
+        str(proof),
     )
     data = bytearray(proof.read_bytes())
     data[-1] ^= 1

@@ -53,9 +53,9 @@ def test_verify__as_json__holds_money_as_strings() -> None:
         (("verify", ".", "--anchor", "0x" + "00" * 32), 2, "settlement"),
         (("verify", "."), 2, "cannot read"),
         (("verify", ".", "-o", "xml"), 2, "xml"),
-        (("export", "12", "-o", "x"), 2, "64"),
-        (("export", "00" * 32, "-o", "x", "--market", "http://127.0.0.1:1"), 8, "is it up?"),
-        (("export", "00" * 32, "-o", "x", "--market", "nonsense"), 2, "nonsense"),
+        (("export", "12", "--to", "x"), 2, "64"),
+        (("export", "00" * 32, "--to", "x", "--market", "http://127.0.0.1:1"), 8, "is it up?"),
+        (("export", "00" * 32, "--to", "x", "--market", "nonsense"), 2, "nonsense"),
     ],
 )
 def test_audit__wrong_arguments__one_clear_error(

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.keys.store import save_wallet
 from tallystick.cli.main import EXIT_CODES, NOUNS
 from tests.integration.bad_input.servers import (
     HTML,
@@ -35,6 +36,7 @@ from tests.integration.bad_input.verbs import (
     complaint,
     verbs,
 )
+from tests.support.history import make_wallet
 from tests.support.stack import ROOT
 
 JOB_ID = "ab" * 32
@@ -108,19 +110,21 @@ class Place:
             "evidence": JOB_ID,
             "ask": "1000",
             "keys": str(self.folder / "keys"),
-            "out": str(self.folder / "out" / "file"),
-            "folder": str(self.folder / "model"),
+            "to": str(self.folder / "out" / "file"),
+            "number": "1",
+            "source": str(self.folder / "key"),
             "folders": str(self.folder / "logs"),
             "home": str(self.folder / "home"),
             "wallet": str(self.folder / "wallet.json"),
         }
 
-    def line(self, verb: Verb, **changed: str) -> list[str]:
+    def line(self, verb: Verb, /, **changed: str) -> list[str]:
         """A command line with all that is required, and these values."""
         good = self.good()
         wanted = {each.name for each in verb.parameters if each.required or each.name == "ask"}
         required = {name: good[name] for name in wanted}  # a provider asks, or only audits
-        return verb.line(required | changed)
+        asks = ["--balance"] if verb.words == ("wallet", "show") else []
+        return [*verb.line(required | changed), *asks]
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +138,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("place")
     (folder / "large").write_bytes(b"a: [b, c]\n" * 1_000_000)
     (folder / "job.yaml").write_text(JOB)
+    (folder / "key").write_text("ab" * 32)
+    save_wallet(folder / "home" / "provider" / "wallet.json", make_wallet("ann"))
+    save_wallet(folder / "home" / "poster.json", make_wallet("poster"))
     (folder / "logs").mkdir()
     (folder / "logs" / "coordinator.log").write_text(LOG)
     (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(1000)))
@@ -151,7 +158,7 @@ def bad_values(parameter: Parameter, place: Place) -> list[str]:
     below_a_file = str(place.large / "x")
     if parameter.name in ("home", "keys"):
         return [str(place.large), below_a_file, LONG]
-    if parameter.name in ("out", "output"):
+    if parameter.name == "to":
         return [below_a_file, str(place.folder), LONG]
     return [str(place.large), below_a_file, str(place.folder), LONG]
 

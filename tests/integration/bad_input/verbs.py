@@ -4,13 +4,13 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import typer
 from typer.testing import CliRunner
 
-from tallystick.cli.main import EXIT_CODES, NOUNS, app
+from tallystick.cli.main import EXIT_CODES, NOUNS, app, noun_of
 
 USAGE = 2
 MISMATCH = 11  # of `audit` alone
@@ -60,10 +60,9 @@ class Said:
 
 def verbs() -> list[Verb]:
     """All of them, in the order of the help."""
-    nouns: Any = typer.main.get_command(app)
     found = []
     for noun in NOUNS:
-        command = nouns.commands[noun.word].load()
+        command = noun_of(noun.word)
         for word, verb in getattr(command, "commands", {"": command}).items():
             words = (noun.word, word) if word else (noun.word,)
             found.append(Verb(words, tuple(_parameters(verb))))
@@ -85,6 +84,8 @@ def _plain(annotation: Any) -> type:
         annotation = next(each for each in typing.get_args(annotation) if each is not type(None))
     if typing.get_origin(annotation) is list:
         (annotation,) = typing.get_args(annotation)
+    if issubclass(annotation, Enum):
+        annotation = str
     assert annotation in (int, float, str, Path), annotation
     plain: type = annotation
     return plain

@@ -91,8 +91,8 @@ def test_job_slashes__nobody_was_convicted__says_so(tmp_path: Path) -> None:
 def test_job_evidence__bundle_that_was_shown__is_the_file(tmp_path: Path) -> None:
     out = tmp_path / "found.bundle"
     with market(memory_world(), announced) as (_, url):
-        answer = said(tmp_path, url, "job", "evidence", NAME.hex(), "-o", str(out))
-        against = said(tmp_path, url, "job", "evidence", NAME.hex(), "-o", str(out), "--contest")
+        answer = said(tmp_path, url, "job", "evidence", NAME.hex(), "--to", str(out))
+        against = said(tmp_path, url, "job", "evidence", NAME.hex(), "--to", str(out), "--contest")
 
     assert out.read_bytes() == BUNDLE and "tallystick audit rerun" in answer.stdout
     assert against.exit_code == 3 and "nobody has contested" in against.stderr

@@ -64,7 +64,7 @@ def states(view: JobView) -> list[str]:
 async def downloaded(running: Stack, job: JobId) -> Path:
     """The folder that the command writes; it waits for the members' weights."""
     folder = running.folder / "model"
-    words = ("tallystick", "job", "download", job.hex(), "-o", str(folder))
+    words = ("tallystick", "job", "download", job.hex(), "--to", str(folder))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", *words, "--market", running.client.url),
         env=running.environment("download"),

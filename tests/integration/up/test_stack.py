@@ -94,9 +94,9 @@ def doctor(*arguments: str, **variables: str) -> tuple[int, str]:
 
 def test_doctor__this_machine__has_a_row_a_check_and_changes_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    _, text = doctor("--json", "--home", str(home))
+    _, text = doctor("-o", "json", "--home", str(home))
 
-    rows = {row["check"]: row for row in json.loads(text)}
+    rows = {row["check"]: row for row in json.loads(text)["checks"]}
 
     assert rows.keys() >= {
         *("python", "ensurepip", "node", "anvil", "postgres", "redis", "disk", "port"),

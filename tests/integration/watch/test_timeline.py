@@ -45,7 +45,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     asyncio.run(swarm.run(timeout=100))
     assert swarm.restarts == 1
     file = folder / "trace.json"
-    said = CliRunner().invoke(app, ["job", "timeline", str(folder), "-o", str(file)])
+    said = CliRunner().invoke(app, ["job", "timeline", str(folder), "--to", str(file)])
     assert said.exit_code == 0, said.output
     found: list[dict[str, Any]] = json.loads(file.read_text())["traceEvents"]
     return found

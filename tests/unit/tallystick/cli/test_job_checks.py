@@ -13,7 +13,7 @@ from market.api.schemas import (
     ReceivedView,
     ReputationView,
 )
-from tallystick.cli.job import checks_rows
+from tallystick.cli.job_views import checks_rows
 
 STRANGER = ReputationView(
     honesty=500, honesty_mean=5000, matches=0, mismatches=0, liveness=500_000, kept=0, missed=0

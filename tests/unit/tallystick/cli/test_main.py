@@ -10,7 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from contracts.terms.errors import Conflict, InvariantBroken, TallystickError
-from tallystick.cli.main import MAX_LINE, NOUNS, app
+from tallystick.cli.complaint import MAX_MESSAGE
+from tallystick.cli.main import NOUNS, app
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -101,7 +102,7 @@ def test_noun__error_of_many_lines__is_one_of_bounded_length(
     said = CliRunner().invoke(app, ["down"]).stderr
 
     assert said.startswith("error: first then xxx") and said.endswith(" last\n")
-    assert len(said.splitlines()) == 1 and len(said) < MAX_LINE + 20
+    assert len(said.splitlines()) == 1 and len(said) < MAX_MESSAGE + 20
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""How a verb says what is wrong: one line on standard error, or one JSON object under `-o json`.
+
+The object has `code` (of `contracts.terms.errors`, or `usage`), `message`, `exit_code` and `data`,
+what a program may act on. Imported before any noun, so it imports next to nothing.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import Any
+
+import typer
+
+MAX_MESSAGE = 1000  # characters of an error that are shown
+USAGE = "usage"
+"""Code of a command line that cannot be parsed; everything else has one of our errors' codes."""
+
+_as_json = ContextVar("_as_json", default=False)
+
+
+def expect_json(words: Sequence[str]) -> None:
+    """Note whether these words of a command line ask for JSON; they may be wrong otherwise."""
+    _as_json.set(asks_for_json(words))
+
+
+def asks_for_json(words: Sequence[str]) -> bool:
+    """Whether the last `-o` or `--output` says json."""
+    asked = ""
+    for word, following in pairwise([*words, ""]):
+        if word == "--":
+            break
+        if word in ("-o", "--output"):
+            asked = following
+        elif word.startswith("--output="):
+            asked = word.removeprefix("--output=")
+        elif word.startswith("-o"):
+            asked = word.removeprefix("-o")
+    return asked == "json"
+
+
+def complain(
+    message: str,
+    exit_code: int,
+    *,
+    code: str = USAGE,
+    data: Mapping[str, object] | None = None,
+    word: str = "error",
+) -> typer.Exit:
+    """Say what is wrong, bounded and once; returns the exit to raise."""
+    line = _bounded(" ".join(message.split()))
+    if _as_json.get():
+        problem = {"code": code, "message": line, "exit_code": exit_code, "data": dict(data or {})}
+        line = json.dumps(problem, default=_plain)
+    else:
+        line = f"{word}: {line}"
+    typer.echo(line, err=True)
+    return typer.Exit(exit_code)
+
+
+def _bounded(line: str) -> str:
+    if len(line) <= MAX_MESSAGE:
+        return line
+    return f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
+
+
+def _plain(value: Any) -> object:
+    """What JSON has no form for: bytes as everywhere, anything else as people read it."""
+    return value.hex() if isinstance(value, bytes) else _bounded(str(value))

@@ -1,0 +1,189 @@
+"""How a job reads for people: what it is at, what it cost, what checking found."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from contracts.terms.amounts import BaseUnits, format_tokens
+from contracts.terms.messages import MILLION
+from market.api import schemas
+from tallystick.cli.output import facts, table
+from tallystick.cli.output import short as digits
+from tallystick.sdk.convictions import ENDED, split_of, state_of
+from verification.odds import read_exact, short
+
+WORKING = ("accepted", "active")
+
+
+def progress_line(view: schemas.JobView) -> str:
+    """State, step, loss and money of a job in one line."""
+    progress = view.progress
+    peers = sum(lease.state in WORKING for lease in view.leases)
+    line = f"{view.state:8} step {progress.step}/{progress.steps}"
+    if progress.loss_millionths is not None:
+        line += f"  loss {progress.loss_millionths / 1e6:.4f}"
+    if progress.tokens_per_second is not None:
+        line += f"  {progress.tokens_per_second} tokens/s"
+    if peers:
+        line += f"  {peers} peers"
+    return line + f"  {_tokens(view.earned)} of {_tokens(view.escrowed)} tokens"
+
+
+def _tokens(amount: BaseUnits) -> str:
+    """To a thousandth, as a line that changes has no room for more."""
+    return f"{amount / 10**6:.3f}"
+
+
+def job_table(view: schemas.JobView) -> Table:
+    """A job for a person."""
+    rows = {
+        "job": view.job.hex(),
+        "state": view.state + (f": {view.failure}" if view.failure else ""),
+        "step": f"{view.progress.step} of {view.progress.steps}",
+        "escrowed": format_tokens(view.escrowed),
+        "earned": format_tokens(view.earned),
+        "vested": format_tokens(view.vested),
+        "paid": format_tokens(view.paid),
+        "refunded": format_tokens(view.refunded),
+        "checking": _checking(view.spec),
+    }
+    for lease in view.leases:
+        rows[f"lease {lease.lease.hex()[:8]}"] = (
+            f"0x{lease.account.hex()} {lease.state} at {format_tokens(lease.price)} tokens/PFLOP"
+        )
+    for excluded in view.not_matched:
+        rows[f"not matched: {excluded.constraint}"] = (
+            f"{excluded.offers} offers; would fit: {excluded.would_fit}"
+        )
+    return facts(str(view.spec.get("name", "")), rows)
+
+
+def _checking(spec: dict[str, Any]) -> str:
+    audit = spec.get("rules", {}).get("audit")
+    if audit is None:
+        return "off: work unchecked"
+    return f"on: {audit['floor'] / MILLION:.1%} of the work or more is drawn"
+
+
+def checks_table(each: schemas.PeerChecksView) -> Table:
+    """What checking has shown of a peer, for a person."""
+    where = "from outside, or left" if each.stage is None else f"in stage {each.stage}"
+    return facts(f"peer {each.peer.hex()[:16]} {where}", checks_rows(each))
+
+
+def checks_rows(each: schemas.PeerChecksView) -> dict[str, str]:
+    """The rows of `checks_table`."""
+    rows = {"account": f"0x{each.account.hex()}", "peer-steps": str(each.peer_steps)}
+    if (rates := each.rates) is not None:
+        shown = (rates.least, rates.mean, rates.greatest)
+        rows["q: least, mean, greatest"] = ", ".join(f"{rate / MILLION:.2%}" for rate in shown)
+    rows["audits made"] = f"{each.reports}, {each.missed} missed"
+    rows["audits received"] = _received(each.received)
+    for odds in each.odds:
+        chances = (odds.strangers, odds.largest_owner, odds.whole_stage)
+        rows[f"P(undetected), {odds.falsified} false"] = ", ".join(
+            short(read_exact(chance)) for chance in chances
+        )
+    rows["stake"] = format_tokens(each.stake)
+    if each.stake_hours is not None:
+        rows["stake"] += f", {each.stake_hours / 1000:.3f} hours of its income here"
+    honesty, liveness = each.reputation.honesty / 1e4, each.reputation.liveness / 1e6
+    rows["reputation"] = f"honesty {honesty:.2%}, liveness {liveness:.2%}"
+    convicted_at = each.convicted_at
+    rows["convicted"] = "no" if convicted_at is None else f"in the seal of step {convicted_at}"
+    return rows
+
+
+def _received(received: schemas.ReceivedView) -> str:
+    return (
+        f"{received.drawn} drawn: {received.matched} matched, {received.mismatched} mismatched, "
+        f"{received.unrepeated} unrepeated, {received.missing} missing, {received.open} open"
+    )
+
+
+def conviction_table(conviction: schemas.ConvictionView) -> Table:
+    """A conviction for a person."""
+    rows = {
+        "account": f"0x{conviction.account.hex()}",
+        "subject": conviction.subject.hex(),
+        "state": state_of(conviction),
+        "stake at risk": format_tokens(conviction.wanted),
+    }
+    if (slash := conviction.slash) is None:
+        rows["who may show it"] = "\n".join(peer.hex() for peer in conviction.auditors)
+    else:
+        rows["evidence"] = slash.evidence.hex()
+        if slash.amount and (slash.state == "executed" or slash.state not in ENDED):
+            rows["stake"] = split_of(slash)
+        for what, digest in (
+            ("contest", slash.contest),
+            ("announced in", slash.announced_by),
+            ("ended in", slash.ended_by),
+        ):
+            if digest is not None:
+                rows[what] = digest.hex() if what == "contest" else f"0x{digest.hex()}"
+    return facts(f"convicted by the seal of step {conviction.step}", rows)
+
+
+def checks_lines(view: schemas.ChecksView) -> Iterator[RenderableType]:
+    """What checking has shown of all peers."""
+    if view.checking == "off":
+        yield "checking is off: nobody is drawn, and work is paid unchecked"
+    elif not view.peers:
+        yield "nobody has joined yet"
+    for each in view.peers:
+        yield checks_table(each)
+
+
+def conviction_lines(view: schemas.ConvictionsView) -> Iterator[RenderableType]:
+    """All convictions of a job."""
+    if not view.convictions:
+        yield "nobody was convicted so that stake may be slashed"
+    for each in view.convictions:
+        yield conviction_table(each)
+
+
+def jobs_table(view: schemas.JobsView) -> Table:
+    """Jobs in a list."""
+    columns = ("job", "name", "state", "#step", "#budget", "#paid")
+    return table(
+        "",
+        columns,
+        (
+            (
+                digits(each.job),
+                each.name,
+                each.state,
+                f"{each.step}/{each.steps}",
+                format_tokens(each.budget),
+                format_tokens(each.paid),
+            )
+            for each in view.jobs
+        ),
+    )
+
+
+def reports_table(reports: tuple[schemas.StepReport, ...]) -> Table:
+    """Step reports, a line each."""
+    columns = ("time (UTC)", "#step", "#loss", "#validation", "#tokens/s")
+    return table(
+        "",
+        columns,
+        (
+            (
+                f"{datetime.fromtimestamp(each.at / 1000, UTC):%Y-%m-%d %H:%M:%S}",
+                each.step,
+                _nats(each.loss_millionths),
+                _nats(each.validation_millionths),
+                each.tokens_per_second,
+            )
+            for each in reports
+        ),
+    )
+
+
+def _nats(millionths: int | None) -> str:
+    return "" if millionths is None else f"{millionths / MILLION:.4f}"

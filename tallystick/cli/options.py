@@ -1,0 +1,109 @@
+"""Options that several verbs have, and how a verb asks a market."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from contracts.terms.errors import Conflict, Malformed, NotFound
+from contracts.terms.ids import Address, Digest, JobId
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.folders import HomeSettings
+
+R = TypeVar("R")
+
+_START = re.compile("[0-9a-f]{8,63}")  # a list shows twelve
+
+Market = Annotated[
+    str | None, typer.Option("--market", help="URL of the market. Default: TALLYSTICK_MARKET.")
+]
+Job = Annotated[
+    str,
+    typer.Argument(help="Job id: 64 hexadecimal digits, or the first of them.", metavar="JOB"),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+]
+ProviderHome = Annotated[Path | None, typer.Option("--home", help="As of `provider start`.")]
+Timeout = Annotated[
+    int, typer.Option("--timeout", help="Seconds to wait at most.", min=1, max=31_536_000)
+]
+
+
+def market_url(market: str | None) -> str:
+    """The market that is asked."""
+    return HomeSettings().market if market is None else market
+
+
+def provider_home(home: Path | None) -> Path:
+    """A provider's folder."""
+    return home or HomeSettings().home / "provider"
+
+
+def ask(market: str | None, question: Callable[[MarketClient], Awaitable[R]]) -> R:
+    """Ask a market one thing."""
+
+    async def asked() -> R:
+        async with MarketClient(market_url(market)) as client:
+            return await question(client)
+
+    return asyncio.run(asked())
+
+
+def ask_of_job(
+    market: str | None, job: str, question: Callable[[MarketClient, JobId], Awaitable[R]]
+) -> R:
+    """Ask a market one thing about the job that a person named."""
+
+    async def asked(client: MarketClient) -> R:
+        return await question(client, await named_job(client, job))
+
+    return ask(market, asked)
+
+
+async def named_job(client: MarketClient, text: str) -> JobId:
+    """The job whose id, or whose first digits, a person typed.
+
+    Raises:
+        Malformed: neither. NotFound: no job of this market begins so. Conflict: several do.
+    """
+    digits = text.removeprefix("0x").lower()
+    if not _START.fullmatch(digits):
+        return JobId(parse_digest(text, "job id"))
+    known = [each.job for each in (await client.jobs()).jobs]
+    found = [job for job in known if job.hex().startswith(digits)]
+    if len(found) > 1:
+        raise Conflict(f"{len(found)} jobs begin with {digits}: give more digits")
+    if not found:
+        raise NotFound(f"no job of {client.url} begins with {digits}")
+    return found[0]
+
+
+def parse_account(text: str) -> Address:
+    """An account that a person typed; raises as `parse_digest`."""
+    return Address(_parse(text, "account", 20))
+
+
+def parse_digest(text: str, what: str) -> Digest:
+    """A digest that a person typed.
+
+    Raises:
+        Malformed: not 64 hexadecimal digits.
+    """
+    return Digest(_parse(text, what, 32))
+
+
+def _parse(text: str, what: str, num_bytes: int) -> bytes:
+    digits = text.removeprefix("0x")
+    try:
+        raw = bytes.fromhex(digits)
+    except ValueError as error:
+        raise Malformed(f"{text!r:.80} is no {what}: {2 * num_bytes} hexadecimal digits") from error
+    if len(raw) != num_bytes:
+        raise Malformed(
+            f"{text!r:.80} is no {what}: it has {len(digits)} digits, not {2 * num_bytes}"
+        )
+    return raw

@@ -1,0 +1,268 @@
+"""How a verb answers: its payload on standard output, everything else on standard error.
+
+Each verb declares by `shows` the body that it answers with and which field of it is rows. From that
+come its options `-o/--output` and `-q/--quiet`, its JSON document, its CSV, and the JSON Schema
+that `tallystick schema` prints. A verb returns its body; one that says it before it is over calls
+`answer` itself. What is no payload goes through `notice` or `progress`.
+"""
+
+import csv
+import functools
+import inspect
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
+
+import typer
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import BytesSchema
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from contracts.terms.errors import Malformed
+from market.api.schemas import Body
+
+B = TypeVar("B", bound=Body)
+P = ParamSpec("P")
+
+Say = Callable[[str], None]
+Lines = Callable[[B], Iterable[RenderableType]]
+
+
+class Format(StrEnum):
+    """How a payload looks."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+Output = Annotated[
+    Format, typer.Option("-o", "--output", help="How the answer looks.", show_default=True)
+]
+Quiet = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Say nothing but the answer and errors.")
+]
+
+
+@dataclass(frozen=True)
+class Shows(Generic[B]):
+    """What a verb answers with."""
+
+    body: type[B]
+    lines: Lines[B]
+    rows: str | None  # the field whose entries are rows of a CSV file
+
+    @property
+    def row(self) -> type[BaseModel] | None:
+        """What one row is."""
+        if self.rows is None:
+            return None
+        row: type[BaseModel] = get_args(self.body.model_fields[self.rows].annotation)[0]
+        return row
+
+    def schema(self) -> JsonSchemaValue:
+        """JSON Schema of the document under `-o json`."""
+        adapter = TypeAdapter(self.body)
+        schema = adapter.json_schema(mode="serialization", schema_generator=_Hexadecimal)
+        return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
+
+
+class _Hexadecimal(GenerateJsonSchema):
+    """Bodies write bytes as hexadecimal: two digits each."""
+
+    def bytes_schema(self, schema: BytesSchema) -> JsonSchemaValue:
+        """See `GenerateJsonSchema.bytes_schema`."""
+        least, most = schema.get("min_length"), schema.get("max_length")
+        found: JsonSchemaValue = {"type": "string", "pattern": "^([0-9a-f]{2})*$"}
+        if least is not None:
+            found["minLength"] = 2 * least
+        if most is not None:
+            found["maxLength"] = 2 * most
+        return found
+
+
+@dataclass
+class _Call:
+    """The call of a verb that is running."""
+
+    shows: Shows[Any]
+    format: Format = Format.TABLE
+    quiet: bool = False
+    answered: bool = field(default=False)
+
+
+_call: ContextVar[_Call] = ContextVar("_call")
+
+
+# --------------------------------------------------------------------------------- declaration
+
+
+def shows(
+    body: type[B], *, lines: Lines[B], rows: str | None = None
+) -> Callable[[Callable[P, B | None]], Callable[P, None]]:
+    """Declare what a verb answers with; it gets the options `-o` and `-q`.
+
+    Args:
+        body: What the verb returns, and what is printed under `-o json`.
+        lines: The body for people.
+        rows: The field of it that `-o csv` prints; None: it has no rows.
+    """
+    declared = Shows(body, lines, rows)
+
+    def declare(verb: Callable[P, B | None]) -> Callable[P, None]:
+        @functools.wraps(verb)
+        def called(*arguments: P.args, **options: P.kwargs) -> None:
+            call = _Call(declared, options.pop("output"), options.pop("quiet"))  # type: ignore[arg-type]
+            if call.format is Format.CSV and rows is None:
+                raise Malformed("-o csv: this answer has no rows; choose table or json")
+            before = _call.set(call)
+            try:
+                found = verb(*arguments, **options)
+                if found is not None:
+                    answer(found)
+            finally:
+                _call.reset(before)
+
+        called.__signature__ = _with_options(verb)  # type: ignore[attr-defined]
+        called.shows = declared  # type: ignore[attr-defined]
+        return called
+
+    return declare
+
+
+def declared_by(verb: Callable[..., object]) -> Shows[Any] | None:
+    """What a verb answers with, if it declares it."""
+    found = getattr(verb, "shows", None)
+    return found if isinstance(found, Shows) else None
+
+
+def _with_options(verb: Callable[..., object]) -> inspect.Signature:
+    named = inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.signature(verb, eval_str=True)
+    return signature.replace(
+        parameters=[
+            *signature.parameters.values(),
+            inspect.Parameter("output", named, default=Format.TABLE, annotation=Output),
+            inspect.Parameter("quiet", named, default=False, annotation=Quiet),
+        ]
+    )
+
+
+# -------------------------------------------------------------------------------------- payload
+
+
+def answer(body: Body, lines: Iterable[RenderableType] | None = None) -> None:
+    """Print the payload; `lines` is how people read it where the body alone does not say."""
+    call = _call.get()
+    assert not call.answered and isinstance(body, call.shows.body), body
+    call.answered = True
+    match call.format:
+        case Format.JSON:
+            typer.echo(body.model_dump_json(indent=2))
+        case Format.CSV:
+            typer.echo(_csv(body, call.shows), nl=False)
+        case Format.TABLE:
+            _print(call.shows.lines(body) if lines is None else lines)
+
+
+def _print(lines: Iterable[RenderableType]) -> None:
+    console = Console(markup=False, highlight=False, emoji=False)
+    for line in lines:
+        if isinstance(line, str):
+            typer.echo(line)  # whole, however narrow the terminal: it may be copied from there
+        else:
+            console.print(line)
+
+
+def _csv(body: Body, declared: Shows[Any]) -> str:
+    row, text = declared.row, io.StringIO()
+    assert row is not None and declared.rows is not None
+    writer = csv.DictWriter(text, list(row.model_fields), lineterminator="\n")
+    writer.writeheader()
+    for each in body.model_dump(mode="json")[declared.rows]:
+        writer.writerow({name: _cell(value) for name, value in each.items()})
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A cell: what is no text or number is JSON, nothing is empty."""
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, bool | list | dict) else value
+
+
+# --------------------------------------------------------------------------------- for people
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Rows under a header, narrow enough for 80 columns; columns that begin with # are numbers."""
+    found = Table(title=title or None, box=None, pad_edge=False, title_justify="left")
+    for column in columns:
+        is_number = column.startswith("#")
+        name = column.removeprefix("#")
+        found.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        found.add_row(*(printable(str(cell)) for cell in row))
+    return found
+
+
+def facts(title: str, rows: dict[str, str]) -> Table:
+    """Names and values."""
+    found = Table(
+        show_header=False,
+        title=printable(title) or None,
+        title_justify="left",
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,  # so that a name of 64 digits stands in one line of 80 columns
+    )
+    found.add_column()
+    found.add_column(overflow="fold")
+    for name, value in rows.items():
+        found.add_row(name, printable(value))
+    return found
+
+
+def printable(text: str) -> str:
+    """Text of strangers without what would steer a terminal."""
+    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
+
+
+def short(name: bytes) -> str:
+    """The first digits of a name, for a list; all of them are in the JSON."""
+    return name.hex()[:12]
+
+
+# ------------------------------------------------------------------------------ everything else
+
+
+def notice(line: str) -> None:
+    """Tell a person something that is no payload."""
+    if not _is_quiet():
+        typer.echo(line, err=True)
+
+
+def _is_quiet() -> bool:
+    call = _call.get(None)
+    return call is not None and call.quiet
+
+
+@contextmanager
+def progress() -> Iterator[Say]:
+    """Says how far something is: one line that changes on a terminal, a line a change elsewhere."""
+    if _is_quiet() or not sys.stderr.isatty():
+        yield notice
+        return
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    with Live(console=console, auto_refresh=False) as live:
+        yield lambda line: live.update(Text(line, overflow="ellipsis", no_wrap=True), refresh=True)

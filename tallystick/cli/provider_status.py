@@ -1,0 +1,228 @@
+"""`tallystick provider status` and `drain`: one's own provider, from another terminal."""
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from contracts.keys.store import account_in
+from contracts.terms.amounts import format_tokens
+from contracts.terms.errors import DeadlineExceeded, NotFound
+from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
+from market.api import schemas
+from market.api.schemas import Body, Money, Price
+from tallystick.cli.options import (
+    DryRun,
+    Market,
+    ProviderHome,
+    Timeout,
+    ask,
+    parse_account,
+    provider_home,
+)
+from tallystick.cli.output import facts, short, shows, table
+from tallystick.provider.folder import (
+    DRAIN_SIGNAL,
+    agent_pid,
+    keystore_in,
+    leases_in,
+)
+from tallystick.sdk.client import MarketClient
+
+OVER = ("ended", "lapsed")
+MAX_LEASES = 50  # that are asked for, the newest
+_POLL_SECONDS = 0.5
+
+
+# -------------------------------------------------------------------------------------- status
+
+
+class OwnLease(Body):
+    """A lease that is not over."""
+
+    lease: DigestField
+    job: JobIdField
+    state: schemas.LeaseState
+    stage: int
+    price: Price
+    stake: Money
+
+
+class ProviderStatus(Body):
+    """An account as a provider; `pid` of its agent, and its leases, where it lives here."""
+
+    account: AddressField
+    home: str | None
+    pid: int | None
+    is_matched: bool
+    reputation: schemas.ReputationView
+    token: Money
+    gas: schemas.Wide  # wei
+    stake: schemas.StakeView
+    earned: Money
+    vested: Money
+    claimable: Money
+    claimed: Money
+    offers: tuple[schemas.OfferView, ...]
+    leases: tuple[OwnLease, ...]
+
+
+def _status_lines(status: ProviderStatus) -> Iterator[RenderableType]:
+    honesty, liveness = status.reputation.honesty / 1e4, status.reputation.liveness / 1e6
+    rows = {
+        "account": f"0x{status.account.hex()}",
+        "agent": "not here" if status.pid is None else f"runs, pid {status.pid}",
+        "stake": f"{format_tokens(status.stake.active)}, of it reserved "
+        f"{format_tokens(status.stake.reserved)}; unbonding "
+        f"{format_tokens(status.stake.unbonding)}",
+        "holds": f"{format_tokens(status.token)} tokens",
+        "earned": format_tokens(status.earned),
+        "vested": format_tokens(status.vested),
+        "claimable": format_tokens(status.claimable),
+        "claimed": format_tokens(status.claimed),
+        "reputation": f"honesty {honesty:.2%}, liveness {liveness:.2%}",
+        "is matched": "yes" if status.is_matched else "no: worse than a stranger",
+    }
+    for offer in status.offers:
+        rows[f"offer {offer.offer.hex()[:8]}"] = (
+            f"{offer.state} at {format_tokens(offer.price)} tokens/PFLOP"
+        )
+    yield facts("", rows)
+    if status.leases:
+        columns = ("lease", "job", "state", "#stage", "#price", "#stake")
+        yield table(
+            "",
+            columns,
+            (
+                (
+                    short(each.lease),
+                    short(each.job),
+                    each.state,
+                    each.stage,
+                    format_tokens(each.price),
+                    format_tokens(each.stake),
+                )
+                for each in status.leases
+            ),
+        )
+
+
+@shows(ProviderStatus, lines=_status_lines)
+def status_command(
+    account: Annotated[
+        str | None, typer.Option("--account", help="Somebody's, instead of the one in --home.")
+    ] = None,
+    market: Market = None,
+    home: ProviderHome = None,
+) -> ProviderStatus:
+    """Show a provider: its agent, leases, offers, stake, money and reputation.
+
+    Example: tallystick provider status
+    """
+    if account is not None:
+        named = parse_account(account)
+        return ask(market, lambda client: _status(client, named, None))
+    folder = provider_home(home)
+    own = account_in(keystore_in(folder))
+    return ask(market, lambda client: _status(client, own, folder))
+
+
+async def _status(client: MarketClient, account: Address, home: Path | None) -> ProviderStatus:
+    known, money = await client.provider(account), await client.account(account)
+    return ProviderStatus(
+        account=account,
+        home=None if home is None else str(home),
+        pid=None if home is None else agent_pid(home),
+        is_matched=known.is_matched,
+        reputation=known.reputation,
+        token=money.token,
+        gas=money.gas,
+        stake=money.stake,
+        earned=money.earned,
+        vested=money.vested,
+        claimable=money.claimable,
+        claimed=money.claimed,
+        offers=known.offers,
+        leases=() if home is None else await _leases(client, home),
+    )
+
+
+async def _leases(client: MarketClient, home: Path) -> tuple[OwnLease, ...]:
+    found = []
+    for name in leases_in(home)[:MAX_LEASES]:
+        try:
+            lease = await client.lease(name)
+        except NotFound:  # of another market
+            continue
+        if lease.state not in OVER:
+            found.append(
+                OwnLease(
+                    lease=lease.lease,
+                    job=lease.job,
+                    state=lease.state,
+                    stage=lease.stage,
+                    price=lease.price,
+                    stake=lease.stake,
+                )
+            )
+    return tuple(found)
+
+
+# --------------------------------------------------------------------------------------- drain
+
+
+class Drained(Body):
+    """An agent that was told to let its peers leave; without a pid none runs there."""
+
+    home: str
+    pid: int | None
+    ended: bool
+
+
+def _drained_lines(drained: Drained) -> list[str]:
+    if drained.pid is None:
+        return [f"no agent runs in {drained.home}"]
+    if drained.ended:
+        return [f"the agent in {drained.home} (pid {drained.pid}) has ended"]
+    return [f"the agent in {drained.home} (pid {drained.pid}) lets its peers leave, and ends"]
+
+
+@shows(Drained, lines=_drained_lines)
+def drain_command(
+    home: ProviderHome = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until the agent has ended.")] = False,
+    timeout: Timeout = 600,
+    dry_run: DryRun = False,
+) -> Drained:
+    """Tell the running agent to let its peers leave their jobs in order, and to end.
+
+    Asked again it hurries nobody. How long peers may take is `provider start --drain`.
+
+    Example: tallystick provider drain --wait
+    """
+    folder = provider_home(home)
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is no folder; name the one of `provider start` with --home")
+    pid = agent_pid(folder)
+    if pid is None or dry_run:
+        return Drained(home=str(folder), pid=pid, ended=False)
+    try:
+        os.kill(pid, DRAIN_SIGNAL)
+    except ProcessLookupError:
+        return Drained(home=str(folder), pid=pid, ended=True)
+    if wait:
+        _until_ended(folder, pid, timedelta(seconds=timeout))
+    return Drained(home=str(folder), pid=pid, ended=wait)
+
+
+def _until_ended(home: Path, pid: int, timeout: timedelta) -> None:
+    ends = time.monotonic() + timeout.total_seconds()
+    while agent_pid(home) == pid:
+        if time.monotonic() > ends:
+            raise DeadlineExceeded(f"the agent (pid {pid}) still lets its peers leave", pid=pid)
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,258 @@
+"""Every verb under `-o json`: standard output is one document that its own schema takes.
+
+The loop is over the registry of verbs. One that is neither called here nor excused fails, so a new
+verb is called the moment it exists. The market is a real one over HTTP, its storage in memory; a
+job in it has been worked for and paid, the peer of another is convicted.
+"""
+
+import csv
+import io
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from jsonschema_rs import Draft202012Validator
+
+from contracts.keys.store import load_wallet, save_wallet
+from contracts.terms.errors import Forbidden
+from contracts.terms.ids import JobId, StepNumber
+from market.service.rows import JobRow, ReportRow
+from tallystick.cli.schema import VerbShown, all_verbs
+from tests.integration.bad_input.servers import empty_world, market_in_a_thread
+from tests.integration.bad_input.verbs import Said, call, complaint
+from tests.integration.market.test_slash_verbs import NAME, announced, market
+from tests.support.audited import settled
+from tests.support.forging import retold
+from tests.support.history import make_wallet
+from tests.support.market_world import World, memory_world
+from verification.equivocation import contradictions
+
+JOB = (
+    "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: text.txt\n"
+)
+LOG = '{"at": 1, "mono": 1, "process": "coordinator", "pid": 1, "event": "opened", "job": "ab"}\n'
+ELSEWHERE = {
+    "demo": "minutes: tests/integration/bad_input/test_demo.py",
+    "deploy": "needs a chain: tests/integration/cli/test_on_chain.py",
+    "up": "needs services: tests/integration/up/test_up.py",
+    "provider start": "until it is stopped: tests/integration/bad_input/test_provider.py",
+    "audit export": "needs a chain that proves: tests/e2e/test_checked.py",
+    "audit rerun": "needs torch: tests/numerics/test_rerun.py",
+    "job download": "needs trained weights: tests/integration/swarm/test_life.py",
+}
+"""Verbs that cannot be called here, and why."""
+
+EXIT_CODES = {"audit verify": (10,), "doctor": (0, 1)}
+"""Of verbs that say something else than 0 by it: nobody named a block; something may be missing."""
+
+WIDE = ("doctor", "audit verify")
+"""What is found on a machine is not cut, nor what is to be copied from a report."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with files, and three markets."""
+
+    folder: Path
+    paid: tuple[JobId, str]
+    """A job that is over and was paid in an epoch, and its market."""
+    convicted: tuple[JobId, str]
+    """A job in which stake is about to be slashed, and its market."""
+    empty: str
+    """A market whose clock is ours, to post to."""
+
+    def environment(self) -> dict[str, str]:
+        """What every call is given."""
+        return {
+            "TALLYSTICK_HOME": str(self.folder / "home"),
+            "TALLYSTICK_MARKET": self.paid[1],
+            "TALLYSTICK_PASSPHRASE": "open sesame",
+        }
+
+    def lines(self) -> dict[str, list[str]]:
+        """What each verb is called with, and goes well."""
+        at, job = str(self.folder), self.paid[0].hex()
+        slashing = ["--market", self.convicted[1]]
+        return {
+            "down": ["--home", at],
+            "doctor": ["--home", f"{at}/nothing"],
+            "version": [],
+            "schema": [],
+            "provider contest": [NAME.hex(), *slashing],
+            "provider status": [],
+            "provider claim": ["--dry-run"],
+            "provider withdraw": ["--stake", "all", "--dry-run"],
+            "provider drain": [],
+            "job submit": [f"{at}/job.yaml", "--dry-run", "--market", self.empty],
+            "job list": [],
+            "job show": [job],
+            "job watch": [job],
+            "job logs": [job],
+            "job checks": [job],
+            "job slashes": [self.convicted[0].hex(), *slashing],
+            "job evidence": [NAME.hex(), "--to", f"{at}/found.bundle", *slashing],
+            "job timeline": [f"{at}/logs", "--to", f"{at}/trace.json"],
+            "offers list": [],
+            "epoch list": [],
+            "epoch show": ["1"],
+            "audit list": [],
+            "audit verify": [f"{at}/mine.tally"],
+            "audit equivocation": [f"{at}/proof"],
+            "audit compare": [f"{at}/mine.tally", f"{at}/theirs.tally", "--to", f"{at}/proof"],
+            "wallet create": ["--wallet", f"{at}/new.json"],
+            "wallet show": ["--balance"],
+            "wallet import": [f"{at}/key", "--wallet", f"{at}/imported.json"],
+            "params show": [],
+        }
+
+
+async def paid(world: World) -> JobId:
+    """A job whose provider was paid in an epoch that is final, and that has ended."""
+    maker = await world.start_job()
+    for _ in range(3):
+        maker.seal_step()
+    await world.send(maker)
+    for _ in range(8):
+        world.wait(6)
+        await world.tick()
+    job = maker.spec.job()
+    async with world.new_work() as work:
+        row = await work[JobRow].get(job)
+        assert row is not None
+        await work[JobRow].put(replace(row, state="finished"))
+        report = ReportRow(job, StepNumber(3), 5_000_000, 1234, world.now, 4_900_000)
+        await work[ReportRow].add(report)
+    return job
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("place")
+    write_files(folder)
+    with (
+        market(memory_world(), paid) as before,
+        market(memory_world(), announced) as now,
+        market_in_a_thread(empty_world(int(time.time()))) as empty,
+    ):
+        yield Place(folder, before, now, empty)
+
+
+def write_files(folder: Path) -> None:
+    """Everything that a verb reads."""
+    (folder / "job.yaml").write_text(JOB)
+    (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(1000)))
+    (folder / "logs").mkdir()
+    (folder / "logs" / "coordinator.log").write_text(LOG)
+    (folder / "key").write_text("ab" * 32)
+    save_wallet(folder / "home" / "provider" / "wallet.json", make_wallet("ann"))
+    save_wallet(folder / "home" / "poster.json", make_wallet("poster"))
+    (folder / "mine.tally").write_bytes(settled().data)
+    again = replace(settled().file, items=tuple(retold(settled().job, steps=5).items))
+    (folder / "theirs.tally").write_bytes(again.encoded())
+    two = next(contradictions(settled().file.items, again.items, settled().file.domain))
+    (folder / "proof").write_bytes(two.encoded())
+
+
+def words_of(verb: VerbShown) -> str:
+    return f"{verb.noun} {verb.verb}".strip()
+
+
+VERBS = list(all_verbs())
+CALLED = [each for each in VERBS if words_of(each) not in ELSEWHERE]
+
+
+def said(place: Place, verb: VerbShown, form: str) -> Said:
+    words = words_of(verb)
+    return call([*words.split(), *place.lines()[words], "-o", form], place.environment())
+
+
+def test_registry__every_verb__is_called_or_excused(place: Place) -> None:
+    assert {words_of(each) for each in VERBS} == place.lines().keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("verb", CALLED, ids=words_of)
+def test_verb__as_json__is_one_document_that_its_schema_takes(
+    verb: VerbShown, place: Place, tmp_path: Path
+) -> None:
+    answer = said(place, verb, "json")
+
+    assert answer.exit_code in EXIT_CODES.get(words_of(verb), (0,)), answer
+    Draft202012Validator(verb.document).validate(json.loads(answer.stdout))
+
+
+@pytest.mark.parametrize("verb", [each for each in CALLED if each.rows], ids=words_of)
+def test_verb__as_csv__has_a_line_a_row_under_the_names_of_its_fields(
+    verb: VerbShown, place: Place
+) -> None:
+    rows = json.loads(said(place, verb, "json").stdout)[verb.rows]
+
+    header, *lines = csv.reader(io.StringIO(said(place, verb, "csv").stdout))
+
+    assert len(lines) == len(rows)
+    assert all(list(row) == header for row in rows)
+
+
+@pytest.mark.parametrize("verb", [each for each in CALLED if not each.rows], ids=words_of)
+def test_verb__csv_without_rows__is_a_usage_error_and_does_nothing(
+    verb: VerbShown, place: Place
+) -> None:
+    answer = said(place, verb, "csv")
+
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert "has no rows" in complaint(answer)
+
+
+@pytest.mark.parametrize("verb", CALLED, ids=words_of)
+def test_verb__as_a_table__fits_a_terminal_of_80_columns(verb: VerbShown, place: Place) -> None:
+    words = words_of(verb)
+    made = {"wallet create": ["--wallet", f"{place.folder}/second.json"]}
+    made["wallet import"] = [f"{place.folder}/key", "--wallet", f"{place.folder}/third.json"]
+    line = [*words.split(), *made.get(words, place.lines()[words])]
+
+    answer = call(line, place.environment() | {"COLUMNS": "80", "NO_COLOR": "1"})
+
+    assert answer.exit_code in EXIT_CODES.get(words, (0,)), answer
+    assert "\x1b" not in answer.stdout + answer.stderr
+    drawn = [each for each in answer.stdout.splitlines() if "│" in each or "  " in each.strip()]
+    if words not in WIDE:
+        assert [each for each in drawn if len(each) > 80] == []
+
+
+def test_job__named_by_its_first_digits__is_that_job(place: Place) -> None:
+    job = place.paid[0].hex()
+
+    shown = call(["job", "show", job[:12]], place.environment())
+    unknown = call(["job", "show", "0" * 12], place.environment())
+
+    assert job in shown.stdout
+    assert (unknown.exit_code, "begins with" in unknown.stderr) == (3, True)
+
+
+def test_wallet__created_and_imported__opens_with_its_passphrase_alone(
+    tmp_path: Path, place: Place
+) -> None:
+    path = tmp_path / "poster.json"
+    created = call(["wallet", "create", "--wallet", str(path), "-q"], place.environment())
+
+    account = f"0x{load_wallet(path, 'open sesame').account.hex()}"
+    assert account in created.stdout and path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Forbidden):
+        load_wallet(path)
+    again = call(["wallet", "create", "--wallet", str(path)], place.environment())
+    assert again.exit_code == 6
+
+
+def test_wallet__key_that_is_none__is_not_repeated(tmp_path: Path, place: Place) -> None:
+    (tmp_path / "key").write_text("ab" * 31 + "x")
+
+    done = call(["wallet", "import", str(tmp_path / "key")], place.environment())
+    there = call(
+        ["wallet", "import", str(tmp_path / "key"), "--wallet", str(tmp_path / "w")],
+        place.environment(),
+    )
+
+    assert (done.exit_code, there.exit_code) == (6, 2)
+    assert "abab" not in there.stderr + done.stderr

@@ -1,0 +1,177 @@
+"""Does a verb answer on standard output alone, in three forms, and complain in two?"""
+
+import json
+from collections.abc import Callable
+
+import pytest
+import typer
+from jsonschema_rs import Draft202012Validator
+from typer.testing import CliRunner
+
+from contracts.terms.errors import NoMatch
+from contracts.terms.ids import Address, AddressField
+from market.api.schemas import Body, Money
+from tallystick.cli import main
+from tallystick.cli.complaint import asks_for_json
+from tallystick.cli.output import Shows, answer, notice, printable, shows
+
+ANN = Address(b"a" * 20)
+
+
+class Row(Body):
+    """One account."""
+
+    account: AddressField
+    paid: Money
+    note: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+class Rows(Body):
+    """Several."""
+
+    rows: tuple[Row, ...]
+
+
+ROWS = Rows(rows=(Row(account=ANN, paid=5, tags=("a,b",)),))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Body | None]], None]:
+    """Lets a function be `tallystick down`."""
+
+    def provide(said: Callable[[], Body | None], rows: str | None = "rows") -> None:
+        declared = shows(Rows, lines=lambda found: [f"{len(found.rows)} rows"], rows=rows)
+
+        @declared
+        def own() -> Rows | None:
+            found = said()
+            assert found is None or isinstance(found, Rows)
+            return found
+
+        app = typer.Typer(add_completion=False)
+        app.command("down")(own)
+        command = typer.main.get_command(app)
+        monkeypatch.setattr(main, "noun_of", lambda word: command)
+
+    return provide
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main.app, ["down", *words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "1 rows\n"),
+        (("-o", "csv"), f'account,paid,note,tags\n{ANN.hex()},5,,"[""a,b""]"\n'),
+    ],
+)
+def test_answer__table_or_csv__is_all_of_standard_output(
+    verb: Callable[..., None], words: tuple[str, ...], said: str
+) -> None:
+    verb(lambda: ROWS)
+
+    assert run(*words) == (0, said, "")
+
+
+def test_answer__json__is_one_document_that_its_schema_takes(verb: Callable[..., None]) -> None:
+    verb(lambda: ROWS)
+    code, said, complaint = run("--output", "json")
+
+    schema = Shows(Rows, lambda _: [], "rows").schema()
+    Draft202012Validator(schema).validate(json.loads(said))
+    assert (code, complaint) == (0, "")
+    assert json.loads(said)["rows"][0]["account"] == ANN.hex()
+
+
+def test_answer__csv_of_what_has_no_rows__is_refused_before_anything_is_done(
+    verb: Callable[..., None],
+) -> None:
+    done: list[str] = []
+    verb(lambda: done.append("done"), rows=None)
+
+    code, said, complaint = run("-o", "csv")
+
+    assert (code, said, done) == (2, "", [])
+    assert "no rows" in complaint
+
+
+@pytest.mark.parametrize(("words", "heard"), [((), "working\n"), (("-q",), "")])
+def test_notice__is_on_standard_error_unless_quiet(
+    verb: Callable[..., None], words: tuple[str, ...], heard: str
+) -> None:
+    def said() -> None:
+        notice("working")
+        answer(ROWS)
+
+    verb(said)
+
+    assert run(*words) == (0, "1 rows\n", heard)
+
+
+def test_complaint__under_json__is_one_object_with_code_and_data(
+    verb: Callable[..., None],
+) -> None:
+    def refused() -> Body:
+        raise NoMatch("too\ndear", constraint="price", who=ANN)
+
+    verb(refused)
+
+    code, said, complaint = run("-o", "json")
+
+    assert (code, said) == (5, "")
+    assert json.loads(complaint) == {
+        "code": "no_match",
+        "message": "too dear",
+        "exit_code": 5,
+        "data": {"constraint": "price", "who": ANN.hex()},
+    }
+
+
+@pytest.mark.parametrize("words", [["--nonsense"], ["surplus"], ["-o", "json", "--output"]])
+def test_complaint__wrong_command_line_under_json__is_an_object_too(
+    verb: Callable[..., None], words: list[str]
+) -> None:
+    verb(lambda: ROWS)
+
+    code, said, complaint = run("-o", "json", *words)
+
+    if words[-1] == "--output":  # the last word counts, and it says nothing
+        assert complaint.startswith("error: ")
+    else:
+        assert json.loads(complaint)["code"] == "usage"
+    assert (code, said) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("", False),
+        ("-o json", True),
+        ("-ojson", True),
+        ("--output=json", True),
+        ("--output json -o table", False),
+        ("-o", False),
+        ("-- -o json", False),
+        ("json", False),
+    ],
+)
+def test_asks_for_json__words__as_the_parser_would(line: str, wanted: bool) -> None:
+    assert asks_for_json(line.split()) == wanted
+
+
+def test_schema__bytes__are_two_digits_each() -> None:
+    validator = Draft202012Validator(Shows(Row, lambda _: [], None).schema())
+    row: dict[str, object] = {"account": ANN.hex(), "paid": "5", "note": None, "tags": []}
+
+    assert validator.is_valid(row)
+    assert not validator.is_valid(row | {"account": ANN.hex()[2:]})
+    assert not validator.is_valid(row | {"account": "g" * 40})
+    assert not validator.is_valid(row | {"paid": 5})
+
+
+def test_printable__what_steers_a_terminal__is_not_shown() -> None:
+    assert printable("a\x1b[31mb\x07") == "a?[31mb?"
