@@ -1,0 +1,45 @@
+"""Does a tab list nouns, the verbs of a noun and the options of a verb, though nouns are lazy?"""
+
+import os
+from unittest.mock import patch
+
+import pytest
+from typer.testing import CliRunner
+
+from tallystick.cli.main import app
+
+
+def completed(line: str) -> set[str]:
+    """What bash offers after `line`."""
+    words = line.split(" ")
+    asked = {
+        "_TALLYSTICK_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    with patch.dict(os.environ, asked):
+        done = CliRunner().invoke(app, [], prog_name="tallystick")
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("tallystick ", {"job", "provider", "wallet", "schema"}),
+        ("tallystick pr", {"provider"}),
+        ("tallystick job ", {"submit", "watch", "download"}),
+        ("tallystick job show --", {"--market", "--output", "--quiet"}),
+        ("tallystick offers list -o ", {"table", "json", "csv"}),
+    ],
+)
+def test_completion__after_a_line__offers_what_fits(line: str, offered: set[str]) -> None:
+    assert offered <= completed(line)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion__script_for_a_shell__calls_us(shell: str) -> None:
+    done = CliRunner().invoke(
+        app, [], prog_name="tallystick", env={"_TALLYSTICK_COMPLETE": f"source_{shell}"}
+    )
+
+    assert done.exit_code == 0 and "_TALLYSTICK_COMPLETE" in done.stdout
