@@ -83,7 +83,7 @@ def claim_command(
     market: Market = None,
     home: ProviderHome = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Until there is something to claim.")
+        bool, typer.Option("--wait", help="Until something of what is earned can be claimed.")
     ] = False,
     timeout: Timeout = 600,
     dry_run: DryRun = False,
@@ -96,18 +96,20 @@ def claim_command(
     account, ends = account_in(keystore_in(folder)), time.monotonic() + timeout
 
     async def run(client: MarketClient) -> Claimed:
-        before = await client.account(account)
-        if wait and not before.claimable:
+        before = now = await client.account(account)
+        if wait and not now.claimable and _pending(now):
             notice("nothing to claim yet")
-            before = await _until(client, account, lambda now: bool(now.claimable), ends)
-        if dry_run or not before.claimable:
-            return _claimed(before, by="nobody", amount=before.claimable)
-        if agent_pid(folder) is not None:
-            notice("the agent runs, and claims by itself")
-            after = await _until(client, account, lambda now: not now.claimable, ends)
-            amount = BaseUnits(after.claimed - before.claimed)
-            return _claimed(after, by="agent", amount=amount)
-        return await _claimed_by_us(client, folder)
+            # An agent that runs may have claimed it before we look.
+            now = await _until(
+                client, account, lambda it: it.claimable > 0 or it.claimed > before.claimed, ends
+            )
+        if dry_run or (not now.claimable and now.claimed == before.claimed):
+            return _claimed(now, by="nobody", amount=now.claimable)
+        if now.claimable and agent_pid(folder) is None:
+            return await _claimed_by_us(client, folder)
+        notice("the agent runs, and claims by itself")
+        after = await _until(client, account, lambda it: not it.claimable, ends)
+        return _claimed(after, by="agent", amount=BaseUnits(after.claimed - before.claimed))
 
     return ask(market, run)
 
