@@ -36,10 +36,10 @@ JOB = (
 LOG = '{"at": 1, "mono": 1, "process": "coordinator", "pid": 1, "event": "opened", "job": "ab"}\n'
 ELSEWHERE = {
     "demo": "minutes: tests/integration/bad_input/test_demo.py",
-    "deploy": "needs a chain: tests/integration/cli/test_on_chain.py",
+    "deploy": "needs a chain of its own; its use case is what tests/support/anvil.py runs",
     "up": "needs services: tests/integration/up/test_up.py",
     "provider start": "until it is stopped: tests/integration/bad_input/test_provider.py",
-    "audit export": "needs a chain that proves: tests/e2e/test_checked.py",
+    "audit export": "needs a real chain: tests/integration/market/test_provider_verbs.py",
     "audit rerun": "needs torch: tests/numerics/test_rerun.py",
     "job download": "needs trained weights: tests/integration/swarm/test_life.py",
 }
