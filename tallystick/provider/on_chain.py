@@ -33,4 +33,3 @@ async def on_chain(
             yield OnChain(bind(chain, deployment_of(network)), sender)
     finally:
         store.close()
-
