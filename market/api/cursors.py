@@ -31,6 +31,10 @@ class Asked:
     cursor: str | None
 
 
+FIRST = Asked(LIST_PAGE, None)
+"""The first part."""
+
+
 @dataclass(frozen=True)
 class Part(Generic[R]):
     """Rows, and the cursor of those that follow; None at the end."""

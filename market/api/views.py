@@ -4,9 +4,10 @@ The caller is inside a transaction.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
@@ -31,6 +32,7 @@ from market.api.schemas import (
     ProgressView,
     ProofStep,
     ProofView,
+    ProviderView,
     ReputationView,
     StepReport,
 )
@@ -38,12 +40,13 @@ from market.domain import ledger
 from market.domain.advice import WhyNot
 from market.domain.jobs import JobState as JobStates
 from market.domain.offers import offer_state
-from market.domain.reputation import SCALE, Reputation
+from market.domain.reputation import SCALE, Reputation, is_trusted
 from market.service.account_pay import jobs_of
 from market.service.booking import balances_of
 from market.service.coding import decode_why_not, spec_of
 from market.service.ports import UnitOfWork
 from market.service.reconcile import reconcile_job
+from market.service.reputation import reputations_of
 from market.service.rows import (
     BatchEntryRow,
     BatchRow,
@@ -101,6 +104,26 @@ async def offer_views(
     )
 
 
+async def standing_offers(
+    now: UnixMillis, work: UnitOfWork, account: Address | None = None
+) -> tuple[OfferView, ...]:
+    """Offers that stand or are leased, cheapest first; of one account, or of all."""
+    of: dict[str, Any] = {} if account is None else {"account": account}
+    rows = await work[OfferRow].where(withdrawn=False, order="price", **of)
+    return await offer_views([row for row in rows if row.expires_at * 1000 > now], now, work)
+
+
+async def provider_view(account: Address, now: UnixMillis, work: UnitOfWork) -> ProviderView:
+    """An account's reputation and offers; a stranger has a reputation too."""
+    reputation = (await reputations_of([account], work))[account]
+    return ProviderView(
+        account=account,
+        is_matched=is_trusted(reputation),
+        reputation=reputation_view(reputation),
+        offers=await standing_offers(now, work, account),
+    )
+
+
 def reputation_view(reputation: Reputation) -> ReputationView:
     """A reputation with its factors."""
     mean = reputation.mean
@@ -147,6 +170,18 @@ def _lease_view(row: LeaseRow, signed: bytes, heard_at: UnixMillis | None) -> Le
 
 
 # ------------------------------------------------------------------------------------------- jobs
+
+
+async def job_row(job: JobId, work: UnitOfWork) -> JobRow:
+    """A job's row.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row = await work[JobRow].get(job)
+    if row is None:
+        raise NotFound("no such job", job=job.hex())
+    return row
 
 
 async def job_summary(row: JobRow, work: UnitOfWork) -> JobSummary:
@@ -295,6 +330,18 @@ async def _claimable(account: Address, work: UnitOfWork) -> BaseUnits:
 
 
 # ----------------------------------------------------------------------------- epochs and batches
+
+
+async def epoch_row(number: int, work: UnitOfWork) -> EpochRow:
+    """An epoch's row.
+
+    Raises:
+        NotFound: no such epoch.
+    """
+    row = await work[EpochRow].get(EpochNumber(number))
+    if row is None:
+        raise NotFound("no such epoch", epoch=number)
+    return row
 
 
 def epoch_summary(row: EpochRow) -> EpochSummary:

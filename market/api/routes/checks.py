@@ -36,10 +36,11 @@ async def get_checks(
         found = await checks_of_job(job, work, api.followed)
     volumes = VOLUMES if falsified is None else (falsified,)
     # The product of a long job's rates takes seconds; others are answered meanwhile.
-    return answer(await asyncio.to_thread(_view, found, volumes))
+    return answer(await asyncio.to_thread(checks_view, found, volumes))
 
 
-def _view(found: JobChecks, volumes: Sequence[int]) -> ChecksView:
+def checks_view(found: JobChecks, volumes: Sequence[int] = VOLUMES) -> ChecksView:
+    """Everybody of a job with their odds at these volumes."""
     tally = found.tally
     odds = {} if found.terms is None else tally.odds(found.terms, volumes)
     received = tally.received()

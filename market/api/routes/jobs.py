@@ -59,9 +59,9 @@ from market.api.schemas import (
     QuoteView,
     Stored,
 )
-from market.api.views import job_summary, job_view
+from market.api.views import job_row, job_summary, job_view
 from market.service.auditors import list_of_job
-from market.service.ports import UnitOfWork
+from market.service.ports import BlobStore, UnitOfWork
 from market.service.post_job import PostedPermit, post_job, quote_job
 from market.service.rows import JobRow, MessageRow, SnapshotRow
 from market.service.show_coins import coins_of_job, lane_of_job
@@ -145,7 +145,7 @@ async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> 
 async def get_job(job: JobPath, work: WorkDep) -> Response:
     """A job with everything that its members and its poster ask for."""
     async with work:
-        return answer(await job_view(await _job(job, work), work))
+        return answer(await job_view(await job_row(job, work), work))
 
 
 @router.post(
@@ -185,7 +185,7 @@ async def get_messages(
 ) -> Response:
     """Kept items beyond sequence `after`: a msgpack array of [sequence, bytes]."""
     async with work:
-        await _job(job, work)
+        await job_row(job, work)
         rows = await work[MessageRow].where(job=job, order="sequence", after=after, limit=limit)
     return Response(encode([[row.sequence, row.data] for row in rows]), media_type=MSGPACK)
 
@@ -205,7 +205,7 @@ async def get_snapshots(
 ) -> Response:
     """What the chain proved of the job, beyond the first `after`: a msgpack array of snapshots."""
     async with work:
-        await _job(job, work)
+        await job_row(job, work)
         rows = await work[SnapshotRow].where(job=job, order="number", after=after, limit=limit)
     values = [decode(row.data, max_bytes=MAX_SNAPSHOTS_BYTES) for row in rows]
     return Response(encode(values), media_type=MSGPACK)
@@ -314,7 +314,12 @@ async def post_checkpoint(
 @router.get("/jobs/{name}/checkpoints", response_model=CheckpointsView, responses=refused(NotFound))
 async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """Where the trained weights are, stage by stage."""
-    claims = await claimed_checkpoints(job, work, api.market.blobs)
+    return answer(await checkpoints_view(job, work, api.market.blobs))
+
+
+async def checkpoints_view(job: JobId, work: UnitOfWork, blobs: BlobStore) -> CheckpointsView:
+    """What members say of their stages' weights."""
+    claims = await claimed_checkpoints(job, work, blobs)
     views = [
         CheckpointView(
             stage=StageIndex(each.stage),
@@ -325,14 +330,7 @@ async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
         )
         for each in claims
     ]
-    return answer(CheckpointsView(checkpoints=tuple(views)))
-
-
-async def _job(job: JobId, work: UnitOfWork) -> JobRow:
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
-    return row
+    return CheckpointsView(checkpoints=tuple(views))
 
 
 def _items(data: bytes) -> list[bytes]:

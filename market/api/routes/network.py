@@ -58,29 +58,32 @@ async def get_health() -> Response:
 @router.get("/network", response_model=NetworkView, responses=refused(*CHAIN))
 async def get_network(api: ApiDep) -> Response:
     """Chain, contracts, parameters: all that a newcomer needs."""
+    return answer(await network_view(api))
+
+
+async def network_view(api: Api) -> NetworkView:
+    """The chain, as it is seen from here."""
     network, chain = await api.network(), api.market.chain
-    return answer(
-        NetworkView(
-            version=api.version,
-            chain_id=chain.domain.chain_id,
-            rpc_url=network.rpc_url,
-            embedded=network.embedded,
-            contracts=ContractsView(**network.contracts),
-            deployed_block=network.deployed_block,
-            block=(await chain.head()).number,
-            token=TokenView(
-                name=network.token_name,
-                version=network.token_version,
-                symbol=network.token_symbol,
-                decimals=network.token_decimals,
-                domain_separator=network.token_separator,
-            ),
-            parameters=dict(network.parameters),
-            anchorer=chain.anchorer,
-            epoch_seconds=network.parameters["epoch_length"],
-            confirmations=api.confirmations,
-            clock=api.market.clock(),
-        )
+    return NetworkView(
+        version=api.version,
+        chain_id=chain.domain.chain_id,
+        rpc_url=network.rpc_url,
+        embedded=network.embedded,
+        contracts=ContractsView(**network.contracts),
+        deployed_block=network.deployed_block,
+        block=(await chain.head()).number,
+        token=TokenView(
+            name=network.token_name,
+            version=network.token_version,
+            symbol=network.token_symbol,
+            decimals=network.token_decimals,
+            domain_separator=network.token_separator,
+        ),
+        parameters=dict(network.parameters),
+        anchorer=chain.anchorer,
+        epoch_seconds=network.parameters["epoch_length"],
+        confirmations=api.confirmations,
+        clock=api.market.clock(),
     )
 
 
@@ -139,26 +142,27 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
 @router.get("/accounts/{name}", response_model=AccountView, responses=refused(*CHAIN))
 async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> Response:
     """What an account has, on chain and in the ledger."""
+    return answer(await account_view(account, api, work))
+
+
+async def account_view(account: Address, api: Api, work: UnitOfWork) -> AccountView:
+    """What an account has, at the head of the chain and in the ledger."""
     now = await api.market.chain.account(account)
     async with work:
         earned, vested, claimable = await earned_by(account, work)
         entries = await entry_views(account, work)
     stake = now.stake
-    return answer(
-        AccountView(
-            account=Address(account),
-            gas=now.gas,
-            token=now.token,
-            permit_nonce=now.permit_nonce,
-            stake=StakeView(
-                active=stake.active, reserved=stake.reserved, unbonding=stake.unbonding
-            ),
-            earned=earned,
-            vested=vested,
-            claimable=claimable,
-            claimed=now.claimed,
-            entries=entries,
-        )
+    return AccountView(
+        account=Address(account),
+        gas=now.gas,
+        token=now.token,
+        permit_nonce=now.permit_nonce,
+        stake=StakeView(active=stake.active, reserved=stake.reserved, unbonding=stake.unbonding),
+        earned=earned,
+        vested=vested,
+        claimable=claimable,
+        claimed=now.claimed,
+        entries=entries,
     )
 
 

@@ -6,13 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import EpochNumber
 from market.api.context import IMMUTABLE, AccountPath, DigestPath, WorkDep, answer
 from market.api.cursors import Asked, Listing, asked
 from market.api.refusals import refused
 from market.api.schemas import BatchView, EpochsView, EpochView, ProofView
-from market.api.views import batch_view, epoch_summary, epoch_view, proof_view
-from market.service.ports import UnitOfWork
+from market.api.views import batch_view, epoch_row, epoch_summary, epoch_view, proof_view
 from market.service.rows import BatchRow, EpochRow
 
 router = APIRouter(tags=["settlement"])
@@ -34,7 +32,7 @@ async def get_epochs(work: WorkDep, asked: Annotated[Asked, asked()]) -> Respons
 async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
     """An epoch with its debits and all leaves of its root."""
     async with work:
-        row = await _epoch(number, work)
+        row = await epoch_row(number, work)
         return answer(await epoch_view(row, work), headers=_caching(row))
 
 
@@ -42,7 +40,7 @@ async def get_epoch(number: EpochPath, work: WorkDep) -> Response:
 async def get_proof(number: EpochPath, account: AccountPath, work: WorkDep) -> Response:
     """What a claim of an account wants, under this epoch's root."""
     async with work:
-        row = await _epoch(number, work)
+        row = await epoch_row(number, work)
         return answer(await proof_view(row, account, work), headers=_caching(row))
 
 
@@ -60,10 +58,3 @@ async def get_batch(root: DigestPath, work: WorkDep) -> Response:
 def _caching(row: EpochRow) -> Mapping[str, str] | None:
     """A final root never changes, and neither does what it is made of."""
     return IMMUTABLE if row.state == "final" else None
-
-
-async def _epoch(number: int, work: UnitOfWork) -> EpochRow:
-    row = await work[EpochRow].get(EpochNumber(number))
-    if row is None:
-        raise NotFound("no such epoch", epoch=number)
-    return row

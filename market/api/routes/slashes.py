@@ -7,7 +7,7 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Depends, Response
 
 from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound, Unavailable
-from contracts.terms.ids import PeerId, StepNumber
+from contracts.terms.ids import Address, JobId, PeerId, StepNumber
 from contracts.terms.moments import UnixSeconds
 from market.api.context import (
     AccountPath,
@@ -20,7 +20,7 @@ from market.api.context import (
     documented,
     host_only,
 )
-from market.api.cursors import Asked, Listing, Part, asked
+from market.api.cursors import FIRST, Asked, Listing, asked
 from market.api.refusals import CHAIN, refused
 from market.api.schemas import (
     ContestSlash,
@@ -32,10 +32,11 @@ from market.api.schemas import (
     SlashState,
     SlashView,
 )
+from market.api.views import job_row
 from market.service.coding import items
 from market.service.convictions import publish_evidence
 from market.service.ports import Chain, UnitOfWork
-from market.service.rows import ConvictionRow, JobRow, SlashRow
+from market.service.rows import ConvictionRow, SlashRow
 from market.service.slash import contest_slash, judge_contest
 from market.service.slash_events import WITH_CASE
 
@@ -50,12 +51,22 @@ async def get_convictions(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> Response:
     """What a job's seals made slashable, who may show why, and what became of it."""
+    return answer(await convictions_of_job(job, work, api.market.chain, asked))
+
+
+async def convictions_of_job(
+    job: JobId, work: UnitOfWork, chain: Chain, asked: Asked = FIRST
+) -> ConvictionsView:
+    """Convictions of a job with their slashes.
+
+    Raises:
+        NotFound: no such job.
+    """
     async with work:
-        if await work[JobRow].get(job) is None:
-            raise NotFound("no such job", job=job.hex())
+        await job_row(job, work)
         part = await CONVICTIONS.part(asked, work, job=job)
         slashes = await _slashes_of(part.rows, work)
-    return answer(await _convictions(part, slashes, api.market.chain))
+    return await _convictions(part, slashes, chain)
 
 
 @router.get("/accounts/{name}/convictions", response_model=ConvictionsView)
@@ -63,10 +74,17 @@ async def get_convictions_of(
     account: AccountPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> Response:
     """What an account was convicted of, in all jobs."""
+    return answer(await convictions_of(account, work, api.market.chain, asked))
+
+
+async def convictions_of(
+    account: Address, work: UnitOfWork, chain: Chain, asked: Asked = FIRST
+) -> ConvictionsView:
+    """Convictions of an account with their slashes."""
     async with work:
         part = await CONVICTIONS.part(asked, work, account=account)
         slashes = await _slashes_of(part.rows, work)
-    return answer(await _convictions(part, slashes, api.market.chain))
+    return await _convictions(part, slashes, chain)
 
 
 @router.get("/jobs/{name}/slashes", response_model=SlashesView, responses=refused(NotFound))
@@ -75,8 +93,7 @@ async def get_slashes(
 ) -> Response:
     """Slashes of a job's convicts, and where each part of the stake went."""
     async with work:
-        if await work[JobRow].get(job) is None:
-            raise NotFound("no such job", job=job.hex())
+        await job_row(job, work)
         part = await SLASHES.part(asked, work, job=job)
     views = [await _view(row, api.market.chain) for row in part.rows]
     return answer(SlashesView(slashes=tuple(views), next=part.next))
