@@ -1,4 +1,4 @@
-"""The application: routes under /v1, every error a problem."""
+"""The application: routes under /v1, every error a problem; pages for people beside them."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -34,6 +34,7 @@ from market.api.schemas import API_PREFIX
 from market.bootstrap import assemble, load_host_token
 from market.domain.rates import Rate
 from market.settings import Settings
+from market.web.site import add_pages
 
 VERSION = "0.1.0"
 ROUTERS = (
@@ -76,6 +77,7 @@ def make_app(api: Api | None = None, lifespan: Lifespan | None = None) -> FastAP
     app.add_middleware(Limits)  # added last, so it is asked first
     for router in (*ROUTERS, settlement.router):
         app.include_router(router, prefix=API_PREFIX)
+    add_pages(app)
     if api is not None:
         app.state.api = api
     return app

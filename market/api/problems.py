@@ -35,6 +35,8 @@ from contracts.terms.errors import (
     WrongConfiguration,
 )
 from market.api.schemas import Problem
+from market.web.failures import failure_page
+from market.web.headers import is_page
 
 STATUS: Mapping[type[TallystickError], int] = {
     Refused: 422,
@@ -76,11 +78,11 @@ def status_of(error: type[TallystickError]) -> int:
     return next(STATUS[cls] for cls in error.__mro__ if cls in STATUS)
 
 
-def problem(error: TallystickError, status: int | None = None) -> Response:
-    """The answer to a request that failed with `error`."""
+def problem_of(error: TallystickError, status: int | None = None) -> Problem:
+    """What is said of `error`."""
     status = status_of(type(error)) if status is None else status
     inside = status == 500
-    body = Problem(
+    return Problem(
         type="about:blank",
         title=type(error).__name__,
         status=status,
@@ -88,7 +90,12 @@ def problem(error: TallystickError, status: int | None = None) -> Response:
         detail="an error of ours; it was logged" if inside else error.message,
         data={} if inside else {name: _plain(value) for name, value in error.data.items()},
     )
-    return Response(body.json_bytes(), status, _headers(error, status), MEDIA_TYPE)
+
+
+def problem(error: TallystickError, status: int | None = None) -> Response:
+    """The answer to a request that failed with `error`."""
+    body = problem_of(error, status)
+    return Response(body.json_bytes(), body.status, _headers(error, body.status), MEDIA_TYPE)
 
 
 def _headers(error: TallystickError, status: int) -> dict[str, str]:
@@ -97,6 +104,13 @@ def _headers(error: TallystickError, status: int) -> dict[str, str]:
     if status in (429, 503):
         return {"Retry-After": str(error.data.get("retry_after", 1))}
     return {}
+
+
+def _answer(request: Request, error: TallystickError, status: int | None = None) -> Response:
+    """A problem, or where people look the same as a page."""
+    if is_page(request.url.path):
+        return failure_page(request, problem_of(error, status))
+    return problem(error, status)
 
 
 def install(app: FastAPI) -> None:
@@ -113,28 +127,28 @@ async def _ours(request: Request, error: Exception) -> Response:
         log.critical("%s %s", request.method, request.url.path, exc_info=error)
     elif isinstance(error, Misbehaved):
         log.warning("%s %s: %s: %s", request.method, request.url.path, error.code, error.message)
-    return problem(error)
+    return _answer(request, error)
 
 
 async def _validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
-    return problem(Malformed(f"{where}: {first['msg']}", field=where))
+    return _answer(request, Malformed(f"{where}: {first['msg']}", field=where))
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     cls = _HTTP.get(error.status_code, Refused)
     refusal = cls(f"{request.method} {request.url.path}: {error.detail}")
-    answer = problem(refusal, error.status_code)
+    answer = _answer(request, refusal, error.status_code)
     answer.headers.update(error.headers or {})  # 405 has to say what is allowed
     return answer
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
     log.critical("%s %s", request.method, request.url.path, exc_info=error)
-    return problem(InvariantBroken(repr(error)))
+    return _answer(request, InvariantBroken(repr(error)))
 
 
 def _plain(value: object) -> object:

@@ -11,7 +11,7 @@ MAX_HELP_CPU_SECONDS = 0.4
 
 NOT_IN_BASE = ("torch", "numpy", "web3", "grpc", "fastapi", "sqlalchemy", "redis", "celery")
 
-DATA_SUFFIXES = {".json", ".html", ".css", ".js", ".mako", ".ini", ".sql"}
+DATA_SUFFIXES = {".json", ".html", ".css", ".js", ".mako", ".ini", ".sql", ".svg", ".txt"}
 
 
 def test_project__packages__are_the_five() -> None:

@@ -18,7 +18,7 @@ from market.api.schemas import (
     SignedBody,
     Withdrawal,
 )
-from market.api.views import lease_views
+from market.api.views import lease_views, offer_views
 from market.service.accept_lease import accept_lease
 from market.service.hear import hear_lease, hear_offer
 from market.service.ports import UnitOfWork

@@ -20,7 +20,7 @@ from market.api.context import (
     documented,
     host_only,
 )
-from market.api.cursors import FIRST, Asked, Listing, asked
+from market.api.cursors import FIRST, Asked, Listing, Part, asked
 from market.api.refusals import CHAIN, refused
 from market.api.schemas import (
     ContestSlash,

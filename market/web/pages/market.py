@@ -1,0 +1,102 @@
+"""The market at a glance: what is offered at which price, and which jobs there are."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from contracts.terms.amounts import PricePerPflop
+from contracts.terms.moments import UnixMillis
+from market.api.context import Api, ApiDep, WorkDep
+from market.api.schemas import OffersView, OfferView
+from market.api.views import job_summary, standing_offers
+from market.service.ports import UnitOfWork
+from market.service.rows import JobRow
+from market.web.rendering import page
+
+router = APIRouter()
+
+MAX_COUNTED = 200  # as many as `GET /v1/jobs` lists
+MAX_SHOWN = 25
+
+
+@dataclass(frozen=True)
+class Level:
+    """Offers of a class at one price."""
+
+    price: PricePerPflop
+    offers: tuple[OfferView, ...]
+
+    @property
+    def flops_per_second(self) -> int:
+        """Of all of them, as they claim."""
+        return sum(each.flops_per_second for each in self.offers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The least of them."""
+        return min(each.memory_bytes for each in self.offers)
+
+    @property
+    def heard_at(self) -> UnixMillis | None:
+        """When one of them was heard last."""
+        return max((each.heard_at for each in self.offers if each.heard_at), default=None)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """The open offers of a class, cheapest first."""
+
+    device_class: str
+    levels: tuple[Level, ...]
+
+    @property
+    def num_offers(self) -> int:
+        """At all prices."""
+        return sum(len(level.offers) for level in self.levels)
+
+
+def depths(offers: Iterable[OfferView]) -> tuple[Depth, ...]:
+    """Open offers by class and price."""
+    found: dict[str, dict[PricePerPflop, list[OfferView]]] = {}
+    for each in offers:
+        if each.state == "open":
+            found.setdefault(each.device_class, {}).setdefault(each.price, []).append(each)
+    return tuple(
+        Depth(name, tuple(Level(price, tuple(levels[price])) for price in sorted(levels)))
+        for name, levels in sorted(found.items())
+    )
+
+
+@router.get("/")
+async def get_market(api: ApiDep, work: WorkDep) -> Response:
+    """The market."""
+    return page("market.html", here="market", **await _shown(api, work))
+
+
+@router.get("/fragment/market")
+async def get_market_fragment(api: ApiDep, work: WorkDep) -> Response:
+    """What changes on the market's page."""
+    return page("market_live.html", **await _shown(api, work))
+
+
+async def _shown(api: Api, work: UnitOfWork) -> dict[str, Any]:
+    now = api.market.clock()
+    async with work:
+        offers = OffersView(offers=await standing_offers(now, work)).offers
+        rows = await work[JobRow].where(order="-posted_at", limit=MAX_COUNTED)
+        jobs = [await job_summary(row, work) for row in rows[:MAX_SHOWN]]
+    return {
+        "now": now,
+        "depths": depths(offers),
+        "num_leased": sum(each.state == "leased" for each in offers),
+        "states": _by_state(rows),
+        "num_counted": len(rows),
+        "jobs": jobs,
+    }
+
+
+def _by_state(rows: Sequence[JobRow]) -> list[tuple[str, int]]:
+    return sorted(Counter(row.state for row in rows).items())

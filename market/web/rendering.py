@@ -1,0 +1,51 @@
+"""From a template and values to an answer. Everything is escaped; a name that is missing fails."""
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse, Response
+
+from market.web import assets, words
+
+EVENTS = "step", "state", "lease", "seal", "verdict", "checkpoint", "money", "message"
+"""Types of a job's events after which its page is refreshed."""
+
+
+@cache
+def environment() -> Environment:
+    """All templates."""
+    made = Environment(
+        loader=PackageLoader("market.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "chance": words.chance,
+        "flops": words.flops,
+        "iso": words.iso,
+        "mark": words.mark,
+        "millionths": words.millionths,
+        "relative": words.relative,
+        "short": words.short,
+        "size": words.size,
+        "span": words.span,
+        "tokens": words.tokens,
+        "utc": words.utc,
+        "words": words.words,
+    }
+    made.globals |= {
+        "early_script": assets.early_script,
+        "percent": words.percent,
+        "preload": assets.preload,
+        "script": assets.script,
+        "stylesheet": assets.stylesheet,
+    }
+    return made
+
+
+def page(template: str, status: int = 200, **values: Any) -> Response:
+    """A template as the answer."""
+    return HTMLResponse(environment().get_template(template).render(values), status)

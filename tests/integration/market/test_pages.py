@@ -1,0 +1,117 @@
+"""Pages over any storage: they answer, and a failure has the API's code and the pages' headers."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from market.api.app import make_app
+from market.web.headers import HEADERS
+from tests.integration.market.client import ON_MEMORY
+from tests.support.history import make_wallet
+from tests.support.market_world import World
+
+
+@pytest.fixture
+async def pages(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the pages."""
+    transport = httpx.ASGITransport(make_app(world.api()), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://market") as client:
+        yield client
+
+
+async def test_pages__job_from_post_to_final_epoch__are_there_at_every_moment(
+    world: World, pages: httpx.AsyncClient
+) -> None:
+    account = make_wallet("ann").account.hex()
+    maker = await world.start_job()
+    job = maker.spec.job().hex()
+    paths = ("/", "/epochs", "/status", f"/providers/{account}", f"/jobs/{job}", f"/audit/{job}")
+    fragments = ("/fragment/market", f"/jobs/{job}/fragment/progress")
+
+    async def all_answer(*more: str) -> None:
+        for path in (*paths, *fragments, f"/jobs/{job}/fragment/checking", *more):
+            answer = await pages.get(path)
+            assert (path, answer.status_code) == (path, 200), answer.text
+            assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+
+    await all_answer()
+    for _ in range(3):
+        maker.seal_step()
+    await world.send(maker)
+    await all_answer()
+    for _ in range(4):
+        world.wait(6)
+        await world.tick()
+    await all_answer("/epochs/1", f"/epochs/1/proofs/{account}")
+    assert (await pages.get("/epochs/1")).text.count(account) > 0
+
+
+@ON_MEMORY
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        (f"/jobs/{'00' * 32}", 404, "not_found"),
+        ("/jobs/zz", 400, "malformed"),
+        (f"/audit/{'00' * 32}", 404, "not_found"),
+        ("/epochs/7", 404, "not_found"),
+        ("/epochs/0", 400, "malformed"),
+        ("/providers/12", 400, "malformed"),
+        ("/find?q=who", 404, "not_found"),
+        ("/static/nothing.js", 404, "not_found"),
+        ("/nothing", 404, "not_found"),
+    ],
+)
+async def test_pages__failure__is_a_page_with_the_code_of_the_api(
+    pages: httpx.AsyncClient, path: str, status: int, code: str
+) -> None:
+    answer = await pages.get(path)
+
+    assert (answer.status_code, answer.headers["content-type"][:9]) == (status, "text/html")
+    assert f'<code id="code">{code}</code>' in answer.text
+    assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+
+
+@ON_MEMORY
+async def test_pages__error_of_ours__says_nothing_of_the_inside_and_keeps_its_headers(
+    world: World, pages: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> None:
+        raise RuntimeError("the inside")
+
+    monkeypatch.setattr(world.chain, "head", broken)
+    answer = await pages.get("/status")
+
+    assert answer.status_code == 500 and "the inside" not in answer.text
+    assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+
+
+@ON_MEMORY
+async def test_pages__piece_that_fails__is_a_piece(pages: httpx.AsyncClient) -> None:
+    answer = await pages.get(f"/jobs/{'00' * 32}/fragment/progress", headers={"HX-Request": "true"})
+
+    assert answer.status_code == 404 and "<html" not in answer.text
+    assert "not_found" in answer.text
+
+
+@ON_MEMORY
+async def test_api__beside_pages__answers_as_before(pages: httpx.AsyncClient) -> None:
+    missing = await pages.get("/v1/nothing")
+    wrong = await pages.delete("/v1/jobs")
+    document = (await pages.get("/v1/openapi.json")).json()
+
+    assert missing.headers["content-type"] == "application/problem+json"
+    assert (missing.status_code, wrong.status_code) == (404, 405)
+    assert "content-security-policy" not in missing.headers
+    assert [path for path in document["paths"] if not path.startswith("/v1/")] == []
+
+
+@ON_MEMORY
+async def test_pages__find__leads_to_the_page(pages: httpx.AsyncClient) -> None:
+    job, account = "ab" * 32, "cd" * 20
+
+    to_job = await pages.get(f"/find?q=0x{job}")
+    to_account = await pages.get(f"/find?q=%20{account.upper()}%20")
+
+    assert (to_job.status_code, to_job.headers["location"]) == (303, f"/jobs/{job}")
+    assert to_account.headers["location"] == f"/providers/{account}"

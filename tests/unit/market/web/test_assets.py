@@ -1,0 +1,78 @@
+"""Is everything that a page loads what its tag says, and what its package held?"""
+
+import json
+import re
+
+import pytest
+
+from market.web import assets
+from market.web.assets import STATIC, Vendored, integrity_of, vendored
+from market.web.headers import POLICY, is_page
+from market.web.rendering import environment
+
+TEMPLATES = environment().list_templates()
+TAG = re.compile(r"<(?:script|link|style)\b[^>]*>")
+NOT_HASHED = '<link rel="icon" href="/static/icon.svg" type="image/svg+xml">'
+
+
+@pytest.mark.parametrize("each", tuple(vendored()), ids=lambda each: each.path)
+def test_vendored__file__has_the_hash_of_the_manifest(each: Vendored) -> None:
+    assert integrity_of((STATIC / "vendor" / each.path).read_bytes()) == each.integrity
+    assert assets.integrity(f"vendor/{each.path}") == each.integrity
+
+
+def test_vendored__folder__holds_what_the_manifest_names_and_licences() -> None:
+    named = {each.path for each in vendored()} | {each.licence_file for each in vendored()}
+    folder = STATIC / "vendor"
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+    assert there == named | {"manifest.json"}
+
+
+def test_manifest__every_package__says_version_licence_and_tarball() -> None:
+    for entry in json.loads(assets.MANIFEST.read_text()):
+        assert re.fullmatch(r"\d+\.\d+\.\d+", entry["version"])
+        assert entry["license"] in {"MIT", "0BSD"}
+        assert entry["tarball"].startswith("sha512-")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_template__tags__come_from_the_functions_that_add_hashes(name: str) -> None:
+    loader = environment().loader
+    assert loader is not None
+    source, _, _ = loader.get_source(environment(), name)
+
+    assert [tag for tag in TAG.findall(source) if tag != NOT_HASHED] == []
+    assert "|safe" not in source.replace(" ", "") and "style=" not in source
+    assert re.findall(r"\son[a-z]+=", source) == []
+
+
+def test_tags__each_kind__carries_the_hash() -> None:
+    tags = (
+        assets.script("live.js"),
+        assets.script("proof.js", module=True),
+        assets.early_script("theme.js"),
+        assets.preload("merkle.js"),
+        assets.stylesheet("app.css"),
+    )
+
+    assert all(re.search(r'integrity="sha384-[A-Za-z0-9+/=]{64}"', tag) for tag in tags)
+
+
+def test_scripts__our_own__make_no_markup_from_text() -> None:
+    ours = [path.read_text() for path in STATIC.glob("*.js")]
+
+    assert [text for text in ours if "innerHTML" in text or "eval(" in text] == []
+
+
+def test_policy__nothing_inline_and_nobody_else__is_allowed() -> None:
+    assert "unsafe" not in POLICY and "http" not in POLICY
+    assert POLICY.startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize(
+    ("path", "is_for_people"),
+    [("/", True), ("/v1", False), ("/v1/jobs", False), ("/v1x", True), ("/jobs/v1/", True)],
+)
+def test_is_page__path__decides(path: str, is_for_people: bool) -> None:
+    assert is_page(path) == is_for_people
