@@ -1,5 +1,5 @@
 # Commands of this checkout. GNU make 3.81 syntax; only relative names, so any folder will do.
-# `tools/environment.py` makes .venv and the npm part when their pins changed, else does nothing.
+# `tools/environment.py` makes .venv and the npm parts when their pins changed, else does nothing.
 
 SHELL = /bin/sh
 PYTHON =
@@ -17,7 +17,7 @@ help:
 	@echo "make test            everything: check, all test folders, contracts-test"
 	@echo "make contracts-test  recompile and compare, forge suites, gas limits"
 	@echo "make chaos           the full product of kills (long)"
-	@echo "make environment     only make .venv and the npm part; PYTHON=... chooses the Python"
+	@echo "make environment     only make .venv and the npm parts; PYTHON=... chooses the Python"
 	@echo "make -k check        as check, but goes on after a failure"
 
 environment:

@@ -23,6 +23,7 @@ CEILINGS = {
     "numerics": 150,
     "architecture": 90,
     "faults": 540,
+    "browser": 240,
     "integration": 600,
     "e2e": 720,
 }

@@ -30,7 +30,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tallystick")
 
-FOLDERS_WITH_SERVICES = {"integration", "e2e", "contracts", "benchmarks"}
+FOLDERS_WITH_SERVICES = {"integration", "e2e", "browser", "contracts", "benchmarks"}
+ONE_STREAM = {"e2e", "browser"}
+"""Folders of which one test runs at a time: a whole market, or a browser, is enough."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,12 +61,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> "Installed":
 
 
 class Streams(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Files side by side, but all of e2e one after the other: each test has a whole market."""
+    """Files side by side, but the tests of a folder in `ONE_STREAM` one after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
         from tests.ceilings import folder_of
 
-        return "e2e" if folder_of(nodeid) == "e2e" else super()._split_scope(nodeid)
+        folder = folder_of(nodeid)
+        return folder if folder in ONE_STREAM else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(trylast=True)

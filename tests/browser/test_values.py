@@ -1,0 +1,174 @@
+"""Are values in pages those of the API? Read in the browser, compared with the JSON."""
+
+from typing import Any
+
+import httpx
+
+from tests.browser.conftest import Site
+from tests.browser.driving import Browser
+from tests.browser.test_pages import address
+
+
+def api(site: Site, path: str) -> Any:
+    """What programs are told."""
+    answer = httpx.get(f"{site.url}/v1{path}", trust_env=False)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def row_values(browser: Browser, caption: str) -> list[list[str]]:
+    """Values of the `data` elements of each row of a table."""
+    found: list[list[str]] = browser.evaluate(
+        "[...document.querySelectorAll('table')].filter(t => t.caption?.textContent.startsWith("
+        f"{caption!r})).flatMap(t => [...t.tBodies[0].rows])"
+        ".map(r => [...r.querySelectorAll('data')].map(d => d.value))"
+    )
+    return found
+
+
+def names(browser: Browser, caption: str) -> list[str]:
+    """Full names of the first digest in each row of a table."""
+    found: list[str] = browser.evaluate(
+        "[...document.querySelectorAll('table')].filter(t => t.caption?.textContent.startsWith("
+        f"{caption!r})).flatMap(t => [...t.tBodies[0].rows])"
+        ".map(r => { const e = r.querySelector('.digest');"
+        " return e.title || e.querySelector('[title]').title; })"
+    )
+    return found
+
+
+def test_market__offers_and_jobs__are_those_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(site.url)
+    offers = [each for each in api(site, "/offers")["offers"] if each["state"] == "open"]
+    jobs = api(site, "/jobs")["jobs"]
+
+    assert row_values(browser, "cpu/") == [
+        [price] for price in sorted({o["price"] for o in offers})
+    ]
+    assert names(browser, "The newest jobs") == [each["job"] for each in jobs]
+    paid = [[each["paid"], each["budget"]] for each in jobs]
+    assert row_values(browser, "The newest jobs") == paid
+
+
+def test_job__money_steps_and_losses__are_those_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "job"))
+    job = api(site, f"/jobs/{site.shown.running.spec.job().hex()}")
+
+    parts = dict(
+        zip(
+            browser.texts("#progress table tbody th"),
+            browser.values("#progress table tbody data"),
+            strict=True,
+        )
+    )
+    debited, paid = int(job["debited"]), int(job["paid"])
+    assert int(parts["paid"]) == paid
+    assert int(parts["settled"]) == debited - paid > 0
+    assert int(parts["vested"]) == int(job["vested"]) - debited
+    assert int(parts["earned"]) == int(job["earned"]) - int(job["vested"]) > 0
+    assert sum(map(int, parts.values())) == int(job["escrowed"])
+    assert browser.texts("#said")[0].startswith(f"step {job['progress']['step']} of 12")
+    losses = [
+        [str(each["loss_millionths"])] + ([str(v)] if (v := each["validation_millionths"]) else [])
+        for each in job["reports"]
+    ]
+    assert row_values(browser, "6 of 6 step reports") == losses
+    leases = [each["account"] for each in job["leases"]]
+    assert browser.evaluate("[...document.querySelectorAll('.cell a')].map(a => a.title)") == leases
+    assert browser.evaluate("document.querySelector('#loss-chart canvas') !== null")
+
+
+def test_checked_job__audits_and_stakes__are_those_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "checked job"))
+    peers = api(site, f"/jobs/{site.shown.checked.hex()}/checks")["peers"]
+
+    assert names(browser, "What others found") == [each["account"] for each in peers]
+    assert row_values(browser, "What others found") == [[each["stake"]] for each in peers]
+    matched = sum(each["received"]["matched"] for each in peers)
+    assert matched == 1 and "1 matched, 0 mismatched" in browser.texts("#checking")[0]
+
+
+def test_convict__slash__is_that_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "job with a convict"))
+    (found,) = api(site, f"/jobs/{site.shown.convicted.hex()}/convictions")["convictions"]
+
+    slash = found["slash"]
+    assert row_values(browser, "Convictions") == [
+        [found["wanted"], slash["amount"], slash["burned"]]
+    ]
+    assert names(browser, "Convictions") == [found["account"]] == [site.shown.convict.hex()]
+    assert slash["state"] in browser.texts("#checking")[0]
+
+
+def test_waiting_job__why_not__is_that_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "job that waits"))
+    job = api(site, f"/jobs/{site.shown.waiting.hex()}")
+
+    said = browser.texts("#why-title ~ table tbody tr")
+    assert len(said) == len(job["not_matched"]) > 0
+    for row, each in zip(said, job["not_matched"], strict=True):
+        assert row.split("\t")[1:] == [str(each["offers"]), each["would_fit"]]
+
+
+def test_provider__money_and_reputation__are_those_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "provider"))
+    account = site.shown.paid.hex()
+    money, known = api(site, f"/accounts/{account}"), api(site, f"/providers/{account}")
+
+    earned, vested = int(money["earned"]), int(money["vested"])
+    wanted = [earned, earned - vested, vested, int(money["claimable"]), int(money["claimed"])]
+    assert [int(each[0]) for each in row_values(browser, "From sealed work")] == wanted
+    assert wanted[3] > 0
+    assert row_values(browser, "The newest") == [[each["amount"]] for each in money["entries"]]
+    assert names(browser, "Offers that stand") == [each["offer"] for each in known["offers"]]
+    assert browser.texts("#reputation + dl dd")[2] == str(known["reputation"]["matches"])
+
+
+def test_epoch__debits_and_leaves__are_those_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "epoch"))
+    epoch = api(site, f"/epochs/{site.shown.epoch}")
+
+    assert names(browser, "What this epoch takes") == [each["job"] for each in epoch["debits"]]
+    debits = [[each["amount"]] for each in epoch["debits"]]
+    assert row_values(browser, "What this epoch takes") == debits
+    leaves = [
+        [each["cumulative"], *(job["cumulative"] for job in each["jobs"])]
+        for each in epoch["leaves"]
+    ]
+    assert row_values(browser, "What each account") == leaves and len(leaves) > 2
+
+
+def test_audit__seals_and_coins__are_those_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "audit"))
+    steps = api(site, f"/jobs/{site.shown.running.spec.job().hex()}/coins")["steps"]
+
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('#seals ~ .scroll tbody tr')]"
+        ".map(r => [r.cells[0].innerText, ...[...r.querySelectorAll('[title]')].map(e => e.title)])"
+    )
+    batches = {each["root"]: api(site, f"/batches/{each['root']}") for each in steps}
+    job = site.shown.running.spec.job().hex()
+    wanted = [
+        [
+            str(each["step"]),
+            next(
+                entry["seal"]
+                for entry in batches[each["root"]]["entries"]
+                if (entry["job"], entry["step"]) == (job, each["step"])
+            ),
+            each["root"],
+            *([each["coin"]] if each["coin"] else []),
+        ]
+        for each in steps
+    ]
+    assert rows == wanted and len(rows) == 6
+
+
+def test_status__chain_and_parameters__are_those_of_the_api(browser: Browser, site: Site) -> None:
+    browser.open(address(site, "status"))
+    network = api(site, "/network")
+
+    assert browser.texts("#chain-id") == [str(network["chain_id"])]
+    assert browser.texts("#block") == [str(network["block"])]
+    shown = [row.split("\t") for row in browser.texts("#parameters + table tbody tr")]
+    assert shown == [[n.replace("_", " "), v] for n, v in sorted(network["parameters"].items())]
