@@ -158,6 +158,57 @@ PERMIT = TypedStruct(
 """EIP-2612, signed under the token's own domain, not ours."""
 
 
+@dataclass(frozen=True)
+class WalletDomain:
+    """A domain as a wallet shows it to its owner."""
+
+    name: str
+    version: str
+    chain_id: int
+    contract: Address
+
+
+_DOMAIN_FIELDS = (
+    ("string", "name"),
+    ("string", "version"),
+    ("uint256", "chainId"),
+    ("address", "verifyingContract"),
+)
+
+
+def wallet_request(
+    struct: TypedStruct, values: Sequence[object], domain: WalletDomain
+) -> dict[str, object]:
+    """The JSON of `eth_signTypedData_v4` (EIP-1193 wallets); integers as text, bytes as 0x hex.
+
+    Raises:
+        Malformed: a value does not fit its Solidity type.
+    """
+    struct.hash(values)
+    fields = {"EIP712Domain": _DOMAIN_FIELDS, struct.name: struct.fields}
+    named = zip(struct.fields, values, strict=True)
+    return {
+        "types": {
+            name: [{"name": field, "type": kind} for kind, field in pairs]
+            for name, pairs in fields.items()
+        },
+        "primaryType": struct.name,
+        "domain": {
+            "name": domain.name,
+            "version": domain.version,
+            "chainId": str(domain.chain_id),
+            "verifyingContract": f"0x{domain.contract.hex()}",
+        },
+        "message": {field: _shown(value) for (_, field), value in named},
+    }
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    return value if isinstance(value, bool) else str(value)
+
+
 def job_id(
     *,
     poster: Address,

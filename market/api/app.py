@@ -23,6 +23,7 @@ from market.api.routes import (
     network,
     offers,
     operations,
+    orders,
     providers,
     running,
     settlement,
@@ -55,6 +56,7 @@ ROUTERS = (
     running.router,
     market.router,
     status.router,
+    orders.router,
 )
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

@@ -202,6 +202,15 @@ async def _account(name: Annotated[str, _hex_name(20)]) -> Address:
     return Address(parse_bytes(name, 20))
 
 
+def job_of(text: str) -> JobId:
+    """A job's id that somebody named.
+
+    Raises:
+        Malformed: not 32 bytes in hex.
+    """
+    return JobId(_bytes_of(text, 32))
+
+
 DigestPath = Annotated[Digest, Depends(_digest)]
 JobPath = Annotated[JobId, Depends(_job)]
 AccountPath = Annotated[Address, Depends(_account)]

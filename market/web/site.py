@@ -5,7 +5,7 @@ from starlette.staticfiles import StaticFiles
 
 from market.web.assets import PREFIX, STATIC
 from market.web.headers import PageHeaders
-from market.web.pages import audit, epochs, find, jobs, market, providers, status
+from market.web.pages import audit, epochs, find, jobs, market, post, providers, status
 
 ROUTERS = (
     market.router,
@@ -14,6 +14,7 @@ ROUTERS = (
     epochs.router,
     audit.router,
     status.router,
+    post.router,
     find.router,
 )
 

@@ -4,14 +4,17 @@ Nothing is rounded that is money. Units of the arguments are those of the API: b
 milliseconds, bytes, flops per second, parts of 1e6 or 1e4.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN
+from contracts.terms.errors import Malformed
 
 DECIMALS = 6
 SHOWN_START, SHOWN_END = 8, 6
+_TOKENS = re.compile(r"(?P<whole>[0-9]{1,22})(\.(?P<decimals>[0-9]{1,6}))?")
 _SPANS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _FAR_YEARS = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
@@ -21,6 +24,19 @@ def tokens(amount: int) -> str:
     whole, rest = divmod(amount, BASE_UNITS_PER_TOKEN)
     decimals = f"{rest:0{DECIMALS}d}".rstrip("0")
     return f"{whole:,}.{decimals}" if decimals else f"{whole:,}"
+
+
+def base_units(text: str) -> int:
+    """Base units of an amount that somebody typed in tokens: `12.5`.
+
+    Raises:
+        Malformed: no number, or finer than a base unit.
+    """
+    match = _TOKENS.fullmatch(text.strip().replace(",", ""))
+    if match is None:
+        raise Malformed(f"{text[:40]!r} is no amount in tokens, e.g. 12.5 (six decimals at most)")
+    whole, decimals = match["whole"], (match["decimals"] or "").ljust(DECIMALS, "0")
+    return int(whole) * BASE_UNITS_PER_TOKEN + int(decimals)
 
 
 def short(name: str) -> str:

@@ -48,17 +48,18 @@ function listen(page) {
 }
 
 const commands = {
-  async open({ url, scripts = true, scheme = "light", width = 1280, height = 900 }) {
+  async open({ url, scripts = true, before = "", scheme = "light", width = 1280, height = 900 }) {
     await commands.leave();
     page = await browser.newPage();
     logs = listen(page);
+    if (before) await page.evaluateOnNewDocument(before);
     await page.setJavaScriptEnabled(scripts);
     await page.setViewport({ width, height });
     await page.emulateMediaFeatures([
       { name: "prefers-color-scheme", value: scheme },
       { name: "prefers-reduced-motion", value: "reduce" },
     ]);
-    const answer = await page.goto(url, { waitUntil: "load", timeout: 20000 });
+    const answer = await page.goto(url, { waitUntil: "load", timeout: 60000 });
     return { status: answer.status(), url: page.url(), title: await page.title() };
   },
   async leave() {
@@ -69,7 +70,7 @@ const commands = {
   logs: async () => logs,
   url: async () => page.url(),
   evaluate: async ({ code }) => page.evaluate(code),
-  wait: async ({ code, millis = 10000 }) => {
+  wait: async ({ code, millis }) => {
     await page.waitForFunction(code, { timeout: millis, polling: 50 });
     return true;
   },

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS = 90.0
+WAIT_SECONDS = 30.0  # a busy machine is no fault of a page
 
 
 class BrowserFailed(AssertionError):
@@ -31,10 +32,11 @@ class Browser:
         scripts: bool = True,
         scheme: str = "light",
         width: int = 1280,
+        before: str = "",
     ) -> dict[str, Any]:
-        """Load a page; its status, address and title."""
+        """Load a page; its status, address and title. `before` runs first in every document."""
         found: dict[str, Any] = self._tell(
-            "open", url=url, scripts=scripts, scheme=scheme, width=width
+            "open", url=url, scripts=scripts, scheme=scheme, width=width, before=before
         )
         return found
 
@@ -67,7 +69,7 @@ class Browser:
         found: list[str] = self.evaluate(code)
         return found
 
-    def wait(self, code: str, *, seconds: float = 10.0) -> None:
+    def wait(self, code: str, *, seconds: float = WAIT_SECONDS) -> None:
         """Until an expression in the page is true."""
         self._tell("wait", code=code, millis=round(seconds * 1000))
 

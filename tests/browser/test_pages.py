@@ -6,6 +6,7 @@ from tests.browser.conftest import Site
 from tests.browser.driving import Browser
 from tests.browser.showcase import HOSTILE
 
+WISH = "name=again&steps=3&budget=5&ceiling=1000000&hours=2"
 PAGES = {
     "market": "/",
     "job": "/jobs/{running}",
@@ -20,8 +21,18 @@ PAGES = {
     "audit": "/audit/{running}",
     "audit of a convict": "/audit/{convicted}",
     "status": "/status",
+    "choice of a job": "/post",
+    "order": "/post?like={running}",
+    "quote": f"/post/quote?like={{running}}&{WISH}",
+    "quote of the impossible": f"/post/quote?like={{waiting}}&{WISH}",
 }
-FAILURES = {"/nothing": 404, "/jobs/12": 400, "/epochs/0": 400, f"/jobs/{'00' * 32}": 404}
+FAILURES = {
+    "/nothing": 404,
+    "/post?like=12": 400,
+    "/jobs/12": 400,
+    "/epochs/0": 400,
+    f"/jobs/{'00' * 32}": 404,
+}
 SETTLED = "document.querySelector('#proof')?.innerText.includes('Computing') !== true"
 
 every_page = pytest.mark.parametrize("name", PAGES)

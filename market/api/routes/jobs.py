@@ -21,6 +21,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import JobId, StageIndex, StepNumber
 from market.api.context import (
+    Api,
     ApiDep,
     JobPath,
     OnceDep,
@@ -122,14 +123,19 @@ async def post_quote(
     api: ApiDep, work: WorkDep, asked: Annotated[QuoteRequest, body(QuoteRequest)]
 ) -> Response:
     """What a job would cost, and whether it would be admitted and matched now."""
+    return answer(await dry_run(asked.spec, api, work))
+
+
+async def dry_run(spec: bytes, api: Api, work: UnitOfWork) -> QuoteView:
+    """A dry run of a JobSpec that nobody signed yet."""
     found = await quote_job(
-        asked.spec,
+        spec,
         now=api.market.clock(),
         epoch_seconds=await api.epoch_seconds(),
         work=work,
         blobs=api.market.blobs,
     )
-    return answer(quote_view(found))
+    return quote_view(found)
 
 
 @router.get("/jobs", response_model=JobsView)

@@ -200,6 +200,11 @@ from market.api.schemas.operations import (
     OperationView,
     OperationWait,
 )
+from market.api.schemas.orders import (
+    OrderLike,
+    OrderTyped,
+    PostOrder,
+)
 from market.api.schemas.running import (
     PEERS_PAGE,
     SPEND_PAGE,
@@ -439,6 +444,8 @@ __all__ = [
     "OperationState",
     "OperationView",
     "OperationWait",
+    "OrderLike",
+    "OrderTyped",
     "OutcomeName",
     "OutcomesView",
     "OutlookView",
@@ -456,6 +463,7 @@ __all__ = [
     "PostCheckpoint",
     "PostEvidence",
     "PostJob",
+    "PostOrder",
     "PostReports",
     "PostedEvent",
     "Price",
