@@ -208,7 +208,7 @@ def job_of(text: str) -> JobId:
     Raises:
         Malformed: not 32 bytes in hex.
     """
-    return JobId(_bytes_of(text, 32))
+    return JobId(parse_bytes(text, 32))
 
 
 DigestPath = Annotated[Digest, Depends(_digest)]

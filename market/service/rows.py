@@ -703,6 +703,7 @@ class EventRow(Row):
     data: bytes  # JSON of its body, see `market.api.schemas.events`
 
 
+@dataclass(frozen=True)
 class BeatRow(Row):
     """When the worker of a queue last went round."""
 

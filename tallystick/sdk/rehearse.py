@@ -8,7 +8,8 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from market.api.schemas import QuoteView
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.job_file import JobFile, build_spec
+from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.job_spec import build_spec
 from tallystick.sdk.prepare import prepare
 from tallystick.sdk.submit import check_clock
 

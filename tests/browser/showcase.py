@@ -154,6 +154,7 @@ async def _checkpoint(world: World, maker: JobMaker) -> None:
     await store_checkpoint(
         maker.spec.job(),
         claim,
+        now=world.now,
         work=world.new_work(),
         histories=world.histories,
         blobs=world.blobs,

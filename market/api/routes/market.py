@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.ids import JobId
 from market.api.context import ApiDep, WorkDep, answer, parse_bytes
+from market.api.quotes import excluded
 from market.api.schemas import (
     ROUNDS_PAGE,
     ClassView,
@@ -17,7 +18,6 @@ from market.api.schemas import (
     MarketView,
     WinnerView,
 )
-from market.api.views import excluded
 from market.service.show_market import ClassDepth, Depth, Round, market_depth, rounds_of
 
 router = APIRouter(tags=["market"])

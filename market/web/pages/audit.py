@@ -33,7 +33,7 @@ async def get_audit_page(
     async with work:
         row = await job_row(job, work)
         view = await job_view(row, work)
-        found = await checks_of_job(job, work, api.tallies)
+        found = await checks_of_job(job, work, api.followed)
         steps = await _steps(job, after, work)
         debits = await _debits(job, work)
     return page(

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Response
 from starlette.responses import RedirectResponse
 
 from market.api.context import AccountPath, ApiDep, WorkDep
-from market.api.routes.settlement import MAX_EPOCHS, EpochPath
-from market.api.schemas import API_PREFIX
+from market.api.routes.settlement import EpochPath
+from market.api.schemas import API_PREFIX, LIST_PAGE
 from market.api.views import epoch_row, epoch_summary, epoch_view, proof_view
 from market.service.rows import EpochRow
 from market.web.rendering import page
@@ -19,7 +19,7 @@ router = APIRouter()
 async def get_epochs_page(api: ApiDep, work: WorkDep) -> Response:
     """Epochs, newest first."""
     async with work:
-        rows = await work[EpochRow].where(order="-epoch", limit=MAX_EPOCHS)
+        rows = await work[EpochRow].where(order="-epoch", limit=LIST_PAGE)
     epochs = [epoch_summary(row) for row in rows]
     return page("epochs.html", here="epochs", now=api.market.clock(), epochs=epochs)
 

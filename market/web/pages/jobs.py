@@ -84,7 +84,7 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
 
 async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
-        found = await checks_of_job(job, work, api.tallies)
+        found = await checks_of_job(job, work, api.followed)
     chain, blobs = api.market.chain, api.market.blobs
     return {
         "now": api.market.clock(),
