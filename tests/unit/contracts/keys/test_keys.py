@@ -52,14 +52,12 @@ def test_session__two_secrets__are_two_peers() -> None:
     assert Session(b"1" * 32).peer != Session(b"2" * 32).peer
 
 
-def test_wallet__keystore_made_on_first_use__opens_again_with_its_passphrase(
-    tmp_path: Path,
-) -> None:
+def test_wallet__keystore_made_on_first_use__opens_again(tmp_path: Path) -> None:
     path = tmp_path / "wallet.json"
     wallet = make_wallet("x")
-    save_wallet(path, wallet, "secret")
+    save_wallet(path, wallet)
 
-    assert load_wallet(path, "secret") == wallet
+    assert load_wallet(path) == wallet
     assert path.stat().st_mode & 0o777 == 0o600
 
 

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -142,26 +139,6 @@ def test_fold__accuser_convicted__who_did_the_work_matched() -> None:
 
     assert (audits.drawn, audits.matched, audits.mismatched) == (1, 1, 0)
     assert audits.convicted == {BOB}
-
-
-RULINGS = st.builds(
-    ruled,
-    st.sampled_from(
-        ["drawn", "settled", "unrepeated", "missing", "missed", "accused", "convicted", "slashable"]
-    ),
-    st.sampled_from([WORK, OTHER]),
-    st.sampled_from([ANN, BOB]),
-)
-
-
-@given(st.lists(RULINGS, max_size=20))
-def test_fold__any_rulings__every_draw_is_open_or_has_one_outcome(
-    rulings: list[schemas.RuledEvent],
-) -> None:
-    audits = folded(*rulings).audits
-
-    closed = audits.matched + audits.mismatched + audits.unrepeated + audits.missing
-    assert audits.drawn == closed + len(audits.open)
 
 
 def test_fold__money__is_what_the_chain_moved() -> None:
