@@ -3,12 +3,15 @@
 `python -m tests.benchmarks.feed_lag [--steps N] [--stages N] [--peers N] [--watchers N]
 [--checking off]` prints a table and one line of JSON with machine, versions and commit. A whole
 market runs, every service; as many providers as stages x peers train a small job while watchers
-follow it by the SDK (`client.job_events`, which `watch` folds), each over a connection of its own.
+follow it by the SDK (`client.job_events`, which `watch` folds), each over a connection of its own,
+one `tallystick job watch`, and its page in a headless Chromium.
 
 Lag is the reader's wall clock when it has an event, less the event's own time `at`: of a step
 report the coordinator's when the step was sealed, of all others the market's when it stored what
 happened. Clocks are those of one machine. Only what happened while somebody watched counts; a
 validation loss comes later than the step that it is of, so the second report of a step is left out.
+Of `job watch` and the page it is when each first shows a step, less the earliest `at` of any event
+of that step; a step that is never shown fails the run.
 
 CPU seconds are from /proc, from the job's posting to its last seal: of the API, whose streams are
 the feed, as a part of those of coordinator, trainers and peers. The API takes the job's messages
@@ -22,15 +25,23 @@ import os
 import platform
 import tempfile
 import time
+from asyncio import TaskGroup
 from collections import defaultdict
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from contracts.terms.ids import JobId
-from market.api import schemas
-from tallystick.sdk.client import MarketClient
+from tallystick.sdk.watch import DONE_STATES
+from tests.benchmarks.feed_lag_readers import (
+    Lags,
+    Shown,
+    step_lags,
+    watch_by_command,
+    watch_by_page,
+    watch_job,
+)
 from tests.benchmarks.measuring import cpu_seconds
 from tests.benchmarks.stage_throughput import commit
 from tests.support.stack import Stack, stack
@@ -40,26 +51,6 @@ JOB_MODULES = ("tallystick.coordinator", "tallystick.trainer", "tallystick.provi
 LOOK_SECONDS = 2.0
 PATIENCE = 3600.0
 AIM_SECONDS, AIM_PART = 1.0, 0.03
-
-
-@dataclass
-class Lags:
-    """Of the events that one watcher saw, in seconds, by kind."""
-
-    by_kind: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    numbers: list[int] = field(default_factory=list)
-    _reported: set[int] = field(default_factory=set)
-
-    def note(self, number: int, event: schemas.JobEvent, since: float) -> None:
-        """An event was seen now; what was there before anybody watched has no lag."""
-        now, happened = time.time(), event.at / 1000
-        self.numbers.append(number)
-        if isinstance(event, schemas.ReportedEvent):
-            if event.step in self._reported:
-                return
-            self._reported.add(event.step)
-        if happened >= since and event.kind != "end":
-            self.by_kind[event.kind].append(now - happened)
 
 
 @dataclass
@@ -80,19 +71,6 @@ class Used:
         return sum(sum(self.seconds[module].values()) for module in modules)
 
 
-async def watch_job(url: str, job: JobId, lags: Lags) -> None:
-    """Note every event until the last seal."""
-    since = time.time()
-    async with (
-        MarketClient(url) as client,
-        aclosing(client.job_events(job)) as events,
-    ):
-        async for number, event in events:
-            lags.note(number, event, since)
-            if isinstance(event, schemas.StateEvent) and event.state == "finished":
-                return
-
-
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run one job and watch it."""
     with tempfile.TemporaryDirectory(prefix="tallystick-feed-") as folder:
@@ -111,30 +89,60 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 budget=200,
                 checkpoint_every=options.steps,
             )
-            return await _observed(market, submitted.job, options.watchers)
+            return await _observed(market, submitted.job, options)
 
 
-async def _observed(market: Stack, job: JobId, num_watchers: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Readers:
+    """All who read, as they go."""
+
+    events: list[Lags]
+    tasks: dict[str, "asyncio.Task[Shown]"]
+    last: "asyncio.Future[int]"
+    since: float
+
+
+def _readers(market: Stack, job: JobId, options: argparse.Namespace, tasks: TaskGroup) -> Readers:
+    last: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    events = [Lags() for _ in range(options.watchers)]
+    for each in events:
+        tasks.create_task(watch_job(market.client.url, job, each))
+    shown = {}
+    if options.watchers:
+        shown["job watch"] = tasks.create_task(watch_by_command(market, job))
+        shown["page"] = tasks.create_task(watch_by_page(market, job, last))
+    return Readers(events, shown, last, time.time())
+
+
+async def _observed(market: Stack, job: JobId, options: argparse.Namespace) -> dict[str, Any]:
     used, before = Used(), Used()
     before.look(market)
-    lags = [Lags() for _ in range(num_watchers)]
-    watching = asyncio.gather(*(watch_job(market.client.url, job, each) for each in lags))
-    async with asyncio.timeout(PATIENCE):
-        while (await market.job(job)).state not in ("finished", "closed", "refunded", "failed"):
+    async with asyncio.timeout(PATIENCE), TaskGroup() as tasks:
+        readers = _readers(market, job, options, tasks)
+        while (view := await market.job(job)).state not in DONE_STATES:
             used.look(market)
             await asyncio.sleep(LOOK_SECONDS)
         used.look(market)
-        await watching
+        readers.last.set_result(view.progress.step)
     api = used.total(API) - before.total(API)
     of_job = used.total(*JOB_MODULES)
-    view = await market.job(job)
     return {
         "state": view.state,
         "steps sealed": view.progress.step,
-        **_spread_of(lags),
+        **_spread_of(readers.events),
+        **_steps_of(readers),
         "API, CPU s": round(api, 2),
         "job, CPU s": round(of_job, 2),
         "API / job": round(api / of_job, 4) if of_job else None,
+    }
+
+
+def _steps_of(readers: Readers) -> dict[str, Any]:
+    return {
+        f"lag of steps, {name}, s": _percentiles(
+            step_lags(task.result(), readers.events[0].happened, readers.since)
+        )
+        for name, task in readers.tasks.items()
     }
 
 
