@@ -57,6 +57,20 @@ async def identify(request: Request, api: Api, work: UnitOfWork) -> Caller | Non
     return cast(Caller | None, request.state.caller)
 
 
+async def _known(
+    request: Request,
+    api: ApiDep,
+    work: WorkDep,
+    shown: Annotated[object, Depends(_TOKEN)],
+    cookie: Annotated[object, Depends(_COOKIE)],
+) -> Caller | None:
+    return await identify(request, api, work)
+
+
+CallerDep = Annotated[Caller | None, Depends(_known)]
+"""Who calls, where a signature in the body does as well: `permit` then says if it may."""
+
+
 def caller(scope: Scope) -> Any:
     """A dependency that yields the `Caller`, who may do what `scope` says.
 
@@ -72,6 +86,19 @@ def signed_in() -> Any:
     return Depends(_needs(None))
 
 
+def permit(who: Caller | None, scope: Scope | None, request: Request, api: Api) -> Caller:
+    """Who calls, if it may do what `scope` says; None asks for a session. Raises as `caller`."""
+    if who is None:
+        raise BadSignature("sign in, or show a key that holds: Authorization: Bearer ...")
+    if who.is_by_cookie and request.method not in _SAFE:
+        check_origin(request, api)
+    if scope is None and who.by != "session":
+        raise Forbidden("keys may not do this: sign in")
+    if scope is not None and scope not in who.scopes:
+        raise Forbidden(f"this key may not: it lacks the scope {scope}", scope=scope)
+    return who
+
+
 def check_origin(request: Request, api: Api) -> None:
     """Refuse what a page of another site sends.
 
@@ -83,23 +110,8 @@ def check_origin(request: Request, api: Api) -> None:
 
 
 def _needs(scope: Scope | None) -> Any:
-    async def check(
-        request: Request,
-        api: ApiDep,
-        work: WorkDep,
-        shown: Annotated[object, Depends(_TOKEN)],
-        cookie: Annotated[object, Depends(_COOKIE)],
-    ) -> Caller:
-        who = await identify(request, api, work)
-        if who is None:
-            raise BadSignature("sign in, or show a key that holds: Authorization: Bearer ...")
-        if who.is_by_cookie and request.method not in _SAFE:
-            check_origin(request, api)
-        if scope is None and who.by != "session":
-            raise Forbidden("keys may not do this: sign in")
-        if scope is not None and scope not in who.scopes:
-            raise Forbidden(f"this key may not: it lacks the scope {scope}", scope=scope)
-        return who
+    async def check(request: Request, api: ApiDep, who: CallerDep) -> Caller:
+        return permit(who, scope, request, api)
 
     return check
 

@@ -83,6 +83,7 @@ _NAMED: Mapping[str, object] = {
     "NetworkView.token": _BY_TYPE,
     "OfferView.expires_at": 1_777_723_200,
     "PeerChecksView.convicted_at": None,
+    "ReportView.repeat": None,  # a body of its own type
 }
 """By `Class.field`, else by field."""
 

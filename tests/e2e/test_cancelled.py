@@ -51,7 +51,7 @@ async def kill(running: Stack, job: JobId) -> None:
 async def verified(running: Stack, job: JobId) -> str:
     """What `audit verify` says of the job's file, anchored in a block that the chain knows."""
     file = str(running.folder / "audit.tally")
-    said = command(running, "export", job.hex(), "--market", running.client.url, "-o", file)
+    said = command(running, "export", job.hex(), "--market", running.client.url, "--to", file)
     anchor = exported_anchor(said)
     assert await running.contracts.chain.request("eth_getBlockByHash", [anchor, False])
     settlement = f"0x{running.contracts.deployment.settlement.hex()}"

@@ -1,12 +1,17 @@
 """A poster pauses, resumes and cancels its job; what became of that, for everybody who knows it."""
 
-from typing import Annotated, cast
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Request, Response
 
-from contracts.terms.ids import JobId
+from contracts.terms.errors import BadSignature, Forbidden
+from contracts.terms.ids import Address, JobId
+from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
+from market.api.callers import CallerDep, permit
 from market.api.context import (
+    Api,
     ApiDep,
     DigestPath,
     JobPath,
@@ -18,6 +23,7 @@ from market.api.context import (
     carry_out,
     documented,
 )
+from market.api.refusals import refused
 from market.api.schemas import (
     AskJob,
     JobAction,
@@ -33,38 +39,77 @@ from market.service.ports import UnitOfWork
 
 router = APIRouter(tags=["jobs"])
 
-Asked = Annotated[AskJob, body(AskJob)]
 DOCUMENTED = documented(AskJob)
+REFUSALS = refused(BadSignature, Forbidden)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What is asked of a job, and by whom."""
+
+    job: JobId
+    action: JobAction
+    at: UnixMillis
+    by: Address
+
+
+def _wish(action: JobAction) -> Any:
+    async def read(
+        job: JobPath,
+        request: Request,
+        api: ApiDep,
+        asked: Annotated[AskJob, body(AskJob)],
+        who: CallerDep,
+    ) -> _Wish:
+        if asked.signature is None:
+            by = permit(who, "jobs", request, api).account
+        else:
+            by = recover(wish_digest(job, action, asked.at), asked.signature)
+        return _Wish(job, action, asked.at, by)
+
+    return Depends(read)
 
 
 @router.post(
-    "/jobs/{name}/pause", response_model=OperationView, status_code=202, openapi_extra=DOCUMENTED
+    "/jobs/{name}/pause",
+    response_model=OperationView,
+    status_code=202,
+    openapi_extra=DOCUMENTED,
+    responses=REFUSALS,
 )
 async def post_pause(
-    job: JobPath, api: ApiDep, work: WorkDep, asked: Asked, this: OnceDep
+    wish: Annotated[_Wish, _wish("pause")], api: ApiDep, work: WorkDep, this: OnceDep
 ) -> Response:
     """Begin no step after the one in work; members stay, and what is open is still checked."""
-    return await _ask(job, "pause", asked, api, work, this)
+    return await _ask(wish, api, work, this)
 
 
 @router.post(
-    "/jobs/{name}/resume", response_model=OperationView, status_code=202, openapi_extra=DOCUMENTED
+    "/jobs/{name}/resume",
+    response_model=OperationView,
+    status_code=202,
+    openapi_extra=DOCUMENTED,
+    responses=REFUSALS,
 )
 async def post_resume(
-    job: JobPath, api: ApiDep, work: WorkDep, asked: Asked, this: OnceDep
+    wish: Annotated[_Wish, _wish("resume")], api: ApiDep, work: WorkDep, this: OnceDep
 ) -> Response:
     """Go on where a pause began."""
-    return await _ask(job, "resume", asked, api, work, this)
+    return await _ask(wish, api, work, this)
 
 
 @router.post(
-    "/jobs/{name}/cancel", response_model=OperationView, status_code=202, openapi_extra=DOCUMENTED
+    "/jobs/{name}/cancel",
+    response_model=OperationView,
+    status_code=202,
+    openapi_extra=DOCUMENTED,
+    responses=REFUSALS,
 )
 async def post_cancel(
-    job: JobPath, api: ApiDep, work: WorkDep, asked: Asked, this: OnceDep
+    wish: Annotated[_Wish, _wish("cancel")], api: ApiDep, work: WorkDep, this: OnceDep
 ) -> Response:
     """End the job for good after the step in work: what was done is paid, the rest goes back."""
-    return await _ask(job, "cancel", asked, api, work, this)
+    return await _ask(wish, api, work, this)
 
 
 @router.get("/operations/{name}", response_model=OperationView)
@@ -73,14 +118,11 @@ async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> Re
     return answer(_view(await find_operation(operation, api.market.clock(), work)))
 
 
-async def _ask(
-    job: JobId, action: JobAction, asked: AskJob, api: ApiDep, work: UnitOfWork, this: Once
-) -> Response:
-    by = recover(wish_digest(job, action, asked.at), asked.signature)
-
+async def _ask(wish: _Wish, api: Api, work: UnitOfWork, this: Once) -> Response:
     async def make(work: UnitOfWork) -> Response:
-        now = api.market.clock()
-        found = await ask_job(job, Action(action), by=by, at=asked.at, now=now, work=work)
+        found = await ask_job(
+            wish.job, Action(wish.action), by=wish.by, at=wish.at, now=api.market.clock(), work=work
+        )
         return answer(_view(found), 202)
 
     return await carry_out(this, work, make)

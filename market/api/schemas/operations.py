@@ -20,10 +20,13 @@ OperationError = Literal["superseded", "ended"]
 
 
 class AskJob(Body):
-    """`signature` by the poster's wallet over `wish_digest`; `at` grows from wish to wish."""
+    """`signature` by the poster's wallet over `wish_digest`; `at` grows from wish to wish.
+
+    Without one the poster's session asks, or a key of his with the scope `jobs`.
+    """
 
     at: UnixMillisField
-    signature: Annotated[bytes, Len(65, 65)]
+    signature: Annotated[bytes, Len(65, 65)] | None = None
 
 
 class OperationResult(Body):
