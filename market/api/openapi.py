@@ -51,11 +51,18 @@ TAGS = (
     ("providers", "What is known of a provider"),
     ("auditors", "Accounts that audit jobs of others"),
     ("jobs", "Work that was ordered, and all that was kept of it"),
+    ("running jobs", "Peers and spending of jobs, as they go"),
+    ("orders", "Jobs like one that is here, ordered from a page"),
+    ("events", "What happens, as it happens"),
+    ("market", "Depth, prices and clearing rounds"),
+    ("earnings", "What an account has earned, line by line"),
     ("checks", "What checking has shown of a job's peers"),
     ("blobs", "Bytes by their BLAKE3 digest"),
     ("hosting", "For hosts, who run coordinators"),
+    ("audit explorer", "From a unit of work to its payment, with proofs"),
     ("slashes", "Convictions, and what became of the stake"),
     ("settlement", "Epochs, proofs of pay, anchored batches"),
+    ("status", "How far behind the parts of the market are"),
 )
 
 

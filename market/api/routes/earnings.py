@@ -35,7 +35,9 @@ async def get_earnings(
     work: WorkDep,
     job: Annotated[str | None, Query(max_length=66, description="32 bytes in hex")] = None,
     after: Annotated[str | None, Query(max_length=MAX_CURSOR, description="a cursor")] = None,
-    limit: Annotated[int, Query(ge=1, le=EARNINGS_PAGE)] = EARNINGS_PAGE,
+    limit: Annotated[
+        int, Query(ge=1, le=EARNINGS_PAGE, description="lines at most")
+    ] = EARNINGS_PAGE,
 ) -> Response:
     """Every peer-step and paid audit of an account beyond a cursor: where its pay is, and why."""
     of_job = None if job is None else JobId(parse_bytes(job, 32))

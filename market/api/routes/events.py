@@ -6,6 +6,7 @@ stream that is ended, and the event `end` once a job is refunded and all was sen
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
@@ -20,6 +21,7 @@ from starlette.types import Send
 from contracts.terms.errors import Malformed, NotFound, Unavailable
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, JobPath, WorkDep, answer, inlined
+from market.api.examples import example_of
 from market.api.schemas import (
     REPORTS_PAGE,
     EndEvent,
@@ -40,10 +42,17 @@ RETRY_MILLIS = 1000
 SEND_SECONDS = 30.0
 """How long a client may leave what it was sent unread before its connection is closed."""
 HEARTBEAT = b": heartbeat\n\n"
+_EXAMPLE = format_sse_event(
+    data_str=json.dumps(example_of(StateEvent)), event="state", id="40"
+).decode()
 REFUNDED = JobState.REFUNDED.value
 log = logging.getLogger(__name__)
 
 AfterQuery = Annotated[int | None, Query(ge=0, le=2**53, description="Events beyond this number.")]
+LastEventHeader = Annotated[
+    str,
+    Header(alias="Last-Event-ID", max_length=64, description="what a browser that comes again has"),
+]
 FollowQuery = Annotated[
     bool, Query(description="false: end as soon as everything that there is was sent.")
 ]
@@ -97,6 +106,7 @@ def _documented(schema: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
     schema.pop("discriminator", None)
     stream = {
         "schema": {"type": "string", "description": "Server-sent events: id, event, data (JSON)."},
+        "example": _EXAMPLE,
         "x-event-data": inlined(schema, parts),
     }
     return {200: {"description": "A stream of events", "content": {"text/event-stream": stream}}}
@@ -114,7 +124,7 @@ async def get_job_events(
     work: WorkDep,
     after: AfterQuery = None,
     follow: FollowQuery = True,
-    last_event_id: Annotated[str, Header(alias="Last-Event-ID", max_length=64)] = "",
+    last_event_id: LastEventHeader = "",
 ) -> EventStream:
     """What happens to a job, from its beginning or behind a number."""
     async with work:
@@ -138,7 +148,7 @@ async def get_market_events(
     work: WorkDep,
     after: AfterQuery = None,
     follow: FollowQuery = True,
-    last_event_id: Annotated[str, Header(alias="Last-Event-ID", max_length=64)] = "",
+    last_event_id: LastEventHeader = "",
 ) -> EventStream:
     """Clearing rounds, jobs, epochs and offers, from now on or behind a number."""
     start = _start(after, last_event_id)
@@ -154,7 +164,9 @@ async def get_reports(
     job: JobPath,
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=2**53, description="Steps beyond this one.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=REPORTS_PAGE)] = REPORTS_PAGE,
+    limit: Annotated[
+        int, Query(ge=1, le=REPORTS_PAGE, description="reports at most")
+    ] = REPORTS_PAGE,
 ) -> Response:
     """How the steps of a job went, for charts."""
     async with work:

@@ -53,10 +53,12 @@ async def get_market(api: ApiDep, work: WorkDep) -> Response:
 @router.get("/market/rounds", response_model=ClearingRoundsView)
 async def get_rounds(
     work: WorkDep,
-    after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
-    before: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    after: Annotated[
+        int | None, Query(ge=0, le=2**53, description="rounds later than this")
+    ] = None,
+    before: Annotated[int | None, Query(ge=0, le=2**53, description="rounds earlier")] = None,
     job: Annotated[str | None, Query(max_length=66, description="32 bytes in hex")] = None,
-    limit: Annotated[int, Query(ge=1, le=ROUNDS_PAGE)] = ROUNDS_PAGE,
+    limit: Annotated[int, Query(ge=1, le=ROUNDS_PAGE, description="rounds at most")] = ROUNDS_PAGE,
 ) -> Response:
     """Rounds beyond `after`; without it the newest ones, or the newest `before` one."""
     of_job = None if job is None else JobId(parse_bytes(job, 32))

@@ -36,8 +36,8 @@ async def get_spend(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
-    after: Annotated[int, Query(ge=0, le=MAX_STEPS)] = 0,
-    limit: Annotated[int, Query(ge=1, le=SPEND_PAGE)] = SPEND_PAGE,
+    after: Annotated[int, Query(ge=0, le=MAX_STEPS, description="steps beyond this one")] = 0,
+    limit: Annotated[int, Query(ge=1, le=SPEND_PAGE, description="steps at most")] = SPEND_PAGE,
 ) -> Response:
     """What a job has spent, on whom and step by step, how fast, and how long its budget lasts."""
     period = await period_of(api)
@@ -51,8 +51,8 @@ async def get_peers(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
-    after: Annotated[int, Query(ge=0, le=2**40)] = 0,
-    limit: Annotated[int, Query(ge=1, le=PEERS_PAGE)] = PEERS_PAGE,
+    after: Annotated[int, Query(ge=0, le=2**40, description="so many peers are left out")] = 0,
+    limit: Annotated[int, Query(ge=1, le=PEERS_PAGE, description="peers at most")] = PEERS_PAGE,
 ) -> Response:
     """The grid of stages and peers: who serves, what each did last, and what it earned."""
     async with work:

@@ -50,7 +50,7 @@ from market.service.trace_work import (
 
 router = APIRouter(tags=["audit explorer"])
 
-StepPath = Annotated[int, Path(ge=1, lt=MAX_STEPS)]
+StepPath = Annotated[int, Path(ge=1, lt=MAX_STEPS, description="number of a step")]
 
 
 def _peer(peer: Annotated[str, Path(description="32 bytes in hex")]) -> PeerId:
@@ -65,8 +65,8 @@ async def get_steps(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
-    after: Annotated[int, Query(ge=0, le=MAX_STEPS)] = 0,
-    limit: Annotated[int, Query(ge=1, le=STEPS_PAGE)] = STEPS_PAGE,
+    after: Annotated[int, Query(ge=0, le=MAX_STEPS, description="steps beyond this one")] = 0,
+    limit: Annotated[int, Query(ge=1, le=STEPS_PAGE, description="steps at most")] = STEPS_PAGE,
 ) -> Response:
     """Sealed steps beyond `after`: seal, anchor, coin, and what was drawn and came of it."""
     async with work:
@@ -80,8 +80,10 @@ async def get_step(
     step: StepPath,
     api: ApiDep,
     work: WorkDep,
-    after: Annotated[int, Query(ge=0, le=2**40)] = 0,
-    limit: Annotated[int, Query(ge=1, le=STEP_LINES_PAGE)] = STEP_LINES_PAGE,
+    after: Annotated[int, Query(ge=0, le=2**40, description="so many lines are left out")] = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=STEP_LINES_PAGE, description="lines at most")
+    ] = STEP_LINES_PAGE,
 ) -> Response:
     """A step's peer-steps and paid audits."""
     async with work:
@@ -107,7 +109,7 @@ async def get_work(
     peer: PeerPath,
     api: ApiDep,
     work: WorkDep,
-    number: Annotated[int, Query(alias="round", ge=0, le=2**40)] = 0,
+    number: Annotated[int, Query(alias="round", ge=0, le=2**40, description="of the work")] = 0,
 ) -> Response:
     """A peer-step from its GradCommit to the transactions that paid it, with all Merkle paths."""
     async with work:
