@@ -6,9 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import Malformed
+from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Digest, JobId
 from market.api.context import AccountPath, Api, ApiDep, WorkDep, answer, parse_bytes
+from market.api.refusals import refused
 from market.api.schemas import (
     EARNINGS_PAGE,
     AnchorView,
@@ -28,7 +29,7 @@ router = APIRouter(tags=["earnings"])
 MAX_CURSOR = 96
 
 
-@router.get("/accounts/{name}/earnings", response_model=EarningsView)
+@router.get("/accounts/{name}/earnings", response_model=EarningsView, responses=refused(NotFound))
 async def get_earnings(
     account: AccountPath,
     api: ApiDep,

@@ -22,6 +22,7 @@ from contracts.terms.errors import Malformed, NotFound, Unavailable
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, JobPath, WorkDep, answer, inlined
 from market.api.examples import example_of
+from market.api.refusals import refused
 from market.api.schemas import (
     REPORTS_PAGE,
     EndEvent,
@@ -42,6 +43,16 @@ RETRY_MILLIS = 1000
 SEND_SECONDS = 30.0
 """How long a client may leave what it was sent unread before its connection is closed."""
 HEARTBEAT = b": heartbeat\n\n"
+_EVENT = {
+    "type": "object",
+    "description": "One of the server-sent events.",
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "event": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["id", "event", "data"],
+}
 _EXAMPLE = format_sse_event(
     data_str=json.dumps(example_of(StateEvent)), event="state", id="40"
 ).decode()
@@ -105,7 +116,7 @@ def _documented(schema: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
     parts = schema.pop("$defs", {})
     schema.pop("discriminator", None)
     stream = {
-        "schema": {"type": "string", "description": "Server-sent events: id, event, data (JSON)."},
+        "schema": _EVENT,
         "example": _EXAMPLE,
         "x-event-data": inlined(schema, parts),
     }
@@ -115,7 +126,7 @@ def _documented(schema: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
 @router.get(
     "/jobs/{name}/events",
     response_class=Response,
-    responses=_documented(job_event_schema()),
+    responses=_documented(job_event_schema()) | refused(NotFound),
     dependencies=[Depends(_place)],
 )
 async def get_job_events(
@@ -159,7 +170,7 @@ async def get_market_events(
     return _stream(_Wanted(MARKET, start, follow, lambda row: False, False), api)
 
 
-@router.get("/jobs/{name}/reports", response_model=ReportsView)
+@router.get("/jobs/{name}/reports", response_model=ReportsView, responses=refused(NotFound))
 async def get_reports(
     job: JobPath,
     work: WorkDep,

@@ -24,6 +24,7 @@ from market.api.context import (
     Api,
     ApiDep,
     JobPath,
+    Once,
     OnceDep,
     WorkDep,
     answer,
@@ -53,6 +54,7 @@ from market.api.schemas import (
     JobPosted,
     JobsView,
     JobView,
+    Permit,
     PostCheckpoint,
     PostJob,
     PostReports,
@@ -77,6 +79,10 @@ MSGPACK = "application/msgpack"
 After = Annotated[int, Query(ge=0, le=2**53, description="of what was read last; 0: nothing was")]
 IN_MSGPACK = in_bytes(MSGPACK, encode([[1, b"an item"]]))
 JOBS_PAGE = 200  # if nothing else is asked
+POSTING = refused(
+    *SIGNED_MESSAGE, Expired, Forbidden, NotFound, Conflict, Unaffordable, Refused, *CHAIN
+)
+"""What a posted job may be refused for."""
 JOBS = Listing(JobRow, "-posted_at")
 
 
@@ -85,9 +91,7 @@ JOBS = Listing(JobRow, "-posted_at")
     response_model=JobPosted,
     status_code=202,
     openapi_extra=documented(PostJob),
-    responses=refused(
-        *SIGNED_MESSAGE, Expired, Forbidden, NotFound, Conflict, Unaffordable, Refused, *CHAIN
-    ),
+    responses=POSTING,
 )
 async def post_jobs(
     api: ApiDep,
@@ -96,12 +100,19 @@ async def post_jobs(
     this: OnceDep,
 ) -> Response:
     """Order work; the id comes back at once, the budget goes into escrow next."""
+    return await accept_job(posted.signed, posted.permit, api, work, this)
+
+
+async def accept_job(
+    signed: bytes, permit: Permit, api: Api, work: UnitOfWork, this: Once
+) -> Response:
+    """Store a signed JobSpec with its permit, and answer with its id."""
     epoch_seconds = await api.epoch_seconds()
 
     async def make(work: UnitOfWork) -> Response:
         row = await post_job(
-            posted.signed,
-            PostedPermit(posted.permit.deadline, posted.permit.signature),
+            signed,
+            PostedPermit(permit.deadline, permit.signature),
             now=api.market.clock(),
             epoch_seconds=epoch_seconds,
             work=work,

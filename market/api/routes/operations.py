@@ -5,7 +5,7 @@ from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from contracts.terms.errors import BadSignature, Forbidden
+from contracts.terms.errors import BadSignature, Conflict, Expired, Forbidden, NotFound
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
@@ -40,7 +40,7 @@ from market.service.ports import UnitOfWork
 router = APIRouter(tags=["jobs"])
 
 DOCUMENTED = documented(AskJob)
-REFUSALS = refused(BadSignature, Forbidden)
+REFUSALS = refused(BadSignature, Forbidden, NotFound, Expired, Conflict)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ async def post_cancel(
     return await _ask(wish, api, work, this)
 
 
-@router.get("/operations/{name}", response_model=OperationView)
+@router.get("/operations/{name}", response_model=OperationView, responses=refused(NotFound))
 async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> Response:
     """What became of an operation, and what it waits for."""
     return answer(_view(await find_operation(operation, api.market.clock(), work)))

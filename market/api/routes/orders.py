@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Response
 
-from contracts.terms.errors import Unaffordable
+from contracts.terms.errors import Conflict, NoMatch, NotFound, Unaffordable
 from contracts.terms.messages import JobSpec, decode_message
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, expect
@@ -16,20 +16,26 @@ from contracts.terms.typed_data import (
     wallet_request,
 )
 from market.api.context import Api, ApiDep, OnceDep, WorkDep, answer, body, carry_out, documented
+from market.api.refusals import CHAIN, refused
+from market.api.routes.jobs import POSTING, accept_job
 from market.api.schemas import JobPosted, OrderLike, OrderTyped, PostOrder
 from market.api.views import job_row
 from market.service.coding import spec_of
 from market.service.host_jobs import allocate_coordinator
 from market.service.order_like import Wish, order_like
 from market.service.ports import UnitOfWork
-from market.service.post_job import PostedPermit, post_job
 
 router = APIRouter(tags=["orders"], prefix="/orders")
 
 PERMIT_SECONDS = 3600
 
 
-@router.post("/typed-data", response_model=OrderTyped, openapi_extra=documented(OrderLike))
+@router.post(
+    "/typed-data",
+    response_model=OrderTyped,
+    openapi_extra=documented(OrderLike),
+    responses=refused(NotFound, NoMatch, Unaffordable, Conflict, *CHAIN),
+)
 async def post_typed_data(
     api: ApiDep, work: WorkDep, wanted: Annotated[OrderLike, body(OrderLike)], this: OnceDep
 ) -> Response:
@@ -51,27 +57,19 @@ async def post_typed_data(
     return await carry_out(this, work, make)
 
 
-@router.post("", response_model=JobPosted, status_code=202, openapi_extra=documented(PostOrder))
+@router.post(
+    "",
+    response_model=JobPosted,
+    status_code=202,
+    openapi_extra=documented(PostOrder),
+    responses=POSTING,
+)
 async def post_orders(
     api: ApiDep, work: WorkDep, posted: Annotated[PostOrder, body(PostOrder)], this: OnceDep
 ) -> Response:
     """Order work, as `POST /jobs`, for who cannot encode a signed message."""
     spec = expect(Signed(decode_message(posted.spec), posted.signature), JobSpec)
-    epoch_seconds = await api.epoch_seconds()
-
-    async def make(work: UnitOfWork) -> Response:
-        row = await post_job(
-            spec.encoded(),
-            PostedPermit(posted.permit.deadline, posted.permit.signature),
-            now=api.market.clock(),
-            epoch_seconds=epoch_seconds,
-            work=work,
-            chain=api.market.chain,
-            blobs=api.market.blobs,
-        )
-        return answer(JobPosted.model_validate({"job": row.job, "state": row.state}), 202)
-
-    return await carry_out(this, work, make)
+    return await accept_job(spec.encoded(), posted.permit, api, work, this)
 
 
 async def _typed(spec: JobSpec, permit_deadline: UnixSeconds, api: Api) -> OrderTyped:

@@ -6,9 +6,11 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Query, Response
 
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import NotFound
 from contracts.terms.ids import MAX_STEPS
 from contracts.terms.moments import UnixMillis
 from market.api.context import ApiDep, JobPath, WorkDep, answer
+from market.api.refusals import refused
 from market.api.routes.earnings import period_of
 from market.api.schemas import (
     PEERS_PAGE,
@@ -31,7 +33,7 @@ from market.service.show_spend import Spend, spend_of
 router = APIRouter(tags=["running jobs"])
 
 
-@router.get("/jobs/{name}/spend", response_model=SpendView)
+@router.get("/jobs/{name}/spend", response_model=SpendView, responses=refused(NotFound))
 async def get_spend(
     job: JobPath,
     api: ApiDep,
@@ -46,7 +48,7 @@ async def get_spend(
     return answer(_spend_view(found, api.market.clock()))
 
 
-@router.get("/jobs/{name}/peers", response_model=PeersView)
+@router.get("/jobs/{name}/peers", response_model=PeersView, responses=refused(NotFound))
 async def get_peers(
     job: JobPath,
     api: ApiDep,

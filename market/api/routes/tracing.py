@@ -4,10 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
+from contracts.terms.errors import NotFound
 from contracts.terms.ids import MAX_STEPS, Digest, JobId, PeerId, StepNumber
 from contracts.terms.merkle import Proof, SumNode, plain_leaf
 from contracts.terms.messages import StepCoin
 from market.api.context import ApiDep, JobPath, WorkDep, answer, parse_bytes
+from market.api.refusals import refused
 from market.api.routes.earnings import anchor_view, drawn_view, paid_view, parts_view, spelled_rate
 from market.api.schemas import (
     STEP_LINES_PAGE,
@@ -60,7 +62,7 @@ def _peer(peer: Annotated[str, Path(description="32 bytes in hex")]) -> PeerId:
 PeerPath = Annotated[PeerId, Depends(_peer)]
 
 
-@router.get("/jobs/{name}/steps", response_model=StepsView)
+@router.get("/jobs/{name}/steps", response_model=StepsView, responses=refused(NotFound))
 async def get_steps(
     job: JobPath,
     api: ApiDep,
@@ -74,7 +76,7 @@ async def get_steps(
     return answer(StepsView(job=job, steps=tuple(step_view(each) for each in steps)))
 
 
-@router.get("/jobs/{name}/steps/{step}", response_model=StepLinesView)
+@router.get("/jobs/{name}/steps/{step}", response_model=StepLinesView, responses=refused(NotFound))
 async def get_step(
     job: JobPath,
     step: StepPath,
@@ -102,7 +104,11 @@ async def get_step(
     )
 
 
-@router.get("/jobs/{name}/steps/{step}/work/{peer}", response_model=WorkTraceView)
+@router.get(
+    "/jobs/{name}/steps/{step}/work/{peer}",
+    response_model=WorkTraceView,
+    responses=refused(NotFound),
+)
 async def get_work(
     job: JobPath,
     step: StepPath,
