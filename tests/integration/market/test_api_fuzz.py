@@ -26,14 +26,16 @@ from schemathesis.transport.asgi import ASGI_TRANSPORT
 from schemathesis.transport.requests import REQUESTS_TRANSPORT
 
 from contracts.terms.digest import blob_digest
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.adapters.memory import MemoryWakeup
 from market.api.app import make_app
 from market.api.context import Api
 from market.api.schemas import NonceView
+from market.domain.jobs import Action
 from market.domain.rates import Rate
 from market.service.api_keys import create_key
+from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet
 from market.service.rows import BatchRow, LeaseRow
 from market.service.sign_in import sign_in
@@ -116,10 +118,16 @@ async def busy_market() -> Busy:
         now=world.now,
         work=world.new_work(),
     )
+    job = maker.spec.job()
+    asked = await ask_job(
+        job, Action.PAUSE, by=maker.spec.poster, at=world.now, now=world.now, work=world.new_work()
+    )
     async with world.new_work() as work:
         (batch, *_), (lease, *_) = await work[BatchRow].where(), await work[LeaseRow].where()
     names: dict[str, Digest | bytes] = {
-        "jobs": maker.spec.job(),
+        "jobs": job,
+        "operations": asked.row.operation,
+        "peer": maker.members[0].session.peer,
         "offers": world.offers["ann"],
         "leases": lease.lease,
         "accounts": ANN.account,
@@ -134,10 +142,12 @@ async def busy_market() -> Busy:
     api = world.api()
     api.market = replace(api.market, wakeup=GivingWakeup(world))
     api.rate = Rate(per_second=1_000_000, burst=1_000_000)
-    return Busy(world, api, {noun: name.hex() for noun, name in names.items()}, bodies_of(world))
+    return Busy(
+        world, api, {noun: name.hex() for noun, name in names.items()}, bodies_of(world, job)
+    )
 
 
-def bodies_of(world: World) -> dict[str, dict[str, Any]]:
+def bodies_of(world: World, job: JobId) -> dict[str, dict[str, Any]]:
     """Bodies that are signed by whom they name, by path."""
     spec = market_spec(nonce=9)
     signed = make_wallet("poster").sign(spec, DOMAIN).encoded().hex()
@@ -147,6 +157,15 @@ def bodies_of(world: World) -> dict[str, dict[str, Any]]:
         "/v1/jobs": {
             "signed": signed,
             "permit": {"deadline": 4_000_000_000, "signature": "00" * 65},
+        },
+        "/v1/orders/typed-data": {
+            "like": job.hex(),
+            "poster": ANN.account.hex(),
+            "name": "another",
+            "steps": 10,
+            "budget": "1000000",
+            "price_ceiling": "1000000000",
+            "deadline": world.now // 1000 + 3600,
         },
         "/v1/faucet": {"account": ANN.account.hex()},
     }
@@ -193,7 +212,8 @@ def is_stream(operation: Any) -> bool:
 def known_parts(operation: Any) -> dict[str, Any]:
     """Parts of a request that name what is there, or say what somebody has signed."""
     found: dict[str, Any] = {}
-    names = {"name": BUSY.names.get(operation.path.split("/")[2]), "number": 1}
+    noun = BUSY.names.get(operation.path.split("/")[2])
+    names = {"name": noun, "number": 1, "step": 1, "peer": BUSY.names["peer"]}
     if path := {key: value for key, value in names.items() if f"{{{key}}}" in operation.path}:
         found["path_parameters"] = path
     if body := BUSY.bodies.get(operation.path):
