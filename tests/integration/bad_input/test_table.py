@@ -291,7 +291,7 @@ TABLE = (
     ),
     Row("wrong signature: job", "bad_signature", 4, "", another_signed_it),
     Row("wrong signature: withdrawal", "bad_signature", 4, "", withdrawn_by_another),
-    Row("replayed message", "expired", 4, "heard already", replayed_heartbeat),
+    Row("replayed message", "expired", 4, "said before", replayed_heartbeat),
     Row("expired message", "expired", 4, "the offer's window is over", offer_that_is_over),
     Row("oversized body, announced", "too_large", 2, "at most 1048576", body_over_a_megabyte),
     Row("oversized body, unannounced", "too_large", 2, "more than", body_that_says_it_is_small),

@@ -14,7 +14,7 @@ from market.adapters.redis_limiter import RedisLimiter
 from market.api.app import make_app
 from market.api.context import Api
 from market.api.schemas import Problem, read_body
-from market.domain.rates import Rate
+from market.domain.rates import SECOND, Rate
 from market.service.ports import Limiter
 from tallystick.sdk.client import MarketClient, retrying
 from tests.integration.market.client import HOST
@@ -31,6 +31,11 @@ def limited(world: World, limiter: Limiter, rate: Rate = SLOW) -> Api:
     api.market = replace(api.market, limiter=limiter)
     api.rate = rate
     return api
+
+
+def stopped() -> MemoryLimiter:
+    """A limiter whose clock stands: nothing is refilled while a slow machine sends requests."""
+    return MemoryLimiter(lambda: SECOND)
 
 
 def client_from(api: Api, address: str = "192.0.2.1") -> httpx.AsyncClient:
@@ -115,7 +120,7 @@ async def test_memory_limiter__many_callers__are_forgotten_when_full_again() -> 
 
 
 async def test_api__too_many_requests__is_a_problem_that_says_when() -> None:
-    api = limited(memory_world(), MemoryLimiter())
+    api = limited(memory_world(), stopped())
 
     async with client_from(api) as client:
         seen = [await client.get("/jobs") for _ in range(4)]
@@ -131,7 +136,7 @@ async def test_api__too_many_requests__is_a_problem_that_says_when() -> None:
 
 
 async def test_api__one_address_asks_too_often__others_are_served() -> None:
-    api = limited(memory_world(), MemoryLimiter())
+    api = limited(memory_world(), stopped())
 
     async with client_from(api) as client, client_from(api, "192.0.2.2") as other:
         for _ in range(4):
@@ -142,7 +147,7 @@ async def test_api__one_address_asks_too_often__others_are_served() -> None:
 
 
 async def test_api__addresses_of_one_ipv6_network__are_one_caller() -> None:
-    api = limited(memory_world(), MemoryLimiter())
+    api = limited(memory_world(), stopped())
 
     codes = []
     for host in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8:1::1"):
@@ -154,7 +159,7 @@ async def test_api__addresses_of_one_ipv6_network__are_one_caller() -> None:
 
 async def test_api__signed_in__is_counted_by_account_wherever_from() -> None:
     world, ann = memory_world(), make_wallet("ann")
-    api = limited(world, MemoryLimiter())
+    api = limited(world, stopped())
     codes = []
 
     async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
@@ -168,7 +173,7 @@ async def test_api__signed_in__is_counted_by_account_wherever_from() -> None:
 
 
 async def test_api__made_up_tokens__are_the_address() -> None:
-    api = limited(memory_world(), MemoryLimiter())
+    api = limited(memory_world(), stopped())
 
     async with client_from(api) as client:
         codes = []
@@ -180,7 +185,7 @@ async def test_api__made_up_tokens__are_the_address() -> None:
 
 
 async def test_api__hosts_and_health__are_not_counted() -> None:
-    api = limited(memory_world(), MemoryLimiter())
+    api = limited(memory_world(), stopped())
 
     async with client_from(api) as client:
         hosts = [await client.get("/jobs", headers=HOST) for _ in range(9)]
