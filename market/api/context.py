@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from contracts.terms.digest import digest
-from contracts.terms.errors import Conflict, Forbidden, Malformed, TooLarge
+from contracts.terms.errors import Conflict, Forbidden, Malformed, TallystickError, TooLarge
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.api.examples import example_of
@@ -343,8 +343,9 @@ async def carry_out(
                 return known
             response = await make(work)
             await this.store(response, work)
-    except Conflict:
-        async with work:  # the same request at the same time, which was first
+    except TallystickError:
+        # Whatever refuses may be what the same request did, which came at the same time and first.
+        async with work:
             if (known := await this.find(work)) is not None:
                 return known
         raise
