@@ -5,7 +5,7 @@ once shows each of them then, so nothing that a reader leaves out counts as prom
 """
 
 import asyncio
-import json
+import re
 import sys
 import time
 from collections import defaultdict
@@ -23,6 +23,7 @@ from tests.support.stack import Stack
 Shown: TypeAlias = Sequence[tuple[int, float]]
 """Steps, ascending, each with the second since 1970 in which it was first to be seen."""
 
+_STEP = re.compile(rb"step (\d+)/")
 # The page notes by itself, as a person would see it: what is asked from outside is later.
 _NOTE = r"""
 (() => {
@@ -77,20 +78,21 @@ async def watch_job(url: str, job: JobId, lags: Lags) -> None:
 
 
 async def watch_by_command(market: Stack, job: JobId) -> Shown:
-    """When `tallystick -o json job watch` printed each step."""
+    """When `tallystick job watch` printed each step."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tallystick", "-o", "json"),
-        *("job", "watch", job.hex(), "--market", market.client.url),
+        *(sys.executable, "-m", "tallystick", "job", "watch", job.hex()),
+        *("--market", market.client.url),
         env=market.environment("watcher"),
-        stdout=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,  # how the job stands at the end
+        stderr=asyncio.subprocess.PIPE,
     )
-    assert process.stdout is not None
+    assert process.stderr is not None
     shown: list[tuple[int, float]] = []
     try:
-        async for line in process.stdout:
-            step = json.loads(line)["step"]
-            if step > (shown[-1][0] if shown else 0):
-                shown.append((step, time.time()))
+        async for line in process.stderr:
+            found = _STEP.search(line)
+            if found and int(found[1]) > (shown[-1][0] if shown else 0):
+                shown.append((int(found[1]), time.time()))
     finally:
         if process.returncode is None:
             process.kill()
