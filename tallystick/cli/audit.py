@@ -19,6 +19,7 @@ from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
 from contracts.terms.ids import Address, Digest, JobId
 from market.api import schemas
 from tallystick.audit import outcome, report
+from tallystick.cli.anchor import anchor_command
 from tallystick.cli.audit_bodies import (
     AuditableJob,
     AuditableJobs,
@@ -220,5 +221,6 @@ def _hex(text: str, length: int, what: str) -> bytes:
     return data
 
 
+app.command("anchor")(anchor_command)
 app.command("equivocation")(equivocation_command)
 app.command("compare")(compare_command)

@@ -40,6 +40,7 @@ ELSEWHERE = {
     "up": "needs services: tests/integration/up/test_up.py",
     "provider start": "until it is stopped: tests/integration/bad_input/test_provider.py",
     "audit export": "needs a real chain: tests/integration/market/test_provider_verbs.py",
+    "audit anchor": "needs a real chain: tests/e2e/test_readme.py",
     "audit rerun": "needs torch: tests/numerics/test_rerun.py",
     "job download": "needs trained weights: tests/integration/swarm/test_life.py",
 }

@@ -1,0 +1,86 @@
+"""`tallystick audit anchor`: which hash does a node give to the block that a file is pinned to?
+
+What `audit verify --anchor` wants is a hash from a node that its reader trusts. The node is asked
+for it by number; nothing that the file says of itself is taken.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contracts.terms.errors import AuditMismatch, ChainUnreachable, Refused
+from contracts.terms.ids import DigestField
+from market.api.schemas import Body
+from tallystick.audit.rpc import JsonRpc
+from tallystick.cli.complaint import complain
+from tallystick.cli.files import read
+from tallystick.cli.options import Market, ask
+from tallystick.cli.output import notice, shows
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.urls import http_url
+from verification.audit_file import MAX_FILE_BYTES, read_file
+from verification.collecting import read_header
+
+EXIT_MISMATCH = 11
+
+
+class Anchor(Body):
+    """The block that a file is pinned to, as a node knows it."""
+
+    node: str
+    chain_id: int
+    block_number: int
+    block_hash: DigestField
+
+
+@shows(Anchor, lines=lambda anchor: [f"0x{anchor.block_hash.hex()}"])
+def anchor_command(
+    file: Annotated[Path, typer.Argument(help="Audit file.")],
+    rpc: Annotated[
+        str | None, typer.Option(help="URL of your own node; else the one that the market names.")
+    ] = None,
+    market: Market = None,
+) -> Anchor:
+    """Ask a node for the hash of the block that an audit file is pinned to.
+
+    The hash is worth as much as the node: name one of your own with --rpc.
+
+    Exit codes: 0, or 11 if the file is no audit file.
+
+    Example: tallystick audit anchor job.tally --rpc http://127.0.0.1:8545
+    """
+    try:
+        if rpc is not None:
+            return asyncio.run(_anchor(file, http_url(rpc, "a node")))
+        return ask(market, lambda client: _as_the_market_says(file, client))
+    except AuditMismatch as error:
+        code, data = error.code, error.data
+        raise complain(
+            error.message, EXIT_MISMATCH, code=code, data=data, word="mismatch"
+        ) from error
+
+
+async def _as_the_market_says(file: Path, client: MarketClient) -> Anchor:
+    named = http_url((await client.network()).rpc_url, "a node")
+    notice(f"asked {named}, the market's own node; name yours with --rpc")
+    return await _anchor(file, named)
+
+
+async def _anchor(file: Path, url: str) -> Anchor:
+    async with JsonRpc(url) as node:
+        chain_id = await _chain_id(node)
+        held = read_file(read(file, MAX_FILE_BYTES))
+        if held.domain.chain_id != chain_id:
+            raise Refused(f"{url} is of chain {chain_id}, {file} of {held.domain.chain_id}")
+        header = await read_header(node, held.snapshots[-1].header.number)
+    return Anchor(node=url, chain_id=chain_id, block_number=header.number, block_hash=header.hash)
+
+
+async def _chain_id(node: JsonRpc) -> int:
+    found = await node.request("eth_chainId", [])
+    try:
+        return int(found, 16)
+    except (TypeError, ValueError) as error:
+        raise ChainUnreachable(f"{node.url} names no chain") from error
