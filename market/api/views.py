@@ -307,8 +307,16 @@ async def entry_views(account: Address, work: UnitOfWork) -> tuple[LedgerEntryVi
     )
 
 
-async def earned_by(account: Address, work: UnitOfWork) -> tuple[BaseUnits, BaseUnits, BaseUnits]:
-    """What an account has earned, what of it has vested, and what of that it may claim."""
+async def earned_by(
+    account: Address, work: UnitOfWork, *, claimed: BaseUnits
+) -> tuple[BaseUnits, BaseUnits, BaseUnits]:
+    """What an account has earned, what of it has vested, and what of that it may claim.
+
+    Args:
+        account: Whose.
+        work: To read in.
+        claimed: What the chain says it has claimed; the ledger hears of it later.
+    """
     jobs = await jobs_of(account, work)
     waiting = [ledger.earned(job, account) for job in jobs]
     ripe = [ledger.vested(job, account) for job in jobs]
@@ -316,17 +324,17 @@ async def earned_by(account: Address, work: UnitOfWork) -> tuple[BaseUnits, Base
     balances = await balances_of([*waiting, *ripe, *settled], work)
     vested = sum(balances.get(name, 0) for name in (*ripe, *settled))
     earned = vested + sum(balances.get(name, 0) for name in waiting)
-    return BaseUnits(earned), BaseUnits(vested), await _claimable(account, work)
+    return BaseUnits(earned), BaseUnits(vested), await _claimable(account, claimed, work)
 
 
-async def _claimable(account: Address, work: UnitOfWork) -> BaseUnits:
+async def _claimable(account: Address, claimed: BaseUnits, work: UnitOfWork) -> BaseUnits:
     final = await work[EpochRow].where(state="final", order="-epoch", limit=1)
     if not final:
         return BaseUnits(0)
     leaves = await work[EpochLeafRow].where(epoch=final[0].epoch, account=account)
     name = ledger.paid(account)
     paid = (await balances_of([name], work)).get(name, 0)
-    return BaseUnits(max(0, sum(leaf.cumulative for leaf in leaves) - paid))
+    return BaseUnits(max(0, sum(leaf.cumulative for leaf in leaves) - max(paid, claimed)))
 
 
 # ----------------------------------------------------------------------------- epochs and batches

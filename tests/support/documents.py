@@ -86,7 +86,8 @@ def commands(text: str) -> Iterator[str]:
         for line in block.lines:
             is_typed = block.language == SHELL or line.startswith((PROMPT, "tallystick "))
             if is_typed and block.language in ("", SHELL, SESSION):
-                yield from (match[1].strip() for match in _COMMAND.finditer(line))
+                said = line.split(" #", 1)[0]
+                yield from (match[1].strip() for match in _COMMAND.finditer(said))
     for match in _SPAN.finditer(_FENCE.sub("", text)):
         yield " ".join(match[1].split())
 

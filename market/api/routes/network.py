@@ -149,7 +149,7 @@ async def account_view(account: Address, api: Api, work: UnitOfWork) -> AccountV
     """What an account has, at the head of the chain and in the ledger."""
     now = await api.market.chain.account(account)
     async with work:
-        earned, vested, claimable = await earned_by(account, work)
+        earned, vested, claimable = await earned_by(account, work, claimed=now.claimed)
         entries = await entry_views(account, work)
     stake = now.stake
     return AccountView(

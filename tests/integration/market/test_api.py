@@ -190,6 +190,9 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
         assert proof.cumulative == view.debited and proof.state == "final"
         shown = read_body(AccountView, (await client.get(f"/accounts/{account.hex()}")).content)
         assert shown.claimable == view.debited and shown.claimed == 0
+        world.chain.claim(account, proof.cumulative)  # and the ledger has not heard of it
+        shown = read_body(AccountView, (await client.get(f"/accounts/{account.hex()}")).content)
+        assert (shown.claimable, shown.claimed) == (0, view.debited)
         root = await a_batch(world)
         assert (await client.get(f"/batches/{root.hex()}")).status_code == 200
         withdrawn = await client.request(
