@@ -1,7 +1,6 @@
 """`tallystick epoch`: settlements, what each took from jobs and granted to accounts."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from rich.table import Table
 from contracts.terms.amounts import format_tokens
 from market.api import schemas
 from tallystick.cli.options import Market, ask
-from tallystick.cli.output import facts, short, shows, table
+from tallystick.cli.output import facts, moment, short, shows, table
 
 app = typer.Typer(no_args_is_help=True, help="See settlements: what was paid for what, and when.")
 
@@ -34,9 +33,7 @@ def _table(view: schemas.EpochsView) -> Table:
 
 
 def _ends(each: schemas.EpochSummary) -> str:
-    if each.window_ends is None:
-        return ""
-    return f"{datetime.fromtimestamp(each.window_ends, UTC):%Y-%m-%d %H:%M:%S}"
+    return "" if each.window_ends is None else moment(1000 * each.window_ends)
 
 
 def _transaction(each: schemas.EpochSummary) -> str:

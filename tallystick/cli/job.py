@@ -1,156 +1,50 @@
-"""`tallystick job`: submit a training job, follow it, get what came of it."""
+"""`tallystick job`: what there is of jobs, and what came of one.
 
-import time
-from collections.abc import Iterator
-from datetime import timedelta
+How one is posted, followed, changed and accounted for is in the modules that are registered below.
+"""
+
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
 
-from contracts.keys.wallet import Wallet
-from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import NotFound, Refused
-from contracts.terms.ids import AddressField, DigestField, JobId, JobIdField
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import DigestField, JobId, JobIdField
 from market.api import schemas
-from market.api.schemas import Body, Money
+from market.api.schemas import Body
+from tallystick.cli.job_order import plan_command, sample_command, schema_command, submit_command
+from tallystick.cli.job_trail import peers_command, spend_command, steps_command, trace_command
 from tallystick.cli.job_views import (
     checks_lines,
     conviction_lines,
     job_table,
     jobs_table,
-    progress_line,
     reports_table,
 )
-from tallystick.cli.keystore import new_wallet, open_or_create
-from tallystick.cli.options import DryRun, Job, Market, Timeout, ask, ask_of_job, parse_digest
-from tallystick.cli.output import answer, facts, notice, progress, shows
+from tallystick.cli.job_watch import watch_command
+from tallystick.cli.job_wishes import (
+    cancel_command,
+    pause_command,
+    resume_command,
+    topup_command,
+)
+from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
+from tallystick.cli.output import notice, shows
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
-from tallystick.sdk.folders import HomeSettings
-from tallystick.sdk.job_file import JobFile, load_job_file
-from tallystick.sdk.rehearse import Rehearsal, rehearse
-from tallystick.sdk.submit import submit
-from tallystick.sdk.watching import watched
 
-app = typer.Typer(no_args_is_help=True, help="Submit a training job, and follow it.")
-
-WalletPath = Annotated[Path | None, typer.Option("--wallet", help="Keystore file of the poster.")]
-DAY = 86_400
+app = typer.Typer(
+    no_args_is_help=True, help="Plan and post a training job, follow it, see what came of it."
+)
 
 
-# ------------------------------------------------------------------------------------- posting
+# --------------------------------------------------------------------------------- what there is
 
 
-class Quoted(Body):
-    """What would be signed and paid for a job, and whether it would be matched now."""
-
-    poster: AddressField
-    budget: Money
-    deadline: int  # Unix seconds
-    held: Money  # what the poster has
-    upload_bytes: int
-    quote: schemas.QuoteView
-
-
-class Submitted(Body):
-    """A job that was posted; or, of a dry run, what would have been."""
-
-    job: JobIdField | None
-    dry_run: Quoted | None
-
-
-def _submitted_lines(submitted: Submitted) -> Iterator[RenderableType]:
-    if submitted.job is not None:
-        yield submitted.job.hex()
-    if (dry := submitted.dry_run) is None:
-        return
-    quote = dry.quote
-    seconds = "nothing matches now" if quote.seconds is None else f"{quote.seconds} s"
-    asked = "" if quote.cost_at_asks is None else format_tokens(quote.cost_at_asks)
-    rows = {
-        "would sign": f"JobSpec and permit for {format_tokens(dry.budget)} tokens",
-        "by": f"0x{dry.poster.hex()}, which holds {format_tokens(dry.held)}",
-        "would send": f"{dry.upload_bytes} bytes of data",
-        "cost at ceiling": format_tokens(quote.cost_at_ceiling),
-        "cost at asks": asked or "nothing matches now",
-        "takes": seconds,
-        "fits": "yes" if quote.fits else "no",
-    }
-    rows |= {f"reason {number}": reason for number, reason in enumerate(quote.reasons, start=1)}
-    yield facts("nothing was signed or posted", rows)
-
-
-@app.command("submit")
-@shows(Submitted, lines=_submitted_lines)
-def submit_command(
-    file: Annotated[Path, typer.Argument(help="Job file (YAML).")],
-    market: Market = None,
-    wallet: WalletPath = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow the job until it ends.")] = False,
-    timeout: Timeout = DAY,
-    unmatched: Annotated[
-        bool, typer.Option("--unmatched", help="Post it even if it fits no offer that there is.")
-    ] = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Post a job: its id is printed at once, its budget goes into escrow.
-
-    With --wait the exit code says how it ended; the answer is the same.
-
-    Example: tallystick job submit examples/tiny.yaml --wait
-    """
-    settings = HomeSettings()
-    job = load_job_file(file)
-    keystore = wallet or settings.home / "poster.json"
-    if dry_run:
-        answer(_rehearsed(market, keystore, job))
-        return
-    poster = open_or_create(keystore)
-
-    async def run(client: MarketClient) -> None:
-        posted = await submit(
-            client,
-            poster,
-            job,
-            drafts=settings.home / "drafts",
-            now=_now(),
-            unmatched=unmatched,
-            say=notice,
-        )
-        answer(Submitted(job=posted.job, dry_run=None))
-        if wait:
-            await follow(client, posted.job, timedelta(seconds=timeout))
-
-    ask(market, run)
-
-
-def _rehearsed(market: str | None, keystore: Path, job: JobFile) -> Submitted:
-    poster: Wallet
-    if keystore.exists():
-        poster = open_or_create(keystore)
-    else:
-        notice(f"{keystore} would be made; here stands a wallet that is not kept")
-        poster = new_wallet()
-    found: Rehearsal = ask(market, lambda client: rehearse(client, poster.account, job, now=_now()))
-    dry = Quoted(
-        poster=poster.account,
-        budget=found.spec.budget,
-        deadline=found.spec.deadline,
-        held=found.held,
-        upload_bytes=found.num_bytes,
-        quote=found.quote,
-    )
-    return Submitted(job=None, dry_run=dry)
-
-
-def _now() -> UnixSeconds:
-    return UnixSeconds(int(time.time()))
-
-
-# ----------------------------------------------------------------------------------- following
+app.command("sample")(sample_command)
+app.command("schema")(schema_command)
+app.command("plan")(plan_command)
+app.command("submit")(submit_command)
 
 
 @app.command("list")
@@ -173,32 +67,7 @@ def show_command(job: Job, market: Market = None) -> schemas.JobView:
     return ask_of_job(market, job, lambda client, wanted: client.job(wanted))
 
 
-@app.command("watch")
-@shows(schemas.JobView, lines=lambda view: [progress_line(view)])
-def watch_command(job: Job, market: Market = None, timeout: Timeout = DAY) -> schemas.JobView:
-    """Follow a job until it ends: step, loss, tokens/s, peers, spend against the cap.
-
-    Exit codes: 0 it ended, 2 it failed, 7 it goes on after --timeout.
-
-    Example: tallystick job watch JOB --timeout 600
-    """
-    span = timedelta(seconds=timeout)
-    return ask_of_job(market, job, lambda client, wanted: follow(client, wanted, span))
-
-
-async def follow(client: MarketClient, job: JobId, timeout: timedelta) -> schemas.JobView:
-    """Say how far a job is until it ends.
-
-    Raises:
-        DeadlineExceeded: it did not end within `timeout`.
-        Refused: it failed.
-    """
-    with progress() as say:
-        async for view in watched(client, job, timeout=timeout):
-            say(progress_line(view))
-    if view.state == "failed":
-        raise Refused(f"the job failed: {view.failure}", job=job)
-    return view
+app.command("watch")(watch_command)
 
 
 class Logged(Body):
@@ -223,6 +92,12 @@ def logs_command(
     """
     view = ask_of_job(market, job, lambda client, wanted: client.job(wanted))
     return Logged(job=view.job, reports=view.reports[-(last or 0) :])
+
+
+app.command("spend")(spend_command)
+app.command("peers")(peers_command)
+app.command("steps")(steps_command)
+app.command("trace")(trace_command)
 
 
 @app.command("checks")
@@ -352,3 +227,9 @@ def download_command(
         return Downloaded(folder=str(to), step=chosen.step)
 
     return ask_of_job(market, job, run)
+
+
+app.command("pause")(pause_command)
+app.command("resume")(resume_command)
+app.command("cancel")(cancel_command)
+app.command("topup")(topup_command)

@@ -1,7 +1,7 @@
 """How a job reads for people: what it is at, what it cost, what checking found."""
 
+import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import RenderableType
@@ -9,32 +9,13 @@ from rich.table import Table
 
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
+from contracts.terms.moments import UnixSeconds
 from market.api import schemas
-from tallystick.cli.output import facts, table
+from tallystick.cli.output import facts, moment, table
 from tallystick.cli.output import short as digits
+from tallystick.sdk.advice import in_words
 from tallystick.sdk.convictions import ENDED, split_of, state_of
 from verification.odds import read_exact, short
-
-WORKING = ("accepted", "active")
-
-
-def progress_line(view: schemas.JobView) -> str:
-    """State, step, loss and money of a job in one line."""
-    progress = view.progress
-    peers = sum(lease.state in WORKING for lease in view.leases)
-    line = f"{view.state:8} step {progress.step}/{progress.steps}"
-    if progress.loss_millionths is not None:
-        line += f"  loss {progress.loss_millionths / 1e6:.4f}"
-    if progress.tokens_per_second is not None:
-        line += f"  {progress.tokens_per_second} tokens/s"
-    if peers:
-        line += f"  {peers} peers"
-    return line + f"  {_tokens(view.earned)} of {_tokens(view.escrowed)} tokens"
-
-
-def _tokens(amount: BaseUnits) -> str:
-    """To a thousandth, as a line that changes has no room for more."""
-    return f"{amount / 10**6:.3f}"
 
 
 def job_table(view: schemas.JobView) -> Table:
@@ -42,6 +23,7 @@ def job_table(view: schemas.JobView) -> Table:
     rows = {
         "job": view.job.hex(),
         "state": view.state + (f": {view.failure}" if view.failure else ""),
+        "wanted by its poster": view.wanted,
         "step": f"{view.progress.step} of {view.progress.steps}",
         "escrowed": format_tokens(view.escrowed),
         "earned": format_tokens(view.earned),
@@ -58,6 +40,9 @@ def job_table(view: schemas.JobView) -> Table:
         rows[f"not matched: {excluded.constraint}"] = (
             f"{excluded.offers} offers; would fit: {excluded.would_fit}"
         )
+    if view.advice is not None:
+        now, budget = UnixSeconds(int(time.time())), BaseUnits(int(view.spec["budget"]))
+        rows["to match it now"] = in_words(view.advice, now=now, budget=budget)
     return facts(str(view.spec.get("name", "")), rows)
 
 
@@ -174,7 +159,7 @@ def reports_table(reports: tuple[schemas.StepReport, ...]) -> Table:
         columns,
         (
             (
-                f"{datetime.fromtimestamp(each.at / 1000, UTC):%Y-%m-%d %H:%M:%S}",
+                moment(each.at),
                 each.step,
                 _nats(each.loss_millionths),
                 _nats(each.validation_millionths),

@@ -27,6 +27,10 @@ Job = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
 ]
+PosterWallet = Annotated[
+    Path | None,
+    typer.Option("--wallet", help="Keystore file of the poster. Default: HOME/poster.json."),
+]
 ProviderHome = Annotated[Path | None, typer.Option("--home", help="As of `provider start`.")]
 Timeout = Annotated[
     int, typer.Option("--timeout", help="Seconds to wait at most.", min=1, max=31_536_000)
@@ -36,6 +40,11 @@ Timeout = Annotated[
 def market_url(market: str | None) -> str:
     """The market that is asked."""
     return HomeSettings().market if market is None else market
+
+
+def poster_wallet(wallet: Path | None) -> Path:
+    """A poster's keystore."""
+    return wallet or HomeSettings().home / "poster.json"
 
 
 def provider_home(home: Path | None) -> Path:

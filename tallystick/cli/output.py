@@ -3,7 +3,7 @@
 Each verb declares by `shows` the body that it answers with and which field of it is rows. From that
 come its options `-o/--output` and `-q/--quiet`, its JSON document, its CSV, and the JSON Schema
 that `tallystick schema` prints. A verb returns its body; one that says it before it is over calls
-`answer` itself. What is no payload goes through `notice` or `progress`.
+`answer` itself. What is no payload goes through `notice` or `screen`.
 """
 
 import csv
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 
@@ -26,7 +27,6 @@ from pydantic_core.core_schema import BytesSchema
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from contracts.terms.errors import Malformed
 from market.api.schemas import Body
@@ -34,7 +34,8 @@ from market.api.schemas import Body
 B = TypeVar("B", bound=Body)
 P = ParamSpec("P")
 
-Say = Callable[[str], None]
+Show = Callable[[str, RenderableType], None]
+"""Shows something as a line, or as a picture of it."""
 Lines = Callable[[B], Iterable[RenderableType]]
 
 
@@ -243,6 +244,11 @@ def short(name: bytes) -> str:
     return name.hex()[:12]
 
 
+def moment(millis: int) -> str:
+    """When something was or will be, UTC."""
+    return f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
 # ------------------------------------------------------------------------------ everything else
 
 
@@ -258,11 +264,22 @@ def _is_quiet() -> bool:
 
 
 @contextmanager
-def progress() -> Iterator[Say]:
-    """Says how far something is: one line that changes on a terminal, a line a change elsewhere."""
+def screen() -> Iterator[Show]:
+    """Shows what changes: a picture in place on a terminal, a line a change elsewhere."""
     if _is_quiet() or not sys.stderr.isatty():
-        yield notice
+        yield _once_each()
         return
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
     with Live(console=console, auto_refresh=False) as live:
-        yield lambda line: live.update(Text(line, overflow="ellipsis", no_wrap=True), refresh=True)
+        yield lambda line, picture: live.update(picture, refresh=True)
+
+
+def _once_each() -> Show:
+    said = [""]
+
+    def show(line: str, picture: RenderableType) -> None:
+        if line != said[0]:
+            notice(line)
+        said[0] = line
+
+    return show

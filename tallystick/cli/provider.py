@@ -33,6 +33,7 @@ from tallystick.cli.options import (
 )
 from tallystick.cli.options import ask as ask_market
 from tallystick.cli.output import notice, shows
+from tallystick.cli.provider_earnings import earnings_command
 from tallystick.cli.provider_money import claim_command, withdraw_command
 from tallystick.cli.provider_status import drain_command, status_command
 from tallystick.provider.folder import (
@@ -285,6 +286,7 @@ def _tokens(option: str, text: str, least: int, most: int) -> int:
 
 
 app.command("status")(status_command)
+app.command("earnings")(earnings_command)
 app.command("claim")(claim_command)
 app.command("withdraw")(withdraw_command)
 app.command("drain")(drain_command)

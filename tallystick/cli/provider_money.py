@@ -7,7 +7,7 @@ for a running agent, which claims by itself, and stake moves only when none runs
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,7 +21,6 @@ from contracts.terms.errors import (
     DeadlineExceeded,
     InsufficientStake,
     Malformed,
-    WrongConfiguration,
 )
 from contracts.terms.ids import Address, AddressField, Digest, DigestField
 from market.api import schemas
@@ -29,6 +28,7 @@ from market.api.schemas import Body, Money
 from tallystick.cli.keystore import open_wallet
 from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
 from tallystick.cli.output import notice, shows
+from tallystick.cli.sending import needs_chain
 from tallystick.provider.folder import (
     ProviderFolder,
     agent_pid,
@@ -157,7 +157,7 @@ def _claimed(
 
 
 async def _claimed_by_us(client: MarketClient, home: Path) -> Claimed:
-    with _needs_chain():
+    with needs_chain():
         from tallystick.provider.claims import claim, due_to
     async with _own(client, home) as own:
         account, contracts = own.sender.account, own.contracts
@@ -328,7 +328,7 @@ async def _move_stake(
     *,
     wait_until: float | None,
 ) -> Withdrawn:
-    with _needs_chain():
+    with needs_chain():
         from tallystick.provider.withdrawals import move
     async with _own(client, home) as own:
         moved = await move(own, amount)
@@ -363,7 +363,7 @@ async def _move_stake(
 @asynccontextmanager
 async def _own(client: MarketClient, home: Path) -> "AsyncIterator[OnChain]":
     """The account's only sender: the folder is held meanwhile."""
-    with _needs_chain():
+    with needs_chain():
         from tallystick.provider.on_chain import on_chain
     folder = ProviderFolder(home)
     try:
@@ -372,14 +372,3 @@ async def _own(client: MarketClient, home: Path) -> "AsyncIterator[OnChain]":
             yield own
     finally:
         folder.close()
-
-
-@contextmanager
-def _needs_chain() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise WrongConfiguration(
-            f"this sends a transaction, and {error.name} is not installed: install the extra "
-            "`provider` (pip install 'tallystick[provider]')"
-        ) from error

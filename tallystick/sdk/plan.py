@@ -102,6 +102,7 @@ class Plan(Body):
     parameters: Wide
     tokens: Wide
     flops: Wide
+    upload_bytes: int
     cost: CostPlan
     price: PricePlan
     time: TimePlan
@@ -138,10 +139,14 @@ async def plan(client: MarketClient, job: JobFile) -> Plan:
         tokenizer=prepared.tokenizer,
         weights=prepared.weights,
     )
-    return plan_of(spec, prepared.config, await client.quote(spec.encoded()), now)
+    quote = await client.quote(spec.encoded())
+    upload_bytes = sum(map(len, prepared.corpus.blobs.values()))
+    return plan_of(spec, prepared.config, quote, now, upload_bytes=upload_bytes)
 
 
-def plan_of(spec: JobSpec, config: TrainConfig, quote: QuoteView, now: UnixSeconds) -> Plan:
+def plan_of(
+    spec: JobSpec, config: TrainConfig, quote: QuoteView, now: UnixSeconds, *, upload_bytes: int
+) -> Plan:
     """The plan that follows from a spec and the market's quote of it."""
     cost, time, stake = _cost(spec, quote), _time(spec, quote, now), _stake(spec, quote)
     checking = _checking(spec, quote)
@@ -151,6 +156,7 @@ def plan_of(spec: JobSpec, config: TrainConfig, quote: QuoteView, now: UnixSecon
         parameters=num_parameters(config.model, whole_model(config.model)),
         tokens=config.num_steps * config.tokens_per_step,
         flops=quote.flops,
+        upload_bytes=upload_bytes,
         cost=cost,
         price=PricePlan(
             ceiling=spec.price_ceiling,
@@ -286,6 +292,10 @@ def _why_work(spec: JobSpec, config: TrainConfig) -> Iterator[tuple[str, str]]:
         "flops",
         f"{batch.steps} steps x {batch.units_per_step} units x model FLOPs of one unit through "
         "all stages (2 for each multiply-add, backward twice the forward)",
+    )
+    yield (
+        "upload_bytes",
+        "shards of the data, tokenizer, weights to start from; what the market has stays here",
     )
     yield "cost.work_at_ceiling", f"flops / 1e15 x price_ceiling {ceiling} tokens, rounded down"
     yield "cost.budget", "as the job file says; it goes into escrow when the job is posted"

@@ -39,7 +39,7 @@ MIN_GAS_WEI = 10**17
 class ToppedUp:
     """What the chain holds for a job after a top-up."""
 
-    transaction: Digest
+    transaction: Digest | None  # None: a rehearsal, and nothing was sent
     deposited: BaseUnits  # all deposits less refunds
     budget: BaseUnits  # as signed: the most that the job can earn
 
@@ -81,8 +81,7 @@ async def top_up(
         ContractRefused: the chain would not take it.
         Unavailable: it may or may not have happened; call again.
     """
-    spec = await _spec_of(client, job)
-    network = await client.network()
+    spec, network = await _spec_of(client, job), await client.network()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"topup-{job.hex()}.json"
     pending = _load(path)
@@ -106,6 +105,18 @@ async def top_up(
     finally:
         store.close()
     return ToppedUp(transaction, funds.deposited, spec.budget)
+
+
+async def rehearse_top_up(
+    client: MarketClient, job: JobId, amount: BaseUnits, *, beyond_budget: bool = False
+) -> ToppedUp:
+    """What the chain would hold after `top_up`, which refuses as this does; nothing is sent."""
+    spec, network = await _spec_of(client, job), await client.network()
+    async with ChainConnection(network.rpc_url) as chain:
+        escrow = bind(chain, deployment_of(network)).escrow
+        funds = await escrow.funds(job, await chain.head())
+    _check(funds, spec, amount, beyond_budget=beyond_budget)
+    return ToppedUp(None, BaseUnits(funds.deposited + amount), spec.budget)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,241 @@
+"""From a wish to a posted job: `job sample`, `schema`, `plan` and `submit`."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import RenderableType
+
+from contracts.keys.store import account_in
+from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
+from contracts.terms.errors import Conflict, Malformed
+from contracts.terms.ids import AddressField, JobIdField
+from contracts.terms.moments import UnixSeconds
+from market.api.schemas import Body, Money
+from tallystick.cli.files import write
+from tallystick.cli.job_plan import plan_lines
+from tallystick.cli.job_watch import DAY, follow
+from tallystick.cli.keystore import open_or_create
+from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet
+from tallystick.cli.output import answer, facts, notice, shows
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.folders import HomeSettings
+from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span, tokens
+from tallystick.sdk.job_schema import schema_text
+from tallystick.sdk.plan import Plan, plan
+from tallystick.sdk.sample import Wanted, sample
+from tallystick.sdk.submit import check_clock, submit
+
+T = TypeVar("T")
+
+_COUNT = re.compile(r"(\d{1,13})([kMB]?)")
+_THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}
+
+JobPath = Annotated[Path, typer.Argument(help="Job file (YAML).")]
+To = Annotated[Path | None, typer.Option("--to", help="File to write.", metavar="FILE")]
+
+
+# ------------------------------------------------------------------------------------- job files
+
+
+class Sampled(Body):
+    """A starter job file; `file` is where it was written."""
+
+    file: str | None
+    text: str
+
+
+def _sampled_lines(sampled: Sampled) -> Iterator[str]:
+    if sampled.file is None:
+        yield sampled.text.rstrip("\n")
+    else:
+        yield f"{sampled.file}: see what it costs with `tallystick job plan {sampled.file}`"
+
+
+@shows(Sampled, lines=_sampled_lines)
+def sample_command(
+    parameters: Annotated[
+        str, typer.Option("--parameters", help="Size of the model, as 200k, 25M or 1B.")
+    ] = "1M",
+    budget: Annotated[str, typer.Option("--budget", help="Tokens to spend at most.")] = "100",
+    price_ceiling: Annotated[
+        str, typer.Option("--price-ceiling", help="Tokens a PFLOP may cost at most.")
+    ] = "2000",
+    deadline: Annotated[str, typer.Option("--deadline", help="When it ends, as 2h or 1d.")] = "1h",
+    peer_memory: Annotated[
+        str | None, typer.Option("--peer-memory", help="Memory that a peer has, as 8GiB.")
+    ] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Nobody does any of the work again.")
+    ] = False,
+    to: To = None,
+) -> Sampled:
+    """Write a job file for a model of a size and a budget, with a comment on every field.
+
+    It trains for as many steps as the budget pays at the price ceiling. A file that is there
+    already is never overwritten.
+
+    Example: tallystick job sample --parameters 2M --budget 50 --to job.yaml
+    """
+    wanted = Wanted(
+        parameters=_read("--parameters", parameters, _count),
+        budget=BaseUnits(_read("--budget", budget, tokens)),
+        price_ceiling=PricePerPflop(_read("--price-ceiling", price_ceiling, price)),
+        deadline=_read("--deadline", deadline, span),
+        peer_memory=None if peer_memory is None else _read("--peer-memory", peer_memory, size),
+        checking=not unchecked,
+    )
+    text = sample(wanted)
+    if to is not None:
+        if to.exists():
+            raise Conflict(f"{to} is there already, and a job file is never overwritten")
+        write(to, text.encode())
+    return Sampled(file=None if to is None else str(to), text=text)
+
+
+def _read(option: str, text: str, parse: Callable[[object], T]) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise Malformed(f"{option} {text!r:.80}: {error}") from error
+
+
+def _count(value: object) -> int:
+    match = _COUNT.fullmatch(str(value))
+    if match is None:
+        raise ValueError("a number, or one with k, M or B, as 25M")
+    return int(match[1]) * _THOUSANDS[match[2]]
+
+
+class JobSchema(Body):
+    """The JSON Schema of job files; `file` is where it was written."""
+
+    file: str | None
+    document: dict[str, Any]
+
+
+def _schema_lines(found: JobSchema) -> Iterator[str]:
+    yield schema_text().rstrip("\n") if found.file is None else found.file
+
+
+@shows(JobSchema, lines=_schema_lines)
+def schema_command(to: To = None) -> JobSchema:
+    """Print the JSON Schema of job files: editors complete and check them by it.
+
+    A file of `job sample` names it in its first line already.
+
+    Example: tallystick job schema --to job.schema.json
+    """
+    if to is not None:
+        write(to, schema_text().encode())
+    return JobSchema(file=None if to is None else str(to), document=job_schema())
+
+
+# ------------------------------------------------------------------------------------------ plan
+
+
+@shows(Plan, lines=plan_lines, rows="stages")
+def plan_command(
+    file: JobPath,
+    market: Market = None,
+    why: Annotated[bool, typer.Option("--why", help="Say how each number is made.")] = False,
+) -> None:
+    """Say what a job would cost, how long it takes, and whether it would be matched now.
+
+    The budget for checking is beside the cost of the work. If nothing matches, it says how many
+    offers fail which constraint, and the cheapest remedy. Nothing is signed, sent or reserved.
+
+    Example: tallystick job plan examples/tiny.yaml --why
+    """
+    job = load_job_file(file)
+    found = ask(market, lambda client: plan(client, job))
+    answer(found, plan_lines(found, why=why))
+
+
+# ---------------------------------------------------------------------------------------- submit
+
+
+class Rehearsed(Body):
+    """What would be signed and paid for a job, and whether it would be matched now."""
+
+    poster: AddressField | None  # None: its wallet would be made
+    held: Money
+    plan: Plan
+
+
+class Submitted(Body):
+    """A job that was posted; or, of a dry run, what would have been."""
+
+    job: JobIdField | None
+    dry_run: Rehearsed | None
+
+
+def _submitted_lines(submitted: Submitted) -> Iterator[RenderableType]:
+    if submitted.job is not None:
+        yield submitted.job.hex()
+    if (dry := submitted.dry_run) is None:
+        return
+    account = "a wallet that would be made" if dry.poster is None else f"0x{dry.poster.hex()}"
+    rows = {
+        "would sign": f"JobSpec and permit for {format_tokens(dry.plan.cost.budget)} tokens",
+        "by": f"{account}, which holds {format_tokens(dry.held)}",
+    }
+    yield facts("", rows)
+    yield from plan_lines(dry.plan)
+
+
+@shows(Submitted, lines=_submitted_lines)
+def submit_command(
+    file: JobPath,
+    market: Market = None,
+    wallet: PosterWallet = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the job until it ends.")] = False,
+    timeout: Timeout = DAY,
+    unmatched: Annotated[
+        bool, typer.Option("--unmatched", help="Post it even if it fits no offer that there is.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Post a job: its id is printed at once, its budget goes into escrow.
+
+    With --wait the exit code says how it ended; the answer is the same.
+
+    Example: tallystick job submit examples/tiny.yaml --wait
+    """
+    job, keystore = load_job_file(file), poster_wallet(wallet)
+    if dry_run:
+        answer(ask(market, lambda client: _rehearse(client, keystore, job)))
+        return
+    poster = open_or_create(keystore)
+
+    async def run(client: MarketClient) -> None:
+        posted = await submit(
+            client,
+            poster,
+            job,
+            drafts=HomeSettings().home / "drafts",
+            now=_now(),
+            unmatched=unmatched,
+            say=notice,
+        )
+        answer(Submitted(job=posted.job, dry_run=None))
+        if wait:
+            await follow(client, posted.job, timedelta(seconds=timeout))
+
+    ask(market, run)
+
+
+async def _rehearse(client: MarketClient, keystore: Path, job: JobFile) -> Submitted:
+    check_clock((await client.network()).clock, _now())
+    poster = account_in(keystore) if keystore.exists() else None
+    held = BaseUnits(0) if poster is None else (await client.account(poster)).token
+    dry = Rehearsed(poster=poster, held=held, plan=await plan(client, job))
+    return Submitted(job=None, dry_run=dry)
+
+
+def _now() -> UnixSeconds:
+    return UnixSeconds(int(time.time()))

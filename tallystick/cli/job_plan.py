@@ -1,0 +1,113 @@
+"""How a plan of a job reads: its cost and time, who would work, what is in the way."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from contracts.terms.messages import MILLION
+from market.api.schemas import StageQuoteView
+from tallystick.cli.output import facts, printable, table
+from tallystick.sdk.advice import plain
+from tallystick.sdk.plan import CheckingPlan, Plan
+
+PFLOP = 10**15
+NOW = "nothing matches now"
+
+
+def plan_lines(plan: Plan, *, why: bool = False) -> Iterator[RenderableType]:
+    """A plan for a person.
+
+    Args:
+        plan: What was found.
+        why: With the formula of every number.
+    """
+    yield facts(f"{plan.name}: {_verdict(plan)}; nothing was signed or moved", _rows(plan))
+    yield _stages(plan.stages)
+    yield from _obstacles(plan)
+    yield from (f"warning: {each}" for each in plan.warnings)
+    if why:
+        yield table("how each number is made", ("number", "formula"), plan.why.items())
+
+
+def _verdict(plan: Plan) -> str:
+    return "would be matched now" if plan.fits else "would not be matched now"
+
+
+def _rows(plan: Plan) -> dict[str, str]:
+    cost, price, time = plan.cost, plan.price, plan.time
+    rows = {
+        "work": f"{plan.flops / PFLOP:.6f} PFLOP, {plan.tokens} tokens of text",
+        "model": f"{plan.parameters} parameters",
+        "to upload": f"{plan.upload_bytes} bytes",
+        "work costs": f"{_tokens(cost.work_at_asks)}; at most {_tokens(cost.work_at_ceiling)}",
+        "verification budget": _tokens(cost.verification_budget),
+        "both, at most": _tokens(cost.total_at_ceiling),
+        "budget": f"{_tokens(cost.budget)}; comes back: {_tokens(cost.comes_back)} or more",
+        "price of a PFLOP": f"{_tokens(price.at_asks)}; at most {_tokens(price.ceiling)}",
+        "time": f"{_seconds(time.seconds)} of computing, {time.seconds_until_deadline} s are left",
+        "paid in": f"{time.epochs} epochs at most, {_tokens(time.epoch_cap)} each at most",
+        "stake of a peer": _stake(plan),
+        "sellers": f"{plan.offers.owners} fit of {plan.offers.offers} offers, "
+        f"{plan.offers.slots} are wanted, {plan.offers.spares_wanted} spares",
+        "checking": _checking(plan.checking),
+    }
+    return rows
+
+
+def _tokens(amount: int | None) -> str:
+    return NOW if amount is None else f"{plain(amount)} tokens"
+
+
+def _seconds(seconds: int | None) -> str:
+    return NOW if seconds is None else f"{timedelta(seconds=seconds)}"
+
+
+def _stake(plan: Plan) -> str:
+    hours = plan.stake.hours_of_income
+    text = _tokens(plan.stake.each)
+    return text if hours is None else f"{text}, {hours / 1000:.3f} hours of its income here"
+
+
+def _checking(checking: CheckingPlan | None) -> str:
+    if checking is None:
+        return "off: work is paid unchecked"
+    return (
+        f"{checking.first_rate / MILLION:.2%} of a newcomer's steps are drawn, later "
+        f"{checking.later_rate / MILLION:.2%}; {checking.expected_extra / MILLION:.2%} more work, "
+        f"about {_tokens(checking.expected_cost)}"
+    )
+
+
+def _stages(stages: tuple[StageQuoteView, ...]) -> Table:
+    columns = ("#stage", "layers", "#MiB", "#offers with it", "#peers", "#GFLOP/s", "#seconds")
+    return table(
+        "",
+        columns,
+        (
+            (
+                number,
+                f"{each.first_layer} to {each.end_layer - 1}",
+                -(-each.memory_bytes // 2**20),
+                each.offers_with_memory,
+                "" if each.peers is None else each.peers,
+                "" if each.flops_per_second is None else each.flops_per_second // 10**9,
+                "" if each.seconds is None else each.seconds,
+            )
+            for number, each in enumerate(stages)
+        ),
+    )
+
+
+def _obstacles(plan: Plan) -> Iterator[RenderableType]:
+    for reason in plan.reasons:
+        yield f"why not: {printable(reason)}"
+    if plan.not_matched:
+        yield table(
+            "why not matched",
+            ("constraint", "#offers that fail it", "would fit"),
+            ((each.constraint, each.offers, each.would_fit) for each in plan.not_matched),
+        )
+    if plan.advice is not None:
+        yield f"cheapest remedy: {plan.advice_in_words}"

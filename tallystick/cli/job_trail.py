@@ -1,0 +1,236 @@
+"""Where a job's work and money are: `job spend`, `peers`, `steps` and `trace`."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from contracts.terms.amounts import BaseUnits, format_tokens
+from contracts.terms.ids import MAX_STEPS, JobId, PeerId, StepNumber
+from market.api import schemas
+from tallystick.cli import trail
+from tallystick.cli.options import Job, Market, ask_of_job, parse_digest
+from tallystick.cli.output import facts, moment, short, shows, table
+from tallystick.sdk.client import MarketClient
+
+After = Annotated[int, typer.Option("--after", help="Steps beyond this one.", min=0, max=MAX_STEPS)]
+MAX_ROUND = 2**31
+
+
+# ----------------------------------------------------------------------------------------- spend
+
+
+def _spend_lines(view: schemas.SpendView) -> Iterator[RenderableType]:
+    yield facts(f"job {short(view.job)}, {view.state}", dict(_spend_rows(view)))
+    yield table(
+        "by account",
+        ("account", "#earned", "#waiting", "#vested", "#in epochs", "#claimed"),
+        (
+            (
+                f"0x{short(each.account)}",
+                *map(_tokens, (each.earned, each.waiting, each.vested, each.debited, each.claimed)),
+            )
+            for each in view.accounts
+        ),
+    )
+
+
+def _spend_rows(view: schemas.SpendView) -> Iterator[tuple[str, str]]:
+    yield "budget", f"{_tokens(view.budget)}; {_tokens(view.escrowed)} went into escrow"
+    yield "earned", f"{_tokens(view.earned)}; {_tokens(view.unearned)} are left"
+    yield "vested", f"{_tokens(view.vested)}; in epochs {_tokens(view.debited)}"
+    yield "claimed", f"{_tokens(view.claimed)}; an epoch takes {_tokens(view.epoch_cap)} at most"
+    yield "frozen, forfeited", f"{_tokens(view.frozen)}, {_tokens(view.forfeited)}"
+    yield "refunded", _tokens(view.refunded)
+    if (audits := view.audits) is not None:
+        spent = f"{_tokens(audits.spent)} of {_tokens(audits.budget)}"
+        yield "audits", f"{spent}, {_tokens(audits.reserved)} may follow"
+    yield "step", f"{view.step} of {view.num_steps}"
+    if (pace := view.pace) is not None:
+        hourly = _tokens(pace.spent_an_hour)
+        yield "pace", f"{pace.millis_a_step} ms and {_tokens(pace.spent_a_step)} a step; {hourly}/h"
+    if (outlook := view.outlook) is not None:
+        yield "outlook", _outlook(outlook)
+
+
+def _outlook(outlook: schemas.OutlookView) -> str:
+    found = f"ends {moment(outlook.ends_at)} UTC with {_tokens(outlook.spent_then)} spent"
+    if not outlook.lasts:
+        found += f"; the budget ends at step {outlook.spent_up_at_step}"
+    return f"{found}; above what epochs take" if outlook.is_above_cap else found
+
+
+def _tokens(amount: BaseUnits) -> str:
+    return format_tokens(amount)
+
+
+@shows(schemas.SpendView, lines=_spend_lines, rows="steps")
+def spend_command(job: Job, market: Market = None, after: After = 0) -> schemas.SpendView:
+    """Show what a job has spent, on whom, how fast, and whether the budget lasts.
+
+    Example: tallystick job spend JOB -o csv
+    """
+
+    async def run(client: MarketClient, wanted: JobId) -> schemas.SpendView:
+        page = await client.spend(wanted, after=after)
+        first, pages = page, [page.steps]
+        while len(page.steps) == schemas.SPEND_PAGE:
+            page = await client.spend(wanted, after=page.steps[-1].step)
+            pages.append(page.steps)
+        return first.model_copy(update={"steps": tuple(chain.from_iterable(pages))})
+
+    return ask_of_job(market, job, run)
+
+
+# ----------------------------------------------------------------------------------------- peers
+
+
+def _peers_lines(view: schemas.PeersView) -> Iterator[RenderableType]:
+    yield f"step {view.step}: {view.num_seats} seats in {view.stages} stages"
+    yield table(
+        "",
+        ("#stage", "peer", "account", "state", "#share", "#tokens/s", "#earned"),
+        (
+            (
+                each.stage,
+                "" if each.peer is None else short(each.peer),
+                f"0x{each.account.hex()[:10]}",
+                each.state,
+                trail.percent(each.share),
+                each.tokens_per_second,
+                _tokens(each.earned),
+            )
+            for each in view.seats
+        ),
+    )
+
+
+@shows(schemas.PeersView, lines=_peers_lines, rows="seats")
+def peers_command(job: Job, market: Market = None) -> schemas.PeersView:
+    """Show a job's peers by stage: state, part of the work, speed, pay, reputation.
+
+    Example: tallystick job peers JOB
+    """
+
+    async def run(client: MarketClient, wanted: JobId) -> schemas.PeersView:
+        page = await client.peers(wanted)
+        first, pages = page, [page.seats]
+        while page.next is not None:
+            page = await client.peers(wanted, after=page.next)
+            pages.append(page.seats)
+        return first.model_copy(
+            update={"seats": tuple(chain.from_iterable(pages)), "next": page.next}
+        )
+
+    return ask_of_job(market, job, run)
+
+
+# ----------------------------------------------------------------------------------------- steps
+
+
+def _steps_lines(view: schemas.StepsView) -> Iterator[RenderableType]:
+    yield table(
+        "",
+        ("#step", "seal", "on chain", "coin", "#drawn", "#match", "#earned"),
+        (
+            (
+                each.step,
+                short(each.seal),
+                "not yet" if each.anchor is None else f"block {each.anchor.block}",
+                "" if each.coin is None else short(each.coin.coin),
+                each.drawn,
+                each.outcomes.matched,
+                _tokens(each.earned),
+            )
+            for each in view.steps
+        ),
+    )
+
+
+@shows(schemas.StepsView, lines=_steps_lines, rows="steps")
+def steps_command(
+    job: Job,
+    market: Market = None,
+    after: After = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", help="So many steps at most.", min=1, max=MAX_STEPS)
+    ] = 1000,
+) -> schemas.StepsView:
+    """Show sealed steps: seal, anchor, coin, what was drawn and found.
+
+    Example: tallystick job steps JOB --after 100
+    """
+
+    async def run(client: MarketClient, wanted: JobId) -> schemas.StepsView:
+        found: list[schemas.StepView] = []
+        while len(found) < limit:
+            page = await client.steps(wanted, after=found[-1].step if found else after)
+            found += page
+            if len(page) < schemas.STEPS_PAGE:
+                break
+        return schemas.StepsView(job=wanted, steps=tuple(found[:limit]))
+
+    return ask_of_job(market, job, run)
+
+
+# ----------------------------------------------------------------------------------------- trace
+
+
+def _trace_lines(view: schemas.WorkTraceView) -> Iterator[RenderableType]:
+    yield facts(
+        f"step {view.step}, stage {view.stage} by {view.peer.hex()}", dict(_trace_rows(view))
+    )
+
+
+def _trace_rows(view: schemas.WorkTraceView) -> Iterator[tuple[str, str]]:
+    yield "account", f"0x{view.account.hex()}"
+    yield "amount", f"{format_tokens(view.amount)} tokens, {view.state}"
+    yield "GradCommit", view.commit.grad_commit.hex()
+    yield "units", f"{view.commit.units}, root {view.commit.units_root.hex()}"
+    yield "seal", f"step {view.sealed.step}, {view.sealed.seal.hex()}"
+    yield "on chain", trail.anchored(None if view.anchored is None else view.anchored.anchor)
+    yield from _audit_rows(view.audits)
+    if (slip := view.pay) is not None:
+        yield "vested by", f"the seal of step {slip.step}, {slip.seal.hex()}"
+    for number, each in enumerate(view.epochs, start=1):
+        yield f"payment {number}", trail.paid(each.part)
+
+
+def _audit_rows(audits: schemas.AuditsView | None) -> Iterator[tuple[str, str]]:
+    if audits is None:
+        yield "draw", "never drawn"
+        return
+    draw = audits.draw
+    heard = tuple(report.auditor for report in audits.reports)
+    said = schemas.DrawnView(rate=draw.rate, drawn=draw.drawn, outcome=draw.outcome, auditors=heard)
+    yield "draw", trail.drawn(said)
+    for report in audits.reports:
+        yield f"report {short(report.report)}", f"{report.verdict} in the seal of {report.sealed}"
+    for ruling in audits.rulings:
+        yield f"ruling in step {ruling.step}", f"{ruling.what}: {short(ruling.peer)}"
+
+
+@shows(schemas.WorkTraceView, lines=_trace_lines, rows="epochs")
+def trace_command(
+    job: Job,
+    step: Annotated[int, typer.Argument(help="Step of the work.", min=1, max=MAX_STEPS)],
+    peer: Annotated[str, typer.Argument(help="Who did it (64 digits), as `job peers -o json`.")],
+    market: Market = None,
+    round_number: Annotated[
+        int, typer.Option("--round", help="Round of the step.", min=0, max=MAX_ROUND)
+    ] = 0,
+) -> schemas.WorkTraceView:
+    """Trace a peer-step from its GradCommit to the money; as JSON with every Merkle path.
+
+    Example: tallystick job trace JOB 3 PEER -o json
+    """
+    worker = PeerId(parse_digest(peer, "peer"))
+    return ask_of_job(
+        market,
+        job,
+        lambda client, wanted: client.work_trace(
+            wanted, StepNumber(step), worker, round_number=round_number
+        ),
+    )

@@ -1,0 +1,259 @@
+"""What a poster does with a job that lasts: `job pause`, `resume`, `cancel` and `topup`."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contracts.keys.store import account_in
+from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens
+from contracts.terms.errors import Conflict, Forbidden, Malformed
+from contracts.terms.ids import Address, DigestField, JobId, JobIdField
+from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import decode_signed, expect
+from market.api import schemas
+from market.api.schemas import Body, JobAction, Money
+from tallystick.cli.job_watch import DAY
+from tallystick.cli.keystore import open_wallet
+from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, poster_wallet
+from tallystick.cli.options import ask_of_job as ask
+from tallystick.cli.output import moment, notice, shows
+from tallystick.cli.sending import needs_chain
+from tallystick.sdk.asking import ask_job, until_over
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.folders import HomeSettings
+from tallystick.sdk.job_file import tokens
+from tallystick.sdk.watch import DONE_STATES
+
+_WAITS_FOR: dict[schemas.OperationWait, str] = {
+    "host": "a host",
+    "coordinator": "the job's coordinator",
+    "close": "the close of the job on chain",
+    "refund_delay": "the end of the refund delay",
+}
+_ERRORS: dict[schemas.OperationError, str] = {
+    "superseded": "something else was asked of the job first",
+    "ended": "the job ended first",
+}
+
+Wait = Annotated[bool, typer.Option("--wait", help="Until it is done; a cancel: until the refund.")]
+
+
+# ------------------------------------------------------------------------ pause, resume, cancel
+
+
+class Asked(Body):
+    """What was asked of a job and how far that is; a dry run asks nothing."""
+
+    job: JobIdField
+    action: JobAction
+    state: schemas.JobState  # of the job before
+    wanted: schemas.JobWanted  # of it before
+    operation: schemas.OperationView | None  # None: a dry run
+
+
+def _asked_lines(asked: Asked) -> Iterator[str]:
+    if asked.operation is None:
+        yield f"would {asked.action} {asked.job.hex()}, which is {asked.state}"
+        return
+    yield _said_of(asked.operation)
+    if asked.operation.state == "pending":
+        yield "the same command with --wait says when it is done"
+
+
+def _said_of(view: schemas.OperationView) -> str:
+    if view.waits_for is not None:
+        until = "" if view.until is None else f", until {moment(view.until)} UTC at the earliest"
+        return f"{view.action}: waits for {_WAITS_FOR[view.waits_for]}{until}"
+    if (result := view.result) is None:
+        return f"{view.action}: {view.state}"
+    back = f", {format_tokens(result.refunded)} tokens came back" if result.refunded else ""
+    return f"{view.action}: done; the job is {result.job_state}{back}"
+
+
+@shows(Asked, lines=_asked_lines)
+def pause_command(
+    job: Job,
+    market: Market = None,
+    wallet: PosterWallet = None,
+    wait: Wait = False,
+    timeout: Timeout = DAY,
+    dry_run: DryRun = False,
+) -> Asked:
+    """Pause a job after the step in work; its deadline goes on.
+
+    Example: tallystick job pause JOB --wait
+    """
+    return _ask("pause", job, market, wallet, timeout if wait else None, dry_run=dry_run)
+
+
+@shows(Asked, lines=_asked_lines)
+def resume_command(
+    job: Job,
+    market: Market = None,
+    wallet: PosterWallet = None,
+    wait: Wait = False,
+    timeout: Timeout = DAY,
+    dry_run: DryRun = False,
+) -> Asked:
+    """Let a paused job go on.
+
+    Example: tallystick job resume JOB --wait
+    """
+    return _ask("resume", job, market, wallet, timeout if wait else None, dry_run=dry_run)
+
+
+@shows(Asked, lines=_asked_lines)
+def cancel_command(
+    job: Job,
+    market: Market = None,
+    wallet: PosterWallet = None,
+    wait: Wait = False,
+    timeout: Timeout = DAY,
+    dry_run: DryRun = False,
+) -> Asked:
+    """End a job for good after the step in work: what was done is paid, the rest comes back.
+
+    Example: tallystick job cancel JOB --wait --timeout 600
+    """
+    return _ask("cancel", job, market, wallet, timeout if wait else None, dry_run=dry_run)
+
+
+def _ask(
+    action: JobAction,
+    job: str,
+    market: str | None,
+    wallet: Path | None,
+    timeout: int | None,
+    *,
+    dry_run: bool,
+) -> Asked:
+    keystore = poster_wallet(wallet)
+    poster = account_in(keystore)
+
+    async def run(client: MarketClient, wanted: JobId) -> Asked:
+        view = await client.job(wanted)
+        asked = Asked(
+            job=wanted, action=action, state=view.state, wanted=view.wanted, operation=None
+        )
+        if dry_run:
+            _check(view, poster)
+            return asked
+        own, at = open_wallet(keystore), UnixMillis(time.time_ns() // 10**6)
+        operation = await ask_job(client, own, wanted, action, at=at)
+        if timeout is not None:
+            operation = await _until_over(client, operation, timeout)
+        return asked.model_copy(update={"operation": operation})
+
+    return ask(market, job, run)
+
+
+def _check(view: schemas.JobView, poster: Address) -> None:
+    """Refuse what the market would.
+
+    Raises:
+        Forbidden: another wallet posted the job. Conflict: it is over.
+    """
+    if expect(decode_signed(view.signed), JobSpec).message.poster != poster:
+        raise Forbidden("only its poster pauses, resumes or cancels a job", account=poster)
+    if view.state in DONE_STATES:
+        raise Conflict(f"a job that is {view.state} cannot be changed", state=view.state)
+
+
+async def _until_over(
+    client: MarketClient, asked: schemas.OperationView, timeout: int
+) -> schemas.OperationView:
+    """Wait for what was asked; raises Conflict if it will not happen."""
+    over = await until_over(
+        client,
+        asked.operation,
+        within=timedelta(seconds=timeout),
+        on_change=lambda view: notice(_said_of(view)),
+    )
+    if over.error is not None:
+        raise Conflict(f"{over.action}: {_ERRORS[over.error]}", error=over.error)
+    return over
+
+
+# ----------------------------------------------------------------------------------------- topup
+
+
+class ToppedUp(Body):
+    """What is in escrow for a job after a top-up, or would be after it."""
+
+    job: JobIdField
+    amount: Money
+    escrowed: Money  # all deposits less refunds, on chain
+    budget: Money  # as signed: the most that the job can earn
+    transaction: DigestField | None  # None: a dry run
+
+
+def _topped_lines(found: ToppedUp) -> Iterator[str]:
+    would = "would be " if found.transaction is None else ""
+    yield (
+        f"{format_tokens(found.amount)} tokens {would}paid; {format_tokens(found.escrowed)} of "
+        f"{format_tokens(found.budget)} {would}in escrow"
+    )
+    if found.transaction is not None:
+        yield f"transaction 0x{found.transaction.hex()}"
+
+
+@shows(ToppedUp, lines=_topped_lines)
+def topup_command(
+    job: Job,
+    amount: Annotated[str, typer.Argument(help="Tokens to add, as 12.5.")],
+    market: Market = None,
+    wallet: PosterWallet = None,
+    beyond_budget: Annotated[
+        bool, typer.Option("--beyond-budget", help="Pay also what the job can never earn.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> ToppedUp:
+    """Add to a job's escrow by a transaction of one's own; interrupted, the same call resumes.
+
+    A job earns at most the budget that its poster signed: a top-up fills escrow up to that, and
+    what is above comes back with the refund. More work is another job.
+
+    Example: tallystick job topup JOB 12.5 --dry-run
+    """
+    added, keystore = _amount(amount), poster_wallet(wallet)
+    account_in(keystore)  # that there is none is told before a market is asked
+
+    async def run(client: MarketClient, wanted: JobId) -> ToppedUp:
+        await client.job(wanted)
+        with needs_chain():
+            from tallystick.sdk.top_up import rehearse_top_up, top_up
+        if dry_run:
+            found = await rehearse_top_up(client, wanted, added, beyond_budget=beyond_budget)
+        else:
+            found = await top_up(
+                client,
+                open_wallet(keystore),
+                wanted,
+                added,
+                folder=HomeSettings().home / "poster",
+                beyond_budget=beyond_budget,
+            )
+        return ToppedUp(
+            job=wanted,
+            amount=added,
+            escrowed=found.deposited,
+            budget=found.budget,
+            transaction=found.transaction,
+        )
+
+    return ask(market, job, run)
+
+
+def _amount(text: str) -> BaseUnits:
+    try:
+        found = tokens(text)
+    except ValueError as error:
+        raise Malformed(f"{text!r:.80}: {error}") from error
+    if not 0 < found <= UINT96_MAX:
+        raise Malformed(f"{text!r:.80}: an amount above 0 is wanted")
+    return BaseUnits(found)
