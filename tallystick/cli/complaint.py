@@ -1,7 +1,8 @@
 """How a verb says what is wrong: one line on standard error, or one JSON object under `-o json`.
 
 The object has `code` (of `contracts.terms.errors`, or `usage`), `message`, `exit_code` and `data`,
-what a program may act on. Imported before any noun, so it imports next to nothing.
+what a program may act on. Several things that are wrong with one file are a line each before the
+one line, and `errors` in `data`. Imported before any noun, so it imports next to nothing.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 import typer
 
 MAX_MESSAGE = 1000  # characters of an error that are shown
+MAX_LISTED = 20  # things that are wrong with one file; a program gets all of them
 USAGE = "usage"
 """Code of a command line that cannot be parsed; everything else has one of our errors' codes."""
 
@@ -48,6 +50,11 @@ def complain(
     word: str = "error",
 ) -> typer.Exit:
     """Say what is wrong, bounded and once; returns the exit to raise."""
+    found = [] if data is None else _listed(data)
+    if found and not _as_json.get():  # one below the other, before what they make together
+        for each in found[:MAX_LISTED]:
+            typer.echo(f"  {_bounded(each)}", err=True)
+        message = message.partition("\n")[0].rstrip(":")
     line = _bounded(" ".join(message.split()))
     if _as_json.get():
         problem = {"code": code, "message": line, "exit_code": exit_code, "data": dict(data or {})}
@@ -56,6 +63,20 @@ def complain(
         line = f"{word}: {line}"
     typer.echo(line, err=True)
     return typer.Exit(exit_code)
+
+
+def _listed(data: Mapping[str, object]) -> list[str]:
+    """Everything that is wrong with a file, where that is several things: place, key, problem."""
+    errors = data.get("errors")
+    if not isinstance(errors, list) or len(errors) < 2:
+        return []
+    return [" ".join(_place(each).split()) for each in errors if isinstance(each, dict)]
+
+
+def _place(error: Mapping[str, object]) -> str:
+    line, column = error.get("line"), error.get("column")
+    where = "" if line is None else f"line {line}, column {column}: "
+    return f"{where}{error.get('key')}: {error.get('problem')}"
 
 
 def _bounded(line: str) -> str:

@@ -188,12 +188,12 @@ def _trace_rows(view: schemas.WorkTraceView) -> Iterator[tuple[str, str]]:
     yield "account", f"0x{view.account.hex()}"
     yield "amount", f"{format_tokens(view.amount)} tokens, {view.state}"
     yield "GradCommit", view.commit.grad_commit.hex()
-    yield "units", f"{view.commit.units}, root {view.commit.units_root.hex()}"
-    yield "seal", f"step {view.sealed.step}, {view.sealed.seal.hex()}"
+    yield f"{view.commit.units} units", view.commit.units_root.hex()
+    yield f"seal {view.sealed.step}", view.sealed.seal.hex()
     yield "on chain", trail.anchored(None if view.anchored is None else view.anchored.anchor)
     yield from _audit_rows(view.audits)
     if (slip := view.pay) is not None:
-        yield "vested by", f"the seal of step {slip.step}, {slip.seal.hex()}"
+        yield f"vested in {slip.step}", slip.seal.hex()
     for number, each in enumerate(view.epochs, start=1):
         yield f"payment {number}", trail.paid(each.part)
 
@@ -206,10 +206,11 @@ def _audit_rows(audits: schemas.AuditsView | None) -> Iterator[tuple[str, str]]:
     heard = tuple(report.auditor for report in audits.reports)
     said = schemas.DrawnView(rate=draw.rate, drawn=draw.drawn, outcome=draw.outcome, auditors=heard)
     yield "draw", trail.drawn(said)
-    for report in audits.reports:
-        yield f"report {short(report.report)}", f"{report.verdict} in the seal of {report.sealed}"
-    for ruling in audits.rulings:
-        yield f"ruling in step {ruling.step}", f"{ruling.what}: {short(ruling.peer)}"
+    for number, report in enumerate(audits.reports, start=1):
+        by = f"{report.verdict} by {short(report.auditor)}"
+        yield f"report {number}", f"{by}, in the seal of step {report.sealed}"
+    for number, ruling in enumerate(audits.rulings, start=1):
+        yield f"ruling {number}", f"{ruling.what} in step {ruling.step}: {short(ruling.peer)}"
 
 
 @shows(schemas.WorkTraceView, lines=_trace_lines, rows="epochs")

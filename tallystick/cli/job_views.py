@@ -23,7 +23,7 @@ def job_table(view: schemas.JobView) -> Table:
     rows = {
         "job": view.job.hex(),
         "state": view.state + (f": {view.failure}" if view.failure else ""),
-        "wanted by its poster": view.wanted,
+        "wanted": view.wanted,
         "step": f"{view.progress.step} of {view.progress.steps}",
         "escrowed": format_tokens(view.escrowed),
         "earned": format_tokens(view.earned),

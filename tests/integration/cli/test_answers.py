@@ -18,7 +18,7 @@ from jsonschema_rs import Draft202012Validator
 
 from contracts.keys.store import load_wallet, save_wallet
 from contracts.terms.errors import Forbidden
-from contracts.terms.ids import JobId, StepNumber
+from contracts.terms.ids import JobId, PeerId, StepNumber
 from market.service.rows import JobRow, ReportRow
 from tallystick.cli.schema import VerbShown, all_verbs
 from tests.integration.bad_input.servers import empty_world, market_in_a_thread
@@ -42,6 +42,7 @@ ELSEWHERE = {
     "audit export": "needs a real chain: tests/integration/market/test_provider_verbs.py",
     "audit anchor": "needs a real chain: tests/e2e/test_readme.py",
     "audit rerun": "needs torch: tests/numerics/test_rerun.py",
+    "job topup": "needs a real chain: tests/integration/market/test_top_up.py",
     "job download": "needs trained weights: tests/integration/swarm/test_life.py",
 }
 """Verbs that cannot be called here, and why."""
@@ -64,6 +65,8 @@ class Place:
     """A job in which stake is about to be slashed, and its market."""
     empty: str
     """A market whose clock is ours, to post to."""
+    worker: PeerId
+    """Who did the work of the job that was paid."""
 
     def environment(self) -> dict[str, str]:
         """What every call is given."""
@@ -84,19 +87,31 @@ class Place:
             "schema": [],
             "provider contest": [NAME.hex(), *slashing],
             "provider status": [],
+            "provider earnings": ["--job", job],
             "provider claim": ["--dry-run"],
             "provider withdraw": ["--stake", "all", "--dry-run"],
             "provider drain": [],
+            "job sample": [],
+            "job schema": [],
+            "job plan": [f"{at}/job.yaml", "--market", self.empty],
             "job submit": [f"{at}/job.yaml", "--dry-run", "--market", self.empty],
             "job list": [],
             "job show": [job],
             "job watch": [job],
             "job logs": [job],
+            "job spend": [job],
+            "job peers": [job],
+            "job steps": [job],
+            "job trace": [job, "1", self.worker.hex()],
+            "job pause": [self.convicted[0].hex(), "--dry-run", *slashing],
+            "job resume": [self.convicted[0].hex(), "--dry-run", *slashing],
+            "job cancel": [self.convicted[0].hex(), "--dry-run", *slashing],
             "job checks": [job],
             "job slashes": [self.convicted[0].hex(), *slashing],
             "job evidence": [NAME.hex(), "--to", f"{at}/found.bundle", *slashing],
             "job timeline": [f"{at}/logs", "--to", f"{at}/trace.json"],
             "offers list": [],
+            "market show": [],
             "epoch list": [],
             "epoch show": ["1"],
             "audit list": [],
@@ -138,7 +153,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         market(memory_world(), announced) as now,
         market_in_a_thread(empty_world(int(time.time()))) as empty,
     ):
-        yield Place(folder, before, now, empty)
+        yield Place(folder, before, now, empty, worker_of(folder, before[1]))
+
+
+def worker_of(folder: Path, market: str) -> PeerId:
+    """Who earned something at a market, as `provider earnings` says it."""
+    home = {"TALLYSTICK_HOME": str(folder / "home"), "TALLYSTICK_MARKET": market}
+    answer = call(["provider", "earnings", "-o", "json"], home)
+    return PeerId(bytes.fromhex(json.loads(answer.stdout)["lines"][0]["peer"]))
 
 
 def write_files(folder: Path) -> None:

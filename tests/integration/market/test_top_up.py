@@ -2,22 +2,28 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+from jsonschema_rs import Draft202012Validator
 
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction
-from contracts.terms.amounts import BaseUnits
+from contracts.keys.store import save_wallet
+from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import Conflict, NotFound, Unaffordable
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from market.api.app import make_app
 from market.domain.jobs import JobState
+from tallystick.cli.schema import all_verbs
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.top_up import ToppedUp, top_up
+from tests.integration.bad_input.servers import market_at_url
+from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.integration.market.test_on_chain import in_state, until
 from tests.support.history import make_wallet
@@ -165,3 +171,33 @@ async def test_top_up__too_poor_or_too_early__says_so_and_sends_nothing(
 
         assert await running.escrowed() == running.spec.budget
         assert await sent(running) == []
+
+
+async def test_topup_command__dry_run_and_for_real__says_what_is_in_escrow(
+    tmp_path: Path, database: str
+) -> None:
+    async with poster(tmp_path, database) as running, market_at_url(running.world) as url:
+        save_wallet(tmp_path / "home" / "poster.json", make_wallet("poster"))
+        environment = {"TALLYSTICK_HOME": str(tmp_path / "home"), "TALLYSTICK_MARKET": url}
+        job, tokens = running.spec.job().hex(), format_tokens(AMOUNT)
+
+        async def said(*more: str) -> Said:
+            line = ["job", "topup", job, tokens, "-o", "json", *more]
+            return await asyncio.to_thread(call, line, environment)
+
+        refused = [await said(*more) for more in ((), ("--dry-run",))]
+        would = await said("--beyond-budget", "--dry-run")
+        before = await running.escrowed()
+        done = await said("--beyond-budget")
+
+        assert {(each.exit_code, each.stdout) for each in refused} == {(6, "")}
+        assert json.loads(refused[1].stderr)["data"] == {"would_fit": "0"}
+        assert before == running.spec.budget
+        schema = next(each for each in all_verbs() if (each.noun, each.verb) == ("job", "topup"))
+        for answer, is_sent in ((would, False), (done, True)):
+            assert answer.exit_code == 0, answer
+            found = json.loads(answer.stdout)
+            Draft202012Validator(schema.document).validate(found)
+            assert found["escrowed"] == str(running.spec.budget + AMOUNT)
+            assert (found["transaction"] is not None) == is_sent
+        assert await running.escrowed() == running.spec.budget + AMOUNT

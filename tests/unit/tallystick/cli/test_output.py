@@ -8,7 +8,7 @@ import typer
 from jsonschema_rs import Draft202012Validator
 from typer.testing import CliRunner
 
-from contracts.terms.errors import NoMatch
+from contracts.terms.errors import Malformed, NoMatch
 from contracts.terms.ids import Address, AddressField
 from market.api.schemas import Body, Money
 from tallystick.cli import main
@@ -129,6 +129,33 @@ def test_complaint__under_json__is_one_object_with_code_and_data(
         "exit_code": 5,
         "data": {"constraint": "price", "who": ANN.hex()},
     }
+
+
+SEVERAL = [
+    {"line": 1, "column": 3, "key": "budget", "given": "'x'", "problem": "a number is wanted"},
+    {"line": None, "column": None, "key": "data", "given": "", "problem": "is missing"},
+]
+
+
+@pytest.mark.parametrize(
+    ("errors", "lines"),
+    [
+        (SEVERAL, ["  line 1, column 3: budget: a number is wanted", "  data: is missing",
+                   "error: job.yaml: 2 problems"]),
+        (SEVERAL[:1], ["error: job.yaml: 2 problems: line 1: budget; data"]),
+        ("no list", ["error: job.yaml: 2 problems: line 1: budget; data"]),
+    ],
+)  # fmt: skip
+def test_complaint__several_errors_of_a_file__are_a_line_each_and_data_of_the_object(
+    verb: Callable[..., None], errors: object, lines: list[str]
+) -> None:
+    def refused() -> Body:
+        raise Malformed("job.yaml: 2 problems:\nline 1: budget;\ndata", errors=errors)
+
+    verb(refused)
+
+    assert run()[2].splitlines() == lines
+    assert json.loads(run("-o", "json")[2])["data"] == {"errors": errors}
 
 
 @pytest.mark.parametrize("words", [["--nonsense"], ["surplus"], ["-o", "json", "--output"]])

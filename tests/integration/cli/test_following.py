@@ -1,0 +1,170 @@
+"""`job watch`, and what a poster asks of its job: at a market where things happen meanwhile."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.keys.store import save_wallet
+from contracts.terms.ids import JobId
+from tests.integration.bad_input.servers import empty_world, market_at_url
+from tests.integration.bad_input.verbs import Said, call
+from tests.integration.market.client import client_of
+from tests.integration.market.test_events import known_job, refund
+from tests.integration.market.test_wishes import heed, hosted
+from tests.support.history import JobMaker, make_wallet
+from tests.support.market_world import World
+from tests.support.stack import ROOT
+
+
+@dataclass
+class Running:
+    """A market with a job of one step, and a folder with its poster's keystore."""
+
+    world: World
+    maker: JobMaker
+    environment: dict[str, str]
+
+    @property
+    def job(self) -> JobId:
+        """The job."""
+        return self.maker.spec.job()
+
+    def says(self, *words: str) -> "asyncio.Task[Said]":
+        """A command, in a thread of its own."""
+        return asyncio.create_task(asyncio.to_thread(call, list(words), self.environment))
+
+    async def said(self, *words: str) -> Said:
+        """What a command said in the end."""
+        async with asyncio.timeout(60):
+            return await self.says(*words)
+
+    async def heeds(self, wish: int) -> None:
+        """The job's host says that the job is as was wished."""
+        async with client_of(self.world) as client:
+            async with asyncio.timeout(30):
+                while (await hosted(client))[0].wish != wish:
+                    await asyncio.sleep(0.05)
+            await heed(client, self.job, wish)
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[Running]:
+    world = empty_world(int(time.time()))
+    maker = await known_job(world)
+    save_wallet(folder / "poster.json", make_wallet("poster"))
+    save_wallet(folder / "stranger.json", make_wallet("stranger"))
+    async with market_at_url(world) as url:
+        yield Running(world, maker, {"TALLYSTICK_HOME": str(folder), "TALLYSTICK_MARKET": url})
+
+
+# ----------------------------------------------------------------------------------------- watch
+
+
+async def test_watch__job_that_ends_meanwhile__shows_steps_and_answers_with_its_end(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as it, asyncio.timeout(120):
+        watching = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tallystick", "job", "watch", it.job.hex(), "-o", "json"),
+            cwd=ROOT,
+            env={**os.environ, **it.environment},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert watching.stderr is not None
+        first = (await watching.stderr.readline()).decode()
+        await refund(it.world, it.maker)
+        stdout, stderr = await watching.communicate()
+
+    assert watching.returncode == 0, stderr
+    assert "running  step 1/12" in first
+    assert json.loads(stdout)["state"] in ("finished", "closed", "refunded")
+    assert "step 2/12" in stderr.decode().splitlines()[-1]
+
+
+async def test_watch__quiet__says_nothing_but_the_answer(tmp_path: Path) -> None:
+    async with running(tmp_path) as it:
+        await refund(it.world, it.maker)
+        said = await it.said("job", "watch", it.job.hex(), "-q", "-o", "json")
+
+    assert (said.exit_code, said.stderr) == (0, "")
+    assert json.loads(said.stdout)["state"] == "refunded"
+
+
+async def test_watch__job_that_goes_on__is_a_time_out_that_says_where_it_is(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as it:
+        said = await it.said("job", "watch", it.job.hex(), "--timeout", "1", "-o", "json")
+
+    assert (said.exit_code, said.stdout) == (7, "")
+    shown, problem = said.stderr.splitlines()
+    assert "step 1/12" in shown and json.loads(problem)["data"] == {"state": "running"}
+
+
+# ------------------------------------------------------------------------ pause, resume, cancel
+
+
+async def test_pause__waited_for__is_done_when_the_coordinator_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path) as it:
+        asked = it.says("job", "pause", it.job.hex(), "--wait", "--timeout", "60", "-o", "json")
+        await it.heeds(1)
+        async with asyncio.timeout(60):
+            said = await asked
+        resumed = await it.said("job", "resume", it.job.hex()[:12], "-o", "json")
+
+    assert said.exit_code == 0, said
+    operation = json.loads(said.stdout)["operation"]
+    assert (operation["action"], operation["state"]) == ("pause", "done")
+    assert "waits for the job's coordinator" in said.stderr or "waits for a host" in said.stderr
+    again = json.loads(resumed.stdout)
+    assert (again["wanted"], again["operation"]["state"]) == ("paused", "pending")
+
+
+async def test_cancel__dry_run_then_twice__is_one_wish(tmp_path: Path) -> None:
+    async with running(tmp_path) as it:
+        would = await it.said("job", "cancel", it.job.hex(), "--dry-run", "-o", "json")
+        first, second = [await it.said("job", "cancel", it.job.hex()) for _ in range(2)]
+        back = await it.said("job", "resume", it.job.hex(), "-o", "json")
+
+    assert json.loads(would.stdout)["operation"] is None
+    assert json.loads(would.stdout)["wanted"] == "running"
+    assert (first.exit_code, second.exit_code) == (0, 0) and "--wait" in first.stdout
+    assert (back.exit_code, json.loads(back.stderr)["code"]) == (6, "conflict")
+
+
+async def test_pause__nobody_heeds_it__is_a_time_out_that_says_what_it_waits_for(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as it:
+        said = await it.said(
+            *("job", "pause", it.job.hex(), "--wait", "--timeout", "1", "-q", "-o", "json")
+        )
+
+    assert (said.exit_code, said.stdout) == (7, "")
+    assert json.loads(said.stderr)["data"]["waits_for"] in ("host", "coordinator")
+
+
+async def test_pause__by_a_stranger__is_forbidden_also_as_a_dry_run(tmp_path: Path) -> None:
+    stranger = ["--wallet", str(tmp_path / "stranger.json")]
+    async with running(tmp_path) as it:
+        for more in ([], ["--dry-run"]):
+            said = await it.said("job", "pause", it.job.hex(), *stranger, *more)
+
+            assert (said.exit_code, said.stdout) == (4, "")
+            assert "only its poster" in said.stderr
+
+
+async def test_cancel__job_that_is_over__is_a_conflict_also_as_a_dry_run(tmp_path: Path) -> None:
+    async with running(tmp_path) as it:
+        await refund(it.world, it.maker)
+        for more in ([], ["--dry-run"]):
+            said = await it.said("job", "cancel", it.job.hex(), *more)
+
+            assert (said.exit_code, said.stdout) == (6, ""), said
