@@ -22,7 +22,7 @@ import pytest
 from tallystick.up.data_folder import DataFolder
 from tallystick.up.ports import API_PORT, is_free
 from tallystick.up.processes import RUN_ID, Identity, environment_of, running, send
-from tests.support.documents import COMING, section, terminals
+from tests.support.documents import section, terminals
 from tests.support.stack import ROOT
 
 MARKET, PROVIDERS, PERSON = 1, range(2, 8), 8
@@ -130,12 +130,6 @@ def remember(home: Path, port: int) -> None:
     folder.ports.write_text(f'{{"api": {port}}}')
 
 
-def without_what_is_coming(text: str) -> str:
-    """The lines whose verbs are there."""
-    coming = tuple(f"tallystick {verb}" for verb in COMING)
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(coming))
-
-
 @pytest.mark.timeout(600)
 def test_readme__by_hand__every_command_works_as_printed(tmp_path: Path) -> None:
     typed = terminals(section((ROOT / "README.md").read_text(), "By hand"))
@@ -149,7 +143,7 @@ def test_readme__by_hand__every_command_works_as_printed(tmp_path: Path) -> None
             shells.type(number, typed[number])
         for number in PROVIDERS:
             shells.until(number, "offering at", within=120)
-        person = shells.type(PERSON, without_what_is_coming(typed[PERSON]))
+        person = shells.type(PERSON, typed[PERSON])
         assert person.wait(timeout=400) == 0, shells.told()
         said = shells.said(PERSON).read_text()
         shells.interrupt()

@@ -14,9 +14,6 @@ from pathlib import Path
 
 from tests.architecture.checkout import PACKAGES, ROOT
 
-COMING = frozenset({"provider earnings"})
-"""Verbs that documents show and that are not there yet; a test fails while one is both."""
-
 SHELL = "sh"
 SESSION = "console"
 PROMPT = "$ "
