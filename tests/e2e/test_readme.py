@@ -19,10 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.up.data_folder import DataFolder
+from tallystick.up.data_folder import open_data_folder
 from tallystick.up.ports import API_PORT, is_free
 from tallystick.up.processes import RUN_ID, Identity, environment_of, running, send
 from tests.support.documents import section, terminals
+from tests.support.market_services import free_port
 from tests.support.stack import ROOT
 
 MARKET, PROVIDERS, PERSON = 1, range(2, 8), 8
@@ -33,7 +34,6 @@ WANTED = (
     "tallystick audit export",
     "tallystick audit verify job.tally --anchor",
 )
-OTHER_PORT = 8421
 _LOOK_SECONDS = 0.1
 
 
@@ -112,8 +112,9 @@ def opened(folder: Path) -> Iterator[Terminals]:
         RUN_ID: secrets.token_hex(16),
     }
     if not is_free(API_PORT):  # somebody's own market: ours remembers another port
-        remember(folder / "home" / ".tallystick", OTHER_PORT)
-        environment["TALLYSTICK_MARKET"] = f"http://127.0.0.1:{OTHER_PORT}"
+        port = free_port()
+        remember(folder / "home" / ".tallystick", port)
+        environment["TALLYSTICK_MARKET"] = f"http://127.0.0.1:{port}"
     found = Terminals(folder, environment)
     try:
         yield found
@@ -124,10 +125,8 @@ def opened(folder: Path) -> Iterator[Terminals]:
 
 def remember(home: Path, port: int) -> None:
     """Leave what an earlier `up --port` would have left."""
-    folder = DataFolder(home)
-    folder.run.mkdir(parents=True, mode=0o700)
-    folder.home.chmod(0o700)
-    folder.ports.write_text(f'{{"api": {port}}}')
+    home.parent.mkdir(parents=True)
+    open_data_folder(home).ports.write_text(f'{{"api": {port}}}')
 
 
 @pytest.mark.timeout(600)
