@@ -9,6 +9,7 @@ comes later with a smaller one.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from contracts.terms.ids import JobId
 from market.api.schemas import JobEvent, MarketEvent
@@ -46,6 +47,14 @@ async def read_feed(
 ) -> list[EventRow]:
     """Events beyond number `after`, at most `limit`. The caller is in a transaction."""
     return await work[EventRow].where(feed=feed, order="sequence", after=after, limit=limit)
+
+
+async def newest_events(
+    feed: bytes, work: UnitOfWork, *, limit: int, kinds: tuple[str, ...] = ()
+) -> list[EventRow]:
+    """The last events of a feed, of some kinds or of all, newest first; as `read_feed`."""
+    of: dict[str, Any] = {"kind": kinds} if kinds else {}
+    return await work[EventRow].where(feed=feed, order="-sequence", limit=limit, **of)
 
 
 async def newest_event(feed: bytes, work: UnitOfWork) -> EventRow | None:

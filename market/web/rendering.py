@@ -8,9 +8,6 @@ from starlette.responses import HTMLResponse, Response
 
 from market.web import assets, words
 
-EVENTS = "step", "state", "lease", "seal", "verdict", "checkpoint", "money", "message"
-"""Types of a job's events after which its page is refreshed."""
-
 
 @cache
 def environment() -> Environment:
@@ -24,10 +21,12 @@ def environment() -> Environment:
     )
     made.filters |= {
         "chance": words.chance,
+        "change": words.change,
         "flops": words.flops,
         "iso": words.iso,
         "mark": words.mark,
         "millionths": words.millionths,
+        "odds": words.odds,
         "relative": words.relative,
         "short": words.short,
         "size": words.size,

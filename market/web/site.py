@@ -5,11 +5,12 @@ from starlette.staticfiles import StaticFiles
 
 from market.web.assets import PREFIX, STATIC
 from market.web.headers import PageHeaders
-from market.web.pages import audit, epochs, find, jobs, market, post, providers, status
+from market.web.pages import audit, epochs, find, jobs, market, post, providers, spend, status
 
 ROUTERS = (
     market.router,
     jobs.router,
+    spend.router,
     providers.router,
     epochs.router,
     audit.router,

@@ -121,6 +121,26 @@ def chance(exact: str) -> str:
     return f"{float(value):.2g}"
 
 
+def odds(exact: str) -> str:
+    """A rate that the API states as numerator/denominator: `1 in 20`."""
+    numerator, denominator = (int(part, 0) for part in exact.split("/"))
+    if numerator >= denominator:
+        return "always"
+    return f"1 in {denominator / numerator:,.3g}" if numerator else "never"
+
+
+def change(key: str, was: int, to: int) -> str:
+    """What a poster could change so that its job is matched now."""
+    match key:
+        case "price_ceiling" | "min_stake":
+            return f"{words(key)} from {tokens(was)} to {tokens(to)} tokens"
+        case "deadline":
+            return f"deadline from {utc(was * 1000)} to {utc(to * 1000)}"
+        case "wait_until":
+            return f"nothing but to wait until {utc(to * 1000)}"
+    return f"{words(key)} from {was} to {to}"
+
+
 def words(name: str) -> str:
     """A name of the code as words: `peers_per_stage` is `peers per stage`."""
     return name.replace("_", " ")
@@ -141,10 +161,14 @@ _GOOD, _BUSY, _CALM, _BAD = (
     Mark("\N{MULTIPLICATION X}", "bad"),
 )
 _MARKS = {
-    _GOOD: "final finished refunded matched open yes ok executed",
-    _BUSY: "running active leased accepted announced announcing contested dropping proposed funded",
-    _CALM: "draft reserved planned ended closed withdrawn expired lapsed dropped nothing off none",
-    _BAD: "failed silent rejected convicted no missing mismatched",
+    _GOOD: "final finished refunded matched match settled claimed vested serving open yes ok"
+    " executed",
+    _BUSY: "running active leased accepted announced announcing contested dropping proposed funded"
+    " waiting debited drawn",
+    _CALM: "draft reserved planned ended closed withdrawn expired lapsed dropped nothing off none"
+    " expected left unrepeated unconfirmed uncounted paused",
+    _BAD: "failed silent rejected convicted no missing mismatched mismatch missed accused"
+    " contradicted slashable frozen forfeited suspended cancelled",
 }
 _MARK_OF = {state: mark for mark, states in _MARKS.items() for state in states.split()}
 

@@ -48,6 +48,13 @@ def test_market__offers_and_jobs__are_those_of_the_api(browser: Browser, site: S
     assert names(browser, "The newest jobs") == [each["job"] for each in jobs]
     paid = [[each["paid"], each["budget"]] for each in jobs]
     assert row_values(browser, "The newest jobs") == paid
+    rounds = api(site, "/market/rounds")["rounds"]
+    told = [[each["ceiling"], *filter(None, [each["price"]])] for each in reversed(rounds)]
+    assert row_values(browser, "The newest 8 rounds") == told and len(told) == 8
+    (found,) = api(site, "/market")["classes"]
+    free = browser.texts("#classes-title ~ .scroll tbody td")
+    assert free[:3] == [str(found[name]) for name in ("open", "leased", "offers")]
+    assert browser.evaluate("document.querySelector('#price-chart canvas') !== null")
 
 
 def test_job__money_steps_and_losses__are_those_of_the_api(browser: Browser, site: Site) -> None:
@@ -108,6 +115,12 @@ def test_waiting_job__why_not__is_that_of_the_api(browser: Browser, site: Site) 
     assert len(said) == len(job["not_matched"]) > 0
     for row, each in zip(said, job["not_matched"], strict=True):
         assert row.split("\t")[1:] == [str(each["offers"]), each["would_fit"]]
+    advice = job["advice"]
+    shown = browser.texts("#advice")[0]
+    if advice is None:
+        assert "No single change" in shown
+    else:
+        assert all(each["key"].replace("_", " ") in shown for each in advice["changes"])
 
 
 def test_provider__money_and_reputation__are_those_of_the_api(browser: Browser, site: Site) -> None:
@@ -121,7 +134,16 @@ def test_provider__money_and_reputation__are_those_of_the_api(browser: Browser, 
     assert wanted[3] > 0
     assert row_values(browser, "The newest") == [[each["amount"]] for each in money["entries"]]
     assert names(browser, "Offers that stand") == [each["offer"] for each in known["offers"]]
-    assert browser.texts("#reputation + dl dd")[2] == str(known["reputation"]["matches"])
+    factors = dict(row.split("\t")[:2] for row in browser.texts("#reputation + table tbody tr"))
+    assert factors["audits that matched"] == str(known["reputation"]["matches"])
+    assert factors["honesty"] == f"{known['reputation']['honesty'] / 100:.1f} %"
+    lines = api(site, f"/accounts/{account}/earnings")["lines"]
+    assert [row[0] for row in row_values(browser, "Lines 1 to")] == [
+        each["amount"] for each in reversed(lines)
+    ]
+    assert [each["waits_for"]["sentence"] for each in reversed(lines)] == [
+        text.split("\n")[1] for text in browser.texts(".lines td.why")
+    ]
 
 
 def test_epoch__debits_and_leaves__are_those_of_the_api(browser: Browser, site: Site) -> None:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed, NotFound
-from contracts.terms.ids import Digest, JobId
+from contracts.terms.ids import Address, Digest, JobId
 from market.api.context import AccountPath, Api, ApiDep, WorkDep, answer, parse_bytes
 from market.api.refusals import refused
 from market.api.schemas import (
@@ -21,6 +21,7 @@ from market.api.schemas import (
     WaitsForView,
 )
 from market.domain.earnings import PartPaid, Parts, Reason
+from market.service.ports import UnitOfWork
 from market.service.rows import BatchRow
 from market.service.show_earnings import Drawing, EarnedLine, Period, earnings_of
 
@@ -42,23 +43,34 @@ async def get_earnings(
 ) -> Response:
     """Every peer-step and paid audit of an account beyond a cursor: where its pay is, and why."""
     of_job = None if job is None else JobId(parse_bytes(job, 32))
-    period = await period_of(api)
+    place = None if after is None else read_cursor(after)
+    return answer(await earnings_view(account, api, work, job=of_job, after=place, limit=limit))
+
+
+async def earnings_view(
+    account: Address,
+    api: Api,
+    work: UnitOfWork,
+    *,
+    job: JobId | None = None,
+    after: tuple[JobId, int] | None = None,
+    limit: int = EARNINGS_PAGE,
+) -> EarningsView:
+    """A page of an account's lines; see `earnings_of`."""
+    now, period = api.market.clock(), await period_of(api)
     async with work:
         found = await earnings_of(
             account, work, api.followed,
-            job=of_job, after=None if after is None else read_cursor(after), limit=limit,
-            now=api.market.clock(), period=period,
+            job=job, after=after, limit=limit, now=now, period=period,
         )  # fmt: skip
-    return answer(
-        EarningsView(
-            account=account,
-            job=of_job,
-            clock=api.market.clock(),
-            parts=parts_view(found.parts, whole=of_job is not None),
-            num_lines=found.num_lines,
-            lines=tuple(earning_view(each) for each in found.lines),
-            next=None if found.after is None else cursor_of(*found.after),
-        )
+    return EarningsView(
+        account=account,
+        job=job,
+        clock=now,
+        parts=parts_view(found.parts, whole=job is not None),
+        num_lines=found.num_lines,
+        lines=tuple(earning_view(each) for each in found.lines),
+        next=None if found.after is None else cursor_of(*found.after),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from contracts.terms.ids import JobId
+from contracts.terms.moments import UnixMillis
 from market.api.context import ApiDep, WorkDep, answer, parse_bytes
 from market.api.quotes import excluded
 from market.api.schemas import (
@@ -18,7 +19,15 @@ from market.api.schemas import (
     MarketView,
     WinnerView,
 )
-from market.service.show_market import ClassDepth, Depth, Round, market_depth, rounds_of
+from market.service.ports import UnitOfWork
+from market.service.show_market import (
+    ClassDepth,
+    Demand,
+    Depth,
+    Round,
+    market_depth,
+    rounds_of,
+)
 
 router = APIRouter(tags=["market"])
 
@@ -26,28 +35,7 @@ router = APIRouter(tags=["market"])
 @router.get("/market", response_model=MarketView)
 async def get_market(api: ApiDep, work: WorkDep) -> Response:
     """Offers by device class with their asks, the last prices, and the jobs that wait."""
-    now = api.market.clock()
-    async with work:
-        found = await market_depth(now, work)
-    return answer(
-        MarketView(
-            clock=now,
-            num_classes=found.num_classes,
-            classes=tuple(_class_view(each, found) for each in found.classes),
-            demand=tuple(
-                DemandView(
-                    job=each.job,
-                    slots=each.slots,
-                    spares=each.spares,
-                    ceiling=each.ceiling,
-                    since=each.since,
-                    checked=each.checked,
-                    not_matched=excluded(each.excluded),
-                )
-                for each in found.demand
-            ),
-        )
-    )
+    return answer(await market_view(api.market.clock(), work))
 
 
 @router.get("/market/rounds", response_model=ClearingRoundsView)
@@ -62,9 +50,45 @@ async def get_rounds(
 ) -> Response:
     """Rounds beyond `after`; without it the newest ones, or the newest `before` one."""
     of_job = None if job is None else JobId(parse_bytes(job, 32))
+    return answer(await rounds_view(work, after=after, before=before, job=of_job, limit=limit))
+
+
+async def market_view(now: UnixMillis, work: UnitOfWork) -> MarketView:
+    """Offers and demand now."""
     async with work:
-        found = await rounds_of(work, after=after, before=before, job=of_job, limit=limit)
-    return answer(ClearingRoundsView(rounds=tuple(_round_view(each) for each in found)))
+        found = await market_depth(now, work)
+    return MarketView(
+        clock=now,
+        num_classes=found.num_classes,
+        classes=tuple(_class_view(each, found) for each in found.classes),
+        demand=tuple(map(_demand_view, found.demand)),
+    )
+
+
+async def rounds_view(
+    work: UnitOfWork,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    job: JobId | None = None,
+    limit: int,
+) -> ClearingRoundsView:
+    """Rounds that decided something; see `rounds_of`."""
+    async with work:
+        found = await rounds_of(work, after=after, before=before, job=job, limit=limit)
+    return ClearingRoundsView(rounds=tuple(map(_round_view, found)))
+
+
+def _demand_view(found: Demand) -> DemandView:
+    return DemandView(
+        job=found.job,
+        slots=found.slots,
+        spares=found.spares,
+        ceiling=found.ceiling,
+        since=found.since,
+        checked=found.checked,
+        not_matched=excluded(found.excluded),
+    )
 
 
 def _class_view(found: ClassDepth, market: Depth) -> ClassView:

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import MAX_STEPS
+from contracts.terms.ids import MAX_STEPS, JobId
 from contracts.terms.moments import UnixMillis
-from market.api.context import ApiDep, JobPath, WorkDep, answer
+from market.api.context import Api, ApiDep, JobPath, WorkDep, answer
 from market.api.refusals import refused
 from market.api.routes.earnings import period_of
 from market.api.schemas import (
@@ -27,6 +27,7 @@ from market.api.schemas import (
 )
 from market.api.views import reputation_view
 from market.domain.spend import Pace
+from market.service.ports import UnitOfWork
 from market.service.show_peers import Seat, peers_of
 from market.service.show_spend import Spend, spend_of
 
@@ -42,10 +43,7 @@ async def get_spend(
     limit: Annotated[int, Query(ge=1, le=SPEND_PAGE, description="steps at most")] = SPEND_PAGE,
 ) -> Response:
     """What a job has spent, on whom and step by step, how fast, and how long its budget lasts."""
-    period = await period_of(api)
-    async with work:
-        found = await spend_of(job, work, api.followed, after=after, limit=limit, period=period)
-    return answer(_spend_view(found, api.market.clock()))
+    return answer(await spend_view(job, api, work, after=after, limit=limit))
 
 
 @router.get("/jobs/{name}/peers", response_model=PeersView, responses=refused(NotFound))
@@ -57,21 +55,35 @@ async def get_peers(
     limit: Annotated[int, Query(ge=1, le=PEERS_PAGE, description="peers at most")] = PEERS_PAGE,
 ) -> Response:
     """The grid of stages and peers: who serves, what each did last, and what it earned."""
+    return answer(await peers_view(job, api, work, after=after, limit=limit))
+
+
+async def spend_view(
+    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = SPEND_PAGE
+) -> SpendView:
+    """What a job has spent; its steps beyond `after`."""
+    period = await period_of(api)
     async with work:
-        found = await peers_of(
-            job, work, api.followed, now=api.market.clock(), after=after, limit=limit
-        )
+        found = await spend_of(job, work, api.followed, after=after, limit=limit, period=period)
+    return _spend_view(found, api.market.clock())
+
+
+async def peers_view(
+    job: JobId, api: Api, work: UnitOfWork, *, after: int = 0, limit: int = PEERS_PAGE
+) -> PeersView:
+    """A job's seats beyond the first `after`."""
+    now = api.market.clock()
+    async with work:
+        found = await peers_of(job, work, api.followed, now=now, after=after, limit=limit)
     end = after + len(found.seats)
-    return answer(
-        PeersView(
-            job=job,
-            stages=found.stages,
-            step=found.step,
-            worked=found.worked,
-            num_seats=found.num_seats,
-            seats=tuple(_seat_view(each) for each in found.seats),
-            next=end if found.seats and end < found.num_seats else None,
-        )
+    return PeersView(
+        job=job,
+        stages=found.stages,
+        step=found.step,
+        worked=found.worked,
+        num_seats=found.num_seats,
+        seats=tuple(_seat_view(each) for each in found.seats),
+        next=end if found.seats and end < found.num_seats else None,
     )
 
 

@@ -6,64 +6,79 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.checks import checks_view
 from market.api.routes.jobs import checkpoints_view
+from market.api.routes.running import peers_view, spend_view
 from market.api.routes.slashes import convictions_of_job
-from market.api.schemas import API_PREFIX, JobView, LeaseView, StepReport
+from market.api.schemas import (
+    API_PREFIX,
+    JobView,
+    NumberedJobEvent,
+    SeatView,
+    StepReport,
+    read_job_event,
+)
 from market.api.views import job_row, job_view
+from market.service.feeds import newest_events
 from market.service.ports import UnitOfWork
 from market.service.show_checks import checks_of_job
-from market.web.rendering import EVENTS, page
+from market.web.rendering import page
+from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
 
 router = APIRouter()
 
 MAX_POINTS = 500
+MAX_TOLD = 50  # events
+MAX_VERDICTS = 25
+MAX_STEPS_SHOWN = 10
 OVER = ("refunded", "failed")
 """States after which a page needs no refresh."""
 
-_EVENTS_PATH = f"{API_PREFIX}/jobs/{{name}}/events"
-
 
 @router.get("/jobs/{name}")
-async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep, request: Request) -> Response:
+async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """A job."""
+    progress = await _progress(job, api, work)
+    newest = progress["told"][0].number if progress["told"] else 0
     return page(
         "job.html",
         here="market",
-        events=EVENTS,
-        events_url=_events_url(request, job),
+        events=JOB_EVENTS,
+        events_url=f"{API_PREFIX}/jobs/{job.hex()}/events?after={newest}",
+        site=api.sites[0],
         piece=False,
-        **(await _progress(job, api, work) | await _checking(job, api, work)),
+        **(progress | await _running(job, api, work) | await _checking(job, api, work)),
     )
 
 
 @router.get("/jobs/{name}/fragment/progress")
 async def get_progress(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
-    """State, money, leases and losses of a job's page."""
+    """State, money, losses and events of a job's page."""
     return page("job_progress.html", piece=True, **await _progress(job, api, work))
+
+
+@router.get("/jobs/{name}/fragment/running")
+async def get_running(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+    """Peers and spend of a job's page."""
+    return page("job_running.html", **await _running(job, api, work))
 
 
 @router.get("/jobs/{name}/fragment/checking")
 async def get_checking(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
-    """Checks, convictions and checkpoints of a job's page."""
+    """Checks, verdicts, convictions and checkpoints of a job's page."""
     return page("job_checking.html", **await _checking(job, api, work))
-
-
-def _events_url(request: Request, job: JobId) -> str | None:
-    """Where the job's events come from; None where the API has none, so the page asks again."""
-    has_events = _EVENTS_PATH in request.app.openapi()["paths"]
-    return _EVENTS_PATH.format(name=job.hex()) if has_events else None
 
 
 async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
         row = await job_row(job, work)
         view = await job_view(row, work)
+        told = await _told(job, work, limit=MAX_TOLD)
     return {
         "now": api.market.clock(),
         "name": row.name,
@@ -74,23 +89,44 @@ async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "budget": row.budget,
         "epoch_cap": row.epoch_cap,
         "deadline": row.deadline * 1000,
-        "seconds_left": seconds_left(view),
+        "spend": await spend_view(job, api, work, limit=1),
         "money_parts": parts_of_budget(view),
-        "stages": by_stage(view.leases),
+        "told": told,
         "reports": thinned(view.reports),
         "num_reports": len(view.reports),
     }
 
 
+async def _running(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
+    peers = await peers_view(job, api, work)
+    first = max(0, peers.step - MAX_STEPS_SHOWN)
+    return {
+        "now": api.market.clock(),
+        "peers": peers,
+        "stages": by_stage(peers.seats),
+        "spend": await spend_view(job, api, work, after=first),
+    }
+
+
+async def _told(
+    job: JobId, work: UnitOfWork, *, limit: int, kinds: tuple[str, ...] = ()
+) -> tuple[Told, ...]:
+    rows = await newest_events(job, work, limit=limit, kinds=kinds)
+    events = (NumberedJobEvent(row.sequence, read_job_event(row.data)) for row in rows)
+    return told_of_job(events, job.hex())
+
+
 async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
         found = await checks_of_job(job, work, api.followed)
+        verdicts = await _told(job, work, limit=MAX_VERDICTS, kinds=VERDICTS)
     chain, blobs = api.market.chain, api.market.blobs
     return {
         "now": api.market.clock(),
         "job_id": job.hex(),
         # as for the API: other requests are answered while odds are multiplied
         "checks": await asyncio.to_thread(checks_view, found),
+        "verdicts": verdicts,
         "convictions": (await convictions_of_job(job, work, chain)).convictions,
         "checkpoints": (await checkpoints_view(job, work, blobs)).checkpoints,
     }
@@ -121,20 +157,10 @@ def parts_of_budget(job: JobView) -> tuple[Part, ...]:
     )
 
 
-def seconds_left(job: JobView) -> int | None:
-    """Until the last step, at the pace of the newest reports; None where there is no pace."""
-    newest = job.reports[-20:]
-    if job.state != "running" or len(newest) < 2 or newest[-1].step == newest[0].step:
-        return None
-    pace = (newest[-1].at - newest[0].at) / (newest[-1].step - newest[0].step)
-    return round((job.progress.steps - newest[-1].step) * pace / 1000)
-
-
-def by_stage(leases: Sequence[LeaseView]) -> tuple[tuple[int, tuple[LeaseView, ...]], ...]:
-    """Leases of each stage, those that are over last."""
-    ordered = sorted(
-        leases, key=lambda each: (each.stage, each.state in ("ended", "lapsed"), each.account)
-    )
+def by_stage(seats: Sequence[SeatView]) -> tuple[tuple[int, tuple[SeatView, ...]], ...]:
+    """Peers of each stage, those that are gone last."""
+    gone = ("left", "suspended", "convicted")
+    ordered = sorted(seats, key=lambda each: (each.stage, each.state in gone, each.account))
     return tuple((stage, tuple(found)) for stage, found in groupby(ordered, lambda x: x.stage))
 
 

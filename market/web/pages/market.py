@@ -1,4 +1,4 @@
-"""The market at a glance: what is offered at which price, and which jobs there are."""
+"""The market at a glance: offers, demand and prices, round by round, and which jobs there are."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,27 @@ from fastapi import APIRouter, Response
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, WorkDep
-from market.api.schemas import OffersView, OfferView
+from market.api.routes.market import market_view, rounds_view
+from market.api.schemas import (
+    API_PREFIX,
+    ClearingRoundView,
+    NumberedMarketEvent,
+    OffersView,
+    OfferView,
+    read_market_event,
+)
 from market.api.views import job_summary, standing_offers
+from market.service.feeds import MARKET, newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 from market.web.rendering import page
+from market.web.telling import MARKET_EVENTS, told_of_market
 
 router = APIRouter()
 
 MAX_COUNTED = 200  # as many as `GET /v1/jobs` lists
 MAX_SHOWN = 25
+MAX_ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -73,13 +84,22 @@ def depths(offers: Iterable[OfferView]) -> tuple[Depth, ...]:
 @router.get("/")
 async def get_market(api: ApiDep, work: WorkDep) -> Response:
     """The market."""
-    return page("market.html", here="market", **await _shown(api, work))
+    shown = await _shown(api, work)
+    newest = shown["told"][0].number if shown["told"] else 0
+    return page(
+        "market.html",
+        here="market",
+        events=MARKET_EVENTS,
+        events_url=f"{API_PREFIX}/market/events?after={newest}",
+        piece=False,
+        **shown,
+    )
 
 
 @router.get("/fragment/market")
 async def get_market_fragment(api: ApiDep, work: WorkDep) -> Response:
     """What changes on the market's page."""
-    return page("market_live.html", **await _shown(api, work))
+    return page("market_live.html", piece=True, **await _shown(api, work))
 
 
 async def _shown(api: Api, work: UnitOfWork) -> dict[str, Any]:
@@ -88,14 +108,26 @@ async def _shown(api: Api, work: UnitOfWork) -> dict[str, Any]:
         offers = OffersView(offers=await standing_offers(now, work)).offers
         rows = await work[JobRow].where(order="-posted_at", limit=MAX_COUNTED)
         jobs = [await job_summary(row, work) for row in rows[:MAX_SHOWN]]
+        events = await newest_events(MARKET, work, limit=MAX_SHOWN)
+    told = (NumberedMarketEvent(each.sequence, read_market_event(each.data)) for each in events)
+    rounds = (await rounds_view(work, limit=MAX_ROUNDS)).rounds
     return {
         "now": now,
+        "market": await market_view(now, work),
+        "rounds": rounds[::-1],
+        "classes_of": classes_of,
+        "told": told_of_market(told),
         "depths": depths(offers),
         "num_leased": sum(each.state == "leased" for each in offers),
         "states": _by_state(rows),
         "num_counted": len(rows),
         "jobs": jobs,
     }
+
+
+def classes_of(found: ClearingRoundView) -> str:
+    """Which classes a round bought."""
+    return ", ".join(sorted({each.device_class for each in found.winners}))
 
 
 def _by_state(rows: Sequence[JobRow]) -> list[tuple[str, int]]:

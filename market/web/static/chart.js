@@ -1,68 +1,86 @@
-// Draws the table of losses as a curve. The table is the source: chart and table never differ.
+// Draws tables as curves. The table is the source: chart and table never differ.
+//
+// An element with `data-chart` names a table. There, the head's `data-x` is the column of steps,
+// each `data-line` is a curve of its `data` elements, and with `data-group` the one `data-line` is a
+// curve for each value of that column. `data-scale` of the table is what a value is multiplied with.
 (() => {
   "use strict";
   const HEIGHT = 260;
+  const MAX_LINES = 4; // as many as have a colour and a dash of their own
+  const DASHES = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
   const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((n) => [1, 2, 5].map((k) => k * 10 ** n));
-  let chart = null;
+  const charts = new Map(); // by the id of their place: { chart, names }
 
-  const number = (cell) => {
+  const heads = (table, name) => [...table.tHead.rows[0].cells].filter((cell) => name in cell.dataset);
+  const number = (cell, scale) => {
     const data = cell.querySelector("data");
-    return data ? Number(data.value) / 1e6 : null;
+    return data ? Number(data.value) * scale : null;
   };
-  const rows = () => {
-    const steps = [], losses = [], validations = [];
-    for (const row of document.querySelectorAll("#losses tbody tr")) {
-      if (row.cells.length < 5) continue;
-      steps.push(Number(row.cells[0].textContent));
-      losses.push(number(row.cells[1]));
-      validations.push(number(row.cells[2]));
-    }
-    return [steps, losses, validations];
+  const rowsOf = (table) => [...table.tBodies[0].rows]
+    .filter((row) => row.cells.length === table.tHead.rows[0].cells.length)
+    .map((row) => [Number(row.cells[heads(table, "x")[0].cellIndex].textContent), row])
+    .sort(([a], [b]) => a - b);
+  const curves = (table) => {
+    const scale = Number(table.dataset.scale ?? 1e-6);
+    const rows = rowsOf(table), [group] = heads(table, "group"), lines = heads(table, "line");
+    const steps = rows.map(([step]) => step);
+    const values = (line) => rows.map(([, row]) => number(row.cells[line.cellIndex], scale));
+    if (!group) return { steps, lines: lines.map((line) => [line.textContent, values(line)]) };
+    const groups = rows.map(([, row]) => row.cells[group.cellIndex].textContent);
+    const all = values(lines[0]);
+    const names = [...new Set(groups.filter((_, i) => all[i] !== null))].slice(0, MAX_LINES);
+    return { steps, lines: names.map((name) => [name, all.map((v, i) => (groups[i] === name ? v : null))]) };
   };
   // custom properties with light-dark() are resolved only where they are used
-  const resolved = (name) => {
-    const probe = document.getElementById("loss-chart");
-    probe.classList.add(name);
-    const value = getComputedStyle(probe).color;
-    probe.classList.remove(name);
+  const resolved = (place, name) => {
+    place.classList.add(name);
+    const value = getComputedStyle(place).color;
+    place.classList.remove(name);
     return value;
   };
-  const axis = (label, more = {}) => ({
-    ...more, label, stroke: resolved("ink"), grid: { stroke: resolved("rule"), width: 1 },
-    ticks: { stroke: resolved("rule"), width: 1 }, font: "12px system-ui", labelFont: "12px system-ui",
+  const axis = (place, label, more = {}) => ({
+    ...more, label, stroke: resolved(place, "ink"), grid: { stroke: resolved(place, "rule"), width: 1 },
+    ticks: { stroke: resolved(place, "rule"), width: 1 }, font: "12px system-ui", labelFont: "12px system-ui",
   });
-  const options = (place) => ({
+  const options = (place, table, names) => ({
     width: place.clientWidth, height: HEIGHT, scales: { x: { time: false } },
-    axes: [axis("step", { incrs: WHOLE }), axis("loss")],
-    series: [
-      { label: "step" },
-      { label: "loss", stroke: resolved("line"), width: 2, points: { show: false } },
-      { label: "validation", stroke: resolved("line2"), width: 2, dash: [6, 4], spanGaps: true,
-        points: { show: true, size: 5 } },
+    axes: [
+      axis(place, heads(table, "x")[0].textContent, { incrs: WHOLE }),
+      axis(place, heads(table, "line")[0].textContent, { size: 84 }),
     ],
+    series: [{ label: heads(table, "x")[0].textContent }, ...names.map((label, i) => ({
+      label, stroke: resolved(place, `line${i}`), width: 2, dash: DASHES[i], spanGaps: true,
+      points: { show: i > 0 || heads(table, "group").length > 0, size: 5 },
+    }))],
   });
-  const make = () => {
-    const place = document.getElementById("loss-chart");
-    const data = rows();
-    if (chart) chart.destroy();
-    chart = null;
-    place.hidden = data[0].length < 2;
-    if (!place.hidden) chart = new uPlot(options(place), data, place);
+  const make = (place) => {
+    const table = document.getElementById(place.dataset.chart);
+    const { steps, lines } = curves(table), names = lines.map(([name]) => name);
+    charts.get(place.id)?.chart.destroy();
+    charts.delete(place.id);
+    place.hidden = steps.length < 2 || lines.length === 0;
+    if (place.hidden) return;
+    const chart = new uPlot(options(place, table, names), [steps, ...lines.map(([, v]) => v)], place);
+    charts.set(place.id, { chart, names });
   };
-  const update = () => {
-    const data = rows();
-    if (!chart) make();
-    else chart.setData(data);
+  const update = (place) => {
+    const { steps, lines } = curves(document.getElementById(place.dataset.chart));
+    const held = charts.get(place.id), names = lines.map(([name]) => name);
+    if (held?.names.join() !== names.join()) make(place);
+    else held.chart.setData([steps, ...lines.map(([, v]) => v)]);
   };
+  const places = () => document.querySelectorAll("[data-chart]");
+  const each = (act) => () => places().forEach(act);
 
   document.addEventListener("DOMContentLoaded", () => {
-    make();
-    document.addEventListener("themechange", make);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", make);
-    document.body.addEventListener("htmx:oobAfterSwap", update);
-    new ResizeObserver(() => {
-      const place = document.getElementById("loss-chart");
-      if (chart && place.clientWidth) chart.setSize({ width: place.clientWidth, height: HEIGHT });
-    }).observe(document.getElementById("loss-chart"));
+    each(make)();
+    document.addEventListener("themechange", each(make));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", each(make));
+    document.body.addEventListener("htmx:afterSettle", each(update));
+    const resized = new ResizeObserver((seen) => seen.forEach(({ target }) => {
+      const { chart } = charts.get(target.id) ?? {};
+      if (chart && target.clientWidth) chart.setSize({ width: target.clientWidth, height: HEIGHT });
+    }));
+    places().forEach((place) => resized.observe(place));
   });
 })();

@@ -1,8 +1,9 @@
 // Keeps the pieces of a page fresh: at once when an event comes, else every two seconds.
 //
 // An element with `data-gap` is asked for again by htmx when it hears `refresh`; never more often
-// than every `data-gap` milliseconds, and once more after the last event. Nothing is asked for
-// while the page is hidden or the reader has paused it.
+// than every `data-gap` milliseconds, and once more after the last event; with `data-every`, also so
+// many milliseconds after the last time, for what no event tells of (heartbeats). Nothing is asked
+// for while the page is hidden or the reader has paused it.
 (() => {
   "use strict";
   const POLL_MILLIS = 2000;
@@ -29,6 +30,11 @@
     else waiting.set(piece.id, setTimeout(() => ask(piece), due));
   };
   const refreshAll = () => pieces().forEach(refresh);
+  const isOld = ({ id, dataset }) =>
+    "every" in dataset && (last.get(id) ?? 0) + Number(dataset.every) <= Date.now();
+  const tick = () => {
+    if (!isOver()) [...pieces()].filter((piece) => !isOpen || isOld(piece)).forEach(refresh);
+  };
 
   const show = () => {
     const state = document.getElementById("live-state");
@@ -73,7 +79,7 @@
     });
     document.body.addEventListener("htmx:afterSettle", () => { say(); if (isOver()) finish(); });
     document.addEventListener("visibilitychange", refreshAll);
-    setInterval(() => { if (!isOpen && !isOver()) refreshAll(); }, POLL_MILLIS);
+    setInterval(tick, POLL_MILLIS);
     show();
   });
 })();

@@ -88,3 +88,25 @@ def test_mark__state__has_glyph_and_tone(state: str, tone: str) -> None:
     found = words.mark(state)
 
     assert (found.tone, len(found.glyph)) == (tone, 1)
+
+
+@pytest.mark.parametrize(
+    ("exact", "said"),
+    [("1/20", "1 in 20"), ("0x1/0x3", "1 in 3"), ("1/1", "always"), ("0/5", "never")],
+)
+def test_odds__rate__is_one_in_so_many(exact: str, said: str) -> None:
+    assert words.odds(exact) == said
+
+
+@pytest.mark.parametrize(
+    ("key", "was", "to", "said"),
+    [
+        ("price_ceiling", 10**6, 2_500_000, "price ceiling from 1 to 2.5 tokens"),
+        ("stages", 4, 2, "stages from 4 to 2"),
+        ("wait_until", 0, 1_700_000_000, "nothing but to wait until 2023-11-14 22:13:20 UTC"),
+    ],
+)
+def test_change__field_of_a_job__is_said_in_its_unit(
+    key: str, was: int, to: int, said: str
+) -> None:
+    assert words.change(key, was, to) == said

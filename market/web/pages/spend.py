@@ -1,0 +1,38 @@
+"""What a poster pays, line by line: from the work to the transaction, or why it waits."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from contracts.terms.ids import Address
+from market.api.context import ApiDep, JobPath, WorkDep, parse_bytes
+from market.api.routes.running import spend_view
+from market.api.views import job_row
+from market.web.pages.lines import StartQuery, lines_page
+from market.web.rendering import page
+
+router = APIRouter()
+
+
+@router.get("/jobs/{name}/spend")
+async def get_spend_page(
+    job: JobPath,
+    api: ApiDep,
+    work: WorkDep,
+    account: Annotated[str, Query(max_length=42)] = "",
+    start: StartQuery = None,
+) -> Response:
+    """On whom a job spends, and each line of one of them: without a name, of who earned most."""
+    async with work:
+        row = await job_row(job, work)
+    spend = await spend_view(job, api, work, limit=1)
+    most = spend.accounts[0].account if spend.accounts else None
+    wanted = Address(parse_bytes(account, 20)) if account else most
+    return page(
+        "spend.html",
+        here="market",
+        now=api.market.clock(),
+        name=row.name,
+        spend=spend,
+        shown=None if wanted is None else await lines_page(wanted, job, start, api, work),
+    )

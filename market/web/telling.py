@@ -1,0 +1,253 @@
+"""What does a live event say to a person? A kind in words, a sentence, and where to read on. Pure.
+
+Every kind that the API emits has its words here, and no other has: pages listen to these kinds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from contracts.terms.moments import UnixMillis
+from market.api import schemas
+from market.web.words import millionths, short, tokens
+
+
+@dataclass(frozen=True)
+class Said:
+    """A sentence, the address that says more, and a state to look like (`words.mark`)."""
+
+    text: str
+    href: str | None = None
+    like: str = ""
+
+
+@dataclass(frozen=True)
+class Told:
+    """An event as a line of a list."""
+
+    number: int
+    at: UnixMillis
+    kind: str  # in words
+    said: Said
+
+
+Words: TypeAlias = tuple[str, Callable[[Any, str], Said]]
+"""The kind in words, and what an event of it says; the text is the hex name of its job."""
+
+
+def told_of_job(events: Iterable[schemas.NumberedJobEvent], job: str) -> tuple[Told, ...]:
+    """Events of a job, in the given order."""
+    return tuple(_told(number, event, job, _JOB) for number, event in events)
+
+
+def told_of_market(events: Iterable[schemas.NumberedMarketEvent]) -> tuple[Told, ...]:
+    """Events of the market, in the given order."""
+    return tuple(_told(number, event, "", _MARKET) for number, event in events)
+
+
+def _told(number: int, event: Any, job: str, table: Mapping[str, Words]) -> Told:
+    kind, say = table[event.kind]
+    return Told(number, event.at, kind, say(event, job))
+
+
+# --------------------------------------------------------------------------------- of one job
+
+
+def _posted(event: schemas.PostedEvent, job: str) -> Said:
+    size = f"{event.steps} steps, {event.stages} x {event.peers_per_stage} peers"
+    money = f"{tokens(event.budget)} tokens at {tokens(event.price_ceiling)} per PFLOP at most"
+    return Said(f"{size}, {money}", "#spec-title")
+
+
+def _state(event: schemas.StateEvent, job: str) -> Said:
+    why = f": {event.failure}" if event.failure else ""
+    return Said(f"the job is {event.state}{why}", "#state-title", event.state)
+
+
+def _unmatched(event: schemas.UnmatchedEvent, job: str) -> Said:
+    found = "; ".join(f"{_words(each.constraint)} {each.offers}" for each in event.not_matched)
+    return Said(f"no bundle: offers excluded by {found or 'nothing'}", "#why-title", "missing")
+
+
+def _deposited(event: schemas.DepositedEvent, job: str) -> Said:
+    return Said(f"{tokens(event.amount)} tokens into escrow", "#money-title", "funded")
+
+
+def _lease(event: schemas.LeaseEvent, job: str) -> Said:
+    text = f"stage {event.stage}, {_hex(event.account)} at {tokens(event.price)}: {event.state}"
+    return Said(text, _provider(event.account), event.state)
+
+
+_NOTICES = {
+    "join": ("joins", "active"),
+    "leave": ("leaves", "ended"),
+    "missed_report": ("owes a report", "missing"),
+    "missing_data": ("did not have its data", "missing"),
+    "suspension": ("is suspended", "failed"),
+}
+
+
+def _peer(event: schemas.PeerEvent, job: str) -> Said:
+    what, like = _NOTICES[event.what]
+    href = None if event.account is None else _provider(event.account)
+    return Said(f"stage {event.stage}, {_hex(event.peer)} {what}, step {event.step}", href, like)
+
+
+def _sealed(event: schemas.SealedEvent, job: str) -> Said:
+    loss = "" if event.loss_millionths is None else f", loss {millionths(event.loss_millionths)}"
+    text = f"step {event.step} by {event.peers} of {event.members} peers{loss}"
+    earned = f"; {tokens(event.earned)} of {tokens(event.budget)} tokens earned"
+    return Said(text + earned + (" (the last one)" if event.last else ""), _step(job, event.step))
+
+
+def _report(event: schemas.ReportedEvent, job: str) -> Said:
+    loss = f"step {event.step}, loss {millionths(event.loss_millionths)}"
+    return Said(f"{loss}, {event.tokens_per_second:,} tokens/s", "#curve-title")
+
+
+def _audited(event: schemas.AuditedEvent, job: str) -> Said:
+    text = f"{_hex(event.auditor)} repeated {_hex(event.subject)}"
+    where = f" of step {event.step}, stage {event.stage}: {event.verdict}"
+    return Said(text + where, _step(job, event.step), event.verdict)
+
+
+_RULINGS = {
+    "drawn": "was drawn to be audited",
+    "settled": "is what a stranger found too",
+    "unrepeated": "is closed: nobody repeated it",
+    "missed": "did not report in time",
+    "accused": "was accused: another auditor looks",
+    "contradicted": "was contradicted as an auditor",
+    "convicted": "was convicted",
+    "missing": "did not have its data",
+    "slashable": "may lose its stake: the conviction is confirmed",
+    "unconfirmed": "was not confirmed to be wrong",
+}
+
+
+def _ruled(event: schemas.RuledEvent, job: str) -> Said:
+    by = f" ({len(event.by)} heard)" if event.by else ""
+    text = f"step {event.step}: {_hex(event.peer)} {_RULINGS[event.what]}{by}"
+    return Said(text, _step(job, event.step), event.what)
+
+
+def _anchored(event: schemas.AnchoredEvent, job: str) -> Said:
+    text = f"seals of {_steps(event.steps)} in block {event.block}"
+    return Said(text, _step(job, event.steps[0]) if event.steps else None, "final")
+
+
+def _coin(event: schemas.CoinEvent, job: str) -> Said:
+    text = f"{_hex(event.coin)} draws from {_steps(event.steps)}"
+    return Said(text, _step(job, event.steps[0]) if event.steps else None)
+
+
+def _checkpoint(event: schemas.CheckpointEvent, job: str) -> Said:
+    text = f"stage {event.stage} after step {event.step}, says {_hex(event.peer)}"
+    return Said(text, "#checkpoints-title")
+
+
+def _settled(event: schemas.SettledEvent, job: str) -> Said:
+    text = f"epoch {event.epoch} takes {tokens(event.amount)} tokens: {event.state}"
+    return Said(text, f"/epochs/{event.epoch}", event.state)
+
+
+def _claimed(event: schemas.ClaimedEvent, job: str) -> Said:
+    text = f"{_hex(event.account)} claimed {tokens(event.amount)} tokens"
+    return Said(text, _provider(event.account), "claimed")
+
+
+def _refunded(event: schemas.RefundedEvent, job: str) -> Said:
+    return Said(f"{tokens(event.amount)} tokens back to the poster", "#money-title", "refunded")
+
+
+def _slash(event: schemas.SlashEvent, job: str) -> Said:
+    text = f"{tokens(event.amount)} tokens of the stake of {_hex(event.account)}: {event.state}"
+    return Said(text, _provider(event.account), "convicted")
+
+
+def _end(event: schemas.EndEvent, job: str) -> Said:
+    return Said("nothing more happens to this job")
+
+
+_JOB: Mapping[str, Words] = {
+    "posted": ("order", _posted),
+    "state": ("state", _state),
+    "unmatched": ("not matched", _unmatched),
+    "deposited": ("deposit", _deposited),
+    "lease": ("lease", _lease),
+    "peer": ("peer", _peer),
+    "sealed": ("seal", _sealed),
+    "report": ("report", _report),
+    "audited": ("audit", _audited),
+    "ruled": ("ruling", _ruled),
+    "anchored": ("anchor", _anchored),
+    "coin": ("coin", _coin),
+    "checkpoint": ("checkpoint", _checkpoint),
+    "settled": ("epoch", _settled),
+    "claimed": ("claim", _claimed),
+    "refunded": ("refund", _refunded),
+    "slash": ("slash", _slash),
+    "end": ("end", _end),
+}
+JOB_EVENTS = tuple(_JOB)
+"""Types of a job's events after which its page is refreshed."""
+VERDICTS = "audited", "ruled"
+"""Those of what auditors found, and what was decided."""
+
+
+# ----------------------------------------------------------------------------- of the market
+
+
+def _job(event: schemas.JobChangedEvent, _: str) -> Said:
+    return Said(f"{event.name} is {event.state}", f"/jobs/{event.job.hex()}", event.state)
+
+
+def _round(event: schemas.RoundEvent, _: str) -> Said:
+    job, of = f"/jobs/{event.job.hex()}", f"for job {_hex(event.job)}, {event.offers} offers stood"
+    if event.price is None:
+        return Said(f"bought nothing {of}", job, "missing")
+    return Said(f"bought {event.bought} at {tokens(event.price)} per PFLOP {of}", job, "matched")
+
+
+def _epoch(event: schemas.EpochEvent, _: str) -> Said:
+    text = f"epoch {event.epoch} pays {tokens(event.sum)} tokens: {event.state}"
+    return Said(text, f"/epochs/{event.epoch}", event.state)
+
+
+def _offer(event: schemas.OfferEvent, _: str) -> Said:
+    what = f"{event.device_class} at {tokens(event.price)} per PFLOP"
+    by = f" by {_hex(event.account)}"
+    text = f"{what} was taken back{by}" if event.withdrawn else f"{what} is offered{by}"
+    return Said(text, _provider(event.account), "withdrawn" if event.withdrawn else "open")
+
+
+_MARKET: Mapping[str, Words] = {
+    "job": ("job", _job),
+    "round": ("clearing round", _round),
+    "epoch": ("epoch", _epoch),
+    "offer": ("offer", _offer),
+}
+MARKET_EVENTS = tuple(_MARKET)
+"""Types of the market's events after which its page is refreshed."""
+
+
+def _hex(name: bytes) -> str:
+    return short(name.hex())
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _steps(steps: tuple[int, ...]) -> str:
+    if len(steps) < 2:
+        return f"step {steps[0]}" if steps else "no step"
+    return f"steps {min(steps)} to {max(steps)}"
+
+
+def _provider(account: bytes) -> str:
+    return f"/providers/{account.hex()}"
+
+
+def _step(job: str, step: int) -> str:
+    return f"/audit/{job}?after={step - 1}"
