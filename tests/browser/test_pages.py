@@ -33,6 +33,8 @@ FAILURES = {
     "/epochs/0": 400,
     f"/jobs/{'00' * 32}": 404,
 }
+OPENED = (200, 304)
+"""A browser that has been here asks whether what it has is still so."""
 SETTLED = "document.querySelector('#proof')?.innerText.includes('Computing') !== true"
 
 every_page = pytest.mark.parametrize("name", PAGES)
@@ -61,7 +63,8 @@ def test_page__light_and_wide_or_dark_and_narrow__opens_without_a_fault(
     opened = browser.open(address(site, name), scheme=scheme, width=width)
     browser.wait(SETTLED)
 
-    assert (opened["status"], browser.logs(), browser.axe()) == (200, [], [])
+    assert opened["status"] in OPENED
+    assert (browser.logs(), browser.axe()) == ([], [])
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("document.querySelectorAll('h1').length") == 1
 
@@ -78,7 +81,8 @@ def test_page__scripts_are_off__shows_the_same_tables(
     opened = browser.open(address(site, name), scripts=False)
 
     faults = [line for line in browser.logs() if not line.endswith(".js csp")]  # they are off
-    assert (opened["status"], faults) == (200, [])
+    assert opened["status"] in OPENED
+    assert faults == []
     assert browser.values("main data") == with_scripts
     assert browser.texts("main caption") == captions
     assert browser.evaluate("getComputedStyle(document.getElementById('theme')).display") == "none"
