@@ -64,7 +64,7 @@ async def _until_done(client: MarketClient, job: JobId, timeout: timedelta) -> N
             ):
                 async for live in states:
                     newest.note(live)
-                    if live.is_done:
+                    if live.is_over:
                         return
         except TimeoutError as error:
             raise DeadlineExceeded(

@@ -84,6 +84,7 @@ class JobLive:
     validation_millionths: int | None = None
     tokens_per_second: int | None = None
     sealed: tuple[tuple[int, UnixMillis], ...] = ()  # the newest steps, for the pace
+    is_last_sealed: bool = False
     audits: AuditsLive = AuditsLive()
     anchored_step: int = 0
     coin_step: int = 0
@@ -100,6 +101,12 @@ class JobLive:
     def is_done(self) -> bool:
         """Whether nothing is trained any more."""
         return self.state in DONE_STATES
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is trained any more, and all that was is in here."""
+        # `finished` is told before the seal that it follows from.
+        return self.is_done and (self.state != "finished" or self.is_last_sealed)
 
     @property
     def num_members(self) -> int:
@@ -210,6 +217,7 @@ def _with_seal(live: JobLive, event: schemas.SealedEvent) -> JobLive:
         earned=event.earned,
         vested=event.vested,
         sealed=(*live.sealed, (event.step, event.at))[-PACE_STEPS:],
+        is_last_sealed=event.last,
     )
 
 

@@ -51,8 +51,7 @@ def going(**changed: Any) -> JobLive:
 def test_live_line__job_that_goes_on__has_everything_that_changes() -> None:
     line = live_line(folded(posted(), sealed(1, 2), sealed(2, 3), peer("join")))
 
-    said = ("posted   step 2/10", "loss 5.0000", "1 peers", "0.000 of 0.001 tokens", "0:00:08 left")
-    assert line == "  ".join(said)
+    assert line == ("posted   step 2/10  loss 5.0000  1 peers  0.000 of 0.001 tokens  0:00:08 left")
 
 
 def test_live_picture__checked_job__has_loss_speed_spend_peers_audits_and_time_left() -> None:

@@ -174,3 +174,12 @@ def test_fold__checkpoints__newest_of_each_stage() -> None:
     live = folded(checkpoint(4, WORK), checkpoint(2, OTHER))
 
     assert live.checkpoints[StageIndex(0)].blob == WORK
+
+
+def test_fold__finished__is_over_once_the_last_seal_is_told_too() -> None:
+    finished = schemas.StateEvent(at=at(3), state="finished", failure=None)
+    failed = schemas.StateEvent(at=at(3), state="failed", failure="the deadline is over")
+
+    assert not folded(posted(), sealed(1, 2), finished).is_over
+    assert folded(posted(), sealed(1, 2), finished, sealed(2, 3, last=True)).is_over
+    assert folded(posted(), sealed(1, 2), failed).is_over
