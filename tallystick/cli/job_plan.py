@@ -38,7 +38,7 @@ def _verdict(plan: Plan) -> str:
 def _rows(plan: Plan) -> dict[str, str]:
     cost, price, time = plan.cost, plan.price, plan.time
     rows = {
-        "work": f"{plan.flops / PFLOP:.6f} PFLOP, {plan.tokens} tokens of text",
+        "work": f"{plan.flops / PFLOP:.4g} PFLOP, {plan.tokens} tokens of text",
         "model": f"{plan.parameters} parameters",
         "to upload": f"{plan.upload_bytes} bytes",
         "work costs": f"{_tokens(cost.work_at_asks)}; at most {_tokens(cost.work_at_ceiling)}",
@@ -46,7 +46,7 @@ def _rows(plan: Plan) -> dict[str, str]:
         "both, at most": _tokens(cost.total_at_ceiling),
         "budget": f"{_tokens(cost.budget)}; comes back: {_tokens(cost.comes_back)} or more",
         "price of a PFLOP": f"{_tokens(price.at_asks)}; at most {_tokens(price.ceiling)}",
-        "time": f"{_seconds(time.seconds)} of computing, {time.seconds_until_deadline} s are left",
+        "time": f"{_computing(time.seconds)}; {time.seconds_until_deadline} s until the deadline",
         "paid in": f"{time.epochs} epochs at most, {_tokens(time.epoch_cap)} each at most",
         "stake of a peer": _stake(plan),
         "sellers": f"{plan.offers.owners} fit of {plan.offers.offers} offers, "
@@ -60,8 +60,8 @@ def _tokens(amount: int | None) -> str:
     return NOW if amount is None else f"{plain(amount)} tokens"
 
 
-def _seconds(seconds: int | None) -> str:
-    return NOW if seconds is None else f"{timedelta(seconds=seconds)}"
+def _computing(seconds: int | None) -> str:
+    return NOW if seconds is None else f"{timedelta(seconds=seconds)} of computing"
 
 
 def _stake(plan: Plan) -> str:
