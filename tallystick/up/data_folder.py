@@ -187,7 +187,9 @@ def _check_version(folder: DataFolder) -> None:
 
 
 def _claim(folder: DataFolder, marker: Path) -> None:
-    strangers = [name for name in FOLDERS if (folder.home / name).exists()]
+    # Keystores may be there first: `tallystick deploy --keys` makes them for another chain.
+    others = (name for name in FOLDERS if name != "keys")
+    strangers = [name for name in others if (folder.home / name).exists()]
     if strangers:
         raise Refused(
             f"{folder.home} has no version file but holds {', '.join(strangers)}: "
