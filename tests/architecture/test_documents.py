@@ -136,7 +136,7 @@ def test_mistakes__command__are_found(command: str, wrong: list[str]) -> None:
 
 def test_commands__blocks_and_spans__are_found() -> None:
     block = "```sh\nX=$(tallystick job list -q | tail -1) # tallystick no\n```\n"
-    text = "A `tallystick up` and\n\n" + block
+    text = f"A `tallystick up` and\n\n{block}"
 
     assert list(commands(text)) == ["tallystick job list -q", "tallystick up"]
 
