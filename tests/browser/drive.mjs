@@ -76,8 +76,11 @@ const commands = {
   },
   press: async ({ key }) => { await page.keyboard.press(key); return true; },
   type: async ({ text }) => { await page.keyboard.type(text); return true; },
-  screenshot: async ({ path, full = true }) => {
-    await page.screenshot({ path, fullPage: full });
+  screenshot: async ({ path, most }) => {
+    const { width, height } = await page.evaluate(
+      "({ width: innerWidth, height: document.documentElement.scrollHeight })");
+    const clip = { x: 0, y: 0, width, height: Math.min(height, most) };
+    await page.screenshot({ path, clip, captureBeyondViewport: true });
     return true;
   },
   async axe() {

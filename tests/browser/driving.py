@@ -73,6 +73,10 @@ class Browser:
         """Until an expression in the page is true."""
         self._tell("wait", code=code, millis=round(seconds * 1000))
 
+    def arrive(self, code: str) -> None:
+        """Until an expression is true in a page that is all there."""
+        self.wait(f"document.readyState === 'complete' && ({code})")
+
     def press(self, *keys: str) -> None:
         """Keys, one after the other."""
         for key in keys:
@@ -82,9 +86,9 @@ class Browser:
         """Text into what has the focus."""
         self._tell("type", text=text)
 
-    def screenshot(self, path: Path) -> None:
-        """The whole page as PNG."""
-        self._tell("screenshot", path=str(path))
+    def screenshot(self, path: Path, *, most_pixels: int = 16_000) -> None:
+        """The page as PNG, so much of its height at most."""
+        self._tell("screenshot", path=str(path), most=most_pixels)
 
     def axe(self) -> list[dict[str, Any]]:
         """What axe finds wrong for people who see, hear or move differently."""

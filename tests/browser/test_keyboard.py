@@ -1,20 +1,28 @@
 """Can everything be reached and done with the keyboard alone?"""
 
+import json
+
 from tests.browser.conftest import Site
 from tests.browser.driving import Browser
 
 FOCUS = "document.activeElement.innerText || document.activeElement.id"
+MAX_TABS = 120
 
 
 def tab_to(browser: Browser, words: str) -> None:
     """Press Tab until the focus is on what says `words`."""
-    for _ in range(80):
+    tab_until(browser, f"({FOCUS}) === {json.dumps(words)}")
+
+
+def tab_until(browser: Browser, holds: str) -> None:
+    """Press Tab until an expression is true of `document.activeElement`, which has to be seen."""
+    for _ in range(MAX_TABS):
         browser.press("Tab")
-        if browser.evaluate(FOCUS) == words:
+        if browser.evaluate(holds):
             outline = browser.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-            assert outline == "solid", f"the focus on {words} is not seen"
+            assert outline == "solid", f"the focus is not seen: {holds}"
             return
-    raise AssertionError(f"Tab never comes to {words!r}")
+    raise AssertionError(f"Tab never comes to {holds}")
 
 
 def test_keyboard__first_tab__skips_to_the_content(browser: Browser, site: Site) -> None:
@@ -32,7 +40,7 @@ def test_keyboard__account_that_is_typed__leads_to_its_page(browser: Browser, si
     tab_to(browser, "find")
     browser.type(f"0x{site.shown.paid.hex()}")
     browser.press("Enter")
-    browser.wait("location.pathname.startsWith('/providers/')")
+    browser.arrive("location.pathname.startsWith('/providers/')")
 
     assert browser.url() == f"{site.url}/providers/{site.shown.paid.hex()}"
 
@@ -41,10 +49,10 @@ def test_keyboard__from_the_market_to_a_proof__is_a_path(browser: Browser, site:
     browser.open(site.url)
     tab_to(browser, "Epochs")
     browser.press("Enter")
-    browser.wait("location.pathname === '/epochs'")
+    browser.arrive("location.pathname === '/epochs'")
     tab_to(browser, str(site.shown.epoch))
     browser.press("Enter")
-    browser.wait("location.pathname.startsWith('/epochs/')")
+    browser.arrive("location.pathname.startsWith('/epochs/')")
     tab_to(browser, "account")
     browser.type(site.shown.paid.hex())
     browser.press("Enter")

@@ -4,6 +4,7 @@ import pytest
 
 from tests.browser.conftest import Site
 from tests.browser.driving import Browser
+from tests.browser.routes import unopened
 from tests.browser.showcase import HOSTILE
 
 WISH = "name=again&steps=3&budget=5&ceiling=1000000&hours=2"
@@ -33,6 +34,10 @@ FAILURES = {
     "/epochs/0": 400,
     f"/jobs/{'00' * 32}": 404,
 }
+ELSEWHERE = (  # pieces of pages: `test_live.py`; forms that lead to a page: `test_keyboard.py`
+    "/fragment/market", "/jobs/1/fragment/progress", "/jobs/1/fragment/checking",
+    "/epochs/1/proof", "/find",
+)  # fmt: skip
 OPENED = (200, 304)
 """A browser that has been here asks whether what it has is still so."""
 SETTLED = "document.querySelector('#proof')?.innerText.includes('Computing') !== true"
@@ -53,6 +58,10 @@ def address(site: Site, name: str) -> str:
     }
     hexes = {each: value.hex() for each, value in names.items()}
     return site.url + PAGES[name].format(epoch=shown.epoch, **hexes)
+
+
+def test_pages__routes_of_the_application__are_all_opened_here() -> None:
+    assert unopened((*PAGES.values(), *ELSEWHERE)) == []
 
 
 @every_page

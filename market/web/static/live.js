@@ -13,6 +13,7 @@
   let isOpen = false;
   let isPaused = false;
   let saidAt = 0;
+  let willSay = null;
 
   const pieces = () => document.querySelectorAll("[data-gap]");
   const isOver = () => document.querySelector("[data-over]") !== null;
@@ -51,7 +52,12 @@
   const say = () => {
     const said = document.querySelector("[data-announce]");
     const announcer = document.getElementById("announcer");
-    if (!said || Date.now() - saidAt < SAY_MILLIS) return;
+    if (!said || willSay) return;
+    const due = saidAt + SAY_MILLIS - Date.now();
+    if (due > 0) {
+      willSay = setTimeout(() => { willSay = null; say(); }, due); // the newest is never left out
+      return;
+    }
     saidAt = Date.now();
     if (announcer.textContent !== said.textContent) announcer.textContent = said.textContent;
   };

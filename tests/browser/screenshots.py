@@ -1,0 +1,66 @@
+"""Pictures of the market, a job and its audit for `docs/`, from a real job in which a peer lies.
+
+`python -m tests.browser.screenshots --to docs` writes market.png, job.png and audit.png.
+"""
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+
+from tests.browser.driving import Browser, browser_in
+from tests.browser.real_job import LOOK_SECONDS, RealJob, real_job
+
+FIRST_STEP = 30  # from which on there is a curve to look at
+ASKS = {"gil": "1200000", "hal": "1500000"}
+"""Providers who come when the job has its members: open offers."""
+MOST_BYTES = 200_000
+MOST_PIXELS = 1500
+"""Height; what is below is cut off."""
+
+
+async def ready(shown: RealJob) -> None:
+    """Wait until there is something on every page."""
+    running = shown.running
+    for name, ask in ASKS.items():
+        running.start_provider(name, ask=ask)
+    await shown.has_all_to_show(within=300)
+    await running.until(shown.job, lambda view: view.progress.step >= FIRST_STEP, within=300)
+    async with asyncio.timeout(120):
+        while sum(o.state == "open" for o in (await running.client.offers()).offers) < len(ASKS):
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def take(browser: Browser, shown: RealJob, to: Path) -> None:
+    """All pictures."""
+    job = shown.job.hex()
+    for name, path in (("market", "/"), ("job", f"/jobs/{job}"), ("audit", f"/audit/{job}")):
+        browser.open(shown.url + path)
+        file = to / f"{name}.png"
+        browser.screenshot(file, most_pixels=MOST_PIXELS)
+        size = file.stat().st_size
+        print(f"{file}: {size / 1000:.0f} kB")
+        assert size <= MOST_BYTES, f"{file} has {size} bytes, more than {MOST_BYTES}"
+
+
+async def take_all(to: Path) -> None:
+    """Run the job, look at it, and end everything."""
+    to.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tallystick-") as folder:
+        async with real_job(Path(folder) / "real") as shown:
+            await ready(shown)
+            with browser_in(Path(folder) / "profile") as browser:
+                await asyncio.to_thread(take, browser, shown, to)
+
+
+def main() -> None:
+    """Read the words of the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.browser.screenshots", description=__doc__
+    )
+    parser.add_argument("--to", type=Path, required=True, help="folder for the pictures")
+    asyncio.run(take_all(parser.parse_args().to))
+
+
+if __name__ == "__main__":
+    main()

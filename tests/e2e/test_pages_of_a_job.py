@@ -1,0 +1,70 @@
+"""Every page in a real browser, during and after a real checked job in which a peer lies.
+
+No page has an error, a failed request or a serious fault; values are those of the API; the job's
+page grows without a reload; a proof computed in the page ends at the root on the chain; a job is
+posted by keyboard, with a wallet in the browser.
+"""
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from contracts.terms.ids import JobId
+from tests.browser.driving import browser_in
+from tests.browser.real_job import LIAR, RealJob, real_job
+from tests.browser.routes import unopened
+from tests.browser.tour import About, Tour
+from tests.browser.wallet import ask_for_quote, sign_and_post
+
+BUDGET = 4000
+ORDER = {"name": "by keyboard", "steps": "3", "budget": str(BUDGET), "hours": "1"}
+
+
+async def about(shown: RealJob) -> About:
+    """Who and what the pages are about now."""
+    newest = (await shown.final_epochs())[0]
+    leaves = (await shown.running.client.epoch(newest)).leaves
+    known = {shown.account(name) for name in ("bob", "cem", "dan", "eve", "fay")}
+    paid = next(each.account.hex() for each in leaves if each.account.hex() in known)
+    return About(shown.job.hex(), paid, shown.account(LIAR), newest)
+
+
+@pytest.mark.timeout(600)
+async def test_pages__checked_job_with_a_liar__hold_during_it_and_after_it(tmp_path: Path) -> None:
+    async with real_job(tmp_path / "real") as shown:
+        with ExitStack() as opened:
+            browser = await asyncio.to_thread(
+                opened.enter_context, browser_in(tmp_path / "profile")
+            )
+            tour = Tour(browser, shown.url)
+
+            await shown.has_all_to_show(within=180)
+            during = await about(shown)
+            before, later = await asyncio.to_thread(tour.see_it_grow, during)
+            await asyncio.to_thread(tour.stay_fresh, during)
+            await asyncio.to_thread(tour.compare_progress, during)
+            await asyncio.to_thread(tour.open_all, during, over=False)
+            assert (await shown.running.job(shown.job)).state == "running"
+
+            await shown.cancel(within=120)
+            after = await about(shown)
+            await asyncio.to_thread(tour.compare_progress, after)
+            await asyncio.to_thread(tour.open_all, after, over=True)
+            root = await asyncio.to_thread(tour.prove, after)
+            chain = shown.running.contracts
+            on_chain = await chain.settlement.final_root(await chain.chain.head())
+
+            poster, like = shown.running.poster, shown.job.hex()
+            await asyncio.to_thread(ask_for_quote, browser, shown.url, like, poster, **ORDER)
+            *_, posted = await asyncio.to_thread(sign_and_post, browser, poster)
+            view = await shown.running.until(
+                JobId(bytes.fromhex(posted)), lambda view: view.escrowed > 0, within=60
+            )
+            assert browser.logs() == []
+
+    assert 2 <= before < later
+    assert unopened(tour.addresses) == []
+    assert root == on_chain.hex()
+    assert (view.spec["name"], view.escrowed) == ("by keyboard", BUDGET * 10**6)
