@@ -57,7 +57,8 @@ class Api:
 
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
-        self.watching = Watching(self.market.new_work, self.market.wakeup)
+        market = self.market
+        self.watching = Watching(market.new_work, market.wakeup, clock=market.clock)
 
     @property
     def door(self) -> Door:

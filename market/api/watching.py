@@ -10,22 +10,27 @@ last.
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from contracts.terms.errors import Overloaded, Unavailable
+from contracts.terms.moments import UnixMillis
 from market.api.schemas import HEARTBEAT_SECONDS
+from market.bootstrap import wall_clock
 from market.service.feeds import PAGE, TOPIC, newest_event, read_feed, topic_of
 from market.service.ports import UnitOfWork, Wakeup
 from market.service.rows import EventRow
 
 DEAF_SECONDS = 1.0
 POLL_SECONDS = 5.0
+NUM_LAGS = 100
+"""Live events by which the lag of feeds is told."""
 log = logging.getLogger(__name__)
 
 NewWork = Callable[[], UnitOfWork]
+Clock = Callable[[], UnixMillis]
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,15 @@ class Limits:
     """Events that wait for one watcher."""
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     """Pause after which a stream without events says that it is alive."""
+
+
+@dataclass(frozen=True)
+class FeedStanding:
+    """How live events come through in this process."""
+
+    streams: int  # open now
+    hears: bool | None  # whether readers are woken, else they poll; None: nobody has watched yet
+    lag_millis: int | None  # greatest of the newest events, from their own moment to the hand-over
 
 
 class _Watcher:
@@ -82,11 +96,13 @@ class _Watcher:
 class _Reader:
     """The one who reads a feed, for all who watch it."""
 
-    def __init__(self, feed: bytes, new_work: NewWork) -> None:
+    def __init__(
+        self, feed: bytes, new_work: NewWork, note: Callable[[Sequence[EventRow]], None]
+    ) -> None:
         self.watchers: set[_Watcher] = set()
         self.woken = asyncio.Event()
         self.stands = asyncio.Event()  # whether its place is known
-        self._feed, self._new_work = feed, new_work
+        self._feed, self._new_work, self._note = feed, new_work, note
         self._stopped = False
 
     async def run(self, pause: Callable[[], float]) -> None:
@@ -126,6 +142,7 @@ class _Reader:
             place = rows[-1].sequence
             for watcher in self.watchers:
                 watcher.give(rows)
+            self._note(rows)
         return place
 
 
@@ -146,9 +163,17 @@ async def pages(
 class Watching:
     """All streams of this process."""
 
-    def __init__(self, new_work: NewWork, wakeup: Wakeup, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        new_work: NewWork,
+        wakeup: Wakeup,
+        limits: Limits | None = None,
+        clock: Clock = wall_clock,
+    ) -> None:
         self.limits = limits or Limits()
         self.new_work = new_work
+        self._clock = clock
+        self._lags: deque[int] = deque(maxlen=NUM_LAGS)
         self._wakeup = wakeup
         self._readers: dict[bytes, _Reader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,6 +181,14 @@ class Watching:
         self._hears = False
         self._clients: Counter[str] = Counter()
         self._closed = False
+
+    def standing(self) -> FeedStanding:
+        """How live events come through."""
+        return FeedStanding(
+            streams=self._clients.total(),
+            hears=None if self._ears is None else self._hears,
+            lag_millis=max(self._lags, default=None),
+        )
 
     @contextmanager
     def place(self, client: str) -> Iterator[None]:
@@ -244,11 +277,16 @@ class Watching:
         if self._ears is None:
             self._ears = asyncio.create_task(self._listen(), name="live events")
         if feed not in self._readers:
-            reader = self._readers[feed] = _Reader(feed, self.new_work)
+            reader = self._readers[feed] = _Reader(feed, self.new_work, self._note)
             task = asyncio.create_task(reader.run(self._pause), name=topic_of(feed))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return self._readers[feed]
+
+    def _note(self, rows: Sequence[EventRow]) -> None:
+        """Remember how late events were; a coordinator's clock may be ahead of ours."""
+        now = self._clock()
+        self._lags += [max(0, now - row.at) for row in rows]
 
     def _pause(self) -> float:
         return POLL_SECONDS if self._hears else DEAF_SECONDS

@@ -60,7 +60,7 @@ async def steps_of(
     seals = await work[SealRow].where(job=job, order="step", after=after, limit=limit)
     chain = await seals_on_chain(job, (seal.step for seal in seals), work)
     found = await followed.load(job, row.num_messages, work)
-    return [_sealed_step(seal, chain[seal.step][1], found) for seal in seals]
+    return [sealed_step(seal, chain[seal.step][1], found) for seal in seals]
 
 
 async def lines_of_step(
@@ -82,10 +82,11 @@ async def lines_of_step(
     shown = [found.earnings.of_line(line) for line in lines[after : after + limit]]
     copies = [each._replace(line=replace(each.line)) for each in shown]
     views = [StepLine(each, drawing_of(each.line, found)) for each in copies]
-    return _sealed_step(seal, batch, found), len(lines), views
+    return sealed_step(seal, batch, found), len(lines), views
 
 
-def _sealed_step(row: SealRow, batch: BatchRow | None, found: Followed) -> SealedStep:
+def sealed_step(row: SealRow, batch: BatchRow | None, found: Followed) -> SealedStep:
+    """A seal with what the fold knows of its step."""
     step = StepNumber(row.step)
     trace = found.traces.steps.get(step, StepTrace(None, None, {}))
     close, average = trace.close, trace.average

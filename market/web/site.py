@@ -5,7 +5,18 @@ from starlette.staticfiles import StaticFiles
 
 from market.web.assets import PREFIX, STATIC
 from market.web.headers import PageHeaders
-from market.web.pages import audit, epochs, find, jobs, market, post, providers, spend, status
+from market.web.pages import (
+    audit,
+    audit_steps,
+    epochs,
+    find,
+    jobs,
+    market,
+    post,
+    providers,
+    spend,
+    status,
+)
 
 ROUTERS = (
     market.router,
@@ -14,6 +25,7 @@ ROUTERS = (
     providers.router,
     epochs.router,
     audit.router,
+    audit_steps.router,
     status.router,
     post.router,
     find.router,

@@ -151,24 +151,26 @@ class Mark:
     """How a state looks: never by colour alone."""
 
     glyph: str
-    tone: str  # a class of the style sheet: good, busy, calm or bad
+    tone: str  # a class of the style sheet: good, busy, calm, warn or bad
 
 
-_GOOD, _BUSY, _CALM, _BAD = (
+_GOOD, _BUSY, _CALM, _LATE, _BAD = (
     Mark("\N{CHECK MARK}", "good"),
     Mark("\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", "busy"),
     Mark("\N{WHITE CIRCLE}", "calm"),
+    Mark("\N{WHITE UP-POINTING TRIANGLE}", "warn"),
     Mark("\N{MULTIPLICATION X}", "bad"),
 )
 _MARKS = {
-    _GOOD: "final finished refunded matched match settled claimed vested serving open yes ok"
-    " executed",
-    _BUSY: "running active leased accepted announced announcing contested dropping proposed funded"
-    " waiting debited drawn",
-    _CALM: "draft reserved planned ended closed withdrawn expired lapsed dropped nothing off none"
-    " expected left unrepeated unconfirmed uncounted paused",
-    _BAD: "failed silent rejected convicted no missing mismatched mismatch missed accused"
-    " contradicted slashable frozen forfeited suspended cancelled",
+    _GOOD: "final finished refunded matched match settled claimed vested serving open yes ok "
+    "executed sealed signed anchored known",
+    _BUSY: "running active leased accepted announced announcing contested dropping proposed funded "
+    "waiting debited drawn accused contradicted",
+    _CALM: "draft reserved planned ended closed withdrawn expired lapsed dropped nothing off none "
+    "expected left unconfirmed uncounted paused",
+    _BAD: "failed silent rejected convicted no missing mismatched mismatch slashable frozen "
+    "forfeited suspended cancelled down",
+    _LATE: "late missed unrepeated",
 }
 _MARK_OF = {state: mark for mark, states in _MARKS.items() for state in states.split()}
 

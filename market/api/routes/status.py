@@ -15,11 +15,14 @@ from market.api.schemas import (
     ChainStatusView,
     EpochState,
     EpochStatusView,
+    FeedStatusView,
     HostStatusView,
     StatusView,
     UnanchoredView,
 )
+from market.api.watching import FeedStanding
 from market.service.note_beat import NOTED_EVERY
+from market.service.ports import UnitOfWork
 from market.service.show_status import Status, status_of
 
 router = APIRouter(tags=["status"])
@@ -29,45 +32,49 @@ _NOTED_MILLIS = round(NOTED_EVERY.total_seconds() * 1000)
 
 @router.get("/status", response_model=StatusView)
 async def get_status(api: ApiDep, work: WorkDep) -> Response:
-    """Chain, queues, jobs by state, anchors, hosts and workers, each with its age."""
+    """Chain, queues, jobs by state, anchors, hosts, workers and feeds, each with its age."""
+    return answer(await status_view(api, work))
+
+
+async def status_view(api: Api, work: UnitOfWork) -> StatusView:
+    """How the market is now."""
     now = api.market.clock()
     async with work:
         found = await status_of(now, work)
-    return answer(
-        StatusView(
-            version=api.version,
-            python=platform.python_version(),
-            clock=now,
-            chain=await _chain(api, found, now),
-            jobs=found.jobs,
-            outbox=found.outbox,
-            actions=tuple(
-                ChainActionView(
-                    what=each.what,
-                    waiting=each.num,
-                    since=each.since,
-                    age_millis=_age(now, each.since),
-                )
-                for each in found.waiting
-            ),
-            batch=_batch(found, now),
-            unanchored=_unanchored(found, now),
-            epoch=_epoch(found),
-            hosts=tuple(
-                HostStatusView(
-                    host=each.host,
-                    heard_at=each.heard_at,
-                    age_millis=_age(now, each.heard_at),
-                    is_heard=each.is_heard,
-                    jobs=each.jobs,
-                )
-                for each in found.hosts
-            ),
-            beats=tuple(
-                BeatView(queue=queue, at=at, lag_millis=max(0, _age(now, at) - _NOTED_MILLIS))
-                for queue, at in sorted(found.beats.items())
-            ),
-        )
+    return StatusView(
+        version=api.version,
+        python=platform.python_version(),
+        clock=now,
+        chain=await _chain(api, found, now),
+        jobs=found.jobs,
+        outbox=found.outbox,
+        feed=_feed(api.watching.standing()),
+        actions=tuple(
+            ChainActionView(
+                what=each.what,
+                waiting=each.num,
+                since=each.since,
+                age_millis=_age(now, each.since),
+            )
+            for each in found.waiting
+        ),
+        batch=_batch(found, now),
+        unanchored=_unanchored(found, now),
+        epoch=_epoch(found),
+        hosts=tuple(
+            HostStatusView(
+                host=each.host,
+                heard_at=each.heard_at,
+                age_millis=_age(now, each.heard_at),
+                is_heard=each.is_heard,
+                jobs=each.jobs,
+            )
+            for each in found.hosts
+        ),
+        beats=tuple(
+            BeatView(queue=queue, at=at, lag_millis=max(0, _age(now, at) - _NOTED_MILLIS))
+            for queue, at in sorted(found.beats.items())
+        ),
     )
 
 
@@ -86,6 +93,7 @@ async def _chain(api: Api, found: Status, now: UnixMillis) -> ChainStatusView:
             head_age_millis=None,
             settled=None,
             seen=found.seen,
+            lag_blocks=None,
             confirmations=api.confirmations,
         )
     return ChainStatusView(
@@ -95,8 +103,13 @@ async def _chain(api: Api, found: Status, now: UnixMillis) -> ChainStatusView:
         head_age_millis=_age(now, head.timestamp * 1000),
         settled=settled.number,
         seen=found.seen,
+        lag_blocks=None if found.seen is None else max(0, settled.number - found.seen),
         confirmations=api.confirmations,
     )
+
+
+def _feed(found: FeedStanding) -> FeedStatusView:
+    return FeedStatusView(streams=found.streams, hears=found.hears, lag_millis=found.lag_millis)
 
 
 def _batch(found: Status, now: UnixMillis) -> BatchStatusView | None:

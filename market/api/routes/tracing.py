@@ -98,7 +98,7 @@ async def get_step(
             job=job,
             step=step_view(sealed),
             num_lines=num_lines,
-            lines=tuple(_line_view(each) for each in lines),
+            lines=tuple(line_view(each) for each in lines),
             next=end if lines and end < num_lines else None,
         )
     )
@@ -165,7 +165,8 @@ def _coin_view(coin: StepCoin) -> StepCoinView:
     return StepCoinView(said_in=coin.step, batch=coin.batch, block=coin.block, coin=coin.coin)
 
 
-def _line_view(found: StepLine) -> StepLineView:
+def line_view(found: StepLine) -> StepLineView:
+    """A line of a step."""
     line = found.standing.line
     return StepLineView(
         kind=line.kind,

@@ -15,6 +15,7 @@ class ChainStatusView(Body):
     head_age_millis: int | None
     settled: int | None  # the newest block that counts as confirmed
     seen: int | None  # up to which events are in rows
+    lag_blocks: int | None  # confirmed, and not in rows yet; None: nobody knows
     confirmations: int
 
 
@@ -68,11 +69,22 @@ class HostStatusView(Body):
 
 
 class BeatView(Body):
-    """The worker of a queue; `lag_millis` is how much later than due it was noted last."""
+    """The worker of a queue, noted by a task of that queue every few seconds.
+
+    `lag_millis` is how much later than due that was last: so long its oldest task waits.
+    """
 
     queue: str
     at: UnixMillisField
     lag_millis: int
+
+
+class FeedStatusView(Body):
+    """How live events come through in the process that answers."""
+
+    streams: int  # open now
+    hears: bool | None  # whether readers are woken, else they poll; None: nobody has watched yet
+    lag_millis: int | None  # greatest of the newest events; None: nobody has watched one yet
 
 
 class StatusView(Body):
@@ -84,6 +96,7 @@ class StatusView(Body):
     chain: ChainStatusView
     jobs: dict[str, int]  # by state
     outbox: int  # things that were not told yet
+    feed: FeedStatusView
     actions: tuple[ChainActionView, ...]  # the oldest first
     batch: BatchStatusView | None
     unanchored: UnanchoredView | None

@@ -1,25 +1,38 @@
-"""What an auditor looks at: each step's seal, batch and coin, and what was ruled of a job."""
+"""Where an audit begins: a job's sealed steps, whom to look for, and what was ruled."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
-from market.api.context import Api, ApiDep, JobPath, WorkDep
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import ZERO_DIGEST, JobId
+from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
 from market.api.routes.checks import checks_view
 from market.api.routes.slashes import convictions_of_job
-from market.api.schemas import COINS_PAGE
-from market.api.views import batch_view, epoch_summary, job_row, job_view
+from market.api.routes.tracing import line_view, step_view
+from market.api.schemas import StepLineView, StepView
+from market.api.views import epoch_summary, job_row, job_view
+from market.service.find_steps import FATES, Wanted, find_steps
 from market.service.ports import UnitOfWork
-from market.service.rows import BatchRow, DebitRow, EpochRow
+from market.service.rows import DebitRow, EpochRow
 from market.service.show_checks import checks_of_job
-from market.service.show_coins import coins_of_job
+from market.service.show_steps import steps_of
 from market.web.rendering import page
 
 router = APIRouter()
 
-STEPS_PAGE = min(100, COINS_PAGE)
+STEPS_PAGE = 100
+HEX_OF_PEER = 64
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """A row of the list: a step, and of a search the work in it that was looked for."""
+
+    step: StepView
+    lines: tuple[StepLineView, ...] = ()
 
 
 @router.get("/audit/{name}")
@@ -28,13 +41,16 @@ async def get_audit_page(
     api: ApiDep,
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    peer: Annotated[str, Query(max_length=80)] = "",
+    verdict: Annotated[str, Query(max_length=16)] = "",
 ) -> Response:
     """What there is to audit of a job."""
+    wanted = _wanted(peer.strip(), verdict)
     async with work:
         row = await job_row(job, work)
         view = await job_view(row, work)
         found = await checks_of_job(job, work, api.followed)
-        steps = await _steps(job, after, work)
+        steps, next_after = await _steps(job, wanted, api, work, after)
         debits = await _debits(job, work)
     return page(
         "audit.html",
@@ -43,32 +59,46 @@ async def get_audit_page(
         name=row.name,
         job=view,
         steps=steps,
-        next_after=steps[-1]["step"] if len(steps) == STEPS_PAGE else None,
-        debits=debits,
+        next_after=next_after,
+        after=after,
+        peer=peer.strip(),
+        verdict=verdict,
+        fates=FATES,
         zero=ZERO_DIGEST,
-        **await _rulings(job, api, work),
+        is_search=wanted != Wanted(),
+        debits=debits,
+        convictions=(await convictions_of_job(job, work, api.market.chain)).convictions,
         checks=await asyncio.to_thread(checks_view, found),
     )
 
 
-async def _steps(job: JobId, after: int, work: UnitOfWork) -> list[dict[str, Any]]:
-    """Anchored steps with their seals, as their batches hold them."""
-    steps = await coins_of_job(job, work, after=after, limit=STEPS_PAGE)
-    seals: dict[tuple[Digest, int], Digest] = {}
-    for root in {each.root for each in steps}:
-        batch = await work[BatchRow].get(root)
-        entries = () if batch is None else (await batch_view(batch, work)).entries
-        seals |= {(root, each.step): each.seal for each in entries if each.job == job}
+def _wanted(peer: str, verdict: str) -> Wanted:
+    """What a reader looks for.
+
+    Raises:
+        Malformed: neither a peer nor an account, or no such verdict.
+    """
+    fate = next((each for each in FATES if each == verdict), None)
+    if verdict and fate is None:
+        raise Malformed(f"verdict: one of {', '.join(FATES)}")
+    length = 32 if len(peer.removeprefix("0x")) == HEX_OF_PEER else 20
+    doer = parse_bytes(peer, length) if peer else None
+    return Wanted(doer, fate)
+
+
+async def _steps(
+    job: JobId, wanted: Wanted, api: Api, work: UnitOfWork, after: int
+) -> tuple[list[ShownStep], int | None]:
+    """A page of steps, and where the next one begins."""
+    if wanted == Wanted():
+        sealed = await steps_of(job, work, api.followed, after=after, limit=STEPS_PAGE)
+        steps = [ShownStep(step_view(each)) for each in sealed]
+        return steps, steps[-1].step.step if len(steps) == STEPS_PAGE else None
+    found, last = await find_steps(job, wanted, work, api.followed, after=after, limit=STEPS_PAGE)
     return [
-        {
-            "step": each.step,
-            "seal": seals[each.root, each.step],
-            "root": each.root,
-            "block": each.block,
-            "coin": each.coin,
-        }
-        for each in steps
-    ]
+        ShownStep(step_view(each.step), tuple(line_view(line) for line in each.lines))
+        for each in found
+    ], last
 
 
 async def _debits(job: JobId, work: UnitOfWork) -> list[dict[str, Any]]:
@@ -80,7 +110,3 @@ async def _debits(job: JobId, work: UnitOfWork) -> list[dict[str, Any]]:
         for row in rows
         if (epoch := epochs[row.epoch]) is not None
     ]
-
-
-async def _rulings(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
-    return {"convictions": (await convictions_of_job(job, work, api.market.chain)).convictions}
