@@ -13,6 +13,12 @@ from tests.browser.driving import Browser
 from tests.browser.test_keyboard import tab_to, tab_until
 
 
+ANSWERED = (
+    "location.pathname.startsWith('/jobs/') || document.getElementById('post')?.disabled === false"
+)
+"""An expression: the page went on to the job, or says why not."""
+
+
 def provider(wallet: Wallet) -> str:
     """A script: a wallet that asks its owner for every signature."""
     return (
@@ -57,5 +63,7 @@ def sign_and_post(
     tab_to(browser, "Sign with the wallet and post")
     browser.press("Enter")
     order, permit = sign(browser, wallet), sign(browser, wallet)
-    browser.arrive("location.pathname.startsWith('/jobs/')")
-    return order, permit, browser.evaluate("location.pathname").removeprefix("/jobs/")
+    browser.arrive(ANSWERED)
+    path = str(browser.evaluate("location.pathname"))
+    assert path.startswith("/jobs/"), browser.texts("#posted")
+    return order, permit, path.removeprefix("/jobs/")
