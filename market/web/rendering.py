@@ -34,6 +34,7 @@ def environment() -> Environment:
         "tokens": words.tokens,
         "utc": words.utc,
         "words": words.words,
+        "would_fit": words.would_fit,
     }
     made.globals |= {
         "early_script": assets.early_script,

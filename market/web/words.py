@@ -15,6 +15,9 @@ from contracts.terms.errors import Malformed
 DECIMALS = 6
 SHOWN_START, SHOWN_END = 8, 6
 _TOKENS = re.compile(r"(?P<whole>[0-9]{1,22})(\.(?P<decimals>[0-9]{1,6}))?")
+_FITS = re.compile(
+    r"(?P<key>price_ceiling|min_stake|memory_bytes|deadline|wait until) (?P<value>[0-9]{1,20})"
+)
 _SPANS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _FAR_YEARS = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
@@ -139,6 +142,20 @@ def change(key: str, was: int, to: int) -> str:
         case "wait_until":
             return f"nothing but to wait until {utc(to * 1000)}"
     return f"{words(key)} from {was} to {to}"
+
+
+def would_fit(text: str) -> str:
+    """What would admit an offer; the API's sentence, its number in a unit for people."""
+    match = _FITS.fullmatch(text)
+    if match is None:
+        return text
+    key, value = match["key"], int(match["value"])
+    match key:
+        case "price_ceiling" | "min_stake":
+            return f"{words(key)} {tokens(value)} tokens"
+        case "memory_bytes":
+            return f"memory {size(value)}"
+    return f"{key} {utc(value * 1000)}"
 
 
 def words(name: str) -> str:

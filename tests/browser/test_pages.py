@@ -36,6 +36,7 @@ FAILURES = {
 }
 ELSEWHERE = (  # pieces of pages: `test_live.py`; forms that lead to a page: `test_keyboard.py`
     "/fragment/market", "/jobs/1/fragment/progress", "/jobs/1/fragment/checking",
+    "/jobs/1/fragment/running",
     "/epochs/1/proof", "/find",
 )  # fmt: skip
 OPENED = (200, 304)

@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from contracts.terms.amounts import PricePerPflop
 from market.api.app import make_app
 from market.web.headers import HEADERS
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import make_wallet
-from tests.support.market_world import World
+from tests.support.market_world import World, market_spec
+
+PIECES = "checking", "running"
 
 
 @pytest.fixture
@@ -27,10 +30,10 @@ async def test_pages__job_from_post_to_final_epoch__are_there_at_every_moment(
     maker = await world.start_job()
     job = maker.spec.job().hex()
     paths = ("/", "/epochs", "/status", f"/providers/{account}", f"/jobs/{job}", f"/audit/{job}")
-    fragments = ("/fragment/market", f"/jobs/{job}/fragment/progress")
+    fragments = ("/fragment/market", f"/jobs/{job}/fragment/progress", f"/jobs/{job}/spend")
 
     async def all_answer(*more: str) -> None:
-        for path in (*paths, *fragments, f"/jobs/{job}/fragment/checking", *more):
+        for path in (*paths, *fragments, *more, *(f"/jobs/{job}/fragment/{x}" for x in PIECES)):
             answer = await pages.get(path)
             assert (path, answer.status_code) == (path, 200), answer.text
             assert {name: answer.headers[name] for name in HEADERS} == HEADERS
@@ -70,6 +73,36 @@ async def test_pages__failure__is_a_page_with_the_code_of_the_api(
     assert (answer.status_code, answer.headers["content-type"][:9]) == (status, "text/html")
     assert f'<code id="code">{code}</code>' in answer.text
     assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+
+
+async def test_pages__job_that_fits_no_offer__says_the_least_change_that_would_match_it(
+    world: World, pages: httpx.AsyncClient
+) -> None:
+    await world.register()
+    await world.offer("ann", 2 * 10**11)
+    spec = market_spec(price_ceiling=PricePerPflop(10**11))
+    await world.post(spec)
+    await world.tick()
+
+    shown = (await pages.get(f"/jobs/{spec.job().hex()}")).text
+    market = (await pages.get("/")).text
+
+    assert "price ceiling from 100,000 to 200,000 tokens" in shown
+    assert "No single change" not in shown
+    assert "price excludes 1" in market and "100,000 apart" in market
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("query", ["account=12", "start=-1", f"account={'00' * 20}"])
+async def test_pages__spend_of_nobody__is_no_error_of_ours(
+    world: World, pages: httpx.AsyncClient, query: str
+) -> None:
+    maker = await world.start_job()
+
+    answer = await pages.get(f"/jobs/{maker.spec.job().hex()}/spend?{query}")
+
+    is_account = query.endswith("00" * 20)
+    assert (answer.status_code < 500, answer.status_code == 200) == (True, is_account)
 
 
 @ON_MEMORY

@@ -110,3 +110,17 @@ def test_change__field_of_a_job__is_said_in_its_unit(
     key: str, was: int, to: int, said: str
 ) -> None:
     assert words.change(key, was, to) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("price_ceiling 100000000000", "price ceiling 100,000 tokens"),
+        ("min_stake 1", "min stake 0.000001 tokens"),
+        ("memory_bytes 1073741824", "memory 1.0 GiB"),
+        ("deadline 1700000000", "deadline 2023-11-14 22:13:20 UTC"),
+        ("an agent that answers", "an agent that answers"),
+    ],
+)
+def test_would_fit__number__is_said_in_its_unit(text: str, said: str) -> None:
+    assert words.would_fit(text) == said
