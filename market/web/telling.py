@@ -250,4 +250,4 @@ def _provider(account: bytes) -> str:
 
 
 def _step(job: str, step: int) -> str:
-    return f"/audit/{job}?after={step - 1}"
+    return f"/audit/{job}/steps/{step}"

@@ -344,7 +344,7 @@ def test_steps__peer_and_verdict__lead_to_that_work_by_keyboard(
     browser.press("Tab")
     browser.type("mism")
     browser.press("Tab", "Enter")
-    browser.wait("location.search.includes('mismatched')")
+    browser.arrive("location.search.includes('mismatched')")
 
     rows = browser.evaluate(
         "[...document.querySelectorAll('#seals ~ .scroll tbody tr')].map(r => "

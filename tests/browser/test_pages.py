@@ -14,6 +14,7 @@ PAGES = {
     "checked job": "/jobs/{checked}",
     "job with a convict": "/jobs/{convicted}",
     "job that waits": "/jobs/{waiting}",
+    "spend": "/jobs/{running}/spend",
     "provider": "/providers/{paid}",
     "convict": "/providers/{convict}",
     "epochs": "/epochs",
@@ -21,6 +22,7 @@ PAGES = {
     "proof": "/epochs/{epoch}/proofs/{paid}",
     "audit": "/audit/{running}",
     "audit of a convict": "/audit/{convicted}",
+    "audit of a step": "/audit/{running}/steps/1",
     "status": "/status",
     "choice of a job": "/post",
     "order": "/post?like={running}",
@@ -34,10 +36,14 @@ FAILURES = {
     "/epochs/0": 400,
     f"/jobs/{'00' * 32}": 404,
 }
-ELSEWHERE = (  # pieces of pages: `test_live.py`; forms that lead to a page: `test_keyboard.py`
+ELSEWHERE = (
+    # Pieces of pages: `test_live.py`.
     "/fragment/market", "/jobs/1/fragment/progress", "/jobs/1/fragment/checking",
     "/jobs/1/fragment/running",
+    # Forms that lead to a page: `test_keyboard.py`.
     "/epochs/1/proof", "/find",
+    # `test_evidence.py`.
+    "/audit/1/steps/1/work/1",
 )  # fmt: skip
 OPENED = (200, 304)
 """A browser that has been here asks whether what it has is still so."""

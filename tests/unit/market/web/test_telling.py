@@ -71,4 +71,4 @@ def test_seal__last_without_loss__says_so_and_leads_to_its_step() -> None:
     (told,) = told_of_job([schemas.NumberedJobEvent(1, event)], JOB)
 
     assert told.said.text == "step 9 by 3 of 4 peers; 2.5 of 10 tokens earned (the last one)"
-    assert told.said.href == f"/audit/{JOB}?after=8"
+    assert told.said.href == f"/audit/{JOB}/steps/9"
