@@ -12,7 +12,6 @@ from contracts.keys.wallet import Wallet
 from tests.browser.driving import Browser
 from tests.browser.test_keyboard import tab_to, tab_until
 
-
 ANSWERED = (
     "location.pathname.startsWith('/jobs/') || document.getElementById('post')?.disabled === false"
 )
