@@ -19,7 +19,7 @@ from tests.browser.tour import About, Tour
 from tests.browser.wallet import ask_for_quote, sign_and_post
 
 BUDGET = 4000
-ORDER = {"name": "by keyboard", "steps": "3", "budget": str(BUDGET), "hours": "1"}
+ORDER = {"name": "by keyboard", "budget": str(BUDGET), "hours": "1"}
 
 
 async def about(shown: RealJob) -> About:
