@@ -27,9 +27,12 @@ def order_like(
 ) -> JobSpec:
     """`spec` as somebody else orders it. Whether it is admitted is for `check_job` to say.
 
+    A warm-up that is longer than the job ends with it, as in a job file of that many steps.
+
     Raises:
         Malformed: a value that no JobSpec may have.
     """
+    warmup = min(spec.optimizer.warmup_steps, wish.steps)
     changes = {
         "poster": poster,
         "coordinator": coordinator,
@@ -40,5 +43,6 @@ def order_like(
         "price_ceiling": wish.price_ceiling,
         "deadline": wish.deadline,
         "batch": spec.batch.value() | {"steps": wish.steps},
+        "optimizer": spec.optimizer.value() | {"warmup_steps": warmup},
     }
     return JobSpec.from_value(spec.value() | changes)

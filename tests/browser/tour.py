@@ -56,6 +56,7 @@ class About:
     paid: str
     liar: str
     epoch: int
+    worker: str  # a peer that worked in the first step
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,12 @@ def pages(about: About) -> tuple[Page, ...]:
         Page(f"/providers/{about.paid}", _provider(about.paid)),
         Page(f"/providers/{about.liar}", _provider(about.liar)),
         Page(f"/audit/{about.job}", lambda ask, over: _audit(ask, job)),
+        Page(f"{job}/spend", lambda ask, over: _spend(ask(f"{job}/spend"))),
+        Page(f"/audit/{about.job}/steps/1", lambda ask, over: _step(ask(f"{job}/steps/1"))),
+        Page(
+            f"/audit/{about.job}/steps/1/work/{about.worker}",
+            lambda ask, over: _work(ask(f"{job}/steps/1/work/{about.worker}")),
+        ),
         Page("/epochs", lambda ask, over: _epochs(ask)),
         Page(epoch, lambda ask, over: _epoch(ask(epoch))),
         Page(f"{epoch}/proof?account={about.paid}", lambda ask, over: _proof(ask(proof))),
@@ -206,6 +213,21 @@ def _audit(ask: Ask, job: str) -> set[str]:
     steps = [each for each in ask(f"{job}/coins")["steps"] if each["coin"]]
     known = {each[name] for each in steps for name in ("root", "coin")} - {ZERO_DIGEST.hex()}
     return known | {each["subject"] for each in ask(f"{job}/convictions")["convictions"]}
+
+
+def _spend(view: Any) -> set[str]:
+    return {each["account"] for each in view["accounts"]}
+
+
+def _step(view: Any) -> set[str]:
+    step, lines = view["step"], view["lines"]
+    hashes = {step[name] for name in ("seal", "messages_root", "pay_root")}
+    return hashes | {each[name] for each in lines for name in ("account", "peer")}
+
+
+def _work(view: Any) -> set[str]:
+    sealed = {view["sealed"][name] for name in ("seal", "messages_root", "leaf")}
+    return sealed | {view["commit"]["grad_commit"], view["account"]}
 
 
 def _epochs(ask: Ask) -> set[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.terms.ids import JobId
+from contracts.terms.ids import JobId, StepNumber
 from tests.browser.driving import browser_in
 from tests.browser.real_job import LIAR, RealJob, real_job
 from tests.browser.routes import unopened
@@ -28,7 +28,8 @@ async def about(shown: RealJob) -> About:
     leaves = (await shown.running.client.epoch(newest)).leaves
     known = {shown.account(name) for name in ("bob", "cem", "dan", "eve", "fay")}
     paid = next(each.account.hex() for each in leaves if each.account.hex() in known)
-    return About(shown.job.hex(), paid, shown.account(LIAR), newest)
+    worker = (await shown.running.client.step(shown.job, StepNumber(1))).lines[0].peer
+    return About(shown.job.hex(), paid, shown.account(LIAR), newest, worker.hex())
 
 
 @pytest.mark.timeout(600)

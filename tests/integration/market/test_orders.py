@@ -71,6 +71,17 @@ async def test_order__signed_by_a_wallet__is_the_job_that_was_drafted(world: Wor
 
 
 @ON_MEMORY
+async def test_order__of_fewer_steps_than_the_warm_up__ends_it_with_the_job(world: World) -> None:
+    async with client_of(world) as client:
+        typed = await drafted(client, world, steps=1)
+        posted = await client.post("/orders", json=body(typed), headers=once("k2"))
+        job = (await client.get(f"/jobs/{typed['job']}")).json()
+
+    assert posted.status_code == 202, posted.text
+    assert job["spec"]["optimizer"]["warmup_steps"] == job["spec"]["batch"]["steps"] == 1
+
+
+@ON_MEMORY
 async def test_typed_data__as_a_wallet_hashes_it__is_our_struct_hash(world: World) -> None:
     async with client_of(world) as client:
         typed = await drafted(client, world)
