@@ -59,10 +59,11 @@ from tallystick.up.child import Start
 from tallystick.up.kept import keep
 from training.tasks import first_error
 
-HEARTBEAT_SECONDS = 1.0
-CLAIM_SECONDS = 2.0
-COIN_SECONDS = 1.0
-SLASH_SECONDS = 2.0
+HEARTBEAT_SECONDS = 1.0  # while it looks for work: a lease is answered this soon
+LEASED_SECONDS = 4.0  # while it has work: a third of what a market waits for
+CLAIM_SECONDS = 5.0
+COIN_SECONDS = 2.0
+SLASH_SECONDS = 5.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 MIN_GAS_WEI = 10**17
 ACTIVE = ("accepted", "active")
@@ -242,6 +243,7 @@ class Agent:
     async def _heartbeats(self, deployment: Deployment) -> None:
         offer = await self._standing_offer(deployment)
         while True:
+            leases: tuple[schemas.LeaseView, ...] = ()
             try:
                 leases = await self._heartbeat(offer)
                 await self._follow(leases, deployment)
@@ -251,7 +253,8 @@ class Agent:
                 offer = await self._standing_offer(deployment)
             except Unavailable as error:
                 self._waiting(error)
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            is_at_work = any(lease.state == "active" for lease in leases)
+            await asyncio.sleep(LEASED_SECONDS if is_at_work else HEARTBEAT_SECONDS)
 
     async def _heartbeat(self, offer: Signed[Offer]) -> tuple[schemas.LeaseView, ...]:
         name = offer.message.digest()

@@ -49,6 +49,7 @@ from tests.support.stack import Stack, stack
 API = "market.api"
 JOB_MODULES = ("tallystick.coordinator", "tallystick.trainer", "tallystick.provider.peer")
 LOOK_SECONDS = 2.0
+ASK = "1000"  # tokens per PFLOP
 PATIENCE = 3600.0
 AIM_SECONDS, AIM_PART = 1.0, 0.03
 
@@ -77,16 +78,18 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         async with AsyncExitStack() as started:
             market = await started.enter_async_context(stack(Path(folder), forked=True))
             for number in range(options.stages * options.peers):
-                market.start_provider(f"p{number}")
+                market.start_provider(f"p{number}", ask=ASK)
             submitted = await market.submit(
                 name="feed lag",
                 steps=options.steps,
                 stages=options.stages,
-                model={"num_layers": options.stages},
+                recipe=options.recipe,
+                **({"model": {"num_layers": options.stages}} if options.recipe == "micro" else {}),
                 peers_per_stage=options.peers,
                 units_per_step=2 * options.peers,
                 checking=options.checking,
                 budget=200,
+                price_ceiling=2 * int(ASK),
                 checkpoint_every=options.steps,
             )
             return await _observed(market, submitted.job, options)
@@ -181,6 +184,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--stages", type=int, default=3)
     parser.add_argument("--peers", type=int, default=3, help="of a stage")
+    parser.add_argument("--recipe", default="tiny_llama", help="whose steps are work, or micro")
     parser.add_argument("--checking", choices=("on", "off"), default="on")
     parser.add_argument("--watchers", type=int, default=2)
     options = parser.parse_args()
