@@ -143,6 +143,17 @@ class ChainConnection:
         number = await self._number("eth_blockNumber", [])
         return await self.block(max(0, number - confirmations))
 
+    async def next_time(self) -> UnixSeconds:
+        """When the next block would be; the head's time where the node does not say.
+
+        A chain that makes blocks on demand stands still between them, and what waits for a moment
+        would wait for ever.
+        """
+        head = (await self.head()).timestamp
+        raw = await self.request("eth_getBlockByNumber", ["pending", False])
+        pending = int(raw["timestamp"], 16) if raw and raw.get("timestamp") else 0
+        return UnixSeconds(max(head, pending))
+
     async def block(self, number: int) -> Block:
         """The block of this number.
 

@@ -47,9 +47,10 @@ async def move(own: OnChain, amount: BaseUnits | None) -> Moved:
 
 async def _stake(own: OnChain) -> tuple[Stake, bool]:
     """The stake now, and whether what is on its way can be taken."""
-    head = await own.contracts.chain.head()
-    stake = await own.contracts.stakes.stake(own.sender.account, head)
-    return stake, bool(stake.unbonding) and head.timestamp >= stake.withdrawable_at
+    chain = own.contracts.chain
+    stake = await own.contracts.stakes.stake(own.sender.account, await chain.head())
+    is_ripe = bool(stake.unbonding) and await chain.next_time() >= stake.withdrawable_at
+    return stake, is_ripe
 
 
 async def _send(own: OnChain, what: str, call: Call) -> Digest:

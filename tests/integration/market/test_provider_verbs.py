@@ -63,7 +63,6 @@ async def test_provider__paid_on_a_real_chain__claims_audits_and_takes_everythin
             assert status["stake"]["active"] == status["stake"]["reserved"]
 
             await world.on.chain.request("evm_increaseTime", [61])
-            await world.on.chain.request("evm_mine", [])
             taken = await said("provider", "withdraw", "--unbonded")
             assert (taken["taken"], taken["unbonding"]) == (back["asked"], "0")
 
