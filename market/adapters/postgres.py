@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Table, and_, delete, func, or_, select, tuple_
+from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from contracts.terms.errors import Conflict, InvariantBroken, ServiceUnreachable
 from contracts.terms.moments import UnixMillis
+from market.adapters.statements import parameters_of, shape_of, statements_of
 from market.adapters.tables import METADATA
 from market.service.feeds import numbered, topic_of
-from market.service.ports import Place, Rows, UnitOfWork, Wakeup
+from market.service.ports import Rows, UnitOfWork, Wakeup
 from market.service.rows import AUTOMATIC, EventRow, FeedRow, OutboxRow, Row
 
 R = TypeVar("R", bound=Row)
@@ -50,47 +51,34 @@ class PostgresRows:
 
     def __init__(self, cls: type[Any], connection: AsyncConnection) -> None:
         self._cls, self._connection = cls, connection
-        self._table: Table = METADATA.tables[cls.TABLE]
+        self._statements = statements_of(cls)
         self._automatic = AUTOMATIC.get(cls)
 
     async def get(self, *key: object) -> Any:
         """See `Rows.get`."""
-        return await self._one(self._by_key(key))
+        return await self._one(self._statements.one, key)
 
     async def lock(self, *key: object) -> Any:
         """See `Rows.lock`."""
-        return await self._one(self._by_key(key).with_for_update())
+        return await self._one(self._statements.one_locked, key)
 
     async def add(self, row: Any) -> Any:
         """See `Rows.add`."""
-        values = asdict(row)
+        values = self._statements.values(row)
         if self._automatic and not values[self._automatic]:
             del values[self._automatic]
-            statement = insert(self._table).values(values).returning(self._table)
-            stored = await self._execute(statement)
+            stored = await self._execute(self._statements.numbered(self._automatic), values)
             return replace(row, **{self._automatic: stored.mappings().one()[self._automatic]})
-        await self._execute(insert(self._table).values(values))
+        await self._execute(self._statements.addition, values)
         return row
 
     async def put(self, row: Any) -> None:
         """See `Rows.put`."""
-        values = asdict(row)
-        changed = {name: value for name, value in values.items() if name not in self._cls.KEY}
-        statement = insert(self._table).values(values)
-        if changed:
-            statement = statement.on_conflict_do_update(
-                index_elements=list(self._cls.KEY), set_=changed
-            )
-        else:
-            statement = statement.on_conflict_do_nothing()
-        await self._execute(statement)
+        await self._execute(self._statements.replacement, self._statements.values(row))
 
     async def remove(self, *key: object) -> None:
         """See `Rows.remove`."""
-        columns = zip(self._cls.KEY, key, strict=True)
-        await self._execute(
-            delete(self._table).where(*(self._table.c[name] == value for name, value in columns))
-        )
+        await self._execute(self._statements.removal, self._statements.key(key))
 
     async def where(
         self,
@@ -102,54 +90,25 @@ class PostgresRows:
         **equals: object,
     ) -> list[Any]:
         """See `Rows.where`."""
-        statement = select(self._table)
-        for name, value in equals.items():
-            statement = statement.where(self._condition(name, value))
-        statement = self._sorted(statement, order, after)
-        if limit is not None:
-            statement = statement.limit(limit)
-        if lock:
-            statement = statement.with_for_update(skip_locked=True)
-        result = await self._execute(statement)
+        shape = shape_of(equals, order=order, after=after, limit=limit, lock=lock)
+        values = parameters_of(equals, after=after, limit=limit)
+        result = await self._execute(self._statements.search(shape), values)
         return [self._cls(**row) for row in result.mappings()]
 
     async def count(self, **equals: object) -> int:
         """See `Rows.count`."""
-        conditions = [self._condition(name, value) for name, value in equals.items()]
-        statement = select(func.count()).select_from(self._table).where(*conditions)
-        return int((await self._execute(statement)).scalar_one())
+        statement = self._statements.count(shape_of(equals))
+        found = await self._execute(statement, parameters_of(equals))
+        return int(found.scalar_one())
 
-    def _by_key(self, key: tuple[object, ...]) -> Select[Any]:
-        columns = zip(self._cls.KEY, key, strict=True)
-        return select(self._table).where(*(self._table.c[name] == value for name, value in columns))
-
-    def _condition(self, name: str, value: object) -> Any:
-        column = self._table.c[name]
-        if value is None:
-            return column.is_(None)
-        return column.in_(value) if isinstance(value, tuple) else column == value
-
-    def _sorted(self, statement: Select[Any], order: str, after: object) -> Select[Any]:
-        name, descending = order.removeprefix("-"), order.startswith("-")
-        key = [self._table.c[each] for each in self._cls.KEY]
-        if not name:
-            return statement.order_by(*key)
-        column = self._table.c[name]
-        if isinstance(after, Place):
-            beyond = column < after.value if descending else column > after.value
-            behind = tuple_(*key) > tuple_(*after.key)
-            statement = statement.where(or_(beyond, and_(column == after.value, behind)))
-        elif after is not None:
-            statement = statement.where(column < after if descending else column > after)
-        return statement.order_by(column.desc() if descending else column, *key)
-
-    async def _one(self, statement: Select[Any]) -> Any:
-        row = (await self._execute(statement)).mappings().one_or_none()
+    async def _one(self, statement: Select[Any], key: tuple[object, ...]) -> Any:
+        found = await self._execute(statement, self._statements.key(key))
+        row = found.mappings().one_or_none()
         return None if row is None else self._cls(**row)
 
-    async def _execute(self, statement: Any) -> Any:
+    async def _execute(self, statement: Any, values: dict[str, object]) -> Any:
         try:
-            return await self._connection.execute(statement)
+            return await self._connection.execute(statement, values)
         except IntegrityError as error:
             raise Conflict(f"{self._cls.TABLE}: {_constraint(error)}") from error
         except SQLAlchemyError as error:
