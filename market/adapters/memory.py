@@ -6,7 +6,7 @@ nothing behind. The chain's twin is in `memory_chain`.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -59,6 +59,11 @@ class MemoryRows:
             raise Conflict(f"{self._cls.TABLE}: pk_{self._cls.TABLE} is taken")
         await self.put(row)
         return row
+
+    async def add_all(self, rows: Sequence[Any]) -> None:
+        """See `Rows.add_all`."""
+        for row in rows:
+            await self.add(row)
 
     async def put(self, row: Any) -> None:
         """See `Rows.put`."""

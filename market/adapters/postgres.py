@@ -72,6 +72,12 @@ class PostgresRows:
         await self._execute(self._statements.addition, values)
         return row
 
+    async def add_all(self, rows: Sequence[Any]) -> None:
+        """See `Rows.add_all`."""
+        if rows:
+            values = [self._statements.values(row) for row in rows]
+            await self._execute(self._statements.addition, values)
+
     async def put(self, row: Any) -> None:
         """See `Rows.put`."""
         await self._execute(self._statements.replacement, self._statements.values(row))
@@ -106,7 +112,9 @@ class PostgresRows:
         row = found.mappings().one_or_none()
         return None if row is None else self._cls(**row)
 
-    async def _execute(self, statement: Any, values: dict[str, object]) -> Any:
+    async def _execute(
+        self, statement: Any, values: dict[str, object] | list[dict[str, object]]
+    ) -> Any:
         try:
             return await self._connection.execute(statement, values)
         except IntegrityError as error:

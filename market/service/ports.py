@@ -55,6 +55,9 @@ class Rows(Protocol[R]):
             Conflict: its key or something unique is taken.
         """
 
+    async def add_all(self, rows: Sequence[R]) -> None:
+        """Store new rows at once, which bring their numbers themselves. Raises as `add`."""
+
     async def put(self, row: R) -> None:
         """Store a row, in the place of the one with its key if there is one.
 

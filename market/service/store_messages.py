@@ -5,7 +5,7 @@ audit. A post is stored whole or not at all.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import check_signature
@@ -76,15 +76,33 @@ async def store_messages(
         if row is None:
             raise NotFound("no such job", job=job.hex())
         new = await _unknown(row, items, work)
-        history = await histories.load(job, row.num_messages, work)
         if new and not takes_messages(JobState(row.state), Wanted(row.wanted)):
             raise Conflict(f"a job that is {row.state} takes no messages", state=row.state)
+        history = await histories.load(job, row.num_messages, work)
+        post = _Post(row, history, await _stored_under_names_of(row, new, work))
         for item, data in new:
-            row, history = await _store(row, history, item, data, now, work, chain)
+            await _take(post, item, data, now, work, chain)
         if new:
+            await _write(post, work)
+            await work[JobRow].put(post.row)
             await work.emit("messages", job)
-    histories.remember(job, row.num_messages, history)
+    histories.remember(job, post.row.num_messages, post.history)
     return Intake(stored=len(new), known=len(items) - len(new))
+
+
+@dataclass
+class _Post:
+    """A job as a post changes it. Messages are written before a seal, which is booked by rows."""
+
+    row: JobRow
+    history: JobHistory
+    named: dict[Digest, bytes]  # what bears a name: stored, or earlier in this post
+    unwritten: list[MessageRow] = field(default_factory=list)
+
+
+async def _write(post: _Post, work: UnitOfWork) -> None:
+    await work[MessageRow].add_all(post.unwritten)
+    post.unwritten.clear()
 
 
 async def _unknown(
@@ -97,52 +115,58 @@ async def _unknown(
     return [pair for name, pair in named.items() if name not in known]
 
 
-async def _store(
-    row: JobRow,
-    history: JobHistory,
-    item: Kept,
-    data: bytes,
-    now: UnixMillis,
-    work: UnitOfWork,
-    chain: Chain,
-) -> tuple[JobRow, JobHistory]:
-    await _no_equivocation(row, history, item, work)
-    earlier, before = history, history.newest
-    history = follow(history, item)
-    row = replace(row, num_messages=row.num_messages + 1)
-    await work[MessageRow].add(_message(row, item, data))
+async def _stored_under_names_of(
+    row: JobRow, new: Sequence[tuple[Kept, bytes]], work: UnitOfWork
+) -> dict[Digest, bytes]:
+    """What is stored under a name that a new item bears."""
+    names = tuple(name for item, _ in new if (name := _name(item)) is not None)
+    stored = await work[MessageRow].where(job=row.job, name=names) if names else []
+    return {each.name: each.data for each in stored if each.name is not None}
+
+
+async def _take(
+    post: _Post, item: Kept, data: bytes, now: UnixMillis, work: UnitOfWork, chain: Chain
+) -> None:
+    _check_name(post, item)
+    earlier = post.history
+    post.history = follow(earlier, item)
+    post.row = replace(post.row, num_messages=post.row.num_messages + 1)
+    message = _message(post.row, item, data)
+    post.unwritten.append(message)
+    if message.name is not None:
+        post.named[message.name] = data
     if isinstance(item, Signed):
         match item.message:
             case JobOpening():
-                row = await _opened(row, expect(item, JobOpening), now, work, chain)
+                post.row = await _opened(post.row, expect(item, JobOpening), now, work, chain)
             case LeaseAccept():
                 await _check_lease(item.message, work)
             case Seal():
-                row = await _sealed(row, history, expect(item, Seal), now, work)
-    if before is history.newest:  # a seal stored the row already
-        await work[JobRow].put(row)
-    for event in events_of(earlier, history, item, now):
-        tell_job(row.job, event, work)
-    return row, history
+                await _write(post, work)
+                post.row = await _sealed(post.row, post.history, expect(item, Seal), now, work)
+    for event in events_of(earlier, post.history, item, now):
+        tell_job(post.row.job, event, work)
 
 
-async def _no_equivocation(row: JobRow, history: JobHistory, item: Kept, work: UnitOfWork) -> None:
+def _check_name(post: _Post, item: Kept) -> None:
     """Two values under one name by one signer, in any step (`follow` sees the open step only)."""
     name = _name(item)
-    if name is None or not isinstance(item, Signed) or history.record is None:
+    if name is None or not isinstance(item, Signed) or post.history.record is None:
         return
     if not isinstance(item.message, (*UNDER_A_SEAL, Seal)):
         return  # openings and leases: `follow` compares them with all that came before
-    for other in await work[MessageRow].where(job=row.job, name=name):
-        known = decode_kept(other.data)
-        check_signature(history.record, item)
-        if not isinstance(known, Signed) or known.message == item.message:
-            raise Conflict(f"this {item.message.kind} is known with another signature")
-        raise Equivocation(
-            f"two values of one {item.message.kind}",
-            first=known.message.digest().hex(),
-            second=item.message.digest().hex(),
-        )
+    other = post.named.get(name)
+    if other is None:
+        return
+    known = decode_kept(other)
+    check_signature(post.history.record, item)
+    if not isinstance(known, Signed) or known.message == item.message:
+        raise Conflict(f"this {item.message.kind} is known with another signature")
+    raise Equivocation(
+        f"two values of one {item.message.kind}",
+        first=known.message.digest().hex(),
+        second=item.message.digest().hex(),
+    )
 
 
 async def _check_escrow(job: JobId, more: int, work: UnitOfWork) -> None:
