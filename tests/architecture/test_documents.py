@@ -13,8 +13,6 @@ from tests.architecture.checkout import PACKAGES, ROOT
 from tests.support.documents import commands, documents, terminals, words_of
 
 DOCUMENTS = [str(path.relative_to(ROOT)) for path in documents()]
-PICTURES = frozenset({"docs/market.png", "docs/job.png", "docs/audit.png"})
-"""Made by tests/browser from pages of a real job."""
 
 # A path in backticks that starts in one of our folders: `training/swarm/step.py`, `market/`.
 OUR_PATH = re.compile(rf"`((?:{'|'.join(PACKAGES)}|docs|examples|tests|tools)/[\w./-]*)`")
@@ -49,8 +47,6 @@ def leads(document: Path, link: str) -> bool:
     if parts.scheme:
         return parts.scheme in ("http", "https")
     target = (document.parent / parts.path).resolve() if parts.path else document
-    if str(target.relative_to(ROOT)) in PICTURES:
-        return True
     if not target.exists():
         return False
     return not parts.fragment or parts.fragment in anchors(target.read_text())

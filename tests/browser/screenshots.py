@@ -14,7 +14,7 @@ from tests.browser.real_job import LOOK_SECONDS, RealJob, real_job
 FIRST_STEP = 30  # from which on there is a curve to look at
 ASKS = {"gil": "1200000", "hal": "1500000"}
 """Providers who come when the job has its members: open offers."""
-MOST_BYTES = 300_000
+MOST_BYTES = 400_000
 MOST_PIXELS = 1500
 """Height; what is below is cut off."""
 
