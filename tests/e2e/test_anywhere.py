@@ -53,7 +53,11 @@ def _folders_above(place: Path) -> dict[Path, tuple[int, int, int]]:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("user", [AS_OURSELVES, WITHOUT_POWER], ids=["ourselves", "uid 1000"])
+@pytest.mark.parametrize(
+    "user",
+    [pytest.param(AS_OURSELVES, marks=pytest.mark.chaos), WITHOUT_POWER],
+    ids=["ourselves", "uid 1000"],
+)
 def test_up__awkward_place_and_user__a_job_runs_and_nothing_else_changes(
     user: tuple[str, ...], tmp_path: Path
 ) -> None:

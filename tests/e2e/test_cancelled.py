@@ -106,6 +106,7 @@ async def test_job__paused_resumed_cancelled__pays_what_was_done_and_the_audit_a
         await verified(running, job)  # exit code 0: anchored
 
 
+@pytest.mark.chaos  # most of a minute; the same at the API is in every run
 @pytest.mark.timeout(300)
 async def test_job__cancelled_before_anybody_offers__is_ended_by_its_coordinator_and_refunded(
     tmp_path: Path,

@@ -48,6 +48,7 @@ def account_of(running: Stack, name: str) -> Address:
     return load_or_create_wallet(running.folder / name / "wallet.json").account
 
 
+@pytest.mark.chaos  # more than a minute; `test_pages_of_a_job.py` has a liar in every run
 @pytest.mark.timeout(300)
 async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
     tmp_path: Path,
