@@ -1,4 +1,4 @@
-"""Statements of the row store, made once each: to build one anew costs about what sending it does.
+"""Statements of the row store, made once each: building them anew was seen in the API's profile.
 
 A statement depends on a table and on a shape, never on values: those are bound parameters. Shapes
 are few, as each is written down in a use case, so nothing that is kept has a bound.
