@@ -28,7 +28,7 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
     Once is not enough: a `TaskGroup` in which something has failed raises the failure, and a
     cancellation that comes meanwhile is lost (CPython 3.11), so that a loop that takes failures as
-    they come would go on for ever.
+    they come would go on for ever. So it is while redis-py connects: it raises a failure instead.
     """
     left = {task for task in tasks if not task.done()}
     while left:

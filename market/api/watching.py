@@ -22,6 +22,7 @@ from market.bootstrap import wall_clock
 from market.service.feeds import PAGE, TOPIC, newest_event, read_feed, topic_of
 from market.service.ports import UnitOfWork, Wakeup
 from market.service.rows import EventRow
+from training.tasks import end
 
 DEAF_SECONDS = 1.0
 POLL_SECONDS = 5.0
@@ -251,8 +252,7 @@ class Watching:
                 watcher.drop("the market goes down: come again with Last-Event-ID")
             reader.stop()
         if self._ears is not None:
-            self._ears.cancel()
-            await asyncio.wait([self._ears])
+            await end([self._ears])  # a cancellation while Redis is connected to may be lost
         if self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from contracts.governance.job import follow
-from contracts.terms.errors import Malformed, NotFound, Overloaded
+from contracts.terms.errors import Malformed, NotFound, Overloaded, ServiceUnreachable
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.adapters.memory import MemoryStore, MemoryWakeup, MemoryWork
@@ -41,10 +41,12 @@ FEW = 20  # milliseconds within which memory tells
 @pytest.fixture
 async def real_world(database: str, redis_url: str) -> AsyncIterator[World]:
     """A market over Postgres and Redis."""
-    engine, wakeup = make_engine(database), RedisWakeup(redis_url)
-    yield World(lambda: PostgresWork(engine, wakeup), wakeup=wakeup)
+    engine, reading = make_engine(database), make_engine(database, reads=True)
+    wakeup = RedisWakeup(redis_url)
+    yield World(lambda: PostgresWork(engine, wakeup), lambda: PostgresWork(reading), wakeup=wakeup)
     await wakeup.close()
     await engine.dispose()
+    await reading.dispose()
 
 
 @pytest.fixture(params=["memory", "real"])
@@ -296,6 +298,34 @@ async def _until(holds: Callable[[], bool], seconds: float = 10) -> None:
             await asyncio.sleep(0.002)
 
 
+class Connecting(MemoryWakeup):
+    """Connects when it is cancelled, which turns that into a failure, as redis-py does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+
+    async def listen(self, prefix: str) -> AsyncIterator[str]:
+        """See `Wakeup.listen`."""
+        self.begun += 1
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise ServiceUnreachable("Redis: cancelled") from error
+        yield prefix
+
+
+async def test_close__while_redis_is_connected_to__ends() -> None:
+    wakeup = Connecting()
+    watching = Watching(memory_world().new_reading, wakeup)
+    async with asyncio.timeout(10), aclosing(watching.events(JOB, after=0)) as found:
+        first = asyncio.create_task(anext(found))
+        await _until(lambda: wakeup.begun == 1)
+        await watching.close()
+        with pytest.raises(Overloaded):
+            await first
+
+
 async def test_job_events__slow_watcher__is_dropped_and_goes_on_where_it_was(world: World) -> None:
     watching = Watching(world.new_work, world.wakeup, Limits(waiting=5))
     slow, quick = watching.events(JOB, after=0), watching.events(JOB, after=0)
@@ -349,7 +379,11 @@ async def test_job_events__redis_dies_and_comes_back__readers_poll_meanwhile(
     with ExitStack() as stack:
         wakeup = RedisWakeup(stack.enter_context(run_redis(tmp_path)))
         engine = make_engine(database)
-        world = World(lambda: PostgresWork(engine, wakeup), wakeup=wakeup)
+
+        def new_work() -> PostgresWork:
+            return PostgresWork(engine, wakeup)
+
+        world = World(new_work, new_work, wakeup=wakeup)
         watching = Watching(world.new_work, wakeup)
         found = watching.events(JOB, after=0)
         await tell(world, 1)
