@@ -40,6 +40,7 @@ class Market:
     """Everything that use cases need, assembled."""
 
     new_work: Callable[[], UnitOfWork]
+    new_reading: Callable[[], UnitOfWork]  # for use cases that change nothing: it cannot
     chain: Chain
     blobs: BlobStore
     wakeup: Wakeup
@@ -81,10 +82,15 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
     stack.push_async_callback(limiter.close)
     engine = make_engine(settings.database_url.get_secret_value())
     stack.push_async_callback(engine.dispose)
+    reading = make_engine(settings.database_url.get_secret_value(), reads=True)
+    stack.push_async_callback(reading.dispose)
     blobs = FileBlobs(settings.blobs)
 
     def new_work() -> UnitOfWork:
         return PostgresWork(engine, wakeup)
+
+    def new_reading() -> UnitOfWork:
+        return PostgresWork(reading)
 
     deployment = load_deployment(settings.contracts)
     chain = await stack.enter_async_context(ChainConnection(settings.rpc_url))
@@ -115,7 +121,8 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
         senders=senders,
         mine=mine,
     )
-    market = Market(new_work, rpc, blobs, wakeup, Histories(rpc.domain), wall_clock, limiter)
+    histories = Histories(rpc.domain)
+    market = Market(new_work, new_reading, rpc, blobs, wakeup, histories, wall_clock, limiter)
     return Assembled(market, engine, deployment.block, stack)
 
 

@@ -38,8 +38,8 @@ class MemoryStore:
 class MemoryRows:
     """`Rows` over a dictionary."""
 
-    def __init__(self, cls: type[Any], store: MemoryStore) -> None:
-        self._cls, self._store = cls, store
+    def __init__(self, cls: type[Any], store: MemoryStore, *, reads: bool = False) -> None:
+        self._cls, self._store, self._reads = cls, store, reads
         self._rows = store.tables[cls]
 
     async def get(self, *key: object) -> Any:
@@ -48,10 +48,12 @@ class MemoryRows:
 
     async def lock(self, *key: object) -> Any:
         """See `Rows.lock`."""
+        self._check_may_write()
         return self._rows.get(key)
 
     async def add(self, row: Any) -> Any:
         """See `Rows.add`."""
+        self._check_may_write()
         if (name := AUTOMATIC.get(self._cls)) and not getattr(row, name):
             self._store.numbers[self._cls] += 1
             row = replace(row, **{name: self._store.numbers[self._cls]})
@@ -67,6 +69,7 @@ class MemoryRows:
 
     async def put(self, row: Any) -> None:
         """See `Rows.put`."""
+        self._check_may_write()
         key = self._key(row)
         for names in self._cls.UNIQUE:
             values = [getattr(row, name) for name in names]
@@ -79,6 +82,7 @@ class MemoryRows:
 
     async def remove(self, *key: object) -> None:
         """See `Rows.remove`."""
+        self._check_may_write()
         self._rows.pop(key, None)
 
     async def where(
@@ -91,6 +95,8 @@ class MemoryRows:
         **equals: object,
     ) -> list[Any]:
         """See `Rows.where`."""
+        if lock:
+            self._check_may_write()
         name, descending = order.removeprefix("-"), order.startswith("-")
         found = [row for row in self._rows.values() if _matches(row, equals)]
         found.sort(key=self._key)
@@ -112,6 +118,10 @@ class MemoryRows:
         """See `Rows.count`."""
         return sum(_matches(row, equals) for row in self._rows.values())
 
+    def _check_may_write(self) -> None:
+        if self._reads:
+            raise InvariantBroken(f"{self._cls.TABLE}: a unit of work that reads does not write")
+
     def _key(self, row: Any) -> Any:
         return tuple(getattr(row, name) for name in self._cls.KEY)
 
@@ -129,10 +139,12 @@ def _beyond(value: Any, after: Any, descending: bool) -> bool:
 
 
 class MemoryWork:
-    """`UnitOfWork` over a store."""
+    """`UnitOfWork` over a store; one that `reads` can do nothing else."""
 
-    def __init__(self, store: MemoryStore, wakeup: Wakeup | None = None) -> None:
-        self._store, self._wakeup = store, wakeup
+    def __init__(
+        self, store: MemoryStore, wakeup: Wakeup | None = None, *, reads: bool = False
+    ) -> None:
+        self._store, self._wakeup, self._reads = store, wakeup, reads
         self._before: Tables = {}
         self._depth = 0
         self._topics: list[str] = []
@@ -162,7 +174,7 @@ class MemoryWork:
     def __getitem__(self, cls: type[R]) -> Rows[R]:
         if not self._depth:
             raise InvariantBroken("rows outside of a transaction")
-        return MemoryRows(cls, self._store)
+        return MemoryRows(cls, self._store, reads=self._reads)
 
     async def emit(self, topic: str, subject: bytes) -> None:
         """See `UnitOfWork.emit`."""

@@ -1,16 +1,19 @@
 """Rows in Postgres: SQLAlchemy 2 Core over psycopg 3, one connection per transaction.
 
 Read committed; what must not change under a use case is locked by it. Rows that another transaction
-holds are skipped by `where(lock=True)` (SKIP LOCKED) and waited for by `lock`.
+holds are skipped by `where(lock=True)` (SKIP LOCKED) and waited for by `lock`. As no statement sees
+what another saw, use cases that only read need no transaction: an engine that `reads` spares BEGIN
+and ROLLBACK, and Postgres refuses what would change or lock a row.
 """
 
+import select as sockets
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from sqlalchemy import Select
+from sqlalchemy import Select, event
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from contracts.terms.errors import Conflict, InvariantBroken, ServiceUnreachable
@@ -27,23 +30,42 @@ CONNECT_SECONDS = 5
 STATEMENT_MILLIS = 30_000
 
 
-def make_engine(url: str, *, pool_size: int = 5) -> AsyncEngine:
-    """An engine for `url` (`postgresql://...`); connections are made on first use."""
+def make_engine(url: str, *, pool_size: int = 5, reads: bool = False) -> AsyncEngine:
+    """An engine for `url` (`postgresql://...`); connections are made on first use.
+
+    One that `reads` can do nothing else.
+    """
     prefix, _, rest = url.partition("://")
     if prefix.split("+")[0] not in ("postgresql", "postgres"):
         raise InvariantBroken("the database is a PostgreSQL: postgresql://user@host/name")
-    return create_async_engine(
+    options = f"-c statement_timeout={STATEMENT_MILLIS}"
+    if reads:
+        options += " -c default_transaction_read_only=on"
+    engine = create_async_engine(
         f"postgresql+psycopg://{rest}",
+        isolation_level="AUTOCOMMIT" if reads else "READ COMMITTED",
         pool_size=pool_size,
         max_overflow=pool_size,
-        pool_pre_ping=True,  # a Postgres that was restarted costs nobody a request
         pool_timeout=10,
         connect_args={
             "connect_timeout": CONNECT_SECONDS,
-            "options": f"-c statement_timeout={STATEMENT_MILLIS}",
+            "options": options,
             "application_name": "tallystick",
         },
     )
+    event.listen(engine.sync_engine, "checkout", _check_alive)
+    return engine
+
+
+def _check_alive(connection: Any, *_: object) -> None:
+    """Have a connection that the server has ended made again, so that it costs nobody a request.
+
+    Nothing comes over one that is idle but its end; asking the server would cost each use a query.
+    """
+    socket = sockets.poll()
+    socket.register(connection.driver_connection.pgconn.socket, sockets.POLLIN)
+    if socket.poll(0):
+        raise InvalidatePoolError
 
 
 class PostgresRows:

@@ -15,7 +15,7 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
-from market.api.context import Api, ApiDep, WorkDep
+from market.api.context import SAFE, Api, ApiDep, WorkDep
 from market.api.schemas import SESSION_COOKIE, Scope
 from market.service.api_keys import find_key
 from market.service.ports import UnitOfWork
@@ -23,7 +23,6 @@ from market.service.sign_in import find_sign_in
 from market.service.tokens import KEY, token_digest
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-_SAFE = ("GET", "HEAD", "OPTIONS")
 
 _TOKEN = HTTPBearer(
     scheme_name="token",
@@ -90,7 +89,7 @@ def permit(who: Caller | None, scope: Scope | None, request: Request, api: Api) 
     """Who calls, if it may do what `scope` says; None asks for a session. Raises as `caller`."""
     if who is None:
         raise BadSignature("sign in, or show a key that holds: Authorization: Bearer ...")
-    if who.is_by_cookie and request.method not in _SAFE:
+    if who.is_by_cookie and request.method not in SAFE:
         check_origin(request, api)
     if scope is None and who.by != "session":
         raise Forbidden("keys may not do this: sign in")

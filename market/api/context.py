@@ -26,11 +26,14 @@ from market.bootstrap import Market
 from market.domain.rates import Rate
 from market.service.follow_jobs import FollowedJobs
 from market.service.ports import Network, UnitOfWork
+from market.service.reconcile import Booked
 from market.service.rows import IdempotencyRow
 from market.service.sign_in_message import Door
 
 B = TypeVar("B", bound=Body)
 
+SAFE = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing (RFC 9110, 9.2.1)."""
 NETWORK_MILLIS = 10_000  # parameters change with notice; nobody needs them fresher
 MAX_KEY = 128
 GENEROUS = Rate(per_second=300, burst=3000)
@@ -52,13 +55,14 @@ class Api:
     rate: Rate = GENEROUS
     """What one caller may ask."""
     followed: FollowedJobs = field(init=False)
+    booked: Booked = field(default_factory=Booked)
     watching: Watching = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
 
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
         market = self.market
-        self.watching = Watching(market.new_work, market.wakeup, clock=market.clock)
+        self.watching = Watching(market.new_reading, market.wakeup, clock=market.clock)
 
     @property
     def door(self) -> Door:
@@ -93,9 +97,9 @@ async def _api(request: Request) -> Api:
 ApiDep = Annotated[Api, Depends(_api)]
 
 
-async def work_of(api: ApiDep) -> UnitOfWork:
-    """A unit of work of this request's own."""
-    return api.market.new_work()
+async def work_of(api: ApiDep, request: Request) -> UnitOfWork:
+    """A unit of work of this request's own: a GET cannot change anything."""
+    return api.market.new_reading() if request.method in SAFE else api.market.new_work()
 
 
 WorkDep = Annotated[UnitOfWork, Depends(work_of)]

@@ -56,7 +56,7 @@ async def _allowance(request: Request, api: Api) -> Allowance | None:
 
 async def _name(request: Request, api: Api) -> str:
     try:
-        who = await identify(request, api, api.market.new_work())
+        who = await identify(request, api, api.market.new_reading())
     except Unavailable:  # whoever it is, the route will say so
         who = None
     if who is not None:

@@ -41,11 +41,11 @@ from market.domain.advice import WhyNot
 from market.domain.jobs import JobState as JobStates
 from market.domain.offers import offer_state
 from market.domain.reputation import SCALE, Reputation, is_trusted
-from market.service.account_pay import jobs_of
+from market.service.account_pay import claimed_of, jobs_of
 from market.service.booking import balances_of
 from market.service.coding import decode_why_not, spec_of
 from market.service.ports import UnitOfWork
-from market.service.reconcile import reconcile_job
+from market.service.reconcile import Booked, reconcile_job
 from market.service.reputation import reputations_of
 from market.service.rows import (
     BatchEntryRow,
@@ -192,18 +192,18 @@ async def job_summary(row: JobRow, work: UnitOfWork) -> JobSummary:
         state=cast(JobState, row.state),
         poster=row.poster,
         budget=row.budget,
-        paid=await paid_by_job(row.job, work),
+        paid=await claimed_of(row.job, work),
         step=row.step,
         steps=row.steps,
     )
 
 
-async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
+async def job_view(row: JobRow, work: UnitOfWork, booked: Booked) -> JobView:
     """A job with everything."""
     spec: JobSpec = spec_of(row).message
     hosted = await work[HostedJobRow].get(row.job)
     reports = await work[ReportRow].where(job=row.job, order="step")
-    money = await reconcile_job(row.job, work)
+    money = await reconcile_job(row.job, work, booked)
     totals = money.totals
     vested = BaseUnits(totals.vested + totals.debited)
     why = WhyNot() if row.state in _MATCHED else decode_why_not(row.not_matched)
@@ -218,14 +218,14 @@ async def job_view(row: JobRow, work: UnitOfWork) -> JobView:
         coordinator=row.coordinator,
         coordinator_address=hosted.address if hosted else None,
         leases=await lease_views(await work[LeaseRow].where(job=row.job), work),
-        progress=_progress(row, reports),
+        progress=progress_view(row, reports),
         reports=tuple(step_report(each) for each in reports),
         num_messages=row.num_messages,
         escrowed=totals.escrowed,
         earned=BaseUnits(totals.earned + vested),
         vested=vested,
         debited=totals.debited,
-        paid=await paid_by_job(row.job, work),
+        paid=await claimed_of(row.job, work),
         refunded=totals.refunded,
         reconciled=not money.differences,
         not_matched=excluded(why.exclusions),
@@ -245,7 +245,8 @@ def step_report(row: ReportRow) -> StepReport:
     )
 
 
-def _progress(row: JobRow, reports: Sequence[ReportRow]) -> ProgressView:
+def progress_view(row: JobRow, reports: Sequence[ReportRow]) -> ProgressView:
+    """How far a job is, by its newest reports."""
     newest = reports[-1] if reports else None
     return ProgressView(
         step=row.step,
@@ -258,32 +259,6 @@ def _progress(row: JobRow, reports: Sequence[ReportRow]) -> ProgressView:
 async def _transactions(job: JobId, work: UnitOfWork) -> dict[str, Digest]:
     events = await work[ChainEventRow].where(job=job, event=tuple(_NAMED))
     return {_NAMED[event.event]: event.transaction for event in events}
-
-
-async def paid_by_job(job: JobId, work: UnitOfWork) -> BaseUnits:
-    """What of a job's debits was claimed.
-
-    A claim takes all that a final root grants an account, so what it took of one job is the leaf
-    of the newest epoch whose sum the account was paid.
-    """
-    newest = await work[EpochRow].where(state=("proposed", "final"), order="-epoch", limit=1)
-    if not newest:
-        return BaseUnits(0)
-    leaves = await work[EpochLeafRow].where(epoch=newest[0].epoch, job=job)
-    return BaseUnits(sum([await _claimed_of_job(job, leaf.account, work) for leaf in leaves]))
-
-
-async def _claimed_of_job(job: JobId, account: Address, work: UnitOfWork) -> int:
-    name = ledger.paid(account)
-    paid = (await balances_of([name], work)).get(name, 0)
-    sums: dict[EpochNumber, int] = {}
-    of_job: dict[EpochNumber, int] = {}
-    for leaf in await work[EpochLeafRow].where(account=account):
-        sums[leaf.epoch] = sums.get(leaf.epoch, 0) + leaf.cumulative
-        if leaf.job == job:
-            of_job[leaf.epoch] = leaf.cumulative
-    reached = [epoch for epoch in sorted(sums) if sums[epoch] <= paid]
-    return of_job.get(reached[-1], 0) if reached else 0
 
 
 # --------------------------------------------------------------------------------------- accounts

@@ -277,34 +277,43 @@ def book(
     return after
 
 
+class JobFlows:
+    """What moved between kinds of accounts for the sake of one job, from its entries so far."""
+
+    def __init__(self, job: JobId) -> None:
+        self._job = job
+        self._flows: Counter[tuple[str, str]] = Counter()
+
+    def take(self, entries: Iterable[Entry]) -> None:
+        """Add entries; those of other jobs are left out."""
+        for entry in entries:
+            if entry.job == self._job:
+                self._flows[_kind(entry.source), _kind(entry.target)] += entry.amount
+
+    def totals(self) -> JobTotals:
+        """Where the money is.
+
+        Raises:
+            InvariantBroken: the parts are not what was escrowed.
+        """
+        parts = ("escrow", "earned", "vested", "due", "refunded")
+        held = {kind: self._net(kind) for kind in parts}
+        escrowed = self._flows[OUTSIDE, "escrow"] - self._flows["escrow", OUTSIDE]
+        if escrowed != sum(held.values()):
+            raise InvariantBroken(f"job {self._job.hex()}: escrowed {escrowed}, found {held}")
+        return JobTotals(BaseUnits(escrowed), *(BaseUnits(held[kind]) for kind in parts))
+
+    def _net(self, kind: str) -> int:
+        into = sum(amount for (_, target), amount in self._flows.items() if target == kind)
+        out = sum(amount for (source, _), amount in self._flows.items() if source == kind)
+        return into - out
+
+
 def job_totals(job: JobId, entries: Iterable[Entry]) -> JobTotals:
-    """Where the money of `job` is, from all entries that name it.
-
-    Raises:
-        InvariantBroken: the parts are not what was escrowed.
-    """
-    flows: Counter[tuple[str, str]] = Counter()
-    for entry in entries:
-        if entry.job == job:
-            flows[_kind(entry.source), _kind(entry.target)] += entry.amount
-    held = {kind: _net(flows, kind) for kind in ("escrow", "earned", "vested", "due", "refunded")}
-    escrowed = flows[OUTSIDE, "escrow"] - flows["escrow", OUTSIDE]
-    if escrowed != sum(held.values()):
-        raise InvariantBroken(f"job {job.hex()}: escrowed {escrowed}, found {held}")
-    return JobTotals(
-        BaseUnits(escrowed),
-        BaseUnits(held["escrow"]),
-        BaseUnits(held["earned"]),
-        BaseUnits(held["vested"]),
-        BaseUnits(held["due"]),
-        BaseUnits(held["refunded"]),
-    )
-
-
-def _net(flows: Counter[tuple[str, str]], kind: str) -> int:
-    into = sum(amount for (_, target), amount in flows.items() if target == kind)
-    out = sum(amount for (source, _), amount in flows.items() if source == kind)
-    return into - out
+    """Where the money of `job` is, from all entries that name it. Raises as `JobFlows.totals`."""
+    flows = JobFlows(job)
+    flows.take(entries)
+    return flows.totals()
 
 
 def _kind(account: str) -> str:

@@ -6,7 +6,7 @@ paid its sum over all jobs; the claim that did it is the first one by which that
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, cast
@@ -15,6 +15,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from market.domain import ledger
 from market.domain.earnings import PaidEpoch
+from market.service.booking import balances_of
 from market.service.ports import UnitOfWork
 from market.service.rows import (
     ChainEventRow,
@@ -72,9 +73,7 @@ async def claim_transaction(event: str, work: UnitOfWork) -> Digest | None:
     return rows[0].transaction if rows else None
 
 
-async def paid_epochs(
-    job: JobId, account: Address, claims: Claims, work: UnitOfWork
-) -> list[PaidEpoch]:
+async def paid_epochs(job: JobId, account: Address, work: UnitOfWork) -> list[PaidEpoch]:
     """The epochs that debited a job, ascending, with what it had paid the account by then."""
     rows = await _epochs_of(job, STANDING, work)
     numbers = tuple(row.epoch for row in rows)
@@ -82,11 +81,13 @@ async def paid_epochs(
         return []
     leaves = await work[EpochLeafRow].where(epoch=numbers, account=account, job=job)
     until = {leaf.epoch: leaf.cumulative for leaf in leaves}
-    is_claimed = await _claimed(
-        [row for row in rows if row.state == "final"], account, claims, work
-    )
-    return [_paid_epoch(row, until[row.epoch], row.epoch in is_claimed)
-            for row in rows if row.epoch in until]  # fmt: skip
+    final = [row for row in rows if row.state == "final"]
+    newest = (await _claimed_until(final, [account], work))[account]
+    return [
+        _paid_epoch(row, until[row.epoch], newest is not None and row.epoch <= newest)
+        for row in rows
+        if row.epoch in until
+    ]
 
 
 async def paid_by_job(
@@ -96,14 +97,33 @@ async def paid_by_job(
     rows = await _epochs_of(job, STANDING[1:], work)
     if not rows or not accounts:
         return {}
-    leaves = await work[EpochLeafRow].where(epoch=rows[-1].epoch, account=tuple(accounts), job=job)
-    debited = {leaf.account: leaf.cumulative for leaf in leaves}
-    found = {}
-    for account, amount in debited.items():
-        epochs = await paid_epochs(job, account, await claims_of(account, work), work)
-        claimed = max((each.until for each in epochs if each.is_claimed), default=BaseUnits(0))
-        found[account] = amount, claimed
-    return found
+    newest = await _leaves(job, rows[-1].epoch, tuple(accounts), work)
+    until = await _claimed_until([row for row in rows if row.state == "final"], newest, work)
+    claimed: dict[Address, BaseUnits] = {}
+    for epoch in sorted({epoch for epoch in until.values() if epoch is not None}):
+        of = tuple(account for account in newest if until[account] == epoch)
+        claimed |= await _leaves(job, epoch, of, work)
+    return {
+        account: (amount, claimed.get(account, BaseUnits(0))) for account, amount in newest.items()
+    }
+
+
+async def claimed_of(job: JobId, work: UnitOfWork) -> BaseUnits:
+    """What of a job's debits was claimed, by everybody."""
+    rows = await _epochs_of(job, STANDING[1:], work)
+    if not rows:
+        return BaseUnits(0)
+    leaves = await work[EpochLeafRow].where(epoch=rows[-1].epoch, job=job)
+    paid = await paid_by_job(job, [leaf.account for leaf in leaves], work)
+    return BaseUnits(sum(claimed for _, claimed in paid.values()))
+
+
+async def _leaves(
+    job: JobId, epoch: EpochNumber, accounts: tuple[Address, ...], work: UnitOfWork
+) -> dict[Address, BaseUnits]:
+    """What a job had paid each account up to an epoch."""
+    leaves = await work[EpochLeafRow].where(epoch=epoch, account=accounts, job=job)
+    return {leaf.account: leaf.cumulative for leaf in leaves}
 
 
 async def _epochs_of(job: JobId, states: Sequence[str], work: UnitOfWork) -> list[EpochRow]:
@@ -126,29 +146,41 @@ async def epoch_sums(
     account: Address, epochs: Sequence[EpochNumber], work: UnitOfWork
 ) -> dict[EpochNumber, BaseUnits]:
     """What each epoch's root grants an account over all jobs."""
-    sums: Counter[EpochNumber] = Counter()
-    for leaf in await work[EpochLeafRow].where(account=account, epoch=tuple(epochs)):
-        sums[leaf.epoch] += leaf.cumulative
-    return {epoch: BaseUnits(amount) for epoch, amount in sums.items()}
+    sums = await _sums([account], epochs, work)
+    return {epoch: amount for (_, epoch), amount in sums.items()}
 
 
-async def _claimed(
-    final: Sequence[EpochRow], account: Address, claims: Claims, work: UnitOfWork
-) -> set[EpochNumber]:
-    """Those of `final` epochs, which ascend, that the account has claimed.
+async def _sums(
+    accounts: Collection[Address], epochs: Collection[EpochNumber], work: UnitOfWork
+) -> dict[tuple[Address, EpochNumber], BaseUnits]:
+    sums: Counter[tuple[Address, EpochNumber]] = Counter()
+    for leaf in await work[EpochLeafRow].where(account=tuple(accounts), epoch=tuple(epochs)):
+        sums[leaf.account, leaf.epoch] += leaf.cumulative
+    return {each: BaseUnits(amount) for each, amount in sums.items()}
 
-    Sums never fall, so a search that asks for a few of them is enough.
+
+async def _claimed_until(
+    final: Sequence[EpochRow], accounts: Collection[Address], work: UnitOfWork
+) -> dict[Address, EpochNumber | None]:
+    """The last of `final` epochs, which ascend, that each account has claimed.
+
+    Sums never fall, so all accounts are searched for together, by halves.
     """
-    low, high = 0, len(final)
-    while low < high:
-        middle = (low + high) // 2
-        epoch = final[middle].epoch
-        granted = (await epoch_sums(account, [epoch], work)).get(epoch, BaseUnits(0))
-        if granted <= claims.paid:
-            low = middle + 1
-        else:
-            high = middle
-    return {row.epoch for row in final[:low]}
+    names = [ledger.paid(account) for account in accounts]
+    paid = await balances_of(names, work)
+    low = dict.fromkeys(accounts, 0)  # of `final`, that many are claimed
+    high = dict.fromkeys(accounts, len(final))
+    while open_ones := [account for account in accounts if low[account] < high[account]]:
+        middle = {account: (low[account] + high[account]) // 2 for account in open_ones}
+        epochs = {final[place].epoch for place in middle.values()}
+        sums = await _sums(open_ones, epochs, work)
+        for account, place in middle.items():
+            granted = sums.get((account, final[place].epoch), 0)
+            if granted <= paid.get(ledger.paid(account), 0):
+                low[account] = place + 1
+            else:
+                high[account] = place
+    return {account: final[place - 1].epoch if place else None for account, place in low.items()}
 
 
 def _paid_epoch(row: EpochRow, until: BaseUnits, is_claimed: bool) -> PaidEpoch:

@@ -7,7 +7,6 @@ inside a transaction; whoever also changes jobs holds their rows before the ledg
 from collections.abc import Sequence
 
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.ids import JobId
 from market.domain.ledger import OUTSIDE, Entry, book
 from market.service.ports import UnitOfWork
 from market.service.rows import BalanceRow, LedgerEntryRow
@@ -47,10 +46,9 @@ async def book_event(
     return True
 
 
-async def entries_of_job(job: JobId, work: UnitOfWork) -> list[Entry]:
-    """Entries that name a job, oldest first."""
-    rows = await work[LedgerEntryRow].where(order="sequence", job=job)
-    return [Entry(row.source, row.target, row.amount, row.job) for row in rows]
+def entry_of(row: LedgerEntryRow) -> Entry:
+    """What a row says."""
+    return Entry(row.source, row.target, row.amount, row.job)
 
 
 def _row(event: str, line: int, entry: Entry) -> LedgerEntryRow:

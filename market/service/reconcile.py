@@ -4,18 +4,19 @@ Both sides are as of the cursor, so a difference is a bug of ours or money that 
 event, never a delay.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import JobId
-from market.domain.ledger import JobTotals, job_totals
-from market.service.booking import entries_of_job
+from market.domain.ledger import JobFlows, JobTotals
+from market.service.booking import entry_of
 from market.service.coding import decode_arguments, wide
 from market.service.ports import UnitOfWork
-from market.service.rows import BalanceRow, ChainEventRow, JobRow
+from market.service.rows import BalanceRow, ChainEventRow, JobRow, LedgerEntryRow
 
+MAX_REMEMBERED = 256
 _MONEY = ("JobOpened", "ToppedUp", "Debited", "Restored", "Refunded")
 
 
@@ -27,9 +28,37 @@ class Reconciled:
     differences: tuple[str, ...]
 
 
-async def reconcile_job(job: JobId, work: UnitOfWork) -> Reconciled:
-    """Compare one job, inside the caller's transaction."""
-    totals = job_totals(job, await entries_of_job(job, work))
+class Booked:
+    """Where the money of jobs is, by the ledger; what was read is remembered.
+
+    Entries are booked one after the other and never change, so only those beyond the last one that
+    was read are read. The least recently used job is forgotten first.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[JobId, tuple[int, JobFlows]] = OrderedDict()
+
+    async def totals(self, job: JobId, work: UnitOfWork) -> JobTotals:
+        """Of one job, inside the caller's transaction.
+
+        Raises:
+            InvariantBroken: the parts are not what was escrowed.
+        """
+        last, flows = self._known.get(job, (0, JobFlows(job)))
+        rows = await work[LedgerEntryRow].where(order="sequence", after=last, job=job)
+        last, flows = self._known.get(job, (last, flows))  # somebody else may have come further
+        new = [row for row in rows if row.sequence > last]
+        flows.take(map(entry_of, new))
+        self._known[job] = (new[-1].sequence if new else last, flows)
+        self._known.move_to_end(job)
+        if len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        return flows.totals()
+
+
+async def reconcile_job(job: JobId, work: UnitOfWork, booked: Booked | None = None) -> Reconciled:
+    """Compare one job, inside the caller's transaction; all of the ledger without `booked`."""
+    totals = await (booked or Booked()).totals(job, work)
     logged: Counter[str] = Counter()
     for event in await work[ChainEventRow].where(job=job, event=_MONEY):
         logged[event.event] += wide(decode_arguments(event.args)["amount"])

@@ -112,7 +112,7 @@ async def earnings_of(
         if after is not None and after[0] != job:
             raise Malformed("after: the cursor is of another job")
         rows = [await _job(job, work)]
-        parts = await parts_of_job(account, rows[0], claims, work, followed)
+        parts = await parts_of_job(account, rows[0], work, followed)
         num_lines = len((await _load(rows[0], work, followed)).earnings.lines.get(account, ()))
     else:
         rows = await _jobs_that_paid(account, work)
@@ -134,12 +134,12 @@ async def earnings_of(
 
 
 async def parts_of_job(
-    account: Address, row: JobRow, claims: Claims, work: UnitOfWork, followed: FollowedJobs
+    account: Address, row: JobRow, work: UnitOfWork, followed: FollowedJobs
 ) -> Parts:
     """Where all that an account earned in a job is: the ledger's balances, and what is held."""
     names = ledger.earned(row.job, account), ledger.vested(row.job, account)
     balances = await balances_of(names, work)
-    epochs = await paid_epochs(row.job, account, claims, work)
+    epochs = await paid_epochs(row.job, account, work)
     earnings = (await _load(row, work, followed)).earnings
     debited = max((each.until for each in epochs if each.state != "planned"), default=0)
     final = max((each.until for each in epochs if each.state == "final"), default=0)
@@ -195,7 +195,7 @@ class _Reading:
         ended = record is not None and record.ended
         waits = [found.earnings.wait_of(each.line) for each in shown]
         around = await self._around(row, ended=ended)
-        epochs = await paid_epochs(row.job, self.account, self.claims, self.work)
+        epochs = await paid_epochs(row.job, self.account, self.work)
         chain = await self._on_chain(row, shown)
         debited = await debited_of(row.job, self.work)
         transactions = await self._claims([paid_parts(each, epochs) for each in shown])

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from contracts.terms.errors import ChainForgot
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
-from market.domain.ledger import Entry, reversal
+from market.domain.ledger import reversal
 from market.service.apply_event import apply_event
-from market.service.booking import book_event, hold_ledger
+from market.service.booking import book_event, entry_of, hold_ledger
 from market.service.closes import with_close
 from market.service.coding import encode_arguments
 from market.service.ports import Chain, ChainBlock, ChainEvent, UnitOfWork
@@ -172,7 +172,7 @@ async def _go_back(now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:
 async def _forget(event: ChainEventRow, work: UnitOfWork) -> None:
     name = event_name(event)
     booked = await work[LedgerEntryRow].where(event=name, order="line")
-    entries = [Entry(row.source, row.target, row.amount, row.job) for row in booked]
+    entries = [entry_of(row) for row in booked]
     await book_event(f"forgot:{name}", reversal(entries), work, overdraft=True)
     for row in booked:  # mined again in the same block it must be bookable again
         await work[LedgerEntryRow].put(replace(row, event=f"was:{row.sequence}:{name}"))

@@ -158,8 +158,7 @@ async def trace_work(
     audits = _Audits.of(found, standing.line)  # before anything else is waited for
     line = standing.line
     commit = await _commit(job, line, work)
-    claims = await claims_of(line.account, work)
-    paid = paid_parts(standing, await paid_epochs(job, line.account, claims, work))
+    paid = paid_parts(standing, await paid_epochs(job, line.account, work))
     parts = parts_of(standing, paid)
     vesting = None if line.resolved is None or line.is_lost else line.resolved
     return WorkTrace(

@@ -39,7 +39,7 @@ FAILURES = {
 ELSEWHERE = (
     # Pieces of pages: `test_live.py`.
     "/fragment/market", "/jobs/1/fragment/progress", "/jobs/1/fragment/checking",
-    "/jobs/1/fragment/running",
+    "/jobs/1/fragment/now", "/jobs/1/fragment/events",
     # Forms that lead to a page: `test_keyboard.py`.
     "/epochs/1/proof", "/find",
     # `test_evidence.py`.

@@ -111,6 +111,7 @@ class World:
     """One market and its users."""
 
     new_work: Callable[[], UnitOfWork]
+    new_reading: Callable[[], UnitOfWork]
     chain: MemoryChain = field(default_factory=lambda: MemoryChain(DOMAIN, ANCHORER, now=START))
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     offers: dict[str, Digest] = field(default_factory=dict)
@@ -143,6 +144,7 @@ class World:
         """What the HTTP application holds."""
         market = Market(
             self.new_work,
+            self.new_reading,
             self.ports,
             self.blobs,
             self.wakeup,
@@ -397,7 +399,9 @@ def spec_changes(spec: JobSpec) -> dict[str, Any]:
 def memory_world() -> World:
     """A market in memory."""
     store, wakeup = MemoryStore(), MemoryWakeup()
-    return World(lambda: MemoryWork(store, wakeup), wakeup=wakeup)
+    return World(
+        lambda: MemoryWork(store, wakeup), lambda: MemoryWork(store, reads=True), wakeup=wakeup
+    )
 
 
 async def one_chunk(data: bytes) -> AsyncIterator[bytes]:

@@ -235,7 +235,7 @@ def _wire(row: EventRow) -> bytes:
 
 
 async def _end(feed: bytes, place: int, api: Api) -> bytes:
-    async with api.market.new_work() as work:
+    async with api.market.new_reading() as work:
         newest = await newest_event(feed, work)
     event = EndEvent(at=UnixMillis(0) if newest is None else newest.at)
     return format_sse_event(data_str=event.model_dump_json(), event=event.kind, id=str(place))

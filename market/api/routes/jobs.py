@@ -159,10 +159,10 @@ async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> 
 
 
 @router.get("/jobs/{name}", response_model=JobView, responses=refused(NotFound))
-async def get_job(job: JobPath, work: WorkDep) -> Response:
+async def get_job(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """A job with everything that its members and its poster ask for."""
     async with work:
-        return answer(await job_view(await job_row(job, work), work))
+        return answer(await job_view(await job_row(job, work), work, api.booked))
 
 
 @router.post(

@@ -48,7 +48,7 @@ async def get_audit_page(
     wanted = _wanted(peer.strip(), verdict)
     async with work:
         row = await job_row(job, work)
-        view = await job_view(row, work)
+        view = await job_view(row, work, api.booked)
         found = await checks_of_job(job, work, api.followed)
         steps, next_after = await _steps(job, wanted, api, work, after)
         debits = await _debits(job, work)

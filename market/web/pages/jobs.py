@@ -23,9 +23,10 @@ from market.api.schemas import (
     StepReport,
     read_job_event,
 )
-from market.api.views import job_row, job_view
+from market.api.views import job_row, job_view, progress_view
 from market.service.feeds import newest_events
 from market.service.ports import UnitOfWork
+from market.service.rows import ReportRow
 from market.service.show_checks import checks_of_job
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
@@ -43,8 +44,9 @@ OVER = ("refunded", "failed")
 @router.get("/jobs/{name}")
 async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """A job."""
-    progress = await _progress(job, api, work)
-    newest = progress["told"][0].number if progress["told"] else 0
+    events = await _events(job, api, work)
+    newest = events["told"][0].number if events["told"] else 0
+    pieces = await _now(job, work) | await _progress(job, api, work)
     return page(
         "job.html",
         here="market",
@@ -52,20 +54,26 @@ async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
         events_url=f"{API_PREFIX}/jobs/{job.hex()}/events?after={newest}",
         site=api.sites[0],
         piece=False,
-        **(progress | await _running(job, api, work) | await _checking(job, api, work)),
+        **(pieces | events | await _checking(job, api, work)),
     )
+
+
+@router.get("/jobs/{name}/fragment/now")
+async def get_now(job: JobPath, work: WorkDep) -> Response:
+    """State and step of a job's page: asked for most often, so it costs least."""
+    return page("job_now.html", **await _now(job, work))
+
+
+@router.get("/jobs/{name}/fragment/events")
+async def get_events(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+    """The newest events of a job's page."""
+    return page("events_list.html", **await _events(job, api, work))
 
 
 @router.get("/jobs/{name}/fragment/progress")
 async def get_progress(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
-    """State, money, losses and events of a job's page."""
+    """Money, losses and peers of a job's page."""
     return page("job_progress.html", piece=True, **await _progress(job, api, work))
-
-
-@router.get("/jobs/{name}/fragment/running")
-async def get_running(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
-    """Peers and spend of a job's page."""
-    return page("job_running.html", **await _running(job, api, work))
 
 
 @router.get("/jobs/{name}/fragment/checking")
@@ -74,34 +82,44 @@ async def get_checking(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     return page("job_checking.html", **await _checking(job, api, work))
 
 
+async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
+    async with work:
+        row = await job_row(job, work)
+        newest = await work[ReportRow].where(job=job, order="-step", limit=1)
+    return {
+        "state": row.state,
+        "wanted": row.wanted,
+        "failure": row.failure,
+        "is_over": row.state in OVER,
+        "progress": progress_view(row, newest),
+    }
+
+
+async def _events(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
+    async with work:
+        await job_row(job, work)
+        told = await _told(job, work, limit=MAX_TOLD)
+    return {"now": api.market.clock(), "told": told}
+
+
 async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
         row = await job_row(job, work)
-        view = await job_view(row, work)
-        told = await _told(job, work, limit=MAX_TOLD)
+        view = await job_view(row, work, api.booked)
+    peers = await peers_view(job, api, work)
+    first = max(0, peers.step - MAX_STEPS_SHOWN)
     return {
         "now": api.market.clock(),
         "name": row.name,
         "job": view,
-        "is_over": view.state in OVER,
         "poster": row.poster,
         "posted_at": row.posted_at,
         "budget": row.budget,
         "epoch_cap": row.epoch_cap,
         "deadline": row.deadline * 1000,
-        "spend": await spend_view(job, api, work, limit=1),
         "money_parts": parts_of_budget(view),
-        "told": told,
         "reports": thinned(view.reports),
         "num_reports": len(view.reports),
-    }
-
-
-async def _running(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
-    peers = await peers_view(job, api, work)
-    first = max(0, peers.step - MAX_STEPS_SHOWN)
-    return {
-        "now": api.market.clock(),
         "peers": peers,
         "stages": by_stage(peers.seats),
         "spend": await spend_view(job, api, work, after=first),

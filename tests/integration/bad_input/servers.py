@@ -103,7 +103,8 @@ def empty_world(now: int, rpc_url: str = NOBODY) -> World:
     """A market in memory at Unix second `now`."""
     chain = OneSettlement(DOMAIN, ANCHORER, now=now)
     chain.rpc_url = rpc_url
-    return World(memory_world().new_work, chain)
+    rows = memory_world()
+    return World(rows.new_work, rows.new_reading, chain)
 
 
 class _Server(uvicorn.Server):

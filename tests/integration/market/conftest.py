@@ -43,9 +43,10 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def postgres_world(database: str) -> AsyncIterator[World]:
     """A market over Postgres."""
-    engine = make_engine(database)
-    yield World(lambda: PostgresWork(engine))
+    engine, reading = make_engine(database), make_engine(database, reads=True)
+    yield World(lambda: PostgresWork(engine), lambda: PostgresWork(reading))
     await engine.dispose()
+    await reading.dispose()
 
 
 @pytest.fixture(params=["memory", "postgres"])

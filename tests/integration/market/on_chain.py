@@ -87,10 +87,13 @@ class ChainWorld(World):
 @asynccontextmanager
 async def chain_world(folder: Path, database: str) -> AsyncIterator[ChainWorld]:
     """A market over a new chain and the given database."""
-    engine = make_engine(database)
+    engine, reading = make_engine(database), make_engine(database, reads=True)
 
     def new_work() -> UnitOfWork:
         return cast(UnitOfWork, PostgresWork(engine))
+
+    def new_reading() -> UnitOfWork:
+        return cast(UnitOfWork, PostgresWork(reading))
 
     try:
         async with deployed_chain(folder) as deployed:
@@ -112,6 +115,7 @@ async def chain_world(folder: Path, database: str) -> AsyncIterator[ChainWorld]:
             )
             yield ChainWorld(
                 new_work,
+                new_reading,
                 domain=deployed.deployment.domain,
                 anchorer=wallets["anchorer"].account,
                 deployed=deployed,
@@ -119,3 +123,4 @@ async def chain_world(folder: Path, database: str) -> AsyncIterator[ChainWorld]:
             )
     finally:
         await engine.dispose()
+        await reading.dispose()

@@ -146,8 +146,9 @@ async def test_unknown_path__any_method__is_a_typed_problem() -> None:
 
 
 async def test_route__database_is_down__is_unavailable_and_may_be_repeated() -> None:
-    engine = make_engine("postgresql://nobody:x@127.0.0.1:1/none")
-    world = World(lambda: PostgresWork(engine))
+    url = "postgresql://nobody:x@127.0.0.1:1/none"
+    engine, reading = make_engine(url), make_engine(url, reads=True)
+    world = World(lambda: PostgresWork(engine), lambda: PostgresWork(reading))
     codes = []
 
     async with client_of(world) as client:

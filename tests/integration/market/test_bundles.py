@@ -11,6 +11,7 @@ from market.api.views import job_view
 from market.domain.jobs import JobState
 from market.service.hear import hear_lease
 from market.service.pass_time import pass_deadlines, release_silent
+from market.service.reconcile import Booked
 from market.service.rows import JobRow, LeaseRow
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import MODEL, JobMaker, Member, make_session, make_wallet
@@ -133,7 +134,7 @@ async def test_clear__one_owner_too_few__leases_nobody_and_says_how_many_fit(wor
     assert await leases(world, spec.job()) == {}
     row = await world.job(spec.job())
     async with world.new_work() as work:
-        view = await job_view(row, work)
+        view = await job_view(row, work, Booked())
     assert row.state == JobState.FUNDED
     assert view.not_matched[0].constraint == "owners"
     assert view.not_matched[0].would_fit == "needs 4 owners, 3 fit"

@@ -3,6 +3,7 @@
 from contracts.terms.amounts import BaseUnits
 from market.api.views import job_view
 from market.domain.jobs import JobState
+from market.service.reconcile import Booked
 from market.service.rows import BatchRow, EpochRow, LeaseRow
 from market.service.settle_epoch import load_settlement
 from tests.support.market_world import World
@@ -36,7 +37,7 @@ async def test_job__one_provider_trains_it__everything_is_paid_and_refunded(worl
 
     row = await world.job(job)
     async with world.new_work() as work:
-        view = await job_view(row, work)
+        view = await job_view(row, work, Booked())
     earned = maker.seals[-1].seal.earned
     assert row.state == JobState.REFUNDED
     assert len(epochs) >= 2 and all(epoch.state == "final" for epoch in epochs)

@@ -1,5 +1,6 @@
 """The stream of kept items: once, in order, by whom it binds; refused with a typed error else."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -24,9 +25,10 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from market.domain.jobs import JobState
-from market.domain.ledger import OUTSIDE, Entry, book, deposit, reversal
-from market.service.booking import book_event, entries_of_job
+from market.domain.ledger import OUTSIDE, JobTotals, book, deposit, reversal
+from market.service.booking import book_event, entry_of
 from market.service.histories import Histories
+from market.service.reconcile import Booked
 from market.service.rows import BalanceRow, LedgerEntryRow, MessageRow, SealRow
 from market.service.store_messages import store_messages
 from tests.integration.market.client import ON_MEMORY
@@ -98,6 +100,32 @@ async def test_store__item_by_item_with_every_fold_forgotten__is_the_same_histor
     assert history.record == maker.record
 
 
+async def test_booked__seals_and_what_the_chain_forgot__is_what_a_new_reading_says(
+    world: World,
+) -> None:
+    maker, booked = await world.start_job(), Booked()
+    job, seen = maker.spec.job(), []
+    for step in range(4):
+        maker.seal_step(last=step == 3)
+        await world.send(maker)
+        if step == 2:
+            async with world.new_work() as work:
+                entries = reversal(deposit(job, BaseUnits(5)))
+                await book_event("forgot:some", entries, work, overdraft=True)
+        readings = (booked, booked, Booked())
+        found = await asyncio.gather(*(_totals(each, job, world) for each in readings))
+        assert found[0] == found[1] == found[2]
+        seen.append(found[0])
+
+    assert len({each.earned + each.vested for each in seen}) == 4
+    assert seen[-1].escrowed == seen[0].escrowed - 5
+
+
+async def _totals(booked: Booked, job: JobId, world: World) -> JobTotals:
+    async with world.new_reading() as work:
+        return await booked.totals(job, work)
+
+
 async def test_store__seals__ledger_says_what_they_say_and_is_rebuilt_from_its_entries(
     world: World,
 ) -> None:
@@ -108,15 +136,13 @@ async def test_store__seals__ledger_says_what_they_say_and_is_rebuilt_from_its_e
 
     job, seal = maker.spec.job(), maker.seals[-1].seal
     async with world.new_work() as work:
-        entries = await entries_of_job(job, work)
         balances = {row.account: row.amount for row in await work[BalanceRow].where()}
         lines = await work[LedgerEntryRow].where(order="sequence")
         (last,) = await work[SealRow].where(job=job, last=True)
     vested = sum(amount for name, amount in balances.items() if name.startswith("vested:"))
     assert vested == seal.vested == seal.earned == last.earned > 0
     assert balances[OUTSIDE] < 0 and sum(balances.values()) == 0
-    assert entries == [e for e in entries if e.job == job]
-    rebuilt = book({}, [Entry(row.source, row.target, row.amount, row.job) for row in lines])
+    rebuilt = book({}, map(entry_of, lines))
     assert {k: v for k, v in rebuilt.items() if v} == {k: v for k, v in balances.items() if v}
     assert (await world.job(job)).state == JobState.FINISHED
 

@@ -8,6 +8,7 @@ from contracts.terms.errors import ChainForgot, ChainUnreachable
 from contracts.terms.ids import JobId
 from market.api.views import job_view
 from market.domain.jobs import JobState
+from market.service.reconcile import Booked
 from market.service.rows import BatchRow, EpochRow, TransactionRow
 from market.service.settle_epoch import load_settlement
 from tests.integration.market.on_chain import ChainWorld, chain_world
@@ -85,7 +86,7 @@ async def check_money(world: ChainWorld, maker: JobMaker) -> None:
     head = await world.on.chain.head()
     row = await world.job(job)
     async with world.new_work() as work:
-        view = await job_view(row, work)
+        view = await job_view(row, work, Booked())
     earned = maker.seals[-1].seal.earned
     assert await contracts.token.balance(provider, head) == earned == view.paid
     poster = make_wallet("poster").account

@@ -12,7 +12,7 @@ from tests.integration.market.client import ON_MEMORY
 from tests.support.history import make_wallet
 from tests.support.market_world import World, market_spec
 
-PIECES = "checking", "running"
+PIECES = "checking", "events", "now"
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from market.service.host_jobs import (
     renew_jobs,
 )
 from market.service.leases import LIVE
+from market.service.reconcile import Booked
 from market.service.rows import FaucetRow, JobRow, LeaseRow, OfferRow, OutboxRow
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import DOMAIN, START, make_session, make_wallet
@@ -74,7 +75,7 @@ async def test_clear__not_heard_for_15_seconds__is_not_matched_and_said_so(world
     assert await world.clear() == []
     row = await world.job(job.job)
     async with world.new_work() as work:
-        view = await job_view(row, work)
+        view = await job_view(row, work, Booked())
     assert [each.constraint for each in view.not_matched] == ["heartbeat"]
 
 
@@ -90,7 +91,7 @@ async def test_clear__model_that_fits_no_offer__says_how_much_memory_there_is(
 
     row = await world.job(job.job)
     async with world.new_work() as work:
-        view = await job_view(row, work)
+        view = await job_view(row, work, Booked())
     assert view.not_matched[0].constraint == "memory"
     assert view.not_matched[0].would_fit == "memory_bytes 1000"
 
@@ -116,8 +117,8 @@ async def test_clear__all_too_dear__job_says_which_ceiling_and_budget_would_matc
 
     row = await world.job(job.job)
     async with world.new_work() as work:
-        view = await job_view(row, work)
-        matched = await job_view(replace(row, state="matched"), work)
+        view = await job_view(row, work, Booked())
+        matched = await job_view(replace(row, state="matched"), work, Booked())
     assert view.advice is not None
     (change,) = view.advice.changes
     assert (change.key, change.was, change.to) == ("price_ceiling", CEILING, CEILING + 7)
@@ -358,7 +359,7 @@ async def test_deadline__nobody_trained_it__everything_is_refunded(world: World)
 
     row = await world.job(job.job)
     async with world.new_work() as work:
-        view = await job_view(row, work)
+        view = await job_view(row, work, Booked())
     assert row.state == JobState.REFUNDED
     assert view.failure is not None
     assert view.refunded == view.escrowed == job.budget
@@ -377,7 +378,7 @@ async def test_deadline__in_the_middle_of_the_work__pays_what_is_earned(world: W
 
     row = await world.job(maker.spec.job())
     async with world.new_work() as work:
-        view = await job_view(row, work)
+        view = await job_view(row, work, Booked())
     earned = maker.seals[-1].seal.earned
     assert row.state == JobState.REFUNDED
     assert view.debited == earned > maker.seals[-1].seal.vested
@@ -419,7 +420,7 @@ async def test_sync__chain_forgets_blocks__everything_happens_once(world: World,
 
     row = await world.job(maker.spec.job())
     async with world.new_work() as work:
-        view = await job_view(row, work)
+        view = await job_view(row, work, Booked())
     events = [event.event for block in world.chain.blocks for event in block.events]
     assert row.state == JobState.REFUNDED
     assert view.reconciled and view.debited == maker.seals[-1].seal.earned

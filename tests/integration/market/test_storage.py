@@ -4,10 +4,11 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -33,7 +34,7 @@ from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
 from market.migrate import migrate
 from market.service.drain_outbox import drain_outbox
-from market.service.ports import BlobStore, Place, Wakeup
+from market.service.ports import BlobStore, Place, UnitOfWork, Wakeup
 from market.service.rows import (
     BalanceRow,
     EpochRow,
@@ -73,6 +74,49 @@ async def test_rows__added_changed_removed__are_what_was_last_stored(world: Worl
 
     assert found == epoch(1, state="final")
     assert left == [epoch(1, state="final")]
+
+
+async def test_reading__what_changes_or_locks__is_refused(world: World) -> None:
+    async with world.new_work() as work:
+        await work[EpochRow].add(epoch(1))
+
+    writes: tuple[Callable[[UnitOfWork], Awaitable[object]], ...] = (
+        lambda work: work[EpochRow].add(epoch(2)),
+        lambda work: work[EpochRow].put(epoch(1, state="final")),
+        lambda work: work[EpochRow].remove(1),
+        lambda work: work[EpochRow].lock(1),
+        lambda work: work[EpochRow].where(lock=True),
+        lambda work: work.emit("messages", b"job"),
+    )
+    for write in writes:
+        with pytest.raises(InvariantBroken):
+            async with world.new_reading() as work:
+                await write(work)
+
+    async with world.new_reading() as work:
+        assert await work[EpochRow].where() == [epoch(1)]
+
+
+async def test_rows__postgres_ended_idle_connections__nobody_notices(
+    postgres_world: World, database: str
+) -> None:
+    makers = (postgres_world.new_work, postgres_world.new_reading)
+    for new_work in makers:
+        async with new_work() as work:
+            assert await work[EpochRow].where() == []
+
+    name = database.rpartition("/")[2]
+    with psycopg.connect(database, autocommit=True) as admin:
+        ended = admin.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+            " where datname = %s and pid <> pg_backend_pid()",
+            [name],
+        ).fetchall()
+
+    assert ended == [(True,), (True,)]
+    for new_work in makers:
+        async with new_work() as work:
+            assert await work[EpochRow].where() == []
 
 
 async def test_rows__largest_amounts__come_back_as_they_were(world: World) -> None:
@@ -429,7 +473,11 @@ async def carry_out(world: World, operations: list[tuple[str, int, int]]) -> lis
 def test_rows__any_operations__memory_and_postgres_see_the_same(database: str) -> None:
     with asyncio.Runner() as runner:
         engine = make_engine(database)
-        real, twin = World(lambda: PostgresWork(engine)), memory_world()
+
+        def new_work() -> PostgresWork:
+            return PostgresWork(engine)
+
+        real, twin = World(new_work, new_work), memory_world()
 
         @settings(
             max_examples=25,
