@@ -13,19 +13,20 @@ cheat chose the peer-steps that are hardest to find. Source: PROTOCOL section 7,
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from heapq import nsmallest
-from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 from contracts.terms.errors import Malformed
 from verification.economics import Terms, power
 
 VOLUMES = (1, 5)
 """Falsified peer-steps for which odds are stated, beside all that a peer did."""
+
+Chances: TypeAlias = Counter[Fraction]
 
 _STRANGERS, _WHOLE_STAGE = Fraction(0), Fraction(1)
 _DECIMAL_DIGITS = 1_000  # longer integers are written in base 16; Python reads no long decimals
@@ -62,16 +63,8 @@ def worst_odds(terms: Terms, peer_steps: Sequence[Exposed], falsified: int) -> O
 
     What is hardest to find differs between the suppositions, so each has its own choice.
     """
-    count = min(falsified, len(peer_steps))
-    strangers = [each.rate * power(terms, _supposed(each, _STRANGERS)) for each in peer_steps]
-    friends = [each.rate * power(terms, each.phi) for each in peer_steps]
-    stage = [each.rate * power(terms, _supposed(each, _WHOLE_STAGE)) for each in peer_steps]
-    return Odds(
-        count,
-        strangers=undetected(nsmallest(count, strangers)),
-        friends=undetected(nsmallest(count, friends)),
-        whole_stage=undetected(nsmallest(count, stage)),
-    )
+    (found,) = _worst_odds(terms, peer_steps, [min(falsified, len(peer_steps))])
+    return found
 
 
 def stated_odds(
@@ -82,8 +75,26 @@ def stated_odds(
     A volume that it did not do says nothing of it, and is left out.
     """
     counts = sorted({*volumes, len(peer_steps)})
+    return _worst_odds(terms, peer_steps, [each for each in counts if each <= len(peer_steps)])
+
+
+def _worst_odds(
+    terms: Terms, peer_steps: Sequence[Exposed], counts: Iterable[int]
+) -> tuple[Odds, ...]:
+    alike = Counter(peer_steps)  # few differ, and each costs several exact fractions
+    strangers, friends, stage = Chances(), Chances(), Chances()
+    for each, number in alike.items():
+        strangers[each.rate * power(terms, _supposed(each, _STRANGERS))] += number
+        friends[each.rate * power(terms, each.phi)] += number
+        stage[each.rate * power(terms, _supposed(each, _WHOLE_STAGE))] += number
     return tuple(
-        worst_odds(terms, peer_steps, count) for count in counts if count <= len(peer_steps)
+        Odds(
+            count,
+            strangers=undetected(strangers, count),
+            friends=undetected(friends, count),
+            whole_stage=undetected(stage, count),
+        )
+        for count in counts
     )
 
 
@@ -97,13 +108,22 @@ def spelled(stated: Odds) -> dict[str, Any]:
     }
 
 
-def undetected(chances: Iterable[Fraction]) -> Fraction:
-    """The chance that none of these independent chances to be found came true."""
-    missed = [1 - chance for chance in chances]
-    # One reduction at the end: reducing after each of thousands of factors takes seconds.
-    return Fraction(
-        prod(each.numerator for each in missed), prod(each.denominator for each in missed)
-    )
+def undetected(chances: Chances, count: int) -> Fraction:
+    """The chance that none of the `count` smallest chances to be found came true.
+
+    Args:
+        chances: Independent ones, each with how many peer-steps have it.
+        count: At most as many as there are.
+    """
+    numerator, denominator = 1, 1
+    for chance in sorted(chances):
+        number = min(count, chances[chance])
+        count -= number
+        missed = 1 - chance
+        # One reduction at the end: reducing after each of thousands of factors takes seconds.
+        numerator *= missed.numerator**number
+        denominator *= missed.denominator**number
+    return Fraction(numerator, denominator)
 
 
 def short(chance: Fraction) -> str:

@@ -80,6 +80,11 @@ class MemoryRows:
                     raise Conflict(f"{self._cls.TABLE}: uq_{'_'.join(names)} is taken")
         self._rows[key] = row
 
+    async def put_all(self, rows: Sequence[Any]) -> None:
+        """See `Rows.put_all`."""
+        for row in rows:
+            await self.put(row)
+
     async def remove(self, *key: object) -> None:
         """See `Rows.remove`."""
         self._check_may_write()

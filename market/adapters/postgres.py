@@ -96,13 +96,26 @@ class PostgresRows:
 
     async def add_all(self, rows: Sequence[Any]) -> None:
         """See `Rows.add_all`."""
-        if rows:
-            values = [self._statements.values(row) for row in rows]
+        if not rows:
+            return
+        values = [self._statements.values(row) for row in rows]
+        name = self._automatic
+        if not name or values[0][name]:
             await self._execute(self._statements.addition, values)
+            return
+        for each in values:
+            del each[name]
+        await self._execute(self._statements.unnumbered(name), values)
 
     async def put(self, row: Any) -> None:
         """See `Rows.put`."""
         await self._execute(self._statements.replacement, self._statements.values(row))
+
+    async def put_all(self, rows: Sequence[Any]) -> None:
+        """See `Rows.put_all`."""
+        if rows:
+            values = [self._statements.values(row) for row in rows]
+            await self._execute(self._statements.replacement, values)
 
     async def remove(self, *key: object) -> None:
         """See `Rows.remove`."""

@@ -85,6 +85,7 @@ class Statements:
         self._searches: dict[Shape, Select[Any]] = {}
         self._counts: dict[Shape, Select[Any]] = {}
         self._numbered: dict[str, Executable] = {}
+        self._unnumbered: dict[str, Insert] = {}
 
     def search(self, shape: Shape) -> Select[Any]:
         """Rows that fit."""
@@ -122,9 +123,15 @@ class Statements:
     def numbered(self, automatic: str) -> Executable:
         """Add a row and answer with it, since the database fills the column `automatic`."""
         if automatic not in self._numbered:
-            names = tuple(name for name in self._names if name != automatic)
-            self._numbered[automatic] = self._insert(names).returning(self._table)
+            self._numbered[automatic] = self.unnumbered(automatic).returning(self._table)
         return self._numbered[automatic]
+
+    def unnumbered(self, automatic: str) -> Insert:
+        """Add a row whose column `automatic` the database fills."""
+        if automatic not in self._unnumbered:
+            names = tuple(name for name in self._names if name != automatic)
+            self._unnumbered[automatic] = self._insert(names)
+        return self._unnumbered[automatic]
 
     @cached_property
     def replacement(self) -> Insert:

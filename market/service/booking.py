@@ -38,11 +38,14 @@ async def book_event(
     touched = sorted({name for each in entries for name in (each.source, each.target)})
     before = await balances_of(touched, work)
     after = book(before, entries, overdraft=overdraft)
-    for line, entry in enumerate(entries):
-        await work[LedgerEntryRow].add(_row(event, line, entry))
-    for account, amount in sorted(after.items()):
-        if before.get(account) != amount:
-            await work[BalanceRow].put(BalanceRow(account, BaseUnits(amount)))
+    lines = [_row(event, line, entry) for line, entry in enumerate(entries)]
+    await work[LedgerEntryRow].add_all(lines)
+    changed = [
+        BalanceRow(account, BaseUnits(amount))
+        for account, amount in sorted(after.items())
+        if before.get(account) != amount
+    ]
+    await work[BalanceRow].put_all(changed)
     return True
 
 

@@ -56,7 +56,7 @@ class Rows(Protocol[R]):
         """
 
     async def add_all(self, rows: Sequence[R]) -> None:
-        """Store new rows at once, which bring their numbers themselves. Raises as `add`."""
+        """Store new rows at once, in order; all bring their numbers, or none. Raises as `add`."""
 
     async def put(self, row: R) -> None:
         """Store a row, in the place of the one with its key if there is one.
@@ -64,6 +64,9 @@ class Rows(Protocol[R]):
         Raises:
             Conflict: something unique is taken.
         """
+
+    async def put_all(self, rows: Sequence[R]) -> None:
+        """Store rows at once, each as `put` does, which it raises as."""
 
     async def remove(self, *key: object) -> None:
         """Forget the row with this key; nothing if there is none."""

@@ -74,20 +74,26 @@ async def count_outcomes(
     if counted is not None and counted.step >= step:
         return False
     await work[CountedRow].put(CountedRow(job, step))
-    for account in sorted({each.account for each in outcomes}):
-        await _add(account, [each for each in outcomes if each.account == account], work)
+    by_account: dict[Address, list[Audited]] = {}
+    for each in outcomes:
+        by_account.setdefault(each.account, []).append(each)
+    await work[ReputationRow].put_all(
+        [await _added(account, by_account[account], work) for account in sorted(by_account)]
+    )
     return True
 
 
 async def note_duty(account: Address, outcome: Outcome, work: UnitOfWork) -> None:
     """Count a duty outside a job's history: a lease that was kept to its end, or lost."""
-    await _add(account, [Audited(account, StepNumber(0), outcome)], work)
+    row = await _added(account, [Audited(account, StepNumber(0), outcome)], work)
+    await work[ReputationRow].put(row)
 
 
-async def _add(account: Address, outcomes: Iterable[Audited], work: UnitOfWork) -> None:
+async def _added(account: Address, outcomes: Iterable[Audited], work: UnitOfWork) -> ReputationRow:
+    """The account's row, which is held from now on, with these outcomes in it."""
     row = await work[ReputationRow].lock(account)
     found = fold(_reputation(row), outcomes)
-    await work[ReputationRow].put(ReputationRow(account, **asdict(found)))
+    return ReputationRow(account, **asdict(found))
 
 
 async def reputations_of(

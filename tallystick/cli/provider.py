@@ -42,6 +42,7 @@ from tallystick.provider.folder import (
     keystore_in,
     write_durably,
 )
+from tallystick.provider.priority import MAX_NICE, NICE
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.convictions import state_of_slash
 from tallystick.sdk.folders import HomeSettings
@@ -80,6 +81,15 @@ def start(
     window: Annotated[
         str, typer.Option(help="How long an offer stands; longer jobs do not get it.")
     ] = "30d",
+    nice: Annotated[
+        int,
+        typer.Option(
+            help="How far its peers stand back for everything else here, as nice(1); 0: not.",
+            envvar="TALLYSTICK_PEER_NICE",
+            min=0,
+            max=MAX_NICE,
+        ),
+    ] = NICE,
     drain: Annotated[
         str, typer.Option(help="How long peers may take to leave their jobs on Ctrl-C.")
     ] = "30s",
@@ -109,6 +119,7 @@ def start(
         BaseUnits(amount),
         threads,
         memory,
+        nice,
         _span("--window", window),
         _span("--drain", drain),
         HomeSettings().forkserver,
@@ -160,6 +171,7 @@ async def _start(
     stake: BaseUnits,
     threads: int,
     memory: int | None,
+    nice: int,
     window: timedelta,
     drain: timedelta,
     forkserver: Path | None,
@@ -195,7 +207,7 @@ async def _start(
                 session=folder.agent_session(),
                 ask=ask,
                 peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
-                environment={**os.environ, **_played(behaviour)},
+                environment={**os.environ, **_as_told(nice, behaviour)},
                 say=notice,
                 start=starter(forkserver),
                 drain=drain,
@@ -206,9 +218,10 @@ async def _start(
         folder.close()
 
 
-def _played(behaviour: str) -> dict[str, str]:
-    """What tells its peers which adversary they play; their environment may say so already."""
-    return {"TALLYSTICK_PEER_BEHAVIOUR": behaviour} if behaviour else {}
+def _as_told(nice: int, behaviour: str) -> dict[str, str]:
+    """What tells its processes how to run; which adversary, their environment may say already."""
+    found = {f"TALLYSTICK_{process}_NICE": str(nice) for process in ("PEER", "AUDIT")}
+    return found | ({"TALLYSTICK_PEER_BEHAVIOUR": behaviour} if behaviour else {})
 
 
 async def _until_stopped(work: Coroutine[None, None, None]) -> None:

@@ -56,6 +56,7 @@ class Host:
     _running: dict[JobId, "asyncio.Task[None]"] = field(default_factory=dict)
     _over: set[JobId] = field(default_factory=set)
     _told: dict[JobId, Wish] = field(default_factory=dict)  # what coordinators were handed
+    _said: schemas.HostHeartbeat | None = None  # to the market
 
     async def run(self) -> None:
         """Host jobs until cancelled; then their processes are stopped cleanly."""
@@ -109,7 +110,9 @@ class Host:
             endpoints=self._endpoints(),
             heeded=self._heeded(),
         )
-        await self.client.heartbeat_host(body)
+        if body != self._said:  # claiming keeps the jobs for another while, too
+            await self.client.heartbeat_host(body)
+            self._said = body
 
     def _endpoints(self) -> tuple[schemas.JobEndpoint, ...]:
         found = ((job, announced(self._folder(job))) for job in self._running)

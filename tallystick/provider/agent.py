@@ -61,9 +61,9 @@ from training.tasks import first_error
 
 HEARTBEAT_SECONDS = 1.0  # while it looks for work: a lease is answered this soon
 LEASED_SECONDS = 4.0  # while it has work: a third of what a market waits for
-CLAIM_SECONDS = 5.0
+OFFER_BEATS = 3  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
-SLASH_SECONDS = 5.0
+LOOK_SECONDS = 5.0, 60.0  # for claims and slashes, at least and at most
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 MIN_GAS_WEI = 10**17
 ACTIVE = ("accepted", "active")
@@ -127,6 +127,8 @@ class Agent:
                 settling = SETTLING_SECONDS if network.embedded else 0.0
                 counts = Counts(network.confirmations, settling)
                 self._coins = CoinWatches(self.client, contracts, counts, time.time)
+                epoch = look_every(network.parameters["epoch_length"])
+                window = look_every(network.parameters["announcement_window"])
                 with first_error():
                     async with asyncio.TaskGroup() as tasks:
                         self._tasks = tasks
@@ -135,8 +137,8 @@ class Agent:
                         if self.audits:
                             tasks.create_task(self._audits(deployment, contracts))
                         tasks.create_task(self._read_coins(self._coins))
-                        tasks.create_task(self._claims(contracts, sender))
-                        tasks.create_task(self._watch_slashes())
+                        tasks.create_task(self._claims(contracts, sender, epoch))
+                        tasks.create_task(self._watch_slashes(window))
         finally:
             await self._stop_peers()
 
@@ -242,19 +244,36 @@ class Agent:
 
     async def _heartbeats(self, deployment: Deployment) -> None:
         offer = await self._standing_offer(deployment)
+        leases: tuple[schemas.LeaseView, ...] = ()
+        beats = 0  # since it was last without work
         while True:
-            leases: tuple[schemas.LeaseView, ...] = ()
             try:
-                leases = await self._heartbeat(offer)
-                await self._follow(leases, deployment)
-                if not (leases or self._stands(offer) or self.folder.is_withdrawn(offer)):
-                    offer = await self._standing_offer(deployment)
+                if beats % OFFER_BEATS:
+                    leases = await self._speak_for(leases)
+                else:
+                    leases = await self._heartbeat(offer)
+                    await self._follow(leases, deployment)
+                    if not (leases or self._stands(offer) or self.folder.is_withdrawn(offer)):
+                        offer = await self._standing_offer(deployment)
             except NotFound:  # a market that was set up anew
-                offer = await self._standing_offer(deployment)
+                offer, leases = await self._standing_offer(deployment), ()
             except Unavailable as error:
                 self._waiting(error)
+                leases = ()
             is_at_work = any(lease.state == "active" for lease in leases)
+            beats = beats + 1 if is_at_work else 0
             await asyncio.sleep(LEASED_SECONDS if is_at_work else HEARTBEAT_SECONDS)
+
+    async def _speak_for(
+        self, leases: tuple[schemas.LeaseView, ...]
+    ) -> tuple[schemas.LeaseView, ...]:
+        """Say that peers are alive; answers with their leases, none once one needs a look."""
+        try:
+            return tuple(
+                [await self._beat(each.lease) for each in leases if each.lease not in self._done]
+            )
+        except Refused:
+            return ()
 
     async def _heartbeat(self, offer: Signed[Offer]) -> tuple[schemas.LeaseView, ...]:
         name = offer.message.digest()
@@ -281,9 +300,12 @@ class Agent:
         if lease.state == "reserved":
             await self._accept(lease, deployment)
         if lease.state in ACTIVE:
-            session = load_or_create_session(self.folder.lease(lease.lease) / "session.key")
-            await self.client.heartbeat_lease(lease.lease, _heartbeat(session, lease.lease))
+            await self._beat(lease.lease)
             self._start_peer(lease)
+
+    async def _beat(self, lease: Digest) -> schemas.LeaseView:
+        session = load_or_create_session(self.folder.lease(lease) / "session.key")
+        return await self.client.heartbeat_lease(lease, _heartbeat(session, lease))
 
     async def _accept(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)
@@ -482,7 +504,7 @@ class Agent:
         self._auditors[folder] = kept
         self._tasks.create_task(_outcome(kept))
 
-    async def _watch_slashes(self) -> None:
+    async def _watch_slashes(self, seconds: float) -> None:
         slashes = Slashes(self.client, self.folder.home, self.wallet.account, self.say)
         while True:
             busy = {self.folder.lease(lease) for lease in self._peers}
@@ -493,11 +515,11 @@ class Agent:
                 self._waiting(error)
             except (Refused, OSError) as error:  # asked again; nothing else of the agent needs it
                 self._tell(f"slashes: {error}")
-            await asyncio.sleep(SLASH_SECONDS)
+            await asyncio.sleep(seconds)
 
     # ---------------------------------------------------------------------------------- claims
 
-    async def _claims(self, contracts: Contracts, sender: Sender) -> None:
+    async def _claims(self, contracts: Contracts, sender: Sender, seconds: float) -> None:
         while True:
             try:
                 await self._claim(contracts, sender)
@@ -505,7 +527,7 @@ class Agent:
                 self._waiting(error)
             except ContractRefused as error:  # a newer epoch became final in between
                 self._tell(f"claim: {error}")
-            await asyncio.sleep(CLAIM_SECONDS)
+            await asyncio.sleep(seconds)
 
     async def _claim(self, contracts: Contracts, sender: Sender) -> None:
         account = self.wallet.account
@@ -523,6 +545,12 @@ class Agent:
         if line != self._told:
             self._told = line
             self.say(line)
+
+
+def look_every(period: int) -> float:
+    """Seconds between two looks at what happens once in `period` seconds of the chain."""
+    least, most = LOOK_SECONDS
+    return max(least, min(most, period / 2))
 
 
 async def _outcome(task: "asyncio.Task[None]") -> None:

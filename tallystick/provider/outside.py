@@ -9,7 +9,9 @@ a member checks it.
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
@@ -20,6 +22,7 @@ from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
 from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import load_audit_file
+from tallystick.provider.priority import MAX_NICE, NICE, stand_back
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.located import Located
 from tallystick.sdk.process import run_process, teller
@@ -40,6 +43,8 @@ class OutsideSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TALLYSTICK_AUDIT_", frozen=True, extra="ignore")
 
     device: str = "cpu"
+    nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE
+    """How far it stands back for others; see `tallystick.provider.priority`."""
 
 
 async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell) -> None:
@@ -97,8 +102,10 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tallystick.provider.outside AUDITDIR", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
+    settings = OutsideSettings()
+    stand_back(settings.nice)
     tell = teller("outside", folder)
-    return run_process(audit_from_outside(folder, OutsideSettings(), tell), tell)
+    return run_process(audit_from_outside(folder, settings, tell), tell)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import contextlib
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
@@ -28,6 +30,7 @@ from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
 from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import PeerFile, load_accept, load_peer_file
+from tallystick.provider.priority import MAX_NICE, NICE, stand_back
 from tallystick.provider.slowed import slow_down
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.located import Located
@@ -56,6 +59,8 @@ class PeerSettings(BaseSettings):
     device: str = "cpu"
     leave_within: float = 120.0
     """Seconds that it has to leave in order."""
+    nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE
+    """How far it stands back for others; see `tallystick.provider.priority`."""
     slowdown: float = 1.0
     """How many times slower it computes than it could; see `tallystick.provider.slowed`."""
     behaviour: str = ""
@@ -184,6 +189,7 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(arguments[0])
     settings = PeerSettings()
+    stand_back(settings.nice)
     tell, leave = teller("peer", folder), asyncio.Event()
     work = run_peer(folder, settings, leave, tell)
     return run_process(work, tell, leave=leave, leave_within=settings.leave_within)

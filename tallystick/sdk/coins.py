@@ -3,21 +3,31 @@
 They name no seals, so they are nothing for a member.
 """
 
+import time
+from collections.abc import Callable
+
 from contracts.terms.coins import Coin
 from contracts.terms.ids import JobId, StepNumber
 from tallystick.sdk.client import MarketClient
+
+ASK_EVERY = 1.0
+"""Seconds between two questions to the market: a chain has no new block more often."""
 
 
 class MarketCoins:
     """Satisfies `contracts.terms.coins.Coins`. A coin that counts never changes: asked for once."""
 
-    def __init__(self, client: MarketClient, job: JobId) -> None:
-        self._client, self._job = client, job
+    def __init__(
+        self, client: MarketClient, job: JobId, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client, self._job, self._monotonic = client, job, monotonic
         self._known: dict[StepNumber, Coin] = {}
+        self._asks_again_at = float("-inf")
 
     async def coin_of(self, step: StepNumber) -> Coin | None:
         """See `Coins.coin_of`."""
-        if step not in self._known:
+        if step not in self._known and self._monotonic() >= self._asks_again_at:
+            self._asks_again_at = self._monotonic() + ASK_EVERY
             for each in await self._client.coins(self._job, after=step - 1):
                 if each.coin is not None:
                     coin = Coin(each.step, each.root, each.block, each.coin, seal=None)

@@ -1,7 +1,7 @@
 """How late do people see what happens in a job, and what does it cost to show it to them?
 
-`python -m tests.benchmarks.feed_lag [--steps N] [--stages N] [--peers N] [--watchers N]
-[--checking off]` prints a table and one line of JSON with machine, versions and commit. A whole
+`python -m tests.benchmarks.feed_lag [--steps N] [--stages N] [--peers N] [--units N] [--rows N]
+[--watchers N] [--checking off]` prints a table and one line of JSON with machine, versions and commit. A whole
 market runs, every service; as many providers as stages x peers train a small job while watchers
 follow it by the SDK (`client.job_events`, which `watch` folds), each over a connection of its own,
 one `tallystick job watch`, and its page in a headless Chromium.
@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contracts.chain.deploy import DEFAULT_PARAMETERS
 from contracts.terms.ids import JobId
 from tallystick.sdk.watch import DONE_STATES
 from tests.benchmarks.feed_lag_readers import (
@@ -49,6 +50,7 @@ from tests.support.stack import Stack, stack
 API = "market.api"
 JOB_MODULES = ("tallystick.coordinator", "tallystick.trainer", "tallystick.provider.peer")
 LOOK_SECONDS = 2.0
+LOOKS = 5  # at /proc, for each at the job: asking is work for the API
 ASK = "1000"  # tokens per PFLOP
 PATIENCE = 3600.0
 AIM_SECONDS, AIM_PART = 1.0, 0.03
@@ -76,7 +78,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run one job and watch it."""
     with tempfile.TemporaryDirectory(prefix="tallystick-feed-") as folder:
         async with AsyncExitStack() as started:
-            market = await started.enter_async_context(stack(Path(folder), forked=True))
+            market = await started.enter_async_context(
+                stack(Path(folder), forked=True, **DEFAULT_PARAMETERS)
+            )
             for number in range(options.stages * options.peers):
                 market.start_provider(f"p{number}", ask=ASK)
             submitted = await market.submit(
@@ -86,7 +90,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 recipe=options.recipe,
                 **({"model": {"num_layers": options.stages}} if options.recipe == "micro" else {}),
                 peers_per_stage=options.peers,
-                units_per_step=2 * options.peers,
+                units_per_step=options.units * options.peers,
+                rows_per_unit=options.rows,
                 checking=options.checking,
                 budget=200,
                 price_ceiling=2 * int(ASK),
@@ -123,8 +128,9 @@ async def _observed(market: Stack, job: JobId, options: argparse.Namespace) -> d
     async with asyncio.timeout(PATIENCE), TaskGroup() as tasks:
         readers = _readers(market, job, options, tasks)
         while (view := await market.job(job)).state not in DONE_STATES:
-            used.look(market)
-            await asyncio.sleep(LOOK_SECONDS)
+            for _ in range(LOOKS):
+                used.look(market)
+                await asyncio.sleep(LOOK_SECONDS)
         used.look(market)
         readers.last.set_result(view.progress.step)
     api = used.total(API) - before.total(API)
@@ -184,6 +190,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--stages", type=int, default=3)
     parser.add_argument("--peers", type=int, default=3, help="of a stage")
+    parser.add_argument("--units", type=int, default=2, help="of a peer in a step")
+    parser.add_argument("--rows", type=int, default=4, help="of a unit")
     parser.add_argument("--recipe", default="tiny_llama", help="whose steps are work, or micro")
     parser.add_argument("--checking", choices=("on", "off"), default="on")
     parser.add_argument("--watchers", type=int, default=2)

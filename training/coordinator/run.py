@@ -36,7 +36,8 @@ from training.transport import calls
 from training.transport.endpoint import system_clock
 from training.transport.port import Session, Transport
 
-ASK_ROSTER_EVERY = 1.0  # seconds
+ASK_ROSTER_EVERY = 1.0  # seconds, while somebody is missing
+ASK_FULL_ROSTER_EVERY = 4.0
 HEED_EVERY = 0.5  # seconds
 LONGEST_NAP = 3600.0
 
@@ -261,7 +262,13 @@ class _Running:
                 self._trust(await self._roster.accepted())
             except (Unavailable, Refused) as error:
                 self._tell("roster_waits", code=error.code, reason=error.message)
-            await self._pause(ASK_ROSTER_EVERY)
+            await self._pause(ASK_FULL_ROSTER_EVERY if self._is_full() else ASK_ROSTER_EVERY)
+
+    def _is_full(self) -> bool:
+        """Whether everybody who was asked for is here, so that nobody new is on the way."""
+        batch = self._book.record_of_job.spec.batch
+        wanted = batch.stages * batch.peers_per_stage + batch.spares
+        return len(self._book.state.members) >= wanted
 
     async def _heed(self) -> None:
         while True:

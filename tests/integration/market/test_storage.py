@@ -76,6 +76,35 @@ async def test_rows__added_changed_removed__are_what_was_last_stored(world: Worl
     assert left == [epoch(1, state="final")]
 
 
+async def test_rows__many_at_once__are_what_one_by_one_makes(world: World) -> None:
+    entries = [
+        LedgerEntryRow(0, "one", line, "outside", "a", BaseUnits(line), None) for line in range(3)
+    ]
+    async with world.new_work() as work:
+        await work[LedgerEntryRow].add_all(entries)
+        await work[LedgerEntryRow].add_all([])
+        await work[EpochRow].add(epoch(1))
+        await work[EpochRow].put_all([epoch(2), epoch(1, state="final")])
+        await work[EpochRow].put_all([])
+        await work[LedgerEntryRow].add(replace(entries[0], event="two"))
+    with pytest.raises(Conflict):
+        async with world.new_work() as work:
+            await work[EpochRow].add_all([epoch(3), epoch(2)])
+
+    async with world.new_reading() as work:
+        found = await work[LedgerEntryRow].where(order="sequence")
+        epochs = await work[EpochRow].where()
+    numbers = [row.sequence for row in found]
+    assert numbers == sorted(set(numbers)) and 0 not in numbers
+    assert [(row.event, row.line) for row in found] == [
+        ("one", 0),
+        ("one", 1),
+        ("one", 2),
+        ("two", 0),
+    ]
+    assert epochs == [epoch(1, state="final"), epoch(2)]
+
+
 async def test_reading__what_changes_or_locks__is_refused(world: World) -> None:
     async with world.new_work() as work:
         await work[EpochRow].add(epoch(1))

@@ -1,5 +1,6 @@
 """P(undetected): small products that can be checked by hand, and how they are shown."""
 
+from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -35,9 +36,10 @@ def exposed(rate: Fraction, phi: Fraction | None = HALF) -> Exposed:
 
 
 def test_undetected__independent_chances__is_their_product() -> None:
-    assert undetected([HALF, FIFTH]) == Fraction(2, 5)
-    assert undetected([HALF, ALWAYS]) == 0
-    assert undetected([]) == 1
+    assert undetected(Counter([HALF, FIFTH]), 2) == Fraction(2, 5)
+    assert undetected(Counter([HALF, ALWAYS]), 2) == 0
+    assert undetected(Counter([HALF, HALF, FIFTH, FIFTH, FIFTH]), 4) == Fraction(4, 5) ** 3 / 2
+    assert undetected(Counter(), 0) == 1
 
 
 def test_odds__each_supposition__has_its_own_chance() -> None:
