@@ -1,10 +1,10 @@
 """How late do people see what happens in a job, and what does it cost to show it to them?
 
 `python -m tests.benchmarks.feed_lag [--steps N] [--stages N] [--peers N] [--units N] [--rows N]
-[--watchers N] [--checking off]` prints a table and one line of JSON with machine, versions and commit. A whole
-market runs, every service; as many providers as stages x peers train a small job while watchers
-follow it by the SDK (`client.job_events`, which `watch` folds), each over a connection of its own,
-one `tallystick job watch`, and its page in a headless Chromium.
+[--watchers N] [--checking off]` prints a table and one line of JSON with machine, versions and
+commit. A whole market runs, every service; as many providers as stages x peers train a job while
+watchers follow it by the SDK (`client.job_events`, which `watch` folds), each over a connection of
+its own, one `tallystick job watch`, and its page in a headless Chromium.
 
 Lag is the reader's wall clock when it has an event, less the event's own time `at`: of a step
 report the coordinator's when the step was sealed, of all others the market's when it stored what
@@ -62,12 +62,18 @@ class Used:
 
     seconds: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
-    def look(self, market: Stack) -> None:
-        """Read /proc."""
+    def find(self, market: Stack) -> None:
+        """Look for processes that are new, and read of all; takes a while on a busy machine."""
         for module in (API, *JOB_MODULES):
             for one in market.find(module):
-                if seconds := cpu_seconds(one.pid):
-                    self.seconds[module][one.pid] = seconds
+                self.seconds[module].setdefault(one.pid, 0.0)
+        self.look()
+
+    def look(self) -> None:
+        """Read of those that are known."""
+        for pids in self.seconds.values():
+            for pid in pids:
+                pids[pid] = max(pids[pid], cpu_seconds(pid))
 
     def total(self, *modules: str) -> float:
         """Of all processes that ran these."""
@@ -124,14 +130,16 @@ def _readers(market: Stack, job: JobId, options: argparse.Namespace, tasks: Task
 
 async def _observed(market: Stack, job: JobId, options: argparse.Namespace) -> dict[str, Any]:
     used, before = Used(), Used()
-    before.look(market)
+    before.find(market)
     async with asyncio.timeout(PATIENCE), TaskGroup() as tasks:
         readers = _readers(market, job, options, tasks)
         while (view := await market.job(job)).state not in DONE_STATES:
+            # In a thread: readers in this process would be late by as long.
+            await asyncio.to_thread(used.find, market)
             for _ in range(LOOKS):
-                used.look(market)
                 await asyncio.sleep(LOOK_SECONDS)
-        used.look(market)
+                used.look()
+        await asyncio.to_thread(used.find, market)
         readers.last.set_result(view.progress.step)
     api = used.total(API) - before.total(API)
     of_job = used.total(*JOB_MODULES)
