@@ -40,6 +40,10 @@ LISTEN = """
   document.addEventListener("htmx:sseBeforeMessage", () => ++heard);
   document.addEventListener("htmx:beforeRequest", () => ++begun);
 """
+ASKED = """performance.getEntriesByType("resource")
+  .filter((each) => each.name.includes("/fragment/"))
+  .map((each) => each.name.split("/").at(-1))"""
+"""An expression: pieces that were asked for again."""
 LIVE = "document.getElementById('live-state').innerText.includes('live')"
 
 
@@ -114,10 +118,11 @@ def test_job_page__events__is_refreshed_by_them_alone(browser: Browser, shown: S
             seconds=SHOWN_IN,
         )
         browser.wait(has_rows(7), seconds=SHOWN_IN)
-        logs = browser.logs()
+        asked, logs = set(browser.evaluate(ASKED)), browser.logs()
         browser.leave()
 
     assert (by_clock, logs) == (0, [])
+    assert asked == {"now", "progress", "events"}  # a report changes nothing about checks
 
 
 def test_job_page__paused__stays_as_it_is_until_it_goes_on(

@@ -1,9 +1,10 @@
 // Keeps the pieces of a page fresh: at once when an event comes, else every two seconds.
 //
 // An element with `data-gap` is asked for again by htmx when it hears `refresh`; never more often
-// than every `data-gap` milliseconds, and once more after the last event; with `data-every`, also so
-// many milliseconds after the last time, for what no event tells of (heartbeats). Nothing is asked
-// for while the page is hidden or the reader has paused it.
+// than every `data-gap` milliseconds, and once more after the last event; not for events whose kinds
+// are in `data-but`, which change nothing in it; with `data-every`, also so many milliseconds after the
+// last time, for what no event tells of (heartbeats). Nothing is asked for while the page is hidden or
+// the reader has paused it.
 (() => {
   "use strict";
   const POLL_MILLIS = 2000;
@@ -31,6 +32,8 @@
     else waiting.set(piece.id, setTimeout(() => ask(piece), due));
   };
   const refreshAll = () => pieces().forEach(refresh);
+  const isAbout = (kind) => ({ dataset }) => !(dataset.but ?? "").split(" ").includes(kind);
+  const hear = (kind) => [...pieces()].filter(isAbout(kind)).forEach(refresh);
   const isOld = ({ id, dataset }) =>
     "every" in dataset && (last.get(id) ?? 0) + Number(dataset.every) <= Date.now();
   const tick = () => {
@@ -81,7 +84,7 @@
     document.body.addEventListener("htmx:sseClose", () => opened(false));
     document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
       event.preventDefault(); // the event says that something changed; the page shows the rows
-      refreshAll();
+      hear(event.detail.type);
     });
     document.body.addEventListener("htmx:afterSettle", () => { say(); if (isOver()) finish(); });
     document.addEventListener("visibilitychange", refreshAll);
