@@ -34,7 +34,8 @@ _NOTE = r"""
     const step = Number(found[1]);
     if (step > (shown.at(-1)?.[0] ?? 0)) shown.push([step, Date.now() / 1000]);
   };
-  new MutationObserver(note).observe(document.body, { childList: true, subtree: true });
+  const all = { childList: true, characterData: true, subtree: true }; // a morph changes texts
+  new MutationObserver(note).observe(document.body, all);
   note();
 })()
 """
