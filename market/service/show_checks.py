@@ -80,12 +80,13 @@ async def _peers(
     reputations = await reputations_of((leases[peer].account for peer in names), work)
     earned = _earned(history)
     began = await _reserved_at(record.job, work)
+    stored = await _stored_at(record.job, tally, work)
     checks = []
     for peer in names:
         lease, worked = leases[peer], 0
         if peer in tally.worked:
             key = record.leases[peer].session_key
-            worked = await _millis_worked(record.job, tally.worked[peer], began.get(key), work)
+            worked = _millis_worked(tally.worked[peer], began.get(key), stored)
         checks.append(
             PeerChecks(
                 peer,
@@ -116,14 +117,19 @@ async def _reserved_at(job: JobId, work: UnitOfWork) -> dict[SessionKey, UnixMil
     return {each.session_key: each.reserved_at for each in leases if each.session_key is not None}
 
 
-async def _millis_worked(
-    job: JobId,
+async def _stored_at(job: JobId, tally: Tally, work: UnitOfWork) -> dict[int, UnixMillis]:
+    """When the seals came that anybody's work lies between, by step."""
+    steps = {step for first, newest in tally.worked.values() for step in (first - 1, newest)}
+    seals = await work[SealRow].where(job=job, step=tuple(sorted(steps))) if steps else []
+    return {seal.step: seal.stored_at for seal in seals}
+
+
+def _millis_worked(
     steps: tuple[StepNumber, StepNumber],
     reserved_at: UnixMillis | None,
-    work: UnitOfWork,
+    stored_at: Mapping[int, UnixMillis],
 ) -> int:
     """From the seal before its first step, or else from its lease, to the seal of its newest."""
     first, newest = steps
-    before, end = await work[SealRow].get(job, first - 1), await work[SealRow].get(job, newest)
-    begun = reserved_at if before is None else before.stored_at
-    return 0 if end is None or begun is None else end.stored_at - begun
+    begun, end = stored_at.get(first - 1, reserved_at), stored_at.get(newest)
+    return 0 if end is None or begun is None else end - begun

@@ -67,8 +67,7 @@ async def lane_of_job(
     if row.opening_block is None:
         raise Conflict("the job is not opened yet")
     start = await _before_opening(row.opening_block, work) if first is None else first
-    numbers = tuple(range(start, start + limit))
-    batches = await work[BatchRow].where(number=numbers, order="number")
+    batches = await work[BatchRow].where(order="number", after=start - 1, limit=limit)
     shown = [batch for batch in batches if batch.block is not None]
     return LanePage(
         start,

@@ -60,8 +60,8 @@ from tallystick.up.kept import keep
 from training.tasks import first_error
 
 HEARTBEAT_SECONDS = 1.0  # while it looks for work: a lease is answered this soon
-LEASED_SECONDS = 4.0  # while it has work: a third of what a market waits for
-OFFER_BEATS = 3  # while it has work, the offer is asked after once in so many: nobody leases it
+LEASED_SECONDS = 5.0  # while it has work: a third of what a market waits for
+OFFER_BEATS = 2  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
 LOOK_SECONDS = 5.0, 60.0  # for claims and slashes, at least and at most
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over

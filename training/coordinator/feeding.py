@@ -18,6 +18,8 @@ CURSOR = "feed"
 MAX_ROWS = 256
 MAX_BYTES = 8 * 2**20
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds
+GATHER = 0.2
+"""Seconds for which what comes next may join a post: each is a transaction of the market."""
 
 Pause = Callable[[float], Awaitable[None]]
 
@@ -40,6 +42,7 @@ class Feeding:
             if self.is_done:
                 await self._book.changes.beyond(seen)
             else:
+                await self._pause(GATHER)
                 await self.post_once()
 
     async def post_once(self) -> None:

@@ -16,7 +16,6 @@ from market.api.schemas import (
     HostRegistered,
     RegisterHost,
 )
-from market.api.views import lease_views
 from market.service.auditors import list_of_job
 from market.service.host_jobs import (
     Endpoint,
@@ -26,9 +25,8 @@ from market.service.host_jobs import (
     register_host,
     renew_jobs,
 )
-from market.service.leases import LIVE
 from market.service.ports import UnitOfWork
-from market.service.rows import AuditorListRow, HostedJobRow, JobRow, LeaseRow
+from market.service.rows import AuditorListRow, HostedJobRow, JobRow
 
 router = APIRouter(tags=["hosting"], prefix="/hosting", dependencies=[Depends(host_only)])
 
@@ -77,12 +75,10 @@ async def _hosted(rows: Sequence[HostedJobRow], work: UnitOfWork) -> HostedJobs:
         job = await work[JobRow].get(row.job)
         if job is None:
             continue
-        leases = await work[LeaseRow].where(job=row.job, state=LIVE)
         view = {
             "job": row.job,
             "state": job.state,
             "spec": job.signed,
-            "leases": await lease_views(leases, work),
             "until": row.until,
             "wanted": job.wanted,
             "wish": job.wish,

@@ -12,7 +12,6 @@ from contracts.terms.ids import (
 from contracts.terms.moments import UnixMillisField
 from market.api.schemas.base import Body, Endpoint, HostName, SignedField
 from market.api.schemas.jobs import JobState, JobWanted, WishNumber
-from market.api.schemas.offers import LeaseView
 
 
 class CoordinatorClaim(Body):
@@ -47,7 +46,6 @@ class HostedJob(Body):
     job: JobIdField
     state: JobState
     spec: SignedField  # the signed JobSpec
-    leases: tuple[LeaseView, ...]
     until: UnixMillisField
     wanted: JobWanted = "running"
     wish: WishNumber = 0  # of what is wanted: grows with every change

@@ -145,7 +145,8 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
             (await client.post("/hosting/claim", json={"host": "host"}, headers=HOST)).content,
         )
         assert [each.job for each in hosted.jobs] == [spec.job()]
-        assert hosted.jobs[0].leases[0].state == "active"
+        seen = read_body(JobView, (await client.get(f"/jobs/{spec.job().hex()}")).content)
+        assert [each.state for each in seen.leases] == ["active"]
         endpoint = JobEndpoint(job=spec.job(), address="127.0.0.1:7")
         answer = await post(
             client,
