@@ -34,7 +34,8 @@ from tallystick.up.child import Start
 from tallystick.up.kept import keep
 from training.coordinator.ports import Wish
 
-BEAT_SECONDS = 1.0
+BEAT_SECONDS = 1.0  # while it waits for a job
+HOSTING_SECONDS = 2.0  # while it hosts: wishes of posters come as late
 SPARE_COORDINATORS = 4
 
 
@@ -68,7 +69,7 @@ class Host:
                     await self._beat()
                 except Unavailable as error:
                     self._waiting(error)
-                await asyncio.sleep(BEAT_SECONDS)
+                await asyncio.sleep(HOSTING_SECONDS if self._running else BEAT_SECONDS)
         finally:
             for job in list(self._running):
                 await self._stop(job)

@@ -61,9 +61,10 @@ from training.tasks import first_error
 
 HEARTBEAT_SECONDS = 1.0  # while it looks for work: a lease is answered this soon
 LEASED_SECONDS = 5.0  # while it has work: a third of what a market waits for
-OFFER_BEATS = 2  # while it has work, the offer is asked after once in so many: nobody leases it
+OFFER_BEATS = 6  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
-LOOK_SECONDS = 5.0, 60.0  # for claims and slashes, at least and at most
+CLAIM_SECONDS, SLASH_SECONDS = 5.0, 10.0  # between two looks, at least
+LONGEST_LOOK = 60.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 MIN_GAS_WEI = 10**17
 ACTIVE = ("accepted", "active")
@@ -127,8 +128,8 @@ class Agent:
                 settling = SETTLING_SECONDS if network.embedded else 0.0
                 counts = Counts(network.confirmations, settling)
                 self._coins = CoinWatches(self.client, contracts, counts, time.time)
-                epoch = look_every(network.parameters["epoch_length"])
-                window = look_every(network.parameters["announcement_window"])
+                epoch = look_every(network.parameters["epoch_length"], least=CLAIM_SECONDS)
+                window = look_every(network.parameters["announcement_window"], least=SLASH_SECONDS)
                 with first_error():
                     async with asyncio.TaskGroup() as tasks:
                         self._tasks = tasks
@@ -547,10 +548,9 @@ class Agent:
             self.say(line)
 
 
-def look_every(period: int) -> float:
+def look_every(period: int, *, least: float) -> float:
     """Seconds between two looks at what happens once in `period` seconds of the chain."""
-    least, most = LOOK_SECONDS
-    return max(least, min(most, period / 2))
+    return max(least, min(LONGEST_LOOK, period / 2))
 
 
 async def _outcome(task: "asyncio.Task[None]") -> None:
