@@ -145,13 +145,14 @@ async def lease_views(rows: Sequence[LeaseRow], work: UnitOfWork) -> tuple[Lease
     heard = {beat.subject: beat.heard_at for beat in beats}
     jobs = {name: await work[JobRow].get(name) for name in sorted({row.job for row in rows})}
     return tuple(
-        _lease_view(row, job.signed, heard.get(row.lease))
+        lease_view(row, job.signed, heard.get(row.lease))
         for row in rows
         if (job := jobs[row.job]) is not None
     )
 
 
-def _lease_view(row: LeaseRow, signed: bytes, heard_at: UnixMillis | None) -> LeaseView:
+def lease_view(row: LeaseRow, signed: bytes, heard_at: UnixMillis | None) -> LeaseView:
+    """A lease of the job that was `signed` so."""
     return LeaseView(
         lease=row.lease,
         state=cast(LeaseState, row.state),

@@ -50,7 +50,7 @@ from tests.support.stack import Stack, stack
 API = "market.api"
 JOB_MODULES = ("tallystick.coordinator", "tallystick.trainer", "tallystick.provider.peer")
 LOOK_SECONDS = 2.0
-LOOKS = 5  # at /proc, for each at the job: asking is work for the API
+LOOKS = 15  # at /proc, for each at the job: asking is work for the API
 ASK = "1000"  # tokens per PFLOP
 PATIENCE = 3600.0
 AIM_SECONDS, AIM_PART = 1.0, 0.03

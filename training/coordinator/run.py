@@ -37,7 +37,7 @@ from training.transport.endpoint import system_clock
 from training.transport.port import Session, Transport
 
 ASK_ROSTER_EVERY = 1.0  # seconds, while somebody is missing
-ASK_FULL_ROSTER_EVERY = 4.0
+ASK_FULL_ROSTER_EVERY = 10.0  # less than a market waits for somebody silent
 HEED_EVERY = 0.5  # seconds
 LONGEST_NAP = 3600.0
 

@@ -18,7 +18,7 @@ from market.api.schemas import (
     SignedBody,
     Withdrawal,
 )
-from market.api.views import lease_views, offer_views
+from market.api.views import job_row, lease_view, lease_views, offer_views
 from market.service.accept_lease import accept_lease
 from market.service.hear import hear_lease, hear_offer
 from market.service.ports import UnitOfWork
@@ -131,9 +131,11 @@ async def post_lease_heartbeat(
     lease: DigestPath, api: ApiDep, work: WorkDep, beat: Annotated[Heartbeat, body(Heartbeat)]
 ) -> Response:
     """A peer is alive; the answer is its lease."""
+    now = api.market.clock()
     async with work:
-        row = await hear_lease(lease, beat.at, beat.signature, api.market.clock(), work)
-        return await _lease(row, work)
+        row = await hear_lease(lease, beat.at, beat.signature, now, work)
+        job = await job_row(row.job, work)
+        return answer(lease_view(row, job.signed, heard_at=now))
 
 
 async def _lease(row: LeaseRow, work: UnitOfWork) -> Response:
