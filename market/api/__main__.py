@@ -12,7 +12,6 @@ from contracts.terms.errors import TallystickError
 from market.api.app import app_of
 from market.settings import read_settings
 
-
 GARBAGE = 20_000
 """Objects more than were freed after which cycles are looked for: a request makes thousands."""
 

@@ -99,7 +99,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 units_per_step=options.units * options.peers,
                 rows_per_unit=options.rows,
                 checking=options.checking,
-                budget=200,
+                budget=max(200, 5 * options.rows),
                 price_ceiling=2 * int(ASK),
                 checkpoint_every=options.steps,
             )
