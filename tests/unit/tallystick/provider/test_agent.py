@@ -7,13 +7,13 @@ from pathlib import Path
 
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.errors import Conflict, ServiceUnreachable
+from contracts.terms.errors import Conflict, NotFound, ServiceUnreachable
 from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.api.schemas import AcceptLease, BondAsked, BondView, LeaseView
-from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask
+from market.api.schemas import AcceptLease, BondAsked, BondView, Heartbeat, LeaseView
+from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask, look_every
 from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
 from tests.support.history import make_session, make_wallet
@@ -145,3 +145,41 @@ async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(tmp_pat
 
     jobs = [expect(decode_signed(each), LeaseAccept).message.job for each in client.sent]
     assert jobs == [JobId(b"a" * 32), JobId(b"c" * 32)]
+
+
+class Beats(MarketClient):
+    """A market that hears of leases; of those in `over` it knows nothing."""
+
+    def __init__(self, over: set[Digest]) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.over, self.heard = over, list[Digest]()
+
+    async def heartbeat_lease(self, lease: Digest, body: Heartbeat) -> LeaseView:
+        """Note it."""
+        self.heard.append(lease)
+        if lease in self.over:
+            raise NotFound("no such lease")
+        return LEASE.model_copy(update={"lease": lease, "state": "active"})
+
+
+async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    names = [Digest(name * 32) for name in (b"a", b"b", b"c")]
+    leases = tuple(LEASE.model_copy(update={"lease": name}) for name in names)
+    over, folder = set[Digest](), ProviderFolder(tmp_path)
+    async with Beats(over) as client:
+        agent = agent_of(client, folder, Clock())
+        agent._done.add(names[1])  # its peer has left
+        found = await agent._speak_for(leases)
+        heard = list(client.heard)
+        over.add(names[2])
+        refused = await agent._speak_for(leases)
+    folder.close()
+
+    assert heard == [each.lease for each in found] == [names[0], names[2]]
+    assert {each.state for each in found} == {"active"} and refused == ()
+
+
+def test_look_every__period_of_a_chain__is_half_of_it_within_bounds() -> None:
+    assert [look_every(period, least=5.0) for period in (2, 20, 3600)] == [5.0, 10.0, 60.0]

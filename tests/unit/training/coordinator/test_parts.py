@@ -26,15 +26,15 @@ from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import Papers, make_papers
 from training.changes import Changes
 from training.coordinator.acceptance import check_chunk, check_commit
-from training.coordinator.book import REPORT, Book, Signer
-from training.coordinator.feeding import Feeding
+from training.coordinator.book import KEPT, REPORT, Book, Signer
+from training.coordinator.feeding import GATHER, Feeding
 from training.coordinator.ports import (
     MemoryFeed,
     StepReport,
     decode_report,
 )
 from training.journal import Journal, Row
-from training.tasks import first_error
+from training.tasks import end, first_error
 from training.telling import tell_nobody
 
 STAGE = StageIndex(0)
@@ -247,6 +247,37 @@ async def test_feeding__market_down_then_refusing__posts_in_order_after_growing_
         assert feeding.is_done
         assert feed.items == [row.data for row in journal.rows() if row.kind == "kept"]
         assert feed.reports == [SEEN]
+
+
+async def test_feeding__more_comes_while_it_gathers__is_in_the_same_post(
+    papers: Papers, tmp_path: Path
+) -> None:
+    posts: list[int] = []
+
+    class Counting(MemoryFeed):
+        """Notes how much comes at once."""
+
+        async def post(self, items: Sequence[bytes]) -> None:
+            """See `Feed.post`."""
+            posts.append(len(items))
+            await super().post(items)
+
+    with Journal(tmp_path / "j") as journal:
+        book = open_book(papers, journal)
+        begun = len([row for row in journal.rows() if row.kind == KEPT])
+
+        async def pause(span: float) -> None:
+            assert span == GATHER
+            for name in papers.leases if not posts else ():
+                journal.append([Row(KEPT, papers.leases[name].encoded())])
+
+        feeding = Feeding(book, Counting(), tell=tell_nobody, pause=pause)
+        running = asyncio.create_task(feeding.run())
+        seen = book.changes.version
+        await book.changes.beyond(seen)  # everything was posted
+        await end([running])
+
+    assert posts == [begun + len(papers.leases)] and begun > 0
 
 
 def test_book__validation__is_kept_once_with_the_report_of_its_step(
