@@ -188,6 +188,8 @@ class MemoryWork:
 
     def tell(self, feed: bytes, kind: str, at: UnixMillis, data: bytes) -> None:
         """See `UnitOfWork.tell`."""
+        if self._reads:
+            raise InvariantBroken("a unit of work that reads tells nothing")
         self._told.append(EventRow(feed, 0, kind, at, data))
         self._topics.append(topic_of(feed))
 

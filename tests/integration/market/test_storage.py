@@ -76,6 +76,10 @@ async def test_rows__added_changed_removed__are_what_was_last_stored(world: Worl
     assert left == [epoch(1, state="final")]
 
 
+async def _tell(work: UnitOfWork) -> None:
+    work.tell(b"feed", "kind", UnixMillis(1), b"{}")
+
+
 async def test_rows__many_at_once__are_what_one_by_one_makes(world: World) -> None:
     entries = [
         LedgerEntryRow(0, "one", line, "outside", "a", BaseUnits(line), None) for line in range(3)
@@ -116,6 +120,7 @@ async def test_reading__what_changes_or_locks__is_refused(world: World) -> None:
         lambda work: work[EpochRow].lock(1),
         lambda work: work[EpochRow].where(lock=True),
         lambda work: work.emit("messages", b"job"),
+        _tell,
     )
     for write in writes:
         with pytest.raises(InvariantBroken):
