@@ -20,7 +20,9 @@ class Anchored(MarketClient):
     async def coins(self, job: JobId, *, after: int = 0) -> tuple[AnchoredStepView, ...]:
         """See `MarketClient.coins`."""
         self.asked += 1
-        return (AnchoredStepView(step=FIRST, root=ROOT, block=7, coin=VALUE if self.coin else None),)
+        return (
+            AnchoredStepView(step=FIRST, root=ROOT, block=7, coin=VALUE if self.coin else None),
+        )
 
 
 async def test_coin_of__no_coin_yet__is_asked_for_again_after_a_second_and_then_known() -> None:
