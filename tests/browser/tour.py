@@ -17,7 +17,7 @@ from tests.browser.driving import Browser
 
 SERIOUS = ("serious", "critical")
 WISH = "name=again&steps=3&budget=50&ceiling=1000000&hours=2"
-SETTLED = "document.querySelector('#proof')?.innerText.includes('Computing') !== true"
+SETTLED = "!document.querySelector('main').innerText.includes('Computing')"
 SEEN = """[...new Set([
   ...[...document.querySelectorAll("main data")].map((each) => each.value),
   ...[...document.querySelectorAll("main [title]")].map((each) => each.title),
