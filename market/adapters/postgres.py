@@ -6,7 +6,7 @@ what another saw, use cases that only read need no transaction: an engine that `
 and ROLLBACK, and Postgres refuses what would change or lock a row.
 """
 
-import select as sockets
+import select
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -62,8 +62,8 @@ def _check_alive(connection: Any, *_: object) -> None:
 
     Nothing comes over one that is idle but its end; asking the server would cost each use a query.
     """
-    socket = sockets.poll()
-    socket.register(connection.driver_connection.pgconn.socket, sockets.POLLIN)
+    socket = select.poll()
+    socket.register(connection.driver_connection.pgconn.socket, select.POLLIN)
     if socket.poll(0):
         raise InvalidatePoolError
 

@@ -1,6 +1,5 @@
 """Entry point of the API: `python -m market.api`."""
 
-import gc
 import logging
 import socket
 import sys
@@ -11,9 +10,6 @@ from fastapi import FastAPI
 from contracts.terms.errors import TallystickError
 from market.api.app import app_of
 from market.settings import read_settings
-
-GARBAGE = 20_000
-"""Objects more than were freed after which cycles are looked for: a request makes thousands."""
 
 
 class Server(uvicorn.Server):
@@ -39,9 +35,6 @@ def main() -> int:
         print(f"error: {error.message}", file=sys.stderr)
         return 2
     app = app_of(settings)
-    gc.collect()
-    gc.freeze()  # what is here now stays until the end
-    gc.set_threshold(GARBAGE)
     config = uvicorn.Config(
         app,
         host="127.0.0.1",

@@ -309,13 +309,6 @@ class JobFlows:
         return into - out
 
 
-def job_totals(job: JobId, entries: Iterable[Entry]) -> JobTotals:
-    """Where the money of `job` is, from all entries that name it. Raises as `JobFlows.totals`."""
-    flows = JobFlows(job)
-    flows.take(entries)
-    return flows.totals()
-
-
 def _kind(account: str) -> str:
     return account.split(":", 1)[0]
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
@@ -91,17 +91,17 @@ async def paid_epochs(job: JobId, account: Address, work: UnitOfWork) -> list[Pa
 
 
 async def paid_by_job(
-    job: JobId, accounts: Sequence[Address], work: UnitOfWork
+    job: JobId, accounts: Sequence[Address] | None, work: UnitOfWork
 ) -> dict[Address, tuple[BaseUnits, BaseUnits]]:
-    """What epochs on chain took from a job for each account, and what of it is claimed."""
+    """What epochs on chain took from a job for each account, or all, and what of it is claimed."""
     rows = await _epochs_of(job, STANDING[1:], work)
-    if not rows or not accounts:
+    if not rows:
         return {}
-    newest = await _leaves(job, rows[-1].epoch, tuple(accounts), work)
+    newest = await _leaves(job, rows[-1].epoch, accounts, work)
     until = await _claimed_until([row for row in rows if row.state == "final"], newest, work)
     claimed: dict[Address, BaseUnits] = {}
     for epoch in sorted({epoch for epoch in until.values() if epoch is not None}):
-        of = tuple(account for account in newest if until[account] == epoch)
+        of = [account for account in newest if until[account] == epoch]
         claimed |= await _leaves(job, epoch, of, work)
     return {
         account: (amount, claimed.get(account, BaseUnits(0))) for account, amount in newest.items()
@@ -110,19 +110,16 @@ async def paid_by_job(
 
 async def claimed_of(job: JobId, work: UnitOfWork) -> BaseUnits:
     """What of a job's debits was claimed, by everybody."""
-    rows = await _epochs_of(job, STANDING[1:], work)
-    if not rows:
-        return BaseUnits(0)
-    leaves = await work[EpochLeafRow].where(epoch=rows[-1].epoch, job=job)
-    paid = await paid_by_job(job, [leaf.account for leaf in leaves], work)
+    paid = await paid_by_job(job, None, work)
     return BaseUnits(sum(claimed for _, claimed in paid.values()))
 
 
 async def _leaves(
-    job: JobId, epoch: EpochNumber, accounts: tuple[Address, ...], work: UnitOfWork
+    job: JobId, epoch: EpochNumber, accounts: Sequence[Address] | None, work: UnitOfWork
 ) -> dict[Address, BaseUnits]:
-    """What a job had paid each account up to an epoch."""
-    leaves = await work[EpochLeafRow].where(epoch=epoch, account=accounts, job=job)
+    """What a job had paid each of these accounts, or all, up to an epoch."""
+    of: dict[str, Any] = {} if accounts is None else {"account": tuple(accounts)}
+    leaves = await work[EpochLeafRow].where(epoch=epoch, job=job, **of)
     return {leaf.account: leaf.cumulative for leaf in leaves}
 
 

@@ -99,7 +99,8 @@ class UnitOfWork(Protocol):
     """A transaction: `async with work` commits at its end, rolls back on an exception.
 
     May be entered again for the next transaction, by one task at a time; entered inside itself, it
-    joins the transaction that is open.
+    joins the transaction that is open. One that can only read need not be one transaction: each
+    statement sees what is committed by then.
     """
 
     async def __aenter__(self) -> "UnitOfWork": ...

@@ -14,9 +14,6 @@ from contracts.terms.merkle import Proof, SumNode
 from market.api.schemas import ProofView
 from tallystick.sdk.client import MarketClient
 
-NEWEST = 5
-"""Epochs among which the newest final one is looked for: one at a time is on its way to be that."""
-
 
 @dataclass(frozen=True)
 class Due:
@@ -28,8 +25,8 @@ class Due:
 
 async def due_to(client: MarketClient, account: Address, claimed: BaseUnits) -> Due | None:
     """What `account`, which was paid `claimed` so far, can claim; None: nothing."""
-    newest = (await client.epochs(limit=NEWEST)).epochs
-    final = next((epoch for epoch in newest if epoch.state == "final"), None)
+    epochs = (await client.epochs()).epochs
+    final = next((epoch for epoch in epochs if epoch.state == "final"), None)
     if final is None:
         return None
     try:

@@ -1,6 +1,6 @@
 """Whoever lends a machine goes on using it: a peer stands back for everything else that runs there.
 
-As BOINC's programs do. The kernel gives a process that is `nice` less of a core that others want,
+The kernel gives a process that is `nice` less of a core that others want,
 and all of one that nobody wants.
 """
 

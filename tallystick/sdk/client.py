@@ -562,13 +562,9 @@ class MarketClient:
 
     # --------------------------------------------------------------------------------- epochs
 
-    async def epochs(
-        self, *, cursor: str | None = None, limit: int | None = None
-    ) -> schemas.EpochsView:
-        """The newest settlements, or those that follow a part which said `next`; one page."""
-        asked = {"cursor": cursor, "limit": None if limit is None else str(limit)}
-        params = {name: value for name, value in asked.items() if value is not None}
-        return _body(await self._send("GET", "/epochs", params=params), schemas.EpochsView)
+    async def epochs(self, *, cursor: str | None = None) -> schemas.EpochsView:
+        """The newest settlements, or those that follow a part which said `next`."""
+        return await self._get(_part("/epochs", cursor), schemas.EpochsView)
 
     async def epoch(self, number: int) -> schemas.EpochView:
         """One settlement with its leaves."""

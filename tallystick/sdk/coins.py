@@ -11,7 +11,7 @@ from contracts.terms.ids import JobId, StepNumber
 from tallystick.sdk.client import MarketClient
 
 ASK_EVERY = 1.0
-"""Seconds between two questions to the market: a chain has no new block more often."""
+"""Seconds between two questions to the market, while a coin is missing."""
 
 
 class MarketCoins:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from market.api.app import make_app
+from market.service.rows import JobRow
 from tests.browser.driving import Browser
 from tests.browser.showcase import Showcase, report, showcase, signed_reports
 from tests.integration.bad_input.servers import market_in_a_thread
@@ -123,6 +124,31 @@ def test_job_page__events__is_refreshed_by_them_alone(browser: Browser, shown: S
 
     assert (by_clock, logs) == (0, [])
     assert asked == {"now", "progress", "events"}  # a report changes nothing about checks
+
+
+def test_job_page__job_is_over__learns_it_from_a_piece_and_stops(
+    browser: Browser, shown: Showcase
+) -> None:
+    with market_in_a_thread(shown.world) as url:
+        browser.open(job_url(url, shown))
+        browser.wait(LIVE)
+        hidden = "document.getElementById('live-bar').hidden"
+        before = browser.evaluate(hidden)
+        asyncio.run(be_over(shown))
+        tell(url, shown, 7)
+        browser.wait(hidden, seconds=SHOWN_IN)
+        follows, logs = browser.evaluate("!!document.querySelector('[data-live]')"), browser.logs()
+        browser.leave()
+
+    assert (before, follows, logs) == (False, False, [])
+
+
+async def be_over(shown: Showcase) -> None:
+    """Everything of the job is paid and refunded."""
+    async with shown.world.new_work() as work:
+        row = await work[JobRow].get(shown.running.spec.job())
+        assert row is not None
+        await work[JobRow].put(replace(row, state="refunded"))
 
 
 def test_job_page__paused__stays_as_it_is_until_it_goes_on(

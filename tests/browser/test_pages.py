@@ -6,6 +6,7 @@ from tests.browser.conftest import Site
 from tests.browser.driving import Browser
 from tests.browser.routes import unopened
 from tests.browser.showcase import HOSTILE
+from tests.browser.tour import SETTLED
 
 WISH = "name=again&steps=3&budget=5&ceiling=1000000&hours=2"
 PAGES = {
@@ -47,7 +48,6 @@ ELSEWHERE = (
 )  # fmt: skip
 OPENED = (200, 304)
 """A browser that has been here asks whether what it has is still so."""
-SETTLED = "!document.querySelector('main').innerText.includes('Computing')"
 
 every_page = pytest.mark.parametrize("name", PAGES)
 

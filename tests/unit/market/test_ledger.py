@@ -111,7 +111,15 @@ def test_debit__parts_that_are_not_the_amount__is_a_bug_of_ours() -> None:
         ledger.debit(JOB, BaseUnits(3), {ANN: BaseUnits(2)}, {})
 
 
-def test_job_totals__whole_life__parts_sum_to_what_was_escrowed() -> None:
+def totals_of(entries: list[ledger.Entry]) -> ledger.JobTotals:
+    """Where the job's money is, from entries that come in two parts."""
+    flows = ledger.JobFlows(JOB)
+    flows.take(entries[:1])
+    flows.take(entries[1:])
+    return flows.totals()
+
+
+def test_job_flows__whole_life__parts_sum_to_what_was_escrowed() -> None:
     entries = [
         *ledger.deposit(JOB, BaseUnits(100)),
         *ledger.sealed(JOB, (), (leaf(ANN, 30, 10),)),
@@ -119,7 +127,7 @@ def test_job_totals__whole_life__parts_sum_to_what_was_escrowed() -> None:
         *ledger.refund(JOB, BaseUnits(70)),
     ]
 
-    totals = ledger.job_totals(JOB, entries)
+    totals = totals_of(entries)
 
     assert totals == ledger.JobTotals(*map(BaseUnits, (100, 0, 20, 0, 10, 70)))
     assert totals.remaining == 20
@@ -167,14 +175,14 @@ def test_book__negative_amount__is_a_bug_of_ours() -> None:
         ledger.book({}, [ledger.Entry(ledger.OUTSIDE, "x", BaseUnits(-1))])
 
 
-def test_job_totals__money_that_left_by_no_door__is_a_bug_of_ours() -> None:
+def test_job_flows__money_that_left_by_no_door__is_a_bug_of_ours() -> None:
     entries = [
         *ledger.deposit(JOB, BaseUnits(5)),
         ledger.Entry(ledger.escrow(JOB), ledger.paid(ANN), BaseUnits(5), JOB),
     ]
 
     with pytest.raises(InvariantBroken):
-        ledger.job_totals(JOB, entries)
+        totals_of(entries)
 
 
 def slashable_books() -> dict[str, int]:
