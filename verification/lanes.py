@@ -144,8 +144,9 @@ class FollowedLane:
             Equivocation: two seals of one step were anchored.
         """
         covered = seen.count - self._number
-        if covered <= 0 and (self._begun or not seen.count):
-            return ()  # nothing beyond what is certain
+        # A batch that has no coin makes nothing certain: there is no need to ask for its list yet.
+        if covered <= seen.is_pending if self._begun else not seen.count:
+            return ()
         if not self._begun or covered > len(self._waiting):
             return None
         batches = [shown.batch for shown in self._waiting[:covered]]

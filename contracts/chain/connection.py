@@ -328,7 +328,10 @@ class Sender:
         gas = await self._estimate(to, data, value)
         # A node refuses what the account cannot pay, and that would block the nonces behind it.
         if (wanted := value + gas * max_fee) > (held := await self._chain.balance(self.account)):
-            raise Unavailable(f"{key}: needs {wanted} wei, the account holds {held}")
+            raise Unavailable(
+                f"{key}: needs {wanted} wei, {checksummed(self.account)} holds {held}; "
+                "send the account coin of this chain for gas"
+            )
         transaction: TxParams = {
             "chainId": self._chain_id,
             "nonce": nonce,  # type: ignore[typeddict-item]

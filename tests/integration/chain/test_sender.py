@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.connection import ChainConnection, Sender, checksummed
 from contracts.chain.contracts import bind
 from contracts.chain.deploy import DeploySettings, run
 from contracts.chain.transactions import SqliteTransactions
@@ -81,7 +81,7 @@ async def test_send__account_without_gas__is_no_refusal_and_blocks_no_nonce(tmp_
         store = SqliteTransactions(":memory:")
         sender = Sender(deployed.chain, wallet, store, deployed.deployment.chain_id)
 
-        with pytest.raises(Unavailable, match="the account holds 0"):
+        with pytest.raises(Unavailable, match=rf"{checksummed(wallet.account)} holds 0; send"):
             await sender.send("gift", None, value=1, to=SOMEBODY)
 
         assert await store.next_nonce(wallet.account) == 0

@@ -94,6 +94,16 @@ def test_confirm__market_and_chain_go_on_in_turns__tells_coins_when_both_have_th
     assert ahead == () and last == ALL[1:]
 
 
+def test_confirm__only_a_batch_without_a_coin_is_new__needs_no_list() -> None:
+    followed = FollowedLane(JOB, OPENING)
+    followed.take(page(1, 3))
+    followed.confirm(sighting(3))
+
+    assert followed.confirm(sighting(4, is_pending=True)) == ()
+    assert followed.confirm(sighting(4)) is None
+    assert followed.confirm(sighting(5, is_pending=True)) is None
+
+
 def test_confirm__nothing_anchored__is_certain_and_empty() -> None:
     followed = FollowedLane(JOB, OPENING)
 

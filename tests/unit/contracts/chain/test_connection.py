@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contracts.chain.connection import Call, ChainConnection, Sender
+from contracts.chain.connection import Call, ChainConnection, Sender, checksummed
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction
 from contracts.terms.errors import ContractRefused, RpcFailed, Unavailable, WrongConfiguration
 from contracts.terms.ids import Address, Digest
@@ -90,7 +90,7 @@ async def test_send__account_without_gas__is_no_refusal_and_stores_nothing() -> 
     )
     store = SqliteTransactions(":memory:")
 
-    with pytest.raises(Unavailable, match="the account holds 0"):
+    with pytest.raises(Unavailable, match=rf"{checksummed(ALICE.account)} holds 0; send"):
         await Sender(chain, ALICE, store, 1).send("gift", Call(SOMEBODY, b""))
 
     assert await store.next_nonce(ALICE.account) == 0
