@@ -67,12 +67,14 @@ async def lane_of_job(
     if row.opening_block is None:
         raise Conflict("the job is not opened yet")
     start = await _before_opening(row.opening_block, work) if first is None else first
-    batches = await work[BatchRow].where(order="number", after=start - 1, limit=limit)
-    shown = [batch for batch in batches if batch.block is not None]
+    # Every member asks for every batch: the one before comes along, which spares a statement.
+    batches = await work[BatchRow].where(order="number", after=start - 2, limit=limit + 1)
+    before = next((batch for batch in batches if batch.number == start - 1), None)
+    shown = [batch for batch in batches if batch.number >= start and batch.block is not None]
     return LanePage(
         start,
-        await _lane_before(start, anchorer, work),
-        tuple(await _shown(shown, row.opening_block, work)),
+        await _lane_before(start, before, anchorer, work),
+        tuple(await _shown(shown[:limit], row.opening_block, work)),
     )
 
 
@@ -102,15 +104,16 @@ async def _numbered(number: int, work: UnitOfWork) -> BatchRow | None:
     return rows[0] if rows else None
 
 
-async def _lane_before(number: int, anchorer: Address, work: UnitOfWork) -> Digest:
-    """The lane before a batch: what the event of the one before says, and then its coin.
+async def _lane_before(
+    number: int, batch: BatchRow | None, anchorer: Address, work: UnitOfWork
+) -> Digest:
+    """The lane before a batch: what the event of the one before, `batch`, says; then its coin.
 
     Raises:
         NotFound: the batch before has no coin yet, so the lane does not go on here.
     """
     if number == 0:
         return ZERO_DIGEST
-    batch = await _numbered(number - 1, work)
     if batch is None or batch.block is None or batch.coin is None:
         raise NotFound(f"the lane has no batch {number} yet", batch=number)
     for event in await work[ChainEventRow].where(block=batch.block, event="Anchored"):

@@ -158,12 +158,13 @@ def _claimed(
 
 async def _claimed_by_us(client: MarketClient, home: Path) -> Claimed:
     with needs_chain():
-        from tallystick.provider.claims import claim, due_to
+        from tallystick.provider.claims import Dues, claim
     async with _own(client, home) as own:
         account, contracts = own.sender.account, own.contracts
+        dues = Dues(client, account)
         for tries in range(1, _TRIES + 1):
             claimed = await contracts.settlement.claimed(account, await contracts.chain.head())
-            due = await due_to(client, account, claimed)
+            due = await dues.look(claimed)
             if due is None:
                 break
             try:

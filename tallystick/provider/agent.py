@@ -38,7 +38,7 @@ from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from market.api import schemas
-from tallystick.provider.claims import claim, due_to
+from tallystick.provider.claims import Dues, claim
 from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
 from tallystick.provider.folder import (
     AuditFile,
@@ -521,19 +521,19 @@ class Agent:
     # ---------------------------------------------------------------------------------- claims
 
     async def _claims(self, contracts: Contracts, sender: Sender, seconds: float) -> None:
+        dues = Dues(self.client, self.wallet.account)
         while True:
             try:
-                await self._claim(contracts, sender)
+                await self._claim(dues, contracts, sender)
             except Unavailable as error:
                 self._waiting(error)
             except ContractRefused as error:  # a newer epoch became final in between
                 self._tell(f"claim: {error}")
             await asyncio.sleep(seconds)
 
-    async def _claim(self, contracts: Contracts, sender: Sender) -> None:
-        account = self.wallet.account
-        claimed = await contracts.settlement.claimed(account, await contracts.chain.head())
-        due = await due_to(self.client, account, claimed)
+    async def _claim(self, dues: Dues, contracts: Contracts, sender: Sender) -> None:
+        head = await contracts.chain.head()
+        due = await dues.look(await contracts.settlement.claimed(self.wallet.account, head))
         if due is not None:
             await claim(due, contracts, sender)
             self.say(f"claimed {format_tokens(due.amount)} tokens of epoch {due.proof.epoch}")

@@ -9,7 +9,7 @@ from contracts.chain.connection import Receipt, Sender
 from contracts.chain.contracts import Contracts
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import Address
+from contracts.terms.ids import Address, EpochNumber
 from contracts.terms.merkle import Proof, SumNode
 from market.api.schemas import ProofView
 from tallystick.sdk.client import MarketClient
@@ -23,18 +23,31 @@ class Due:
     amount: BaseUnits
 
 
-async def due_to(client: MarketClient, account: Address, claimed: BaseUnits) -> Due | None:
-    """What `account`, which was paid `claimed` so far, can claim; None: nothing."""
-    epochs = (await client.epochs()).epochs
-    final = next((epoch for epoch in epochs if epoch.state == "final"), None)
-    if final is None:
-        return None
-    try:
-        proof = await client.proof(final.epoch, account)
-    except NotFound:
-        return None
-    amount = BaseUnits(max(0, proof.cumulative - claimed))
-    return Due(proof, amount) if amount else None
+class Dues:
+    """What an account can claim, looked for again and again."""
+
+    def __init__(self, client: MarketClient, account: Address) -> None:
+        self._client, self._account = client, account
+        self._owed: tuple[EpochNumber, BaseUnits] | None = None  # by an epoch that is final
+
+    async def look(self, claimed: BaseUnits) -> Due | None:
+        """What can be claimed beyond `claimed`, which was paid so far; None: nothing."""
+        epochs = (await self._client.epochs()).epochs
+        final = next((each.epoch for each in epochs if each.state == "final"), None)
+        if final is None or self._is_paid(final, claimed):
+            return None
+        try:
+            proof = await self._client.proof(final, self._account)
+        except NotFound:
+            self._owed = final, BaseUnits(0)
+            return None
+        self._owed = final, proof.cumulative
+        amount = BaseUnits(max(0, proof.cumulative - claimed))
+        return Due(proof, amount) if amount else None
+
+    def _is_paid(self, final: EpochNumber, claimed: BaseUnits) -> bool:
+        """Whether the chain has paid all that this epoch owes: its leaves never change."""
+        return self._owed is not None and self._owed[0] == final and self._owed[1] <= claimed
 
 
 async def claim(due: Due, contracts: Contracts, sender: Sender) -> Receipt:

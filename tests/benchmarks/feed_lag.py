@@ -52,7 +52,7 @@ JOB_MODULES = ("tallystick.coordinator", "tallystick.trainer", "tallystick.provi
 LOOK_SECONDS = 2.0
 LOOKS = 15  # at /proc, for each at the job: asking is work for the API
 ASK = "1000"  # tokens per PFLOP
-PATIENCE = 3600.0
+PATIENCE = 4 * 3600.0
 AIM_SECONDS, AIM_PART = 1.0, 0.03
 
 
@@ -99,7 +99,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 units_per_step=options.units * options.peers,
                 rows_per_unit=options.rows,
                 checking=options.checking,
-                budget=max(200, 5 * options.rows),
+                budget=max(200, 20 * options.rows),
+                deadline="4h",
                 price_ceiling=2 * int(ASK),
                 checkpoint_every=options.steps,
             )
@@ -216,6 +217,8 @@ def main() -> None:
     for name, value in result.items():
         print(f"{name:28} {value}")
     print(json.dumps(result))
+    if result["steps sealed"] < options.steps:
+        raise SystemExit(f"the job ended early, with {result['steps sealed']} steps")
 
 
 if __name__ == "__main__":

@@ -223,6 +223,7 @@ def test_followed_lane__lists_that_are_never_served__choose_no_coin(
         ("or is_list(shown))", "or True)"),
         ("if seen.is_pending:", "if False:"),
         ("elif batches[-1].coin is None:", "elif False:"),
+        ("covered <= seen.is_pending if", "covered <= 1 if"),
         ("self._number += len(certain)", "self._number += 0"),
         ("self._lane = fold_lane(certain, self._lane)", "self._lane = self._lane"),
         ("batches[:-1] if seen.is_pending else batches", "batches[:-1]"),

@@ -142,8 +142,8 @@ async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     return {
         "now": api.market.clock(),
         "job_id": job.hex(),
-        # as for the API: other requests are answered while odds are multiplied
-        "checks": await asyncio.to_thread(checks_view, found),
+        # As for the API: others are answered while odds are multiplied; those of all it did show.
+        "checks": await asyncio.to_thread(checks_view, found, ()),
         "verdicts": verdicts,
         "convictions": (await convictions_of_job(job, work, chain)).convictions,
         "checkpoints": (await checkpoints_view(job, work, blobs)).checkpoints,

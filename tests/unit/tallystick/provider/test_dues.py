@@ -1,0 +1,111 @@
+"""An agent asks for the proof of an epoch until the chain has paid what it says, and no longer."""
+
+from types import SimpleNamespace
+from typing import cast
+
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import NotFound
+from contracts.terms.ids import Address, Digest
+from market.api.schemas import EpochState, EpochSummary, ProofView
+from tallystick.provider.claims import Dues
+from tallystick.sdk.client import MarketClient
+
+ACCOUNT = Address(b"\1" * 20)
+HASH = Digest(b"\2" * 32)
+
+
+class Market:
+    """Epochs with their states, and what each owes the account; None: it is in no leaf of it."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, EpochState] = {}
+        self.owed: dict[int, int | None] = {}
+        self.proofs: list[int] = []  # epochs that were asked for
+
+    def close(self, epoch: int, owed: int | None, state: EpochState = "final") -> None:
+        self.states[epoch], self.owed[epoch] = state, owed
+
+    async def epochs(self) -> SimpleNamespace:
+        newest_first = sorted(self.states, reverse=True)
+        return SimpleNamespace(epochs=tuple(map(self._summary, newest_first)))
+
+    def _summary(self, epoch: int) -> EpochSummary:
+        return EpochSummary(
+            epoch=epoch,
+            state=self.states[epoch],
+            root=HASH,
+            sum=BaseUnits(100),
+            window_ends=None,
+            transaction=None,
+        )
+
+    async def proof(self, epoch: int, account: Address) -> ProofView:
+        self.proofs.append(epoch)
+        owed = self.owed[epoch]
+        if owed is None:
+            raise NotFound("the account is in no leaf")
+        return ProofView(
+            account=account,
+            jobs_root=HASH,
+            cumulative=BaseUnits(owed),
+            jobs=(),
+            epoch=epoch,
+            state=self.states[epoch],
+            root=HASH,
+            root_sum=BaseUnits(100),
+            index=0,
+            siblings=(),
+        )
+
+
+def dues_at(market: Market) -> Dues:
+    return Dues(cast(MarketClient, market), ACCOUNT)
+
+
+async def amount(dues: Dues, claimed: int) -> int | None:
+    due = await dues.look(BaseUnits(claimed))
+    return None if due is None else due.amount
+
+
+async def test_look__nothing_final__asks_for_no_proof() -> None:
+    market = Market()
+    dues = dues_at(market)
+
+    assert await amount(dues, 0) is None
+    market.close(1, 7, "proposed")
+    assert await amount(dues, 0) is None
+    assert market.proofs == []
+
+
+async def test_look__claim_is_paid__its_proof_is_not_asked_for_again() -> None:
+    market = Market()
+    dues = dues_at(market)
+    market.close(1, 7)
+
+    first = await amount(dues, 0)
+    paid = [await amount(dues, 7), await amount(dues, 7)]
+    market.close(2, 9)
+    market.close(3, 20, "rejected")
+    second = await amount(dues, 7)
+
+    assert (first, paid, second) == (7, [None, None], 2)
+    assert market.proofs == [1, 2]
+
+
+async def test_look__claim_did_not_arrive_or_was_forgotten__is_due_again() -> None:
+    market = Market()
+    dues = dues_at(market)
+    market.close(1, 7)
+
+    assert [await amount(dues, claimed) for claimed in (0, 0, 7, 0)] == [7, 7, None, 7]
+
+
+async def test_look__not_in_the_newest_epoch__asks_again_in_the_next_one() -> None:
+    market = Market()
+    dues = dues_at(market)
+    market.close(1, None)
+
+    nothing = [await amount(dues, 0), await amount(dues, 0)]
+    market.close(2, 3)
+
+    assert (nothing, await amount(dues, 0), market.proofs) == ([None, None], 3, [1, 2])
