@@ -9,7 +9,7 @@ from contracts.chain.connection import Receipt, Sender
 from contracts.chain.contracts import Contracts
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import Address, EpochNumber
+from contracts.terms.ids import Address
 from contracts.terms.merkle import Proof, SumNode
 from market.api.schemas import ProofView
 from tallystick.sdk.client import MarketClient
@@ -28,7 +28,7 @@ class Dues:
 
     def __init__(self, client: MarketClient, account: Address) -> None:
         self._client, self._account = client, account
-        self._owed: tuple[EpochNumber, BaseUnits] | None = None  # by an epoch that is final
+        self._owed: tuple[int, BaseUnits] | None = None  # by an epoch that is final
 
     async def look(self, claimed: BaseUnits) -> Due | None:
         """What can be claimed beyond `claimed`, which was paid so far; None: nothing."""
@@ -45,7 +45,7 @@ class Dues:
         amount = BaseUnits(max(0, proof.cumulative - claimed))
         return Due(proof, amount) if amount else None
 
-    def _is_paid(self, final: EpochNumber, claimed: BaseUnits) -> bool:
+    def _is_paid(self, final: int, claimed: BaseUnits) -> bool:
         """Whether the chain has paid all that this epoch owes: its leaves never change."""
         return self._owed is not None and self._owed[0] == final and self._owed[1] <= claimed
 

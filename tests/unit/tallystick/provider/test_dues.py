@@ -23,9 +23,11 @@ class Market:
         self.proofs: list[int] = []  # epochs that were asked for
 
     def close(self, epoch: int, owed: int | None, state: EpochState = "final") -> None:
+        """An epoch that owes the account so much."""
         self.states[epoch], self.owed[epoch] = state, owed
 
     async def epochs(self) -> SimpleNamespace:
+        """See `MarketClient.epochs`."""
         newest_first = sorted(self.states, reverse=True)
         return SimpleNamespace(epochs=tuple(map(self._summary, newest_first)))
 
@@ -40,6 +42,7 @@ class Market:
         )
 
     async def proof(self, epoch: int, account: Address) -> ProofView:
+        """See `MarketClient.proof`."""
         self.proofs.append(epoch)
         owed = self.owed[epoch]
         if owed is None:
