@@ -151,11 +151,16 @@ async def lease_views(rows: Sequence[LeaseRow], work: UnitOfWork) -> tuple[Lease
     )
 
 
+def lease_state(row: LeaseRow) -> LeaseState:
+    """The state of a lease, by the names of the API."""
+    return cast(LeaseState, row.state)
+
+
 def lease_view(row: LeaseRow, signed: bytes, heard_at: UnixMillis | None) -> LeaseView:
     """A lease of the job that was `signed` so."""
     return LeaseView(
         lease=row.lease,
-        state=cast(LeaseState, row.state),
+        state=lease_state(row),
         offer=row.offer,
         job=row.job,
         account=row.account,

@@ -35,7 +35,7 @@ from tallystick.up.kept import keep
 from training.coordinator.ports import Wish
 
 BEAT_SECONDS = 1.0  # while it waits for a job
-HOSTING_SECONDS = 2.0  # while it hosts: wishes of posters come as late
+HOSTING_SECONDS = 3.0  # while it hosts: wishes of posters come as late
 SPARE_COORDINATORS = 4
 
 

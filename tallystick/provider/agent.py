@@ -60,7 +60,7 @@ from tallystick.up.kept import keep
 from training.tasks import first_error
 
 HEARTBEAT_SECONDS = 1.0  # while it looks for work: a lease is answered this soon
-LEASED_SECONDS = 5.0  # while it has work: a third of what a market waits for
+LEASED_SECONDS = 7.0  # while it has work: a market waits for 15 s, so one may be lost
 OFFER_BEATS = 6  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
 CLAIM_SECONDS, SLASH_SECONDS = 5.0, 10.0  # between two looks, at least
@@ -269,12 +269,15 @@ class Agent:
         self, leases: tuple[schemas.LeaseView, ...]
     ) -> tuple[schemas.LeaseView, ...]:
         """Say that peers are alive; answers with their leases, none once one needs a look."""
+        working = [each for each in leases if each.lease not in self._done]
         try:
-            return tuple(
-                [await self._beat(each.lease) for each in leases if each.lease not in self._done]
-            )
+            heard = [await self._beat(each.lease) for each in working]
         except Refused:
             return ()
+        return tuple(
+            each.model_copy(update={"state": now.state})
+            for each, now in zip(working, heard, strict=True)
+        )
 
     async def _heartbeat(self, offer: Signed[Offer]) -> tuple[schemas.LeaseView, ...]:
         name = offer.message.digest()
@@ -304,7 +307,7 @@ class Agent:
             await self._beat(lease.lease)
             self._start_peer(lease)
 
-    async def _beat(self, lease: Digest) -> schemas.LeaseView:
+    async def _beat(self, lease: Digest) -> schemas.LeaseHeard:
         session = load_or_create_session(self.folder.lease(lease) / "session.key")
         return await self.client.heartbeat_lease(lease, _heartbeat(session, lease))
 

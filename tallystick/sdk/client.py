@@ -246,9 +246,9 @@ class MarketClient:
         """Bind oneself to a job."""
         return await self._post(f"/leases/{lease.hex()}/accept", body, schemas.LeaseView)
 
-    async def heartbeat_lease(self, lease: Digest, body: schemas.Heartbeat) -> schemas.LeaseView:
+    async def heartbeat_lease(self, lease: Digest, body: schemas.Heartbeat) -> schemas.LeaseHeard:
         """Say that the lease's peer is alive."""
-        return await self._post(f"/leases/{lease.hex()}/heartbeat", body, schemas.LeaseView)
+        return await self._post(f"/leases/{lease.hex()}/heartbeat", body, schemas.LeaseHeard)
 
     # -------------------------------------------------------------------------------- auditors
 

@@ -11,6 +11,7 @@ from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
 from market.api.schemas import (
     AcceptLease,
     Heartbeat,
+    LeaseHeard,
     LeasesView,
     LeaseView,
     OfferStored,
@@ -18,7 +19,7 @@ from market.api.schemas import (
     SignedBody,
     Withdrawal,
 )
-from market.api.views import job_row, lease_view, lease_views, offer_views
+from market.api.views import lease_state, lease_views, offer_views
 from market.service.accept_lease import accept_lease
 from market.service.hear import hear_lease, hear_offer
 from market.service.ports import UnitOfWork
@@ -123,19 +124,17 @@ async def post_accept(
 
 @router.post(
     "/leases/{name}/heartbeat",
-    response_model=LeaseView,
+    response_model=LeaseHeard,
     openapi_extra=documented(Heartbeat),
     responses=refused(NotFound, BadSignature, Conflict, Expired),
 )
 async def post_lease_heartbeat(
     lease: DigestPath, api: ApiDep, work: WorkDep, beat: Annotated[Heartbeat, body(Heartbeat)]
 ) -> Response:
-    """A peer is alive; the answer is its lease."""
+    """A peer is alive; the answer is the state of its lease."""
     now = api.market.clock()
-    async with work:
-        row = await hear_lease(lease, beat.at, beat.signature, now, work)
-        job = await job_row(row.job, work)
-        return answer(lease_view(row, job.signed, heard_at=now))
+    row = await hear_lease(lease, beat.at, beat.signature, now, work)
+    return answer(LeaseHeard(lease=lease, state=lease_state(row), heard_at=now))
 
 
 async def _lease(row: LeaseRow, work: UnitOfWork) -> Response:

@@ -181,6 +181,7 @@ from market.api.schemas.network import (
 from market.api.schemas.offers import (
     AcceptLease,
     Heartbeat,
+    LeaseHeard,
     LeaseState,
     LeasesView,
     LeaseView,
@@ -422,6 +423,7 @@ __all__ = [
     "KeyView",
     "KeysView",
     "LeaseEvent",
+    "LeaseHeard",
     "LeaseState",
     "LeaseView",
     "LeasesView",

@@ -98,6 +98,14 @@ class LeaseView(Body):
     heard_at: UnixMillisField | None
 
 
+class LeaseHeard(Body):
+    """What became of a lease, for whoever just spoke for it."""
+
+    lease: DigestField
+    state: LeaseState
+    heard_at: UnixMillisField
+
+
 class LeasesView(Body):
     """Leases of an offer that are not over."""
 

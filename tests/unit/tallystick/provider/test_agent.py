@@ -12,7 +12,7 @@ from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.api.schemas import AcceptLease, BondAsked, BondView, Heartbeat, LeaseView
+from market.api.schemas import AcceptLease, BondAsked, BondView, Heartbeat, LeaseHeard, LeaseView
 from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask, look_every
 from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
@@ -154,12 +154,12 @@ class Beats(MarketClient):
         super().__init__("http://127.0.0.1:1")
         self.over, self.heard = over, list[Digest]()
 
-    async def heartbeat_lease(self, lease: Digest, body: Heartbeat) -> LeaseView:
+    async def heartbeat_lease(self, lease: Digest, body: Heartbeat) -> LeaseHeard:
         """Note it."""
         self.heard.append(lease)
         if lease in self.over:
             raise NotFound("no such lease")
-        return LEASE.model_copy(update={"lease": lease, "state": "active"})
+        return LeaseHeard(lease=lease, state="active", heard_at=body.at)
 
 
 async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_refused(
