@@ -1,7 +1,7 @@
 """Whoever lends a machine goes on using it: a peer stands back for everything else that runs there.
 
-The kernel gives a process that is `nice` less of a core that others want,
-and all of one that nobody wants.
+The kernel gives a process that is `nice` less of a core that others want, and all of one that
+nobody wants.
 """
 
 import contextlib

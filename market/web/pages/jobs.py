@@ -142,7 +142,7 @@ async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     return {
         "now": api.market.clock(),
         "job_id": job.hex(),
-        # As for the API: others are answered while odds are multiplied; those of all it did show.
+        # In a thread as for the API; without volumes: the page shows the odds of all that each did.
         "checks": await asyncio.to_thread(checks_view, found, ()),
         "verdicts": verdicts,
         "convictions": (await convictions_of_job(job, work, chain)).convictions,
