@@ -2,7 +2,7 @@
 
 Two stages, two owners in each; one peer forges its gradient, one its sums. Every audit leaves a
 bundle here, so that honest work can be looked at, too. Who gets units is the router's to say: what
-holds of every bundle is asserted of all, and a test that wants a kind that nobody left is skipped.
+holds of every bundle is asserted of all, and a test that wants a kind that nobody left fails.
 """
 
 import asyncio
@@ -299,7 +299,9 @@ def test_command__confirmed_not_confirmed_and_no_bundle__exits_0_10_11(
 
         assert done.returncode == status, done.stderr
         if status == 11:
-            assert done.stderr == "mismatch: file: no bundle\n" and not done.stdout
+            told = json.loads(done.stderr)
+            assert (told["code"], told["data"]) == ("audit_mismatch", {"path": "file"})
+            assert not done.stdout
         else:
             assert json.loads(done.stdout)["confirmed"] is (status == 0)
 
