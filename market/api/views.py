@@ -20,6 +20,7 @@ from market.api.schemas import (
     EpochState,
     EpochSummary,
     EpochView,
+    JobOutcome,
     JobPay,
     JobState,
     JobSummary,
@@ -39,7 +40,9 @@ from market.api.schemas import (
 from market.domain import ledger
 from market.domain.advice import WhyNot
 from market.domain.jobs import JobState as JobStates
+from market.domain.jobs import Wanted
 from market.domain.offers import offer_state
+from market.domain.outcomes import outcome
 from market.domain.reputation import SCALE, Reputation, is_trusted
 from market.service.account_pay import claimed_of, jobs_of
 from market.service.booking import balances_of
@@ -190,12 +193,19 @@ async def job_row(job: JobId, work: UnitOfWork) -> JobRow:
     return row
 
 
+def job_outcome(row: JobRow) -> JobOutcome:
+    """What became of a job, by the names of the API."""
+    found = outcome(JobStates(row.state), Wanted(row.wanted), step=row.step, steps=row.steps)
+    return found.value
+
+
 async def job_summary(row: JobRow, work: UnitOfWork) -> JobSummary:
     """A job in a list."""
     return JobSummary(
         job=row.job,
         name=row.name,
         state=cast(JobState, row.state),
+        outcome=job_outcome(row),
         poster=row.poster,
         budget=row.budget,
         paid=await claimed_of(row.job, work),
@@ -216,6 +226,7 @@ async def job_view(row: JobRow, work: UnitOfWork, booked: Booked) -> JobView:
     return JobView(
         job=row.job,
         state=cast(JobState, row.state),
+        outcome=job_outcome(row),
         failure=row.failure,
         wanted=cast(JobWanted, row.wanted),
         spec=spec.model_dump(mode="json"),

@@ -209,7 +209,9 @@ def is_hosted(state: JobState, wanted: Wanted) -> bool:
     return state in (JobState.RUNNING, JobState.FINISHED)
 
 
-_ENDED = frozenset({JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED})
+HAS_ENDED = frozenset({JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED, JobState.FAILED})
+"""States in which nobody works for a job any more."""
+
 _LEADS_TO = {
     Action.PAUSE: Wanted.PAUSED,
     Action.RESUME: Wanted.RUNNING,
@@ -223,7 +225,7 @@ def wanted_after(state: JobState, wanted: Wanted, action: Action) -> Wanted:
     Raises:
         Conflict: the job is over, or was cancelled.
     """
-    if state in _ENDED:
+    if state in HAS_ENDED:
         raise Conflict(f"a job that is {state.value} cannot be changed", state=state.value)
     if wanted == Wanted.CANCELLED and action != Action.CANCEL:
         raise Conflict("the job was cancelled, and that is for good", wanted=wanted.value)

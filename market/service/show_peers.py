@@ -16,6 +16,7 @@ from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixMillis
+from market.domain.jobs import HAS_ENDED
 from market.domain.offers import is_heard
 from market.domain.reputation import Reputation
 from market.service.coding import spec_of
@@ -29,7 +30,9 @@ from verification.earnings import Earnings, Line, PeerPay
 RECENT = 8
 """Steps that a peer's rate is taken of."""
 
-SeatState: TypeAlias = Literal["expected", "serving", "silent", "left", "suspended", "convicted"]
+SeatState: TypeAlias = Literal[
+    "expected", "serving", "silent", "finished", "left", "suspended", "convicted"
+]
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ async def peers_of(
     tokens = spec.batch.rows_per_unit * spec.model.sequence_length
     seats = [
         _seat(
-            lease, done, heard.get(lease.lease), now,
+            lease, done, heard.get(lease.lease), now, is_over=row.state in HAS_ENDED,
             device_class=devices.get(lease.offer, ""),
             pay=pay.get(_peer(lease) or PeerId(b""), _NOTHING),
             reputation=reputations[lease.account], millis=millis, tokens=tokens,
@@ -145,6 +148,7 @@ def _seat(
     heard_at: UnixMillis | None,
     now: UnixMillis,
     *,
+    is_over: bool,
     device_class: str,
     pay: PeerPay,
     reputation: Reputation,
@@ -159,7 +163,7 @@ def _seat(
         account=lease.account,
         peer=peer,
         stage=stage,
-        state=_state(lease, peer, done, is_heard=is_heard(heard_at, now)),
+        state=_state(lease, peer, done, is_heard=is_heard(heard_at, now), is_over=is_over),
         device_class=device_class,
         price=lease.price,
         heard_at=heard_at,
@@ -172,11 +176,15 @@ def _seat(
     )
 
 
-def _state(lease: LeaseRow, peer: PeerId | None, done: _Work, *, is_heard: bool) -> SeatState:
+def _state(
+    lease: LeaseRow, peer: PeerId | None, done: _Work, *, is_heard: bool, is_over: bool
+) -> SeatState:
     record = done.record
     is_member = record is not None and peer in record.members
     if record is not None and peer in record.checking.convicts:
         return "convicted" if is_member else "suspended"
+    if is_member and is_over:  # it stayed to the end, and need not be heard of any more
+        return "finished"
     if is_member:
         return "serving" if is_heard and lease.state != SILENT else "silent"
     if lease.state in LIVE and peer not in done.stage_of:

@@ -6,7 +6,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from market.domain.outcomes import SENTENCES, trained
 from market.web import assets, words
+from market.web.tables import label_cells
 
 
 @cache
@@ -38,7 +40,10 @@ def environment() -> Environment:
     }
     made.globals |= {
         "early_script": assets.early_script,
+        "honesty": words.honesty,
         "percent": words.percent,
+        "said_of": SENTENCES,
+        "trained": trained,
         "preload": assets.preload,
         "script": assets.script,
         "stylesheet": assets.stylesheet,
@@ -48,4 +53,5 @@ def environment() -> Environment:
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
     """A template as the answer."""
-    return HTMLResponse(environment().get_template(template).render(values), status)
+    html = environment().get_template(template).render(values)
+    return HTMLResponse(label_cells(html), status)

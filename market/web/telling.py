@@ -59,9 +59,22 @@ def _posted(event: schemas.PostedEvent, job: str) -> Said:
     return Said(f"{size}, {money}", "#spec-title")
 
 
+_STATES = {
+    "draft": "the job is ordered",
+    "funded": "the budget is in escrow; the job waits for machines",
+    "matched": "all machines are leased",
+    "running": "training begins",
+    "finished": "the last step is sealed",
+    "closed": "the escrow is closing",
+    "refunded": "all is paid; what was not spent went back to the poster",
+    "failed": "the job failed",
+}
+"""What a state of a job says to people."""
+
+
 def _state(event: schemas.StateEvent, job: str) -> Said:
     why = f": {event.failure}" if event.failure else ""
-    return Said(f"the job is {event.state}{why}", "#state-title", event.state)
+    return Said(f"{_STATES[event.state]}{why}", "#state-title", event.state)
 
 
 def _unmatched(event: schemas.UnmatchedEvent, job: str) -> Said:
@@ -199,7 +212,8 @@ VERDICTS = "audited", "ruled"
 
 
 def _job(event: schemas.JobChangedEvent, _: str) -> Said:
-    return Said(f"{event.name} is {event.state}", f"/jobs/{event.job.hex()}", event.state)
+    text = f"{event.name}: {_STATES[event.state]}"
+    return Said(text, f"/jobs/{event.job.hex()}", event.state)
 
 
 def _round(event: schemas.RoundEvent, _: str) -> Said:

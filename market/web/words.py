@@ -124,6 +124,21 @@ def chance(exact: str) -> str:
     return f"{float(value):.2g}"
 
 
+def honesty(bound: int, matches: int, mismatches: int) -> str:
+    """A reputation's lower bound with the number of audits that it rests on.
+
+    Args:
+        bound: Lower 5 % bound of the posterior, in parts of 1e4.
+        matches: Audits that matched.
+        mismatches: Audits that did not.
+    """
+    audits = matches + mismatches
+    if not audits:
+        return "not audited yet"
+    number = "1 audit" if audits == 1 else f"{audits:,} audits"
+    return f"honesty {percent(bound, 10_000)} or more after {number}"
+
+
 def odds(exact: str) -> str:
     """A rate that the API states as numerator/denominator: `1 in 20`."""
     numerator, denominator = (int(part, 0) for part in exact.split("/"))
@@ -180,11 +195,11 @@ _GOOD, _BUSY, _CALM, _LATE, _BAD = (
 )
 _MARKS = {
     _GOOD: "final finished refunded matched match settled claimed vested serving open yes ok "
-    "executed sealed signed anchored known",
+    "executed sealed signed anchored known trained",
     _BUSY: "running active leased accepted announced announcing contested dropping proposed funded "
-    "waiting debited drawn accused contradicted",
+    "waiting debited drawn accused contradicted starting training settling cancelling",
     _CALM: "draft reserved planned ended closed withdrawn expired lapsed dropped nothing off none "
-    "expected left unconfirmed uncounted paused",
+    "expected left unconfirmed uncounted paused unfunded stopped",
     _BAD: "failed silent rejected convicted no missing mismatched mismatch slashable frozen "
     "forfeited suspended cancelled down",
     _LATE: "late missed unrepeated",

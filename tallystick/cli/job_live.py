@@ -10,6 +10,8 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.messages import MILLION
 from market.api import schemas
+from market.domain.jobs import JobState, Wanted
+from market.domain.outcomes import outcome, trained
 from tallystick.cli.output import facts, printable, short
 from tallystick.sdk.watch import AuditsLive, JobLive
 
@@ -21,8 +23,8 @@ def progress_line(view: schemas.JobView) -> str:
     """State, step, loss and money of a job in one line."""
     progress = view.progress
     return _line(
-        state=view.state,
-        step=f"{progress.step}/{progress.steps}",
+        state=view.outcome,
+        step=f"{trained(progress.step, progress.steps)}/{progress.steps}",
         loss=progress.loss_millionths,
         tokens_per_second=progress.tokens_per_second,
         peers=sum(lease.state in WORKING for lease in view.leases),
@@ -33,7 +35,7 @@ def progress_line(view: schemas.JobView) -> str:
 def live_line(live: JobLive) -> str:
     """The same of a job that is followed, with what checking has shown and the time left."""
     line = _line(
-        state=live.state or "posted",
+        state=_outcome(live),
         step=_steps(live),
         loss=live.loss_millionths,
         tokens_per_second=live.tokens_per_second,
@@ -77,8 +79,8 @@ def _bar(live: JobLive) -> Table:
     steps = 1 if live.posted is None else live.posted.steps
     found = Table.grid(padding=(0, 1))
     left = "" if live.seconds_left is None else f"{_span(live.seconds_left)} left"
-    bar = ProgressBar(total=steps, completed=live.step, width=BAR_WIDTH)
-    found.add_row(live.state or "posted", bar, f"step {_steps(live)}", left)
+    bar = ProgressBar(total=steps, completed=trained(live.step, steps), width=BAR_WIDTH)
+    found.add_row(_outcome(live), bar, f"step {_steps(live)}", left)
     return found
 
 
@@ -132,7 +134,19 @@ def _trouble(audits: AuditsLive) -> Iterator[str]:
 
 
 def _steps(live: JobLive) -> str:
-    return f"{live.step}/{'?' if live.posted is None else live.posted.steps}"
+    if live.posted is None:
+        return f"{live.step}/?"
+    return f"{trained(live.step, live.posted.steps)}/{live.posted.steps}"
+
+
+def _outcome(live: JobLive) -> str:
+    """How the job stands; a wish of its poster is in no event, so it is not known here."""
+    if live.posted is None or live.state is None:
+        return live.state or "posted"
+    # `finished` is told before the last seal is.
+    state = "running" if live.is_done and not live.is_over else live.state
+    steps = live.posted.steps
+    return outcome(JobState(state), Wanted.RUNNING, step=live.step, steps=steps).value
 
 
 def _cap(live: JobLive) -> BaseUnits:

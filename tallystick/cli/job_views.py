@@ -11,6 +11,7 @@ from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
 from market.api import schemas
+from market.domain.outcomes import trained
 from tallystick.cli.output import facts, moment, table
 from tallystick.cli.output import short as digits
 from tallystick.sdk.advice import in_words
@@ -22,9 +23,10 @@ def job_table(view: schemas.JobView) -> Table:
     """A job for a person."""
     rows = {
         "job": view.job.hex(),
-        "state": view.state + (f": {view.failure}" if view.failure else ""),
+        "outcome": view.outcome + (f": {view.failure}" if view.failure else ""),
+        "state": view.state,
         "wanted": view.wanted,
-        "step": f"{view.progress.step} of {view.progress.steps}",
+        "step": _steps(view.progress),
         "escrowed": format_tokens(view.escrowed),
         "earned": format_tokens(view.earned),
         "vested": format_tokens(view.vested),
@@ -44,6 +46,22 @@ def job_table(view: schemas.JobView) -> Table:
         now, budget = UnixSeconds(int(time.time())), BaseUnits(int(view.spec["budget"]))
         rows["to match it now"] = in_words(view.advice, now=now, budget=budget)
     return facts(str(view.spec.get("name", "")), rows)
+
+
+def _steps(progress: schemas.ProgressView) -> str:
+    """Trained steps; seals beyond the last one only settle audits and payments."""
+    settling = progress.step - progress.steps
+    done = f"{trained(progress.step, progress.steps)} of {progress.steps}"
+    return f"{done}, and {settling} that settled audits" if settling > 0 else done
+
+
+def reputation_words(reputation: schemas.ReputationView) -> str:
+    """Honesty with the number of audits that it rests on, and liveness."""
+    audits = reputation.matches + reputation.mismatches
+    liveness = f"liveness {reputation.liveness / MILLION:.2%}"
+    if not audits:
+        return f"not audited yet, {liveness}"
+    return f"honesty {reputation.honesty / 1e4:.2%} or more after {audits} audits, {liveness}"
 
 
 def _checking(spec: dict[str, Any]) -> str:
@@ -75,8 +93,7 @@ def checks_rows(each: schemas.PeerChecksView) -> dict[str, str]:
     rows["stake"] = format_tokens(each.stake)
     if each.stake_hours is not None:
         rows["stake"] += f", {each.stake_hours / 1000:.3f} hours of its income here"
-    honesty, liveness = each.reputation.honesty / 1e4, each.reputation.liveness / 1e6
-    rows["reputation"] = f"honesty {honesty:.2%}, liveness {liveness:.2%}"
+    rows["reputation"] = reputation_words(each.reputation)
     convicted_at = each.convicted_at
     rows["convicted"] = "no" if convicted_at is None else f"in the seal of step {convicted_at}"
     return rows
@@ -133,7 +150,7 @@ def conviction_lines(view: schemas.ConvictionsView) -> Iterator[RenderableType]:
 
 def jobs_table(view: schemas.JobsView) -> Table:
     """Jobs in a list."""
-    columns = ("job", "name", "state", "#step", "#budget", "#paid")
+    columns = ("job", "name", "outcome", "#step", "#budget", "#paid")
     return table(
         "",
         columns,
@@ -141,8 +158,8 @@ def jobs_table(view: schemas.JobsView) -> Table:
             (
                 digits(each.job),
                 each.name,
-                each.state,
-                f"{each.step}/{each.steps}",
+                each.outcome,
+                f"{trained(each.step, each.steps)}/{each.steps}",
                 format_tokens(each.budget),
                 format_tokens(each.paid),
             )

@@ -16,6 +16,7 @@ from contracts.terms.errors import DeadlineExceeded, NotFound
 from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
 from market.api import schemas
 from market.api.schemas import Body, Money, Price
+from tallystick.cli.job_views import reputation_words
 from tallystick.cli.options import (
     DryRun,
     Market,
@@ -73,7 +74,6 @@ class ProviderStatus(Body):
 
 
 def _status_lines(status: ProviderStatus) -> Iterator[RenderableType]:
-    honesty, liveness = status.reputation.honesty / 1e4, status.reputation.liveness / 1e6
     rows = {
         "account": f"0x{status.account.hex()}",
         "agent": "not here" if status.pid is None else f"runs, pid {status.pid}",
@@ -85,7 +85,7 @@ def _status_lines(status: ProviderStatus) -> Iterator[RenderableType]:
         "vested": format_tokens(status.vested),
         "claimable": format_tokens(status.claimable),
         "claimed": format_tokens(status.claimed),
-        "reputation": f"honesty {honesty:.2%}, liveness {liveness:.2%}",
+        "reputation": reputation_words(status.reputation),
         "is matched": "yes" if status.is_matched else "no: worse than a stranger",
     }
     for offer in status.offers:

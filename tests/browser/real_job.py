@@ -75,13 +75,13 @@ class RealJob:
 
 
 @asynccontextmanager
-async def real_job(folder: Path) -> AsyncIterator[RealJob]:
-    """A market in `folder`, with the job in its second step."""
+async def real_job(folder: Path, **changed: Any) -> AsyncIterator[RealJob]:
+    """A market in `folder`, with the job in its second step; `changed` fields of its job file."""
     async with stack(folder, forked=True) as running:
         for name in PROVIDERS:
             lie = LIE if name == LIAR else ""
             running.variables = {"TALLYSTICK_GYM": "1", "TALLYSTICK_PEER_BEHAVIOUR": lie}
             running.start_provider(name)
-        job = (await running.submit(**JOB)).job
+        job = (await running.submit(**(JOB | changed))).job
         await running.until(job, lambda view: view.progress.step >= 2, within=180)
         yield RealJob(running, job)

@@ -1,6 +1,7 @@
 """Pictures of the market, a job and its audit for `docs/`, from a real job in which a peer lies.
 
-`python -m tests.browser.screenshots --to docs` writes market.png, job.png and audit.png.
+`python -m tests.browser.screenshots --to docs` writes market, job, provider and audit (.png), and
+once the job is over job-over.png and, on a narrow screen, job-narrow.png.
 """
 
 import argparse
@@ -11,12 +12,14 @@ from pathlib import Path
 from tests.browser.driving import Browser, browser_in
 from tests.browser.real_job import LOOK_SECONDS, RealJob, real_job
 
+STEPS = 60
 FIRST_STEP = 30  # from which on there is a curve to look at
 ASKS = {"gil": "1200000", "hal": "1500000"}
 """Providers who come when the job has its members: open offers."""
 MOST_BYTES = 400_000
 MOST_PIXELS = 1500
 """Height; what is below is cut off."""
+WIDE, NARROW = 1280, 390
 
 
 async def ready(shown: RealJob) -> None:
@@ -31,26 +34,52 @@ async def ready(shown: RealJob) -> None:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def take(browser: Browser, shown: RealJob, to: Path) -> None:
-    """All pictures."""
+def take(browser: Browser, url: str, file: Path, *, width: int = WIDE) -> None:
+    """One picture."""
+    browser.open(url, width=width)
+    browser.screenshot(file, most_pixels=MOST_PIXELS)
+    size = file.stat().st_size
+    print(f"{file}: {size / 1000:.0f} kB")
+    assert size <= MOST_BYTES, f"{file} has {size} bytes, more than {MOST_BYTES}"
+
+
+def take_running(browser: Browser, shown: RealJob, account: str, to: Path) -> None:
+    """Pictures of a job that is being trained."""
     job = shown.job.hex()
-    for name, path in (("market", "/"), ("job", f"/jobs/{job}"), ("audit", f"/audit/{job}")):
-        browser.open(shown.url + path)
-        file = to / f"{name}.png"
-        browser.screenshot(file, most_pixels=MOST_PIXELS)
-        size = file.stat().st_size
-        print(f"{file}: {size / 1000:.0f} kB")
-        assert size <= MOST_BYTES, f"{file} has {size} bytes, more than {MOST_BYTES}"
+    for name, path in (
+        ("market", "/"),
+        ("job", f"/jobs/{job}"),
+        ("provider", f"/providers/{account}"),
+        ("audit", f"/audit/{job}"),
+    ):
+        take(browser, shown.url + path, to / f"{name}.png")
+
+
+def take_over(browser: Browser, shown: RealJob, to: Path) -> None:
+    """Pictures of the same job when it is over."""
+    url = f"{shown.url}/jobs/{shown.job.hex()}"
+    take(browser, url, to / "job-over.png")
+    take(browser, url, to / "job-narrow.png", width=NARROW)
 
 
 async def take_all(to: Path) -> None:
     """Run the job, look at it, and end everything."""
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tallystick-") as folder:
-        async with real_job(Path(folder) / "real") as shown:
+        async with real_job(Path(folder) / "real", steps=STEPS) as shown:
             await ready(shown)
             with browser_in(Path(folder) / "profile") as browser:
-                await asyncio.to_thread(take, browser, shown, to)
+                await asyncio.to_thread(take_running, browser, shown, await _worker(shown), to)
+                await shown.running.until(
+                    shown.job, lambda view: view.state == "refunded", within=900
+                )
+                await asyncio.to_thread(take_over, browser, shown, to)
+
+
+async def _worker(shown: RealJob) -> str:
+    """The account that has earned most, in hex."""
+    seats = (await shown.running.client.peers(shown.job)).seats
+    return max(seats, key=lambda seat: seat.earned).account.hex()
 
 
 def main() -> None:

@@ -51,6 +51,11 @@ OPENED = (200, 304)
 
 every_page = pytest.mark.parametrize("name", PAGES)
 
+CUT_OFF = """[...document.querySelectorAll("main .scroll, main .columns > *")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => `${each.ariaLabel}: ${each.scrollWidth} of ${each.clientWidth}`)"""
+"""An expression: boxes of which a part is out of sight to the right."""
+
 
 def address(site: Site, name: str) -> str:
     """Where a page is."""
@@ -82,6 +87,7 @@ def test_page__light_and_wide_or_dark_and_narrow__opens_without_a_fault(
     assert opened["status"] in OPENED
     assert (browser.logs(), browser.axe()) == ([], [])
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(CUT_OFF) == []
     assert browser.evaluate("document.querySelectorAll('h1').length") == 1
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from market.web.words import would_fit
 from tests.browser.conftest import Site
 from tests.browser.driving import Browser
 from tests.browser.test_pages import address
@@ -85,6 +86,22 @@ def test_job__money_steps_and_losses__are_those_of_the_api(browser: Browser, sit
     assert browser.evaluate("document.querySelector('#loss-chart canvas') !== null")
 
 
+def test_job__moments__are_in_utc_and_in_the_zone_of_the_reader(
+    browser: Browser, site: Site
+) -> None:
+    browser.open(address(site, "job"))
+
+    shown = browser.evaluate(
+        "[...document.querySelectorAll('time')].map(e => [e.textContent, e.dataset.local,"
+        " new Date(e.dateTime).toLocaleString("
+        "   undefined, {dateStyle: 'short', timeStyle: 'medium'}),"
+        " getComputedStyle(e, '::after').content])"
+    )
+    assert len(shown) > 2
+    for utc, local, wanted, drawn in shown:
+        assert utc.endswith(" UTC") and local == wanted and f"[{local}]" in drawn.replace('" "', "")
+
+
 def test_checked_job__audits_and_stakes__are_those_of_the_api(browser: Browser, site: Site) -> None:
     browser.open(address(site, "checked job"))
     peers = api(site, f"/jobs/{site.shown.checked.hex()}/checks")["peers"]
@@ -115,10 +132,7 @@ def test_waiting_job__why_not__is_that_of_the_api(browser: Browser, site: Site) 
     assert len(said) == len(job["not_matched"]) > 0
     for row, each in zip(said, job["not_matched"], strict=True):
         assert row.split("\t")[1] == str(each["offers"])
-    told = browser.evaluate(
-        "[...document.querySelectorAll('#why-title ~ table [title]')].map(e => e.title)"
-    )
-    assert told == [each["would_fit"] for each in job["not_matched"]]
+        assert row.split("\t")[2] == would_fit(each["would_fit"])
     advice = job["advice"]
     shown = browser.texts("#advice")[0]
     if advice is None:
@@ -140,7 +154,7 @@ def test_provider__money_and_reputation__are_those_of_the_api(browser: Browser, 
     assert names(browser, "Offers that stand") == [each["offer"] for each in known["offers"]]
     factors = dict(row.split("\t")[:2] for row in browser.texts("#reputation + table tbody tr"))
     assert factors["audits that matched"] == str(known["reputation"]["matches"])
-    assert factors["honesty"] == f"{known['reputation']['honesty'] / 100:.1f} %"
+    assert factors["honesty"] == "not audited yet" and factors["audits that matched"] == "0"
     lines = api(site, f"/accounts/{account}/earnings")["lines"]
     assert [row[0] for row in row_values(browser, "Lines 1 to")] == [
         each["amount"] for each in reversed(lines)

@@ -161,7 +161,7 @@ class Tour:
         for name, value in zip(MONEY.values(), sums, strict=True):
             _between(name, before.get(name, value), value, after.get(name, value))
         assert sums[-1] == int(after["escrowed"]), (parts, after["escrowed"])
-        _between("step", before["progress"]["step"], seen["step"], after["progress"]["step"])
+        _between("step", _trained(before), seen["step"], _trained(after))
         reports = [[each["step"], str(each["loss_millionths"])] for each in after["reports"]]
         shown = len(seen["losses"])
         _between("losses", len(before["reports"]), shown, len(reports))
@@ -175,6 +175,11 @@ class Tour:
 
     def _loaded(self) -> list[str]:
         return [urlsplit(each).path for each in self._browser.evaluate(LOADED)]
+
+
+def _trained(view: Any) -> int:
+    """Steps on the page: what is sealed beyond the last one is settling."""
+    return min(int(view["progress"]["step"]), int(view["progress"]["steps"]))
 
 
 def _between(name: str, before: Any, seen: int, after: Any) -> None:

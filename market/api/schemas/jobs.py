@@ -33,6 +33,11 @@ JobState = Literal[
 ]
 JobWanted = Literal["running", "paused", "cancelled"]
 """What its poster wants of a job."""
+JobOutcome = Literal[
+    "unfunded", "waiting", "starting", "training", "paused", "cancelling", "settling",
+    "finished", "stopped", "refunded", "failed",
+]  # fmt: skip
+"""What became of a job, for people; `state` says where its escrow is."""
 WishNumber = Annotated[int, Ge(0), Le(2**53)]
 
 
@@ -149,6 +154,7 @@ class JobSummary(Body):
     job: JobIdField
     name: str
     state: JobState
+    outcome: JobOutcome
     poster: AddressField
     budget: Money
     paid: Money
@@ -167,6 +173,7 @@ class JobView(Body):
 
     job: JobIdField
     state: JobState
+    outcome: JobOutcome
     failure: str | None
     wanted: JobWanted = "running"
     spec: dict[str, Any]  # for people: JSON of the JobSpec

@@ -11,7 +11,9 @@ from market.api.schemas.offers import ReputationView
 SPEND_PAGE = 500
 PEERS_PAGE = 500
 
-SeatStateName = Literal["expected", "serving", "silent", "left", "suspended", "convicted"]
+SeatStateName = Literal[
+    "expected", "serving", "silent", "finished", "left", "suspended", "convicted"
+]
 
 
 class AuditSpendView(Body):

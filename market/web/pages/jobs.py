@@ -23,7 +23,7 @@ from market.api.schemas import (
     StepReport,
     read_job_event,
 )
-from market.api.views import job_row, job_view, progress_view
+from market.api.views import job_outcome, job_row, job_view, progress_view
 from market.service.feeds import newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
@@ -88,7 +88,7 @@ async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
         newest = await work[ReportRow].where(job=job, order="-step", limit=1)
     return {
         "state": row.state,
-        "wanted": row.wanted,
+        "outcome": job_outcome(row),
         "failure": row.failure,
         "is_over": row.state in OVER,
         "progress": progress_view(row, newest),

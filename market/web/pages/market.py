@@ -19,7 +19,7 @@ from market.api.schemas import (
     OfferView,
     read_market_event,
 )
-from market.api.views import job_summary, standing_offers
+from market.api.views import job_outcome, job_summary, standing_offers
 from market.service.feeds import MARKET, newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
@@ -119,7 +119,7 @@ async def _shown(api: Api, work: UnitOfWork) -> dict[str, Any]:
         "told": told_of_market(told),
         "depths": depths(offers),
         "num_leased": sum(each.state == "leased" for each in offers),
-        "states": _by_state(rows),
+        "states": _by_outcome(rows),
         "num_counted": len(rows),
         "jobs": jobs,
     }
@@ -130,5 +130,5 @@ def classes_of(found: ClearingRoundView) -> str:
     return ", ".join(sorted({each.device_class for each in found.winners}))
 
 
-def _by_state(rows: Sequence[JobRow]) -> list[tuple[str, int]]:
-    return sorted(Counter(row.state for row in rows).items())
+def _by_outcome(rows: Sequence[JobRow]) -> list[tuple[str, int]]:
+    return sorted(Counter(job_outcome(row) for row in rows).items())

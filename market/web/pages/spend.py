@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.ids import Address
 from market.api.context import ApiDep, JobPath, WorkDep, parse_bytes
 from market.api.routes.running import spend_view
-from market.api.views import job_row
+from market.api.views import job_outcome, job_row
 from market.web.pages.lines import StartQuery, lines_page
 from market.web.rendering import page
 
@@ -33,6 +33,7 @@ async def get_spend_page(
         here="market",
         now=api.market.clock(),
         name=row.name,
+        outcome=job_outcome(row),
         spend=spend,
         shown=None if wanted is None else await lines_page(wanted, job, start, api, work),
     )

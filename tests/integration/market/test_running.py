@@ -136,8 +136,13 @@ async def test_peers__heard_silent_and_gone__each_has_its_state(world: World) ->
         await leave(world, maker, "bob")
         gone = await states()
         page = await client.peers(job, after=1)
+        maker.seal_step(last=True)
+        await world.send(maker)
+        world.wait(20)  # so that nobody was heard of lately
+        over = await states()
     assert set(heard.values()) == {"serving"}
     assert silent == {"ann": "serving", "bob": "silent"}
+    assert over == {"ann": "finished", "bob": "left"}
     assert gone["bob"] == "left" and len(page.seats) == 1 and page.next is None
 
 

@@ -1,6 +1,7 @@
 """How a job that is followed reads, as a line and as a picture."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -57,11 +58,19 @@ def test_live_line__job_that_goes_on__has_everything_that_changes() -> None:
 def test_live_picture__checked_job__has_loss_speed_spend_peers_audits_and_time_left() -> None:
     picture = drawn(going())
 
-    for words in ("running", "step 2/10", "0:00:08 left", "5.0000", "321 tokens/s"):
+    for words in ("training", "step 2/10", "0:00:08 left", "5.0000", "321 tokens/s"):
         assert words in picture
     for words in ("0.000 of 0.001 tokens", "1 at work, 1 leases", "1 drawn: 0 match", "1 open"):
         assert words in picture
     assert all(len(line) <= 80 for line in picture.splitlines())
+
+
+def test_live_picture__seals_beyond_the_last_step__are_settling_and_no_steps() -> None:
+    settling = replace(going(), step=14)
+    over = replace(settling, state="refunded")
+
+    assert live_line(settling).startswith("settling step 10/10")
+    assert live_line(over).startswith("finished step 10/10")
 
 
 def test_live_picture__case_that_was_decided__is_no_more_open() -> None:
