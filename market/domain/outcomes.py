@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-SENTENCES = {
+_SENTENCES = {
     Outcome.UNFUNDED: "waits for its budget to reach escrow",
     Outcome.WAITING: "waits for machines",
     Outcome.STARTING: "has its machines; training begins",
@@ -35,12 +35,16 @@ SENTENCES = {
     Outcome.PAUSED: "was paused by its poster",
     Outcome.CANCELLING: "was cancelled; what was done is being settled",
     Outcome.SETTLING: "is trained; the last audits and payments are being settled",
-    Outcome.FINISHED: "is trained",
+    Outcome.FINISHED: "is trained; what was not spent is on its way back",
     Outcome.STOPPED: "ended before its last step; what was done is paid",
     Outcome.REFUNDED: "was never trained; the budget went back",
     Outcome.FAILED: "failed; what was not earned goes back",
 }
-"""What each outcome says of `the job`."""
+_REFUNDED = {
+    Outcome.FINISHED: "is trained and paid; what was not spent went back to the poster",
+    Outcome.STOPPED: "ended before its last step; what was done is paid, the rest went back",
+}
+"""What is said once the escrow is empty."""
 
 _ENDED = (JobState.FINISHED, JobState.CLOSED, JobState.REFUNDED)
 _BEFORE_WORK = {
@@ -72,6 +76,13 @@ def outcome(state: JobState, wanted: Wanted, *, step: int, steps: int) -> Outcom
     if wanted == Wanted.PAUSED:
         return Outcome.PAUSED
     return _BEFORE_WORK.get(state, Outcome.TRAINING)
+
+
+def sentence(found: Outcome, state: JobState) -> str:
+    """What an outcome says of `the job`, in the state that it follows from."""
+    if state == JobState.REFUNDED and found in _REFUNDED:
+        return _REFUNDED[found]
+    return _SENTENCES[found]
 
 
 def trained(step: int, steps: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
-from market.domain.outcomes import SENTENCES, trained
+from market.domain.outcomes import trained
 from market.web import assets, words
 from market.web.tables import label_cells
 
@@ -42,7 +42,6 @@ def environment() -> Environment:
         "early_script": assets.early_script,
         "honesty": words.honesty,
         "percent": words.percent,
-        "said_of": SENTENCES,
         "trained": trained,
         "preload": assets.preload,
         "script": assets.script,

@@ -24,6 +24,8 @@ from market.api.schemas import (
     read_job_event,
 )
 from market.api.views import job_outcome, job_row, job_view, progress_view
+from market.domain.jobs import JobState
+from market.domain.outcomes import Outcome, sentence
 from market.service.feeds import newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
@@ -89,6 +91,7 @@ async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
     return {
         "state": row.state,
         "outcome": job_outcome(row),
+        "said": sentence(Outcome(job_outcome(row)), JobState(row.state)),
         "failure": row.failure,
         "is_over": row.state in OVER,
         "progress": progress_view(row, newest),

@@ -3,7 +3,7 @@
 import pytest
 
 from market.domain.jobs import JobState, Wanted
-from market.domain.outcomes import SENTENCES, Outcome, outcome, trained
+from market.domain.outcomes import Outcome, outcome, sentence, trained
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,16 @@ def test_outcome__state_wish_and_step__say_it(
     assert outcome(JobState(state), Wanted(wanted), step=step, steps=10) == said
 
 
-def test_outcome__every_one__has_a_sentence() -> None:
-    assert set(SENTENCES) == set(Outcome)
+@pytest.mark.parametrize("found", Outcome)
+@pytest.mark.parametrize("state", JobState)
+def test_sentence__every_outcome_in_every_state__has_one(found: Outcome, state: JobState) -> None:
+    assert sentence(found, state)
+
+
+def test_sentence__trained_job__tells_when_the_rest_went_back() -> None:
+    closed, refunded = (sentence(Outcome.FINISHED, JobState(s)) for s in ("closed", "refunded"))
+
+    assert "on its way back" in closed and "went back" in refunded
 
 
 @pytest.mark.parametrize(("step", "shown"), [(0, 0), (9, 9), (10, 10), (165, 10)])
