@@ -25,7 +25,7 @@ from contracts.terms.messages import (
     StepClose,
 )
 from contracts.terms.moments import UnixMillis
-from training.swarm.duties import parts_wanted, work_given_away_at
+from training.swarm.duties import parts_lacking, parts_wanted, work_given_away_at
 from training.swarm.events import (
     BuildSeal,
     Change,
@@ -41,6 +41,7 @@ from training.swarm.state import (
     Closed,
     Committed,
     Draft,
+    Part,
     Sealing,
     SwarmState,
     Working,
@@ -62,15 +63,14 @@ def close(state: SwarmState, draft: Draft) -> Change:
     """The next revision of the StepClose; without an update if every unit is struck."""
     if not draft.done:
         return end_without_update(state, draft)
-    doers = sorted({(stage, copy.peer) for (stage, _), copy in draft.done.items()})
     commit_ends = UnixMillis(state.at + state.terms.commit_timeout)
     message = StepClose(
         job=state.terms.job,
         step=state.step,
         revision=len(draft.closes),
         assignments=tuple(
-            Assignment(stage=stage, peer=peer, units=draft.units_of(stage, peer))
-            for stage, peer in doers
+            Assignment(stage=stage, peer=peer, units=units)
+            for (stage, peer), units in draft.doers.items()
         ),
         closed_at=state.at,
         commit_ends=commit_ends,
@@ -105,10 +105,11 @@ def _fits(draft: Draft, event: GradCommitted) -> bool:
     if not named or not units or commit.peer in draft.struck:
         return False
     own = draft.committed(commit.stage, commit.peer)
+    copies = [draft.done.get((commit.stage, unit)) for unit in units]
     rounds = [other.round for other, _ in draft.commits if other.peer == commit.peer]
     return (
         units == set(assigned_units(named[0], commit.stage, commit.peer)) - own
-        and units <= set(draft.units_of(commit.stage, commit.peer))
+        and all(copy is not None and copy.peer == commit.peer for copy in copies)
         and all(commit.round > earlier for earlier in rounds)
     )
 
@@ -137,11 +138,7 @@ def _support(state: SwarmState, commits: Iterable[GradCommit], root: Digest) -> 
 
 def uncommitted(draft: Draft) -> set[PeerId]:
     """Peers that the newest StepClose gives units to which they are not bound yet."""
-    return {
-        each.peer
-        for each in draft.closes[-1].assignments
-        if set(each.units) != draft.committed(each.stage, each.peer)
-    }
+    return {peer for _, peer in draft.owing}
 
 
 def strike(state: SwarmState, draft: Draft, late: Iterable[PeerId]) -> Change:
@@ -172,28 +169,48 @@ def _can_redo(state: SwarmState, draft: Draft, stage: StageIndex) -> bool:
     )
 
 
-def replaceable(state: SwarmState, draft: Draft, peers: Iterable[PeerId]) -> set[PeerId]:
-    """Those of `peers` that are lost for long enough, if others can do all that they did."""
+def given_away(state: SwarmState, peers: Iterable[PeerId]) -> set[PeerId]:
+    """Those of `peers` that are lost for long enough for others to do their work."""
     due = work_given_away_at(state)
-    away = {peer for peer in peers if peer not in state.members or due.get(peer, NEVER) <= state.at}
+    return {p for p in peers if p not in state.members or due.get(p, NEVER) <= state.at}
+
+
+def replaceable(state: SwarmState, draft: Draft, away: set[PeerId]) -> set[PeerId]:
+    """All that are `away`, if others can do all that they did; else nobody."""
+    if not away:
+        return away
     stages = {stage for (stage, _), copy in draft.done.items() if copy.peer in away}
     without = replace(draft, struck=draft.struck | away)
     can = state.standing_since is None and all(_can_redo(state, without, s) for s in stages)
     return away if can else set()
 
 
-def unserved(state: SwarmState, phase: Committed) -> set[PeerId]:
-    """Owners of parts that are wanted and that nobody else holds."""
-    owner_of = {commit.digest(): commit.peer for commit, _ in phase.draft.commits}
-    served = {part for peer, part in phase.held if owner_of.get(part[0]) != peer}
-    missing = (parts_wanted(state) or frozenset()) - phase.held
-    return {owner_of[part[0]] for _, part in missing if part not in served}
+def unserved_by_lost(state: SwarmState, phase: Committed) -> set[PeerId]:
+    """Who is lost for long enough, and has a part that is wanted and that nobody else holds."""
+    away = given_away(state, {commit.peer for commit, _ in phase.draft.commits})
+    if not away:
+        return away
+    owner_of = _owner_of(phase.draft)
+    lacking = {part for parts in parts_lacking(state).values() for part in parts}
+    wanted = {part for part in lacking if owner_of[part[0]] in away}
+    return {owner_of[part[0]] for part in wanted - _served(phase)} if wanted else set()
+
+
+def _owner_of(draft: Draft) -> dict[Digest, PeerId]:
+    return {commit.digest(): commit.peer for commit, _ in draft.commits}
+
+
+def _served(phase: Committed) -> set[Part]:
+    """Parts that somebody else than their owner holds."""
+    owner_of = _owner_of(phase.draft)
+    held = phase.held.items()
+    return {part for peer, parts in held for part in parts if owner_of.get(part[0]) != peer}
 
 
 def begin_exchange(state: SwarmState, phase: Closed) -> Change:
     """Every GradCommit is in."""
     ends = UnixMillis(phase.ends + state.terms.exchange_timeout)
-    return replace(state, phase=Committed(phase.draft, frozenset(), ends)), ()
+    return replace(state, phase=Committed(phase.draft, {}, ends)), ()
 
 
 def exchange_is_late(state: SwarmState, phase: Committed) -> Change:
@@ -202,10 +219,10 @@ def exchange_is_late(state: SwarmState, phase: Committed) -> Change:
     What anybody but its owner holds was served: who still lacks it, or has not answered at all, is
     replaced. What nobody else holds though its summing peer did answer was not served.
     """
-    draft, missing = phase.draft, (parts_wanted(state) or frozenset()) - phase.held
-    owner_of = {commit.digest(): commit.peer for commit, _ in draft.commits}
-    heard = {peer for peer, _ in phase.held}
-    served = {part for peer, part in phase.held if owner_of.get(part[0]) != peer}
+    draft, owner_of = phase.draft, _owner_of(phase.draft)
+    heard, served = phase.held.keys(), _served(phase)
+    wanted = parts_wanted(state) or frozenset()
+    missing = {(peer, part) for peer, part in wanted if part not in phase.held.get(peer, ())}
     lacking = {(peer, part) for peer, part in missing if part not in served}
     away = {owner_of[name] for _, (name, _) in lacking if not _is_here(state, owner_of[name])}
     late = away or {owner_of[name] for peer, (name, _) in lacking if peer in heard}

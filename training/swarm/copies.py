@@ -22,11 +22,13 @@ def take_copies(state: SwarmState, event: UnitsDone) -> Change:
     """Copies that a trainer reports, one after the other."""
     match state.phase:
         case Working(draft) as phase if event.step == state.step:
-            before = draft.done
+            before, done = draft.done, dict(draft.done)
+            draft = replace(draft, done=done)  # grows here, and is nobody's else until it is whole
+            misfits: set[Place] = set()
             for place, copy in event.copies:
                 if _counts(state, draft, place, copy):
-                    draft = _with_copy(draft, place, copy)
-            undone = tuple(sorted(set(before) - set(draft.done)))
+                    misfits |= _put(draft, done, place, copy)
+            undone = tuple(sorted(misfits & before.keys() - done.keys()))
             effects = (Redo(undone),) if undone else ()
             return replace(state, phase=replace(phase, draft=draft)), effects
     return state, ()
@@ -44,14 +46,19 @@ def _counts(state: SwarmState, draft: Draft, place: Place, copy: Copy) -> bool:
     )
 
 
-def _with_copy(draft: Draft, place: Place, copy: Copy) -> Draft:
-    """The draft with this copy in place of older ones that it contradicts, or as it was."""
-    misfits = [each for each in _beside(place) if not _fit(draft, each, place, copy)]
+def _put(draft: Draft, done: dict[Place, Copy], place: Place, copy: Copy) -> set[Place]:
+    """Put this copy into `done`, the draft's, for older ones that it contradicts: where they were.
+
+    Nothing is changed where one of them does not give way.
+    """
+    misfits = {each for each in _beside(place) if not _fit(draft, each, place, copy)}
     for each in (place, *misfits):
-        if each in draft.done and not _gives_way(draft, each, copy):
-            return draft
-    done = {name: kept for name, kept in draft.done.items() if name not in misfits}
-    return replace(draft, done={**done, place: copy})
+        if each in done and not _gives_way(draft, each, copy):
+            return set()
+    for each in misfits:
+        del done[each]
+    done[place] = copy
+    return misfits
 
 
 def _gives_way(draft: Draft, place: Place, fresh: Copy) -> bool:

@@ -9,16 +9,18 @@ back, and asks again. So a restart, a lost call or a returned peer needs no code
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import TypeAlias
 
 from contracts.terms.chunks import Chunk
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.messages import AverageSet, GradCommit, StepClose
+from contracts.terms.messages import AverageSet, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm.dealing import Summing, summing_orders
+from training.swarm.remembering import last_answer
 from training.swarm.state import (
     LONG_AGO,
     Averaging,
@@ -31,9 +33,13 @@ from training.swarm.state import (
     Part,
     Place,
     SwarmState,
+    Terms,
     Working,
     at_work,
+    here_by_stage,
 )
+
+_NONE: frozenset[Part] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,47 +76,42 @@ Duty: TypeAlias = ApplySeal | Commit | FetchParts | SumChunks
 
 def duties_of(state: SwarmState) -> Mapping[PeerId, Duty]:
     """The next thing that the coordinator asks of each member, if there is any."""
-    parts, chunks = _parts_lacking(state), _chunks_missing(state)
-    duties = {
-        peer: _duty_of(state, member, parts.get(peer, ()), chunks.get(peer, ()))
-        for peer, member in state.members.items()
-        if member.is_here
-    }
-    return {peer: duty for peer, duty in duties.items() if duty is not None}
+    newest, owed = _newest_seal(state), _owed_in_step(state)
+    duties: dict[PeerId, Duty] = {}
+    for peer, member in state.members.items():
+        if not member.is_here:
+            continue
+        if member.applied < newest:
+            duties[peer] = ApplySeal(StepNumber(member.applied + 1))
+        elif peer in owed:
+            duties[peer] = owed[peer]
+    return duties
 
 
-def _duty_of(
-    state: SwarmState, member: Member, parts: Sequence[Part], chunks: Sequence[Chunk]
-) -> Duty | None:
-    if member.applied < _newest_seal(state):
-        return ApplySeal(StepNumber(member.applied + 1))
+def _owed_in_step(state: SwarmState) -> Mapping[PeerId, Duty]:
+    """What is owed to each member that has applied every seal."""
     match state.phase:
-        case Closed() as phase if _owes_commit(phase, member):
-            return Commit(phase.close)
-        case Committed() if parts:
-            return FetchParts(tuple(sorted(parts)))
-        case Averaging(average=average) if chunks:
-            return SumChunks(average, tuple(chunks))
-    return None
+        case Closed(draft) as phase:
+            commit, members = Commit(phase.close), state.members
+            return {
+                peer: commit
+                for stage, peer in draft.owing
+                if peer in members and members[peer].stage == stage
+            }
+        case Committed():
+            return {peer: FetchParts(parts) for peer, parts in parts_lacking(state).items()}
+        case Averaging(average=average) as averaging:
+            missing = _chunks_missing(state, averaging).items()
+            return {peer: SumChunks(average, tuple(chunks)) for peer, chunks in missing}
+    return {}
 
 
-def _parts_lacking(state: SwarmState) -> Mapping[PeerId, Sequence[Part]]:
-    lacking: defaultdict[PeerId, list[Part]] = defaultdict(list)
-    if isinstance(state.phase, Committed):
-        for peer, part in (parts_wanted(state) or frozenset()) - state.phase.held:
-            lacking[peer].append(part)
-    return lacking
-
-
-def _chunks_missing(state: SwarmState) -> Mapping[PeerId, Sequence[Chunk]]:
+def _chunks_missing(state: SwarmState, phase: Averaging) -> Mapping[PeerId, Sequence[Chunk]]:
     """What each summing peer has not averaged yet, ascending."""
     missing: defaultdict[PeerId, list[Chunk]] = defaultdict(list)
-    if isinstance(state.phase, Averaging):
-        for stage in state.terms.stages:
-            summed = state.terms.chunking.summed_in(stage)
-            for chunk, keepers in zip(summed, _keepers_in(state, stage), strict=True):
-                if keepers and chunk not in state.phase.chunks:
-                    missing[keepers[0]].append(chunk)
+    for chunk, keepers in _keepers(state.terms, state.step, state.members, phase.draft):
+        if keepers and chunk not in phase.chunks:
+            missing[keepers[0]].append(chunk)
     return missing
 
 
@@ -148,36 +149,62 @@ def workers_of(state: SwarmState, stage: StageIndex) -> tuple[Member, ...]:
     )
 
 
+def is_exchanged(state: SwarmState) -> bool:
+    """Whether every part is held where it is wanted."""
+    return _wanted_in(state) is not None and not parts_lacking(state)
+
+
+def parts_lacking(state: SwarmState) -> Mapping[PeerId, tuple[Part, ...]]:
+    """Which member still has to hold which parts, ascending, before the AverageSet."""
+    assert isinstance(state.phase, Committed)
+    wanted, held = _wanted_in(state) or {}, state.phase.held
+    lacking = ((peer, _lacking(parts, held.get(peer, _NONE))) for peer, parts in wanted.items())
+    return {peer: parts for peer, parts in lacking if parts}
+
+
+@lru_cache(maxsize=2048)
+def _lacking(wanted: frozenset[Part], held: frozenset[Part]) -> tuple[Part, ...]:
+    """Of one peer: what another one has done leaves it as it was."""
+    return tuple(sorted(wanted - held))
+
+
 def parts_wanted(state: SwarmState) -> frozenset[tuple[PeerId, Part]] | None:
-    """Which member must hold which part before the AverageSet; None while a stage has nobody.
+    """Which member must hold which part before the AverageSet; None while a stage has nobody."""
+    wanted = _wanted_in(state)
+    if wanted is None:
+        return None
+    return frozenset((peer, part) for peer, parts in wanted.items() for part in parts)
+
+
+def _wanted_in(state: SwarmState) -> Mapping[PeerId, frozenset[Part]] | None:
+    assert isinstance(state.phase, Committed)
+    return _wanted(state.terms, state.step, state.members, state.phase.draft)
+
+
+@last_answer
+def _wanted(
+    terms: Terms, step: StepNumber, members: Mapping[PeerId, Member], draft: Draft
+) -> Mapping[PeerId, frozenset[Part]] | None:
+    """What `parts_wanted` says, by member.
 
     The summing peer of a chunk holds that part of every GradCommit of its stage, its deputy holds
     the summing peer's own: no part has one holder, as each owner keeps what it sends. Of a chunk
     that two stages share, the summing peer also holds the parts of the other stage.
     """
-    assert isinstance(state.phase, Committed)
-    wanted: set[tuple[PeerId, Part]] = set()
+    wanted: defaultdict[PeerId, set[Part]] = defaultdict(set)
     names: defaultdict[StageIndex, list[tuple[PeerId, Digest]]] = defaultdict(list)
-    for commit, _ in state.phase.draft.commits:
-        names[commit.stage].append((commit.peer, _name_of(commit)))
-    chunking = state.terms.chunking
-    for stage in state.terms.stages:
-        summed = chunking.summed_in(stage)
-        for chunk, keepers in zip(summed, _keepers_in(state, stage), strict=True):
-            if not keepers:
-                return None
-            summing, *deputies = keepers
-            for peer, name in (each for s in chunking.stages_of(chunk) for each in names[s]):
-                wanted.add((summing, (name, chunk[1])))
-                if peer == summing:
-                    wanted.update((deputy, (name, chunk[1])) for deputy in deputies[:1])
-    return frozenset(wanted)
-
-
-@lru_cache(maxsize=4096)
-def _name_of(commit: GradCommit) -> Digest:
-    """Its digest: asked for again with every event, and thirty times dearer than its hash."""
-    return commit.digest()
+    for commit, _ in draft.commits:
+        names[commit.stage].append((commit.peer, commit.digest()))
+    for chunk, keepers in _keepers(terms, step, members, draft):
+        if not keepers:
+            return None
+        summing, *deputies = keepers
+        for peer, name in (each for s in terms.chunking.stages_of(chunk) for each in names[s]):
+            wanted[summing].add((name, chunk[1]))
+            if peer == summing:
+                for deputy in deputies:
+                    wanted[deputy].add((name, chunk[1]))
+    return {peer: frozenset(parts) for peer, parts in wanted.items()}
 
 
 def all_applied(state: SwarmState) -> StepNumber:
@@ -222,46 +249,44 @@ def _newest_seal(state: SwarmState) -> StepNumber:
     return state.step if isinstance(state.phase, Finished) else StepNumber(state.step - 1)
 
 
-def _owes_commit(phase: Closed, member: Member) -> bool:
-    for each in phase.close.assignments:
-        if (each.stage, each.peer) == (member.stage, member.peer):
-            return set(each.units) != phase.draft.committed(each.stage, each.peer)
-    return False
-
-
-def _keepers_in(state: SwarmState, stage: StageIndex) -> tuple[tuple[PeerId, ...], ...]:
-    """For each chunk of a stage who may sum it, the summing peer first, its deputy next.
+@last_answer
+def _keepers(
+    terms: Terms, step: StepNumber, members: Mapping[PeerId, Member], draft: Draft
+) -> Sequence[tuple[Chunk, tuple[PeerId, ...]]]:
+    """For each chunk its summing peer and its deputy, as far as there are any; stages ascending.
 
     Chunks are dealt to those who have committed: they stay the same for the rest of the step, and
     whoever cannot sum is passed over.
     """
-    able = {member.peer for member in _able_to_sum(state, stage)}
-    committed = {commit.peer for commit, _ in _draft(state).commits if commit.stage == stage}
-    members, num_chunks = _of_stage(state, stage), len(state.terms.chunking.summed_in(stage))
-    base = [m for m in members if m.peer in committed] or [m for m in members if m.peer in able]
-    others = [m.peer for m in members if m.peer in able and m not in base]
+    return [
+        (chunk, keepers)
+        for stage in terms.stages
+        for chunk, keepers in _keepers_in(
+            stage, terms.chunking.summed_in(stage), step, members, draft
+        )
+    ]
+
+
+def _keepers_in(
+    stage: StageIndex,
+    chunks: Sequence[Chunk],
+    step: StepNumber,
+    members: Mapping[PeerId, Member],
+    draft: Draft,
+) -> Iterable[tuple[Chunk, tuple[PeerId, ...]]]:
+    able = _able_to_sum(here_by_stage(members).get(stage, ()), step, draft)
+    committed = {commit.peer for commit, _ in draft.commits if commit.stage == stage}
+    own = sorted((m for m in members.values() if m.stage == stage), key=lambda m: m.peer)
+    base = [m for m in own if m.peer in committed] or [m for m in own if m.peer in able]
     dealt = tuple(Summing(m.peer, m.owner, m.bandwidth) for m in base)
-    if not dealt:
-        return ((),) * num_chunks
-    orders = summing_orders(dealt, num_chunks)
-    return tuple(tuple(peer for peer in (*order, *others) if peer in able) for order in orders)
+    others = sorted(able - {m.peer for m in base})
+    orders = summing_orders(dealt, len(chunks)) if dealt else ((),) * len(chunks)
+    for chunk, order in zip(chunks, orders, strict=True):
+        yield chunk, tuple(islice((peer for peer in (*order, *others) if peer in able), 2))
 
 
-def _able_to_sum(state: SwarmState, stage: StageIndex) -> list[Member]:
+def _able_to_sum(here: Sequence[Member], step: StepNumber, draft: Draft) -> set[PeerId]:
     """Members that are up to date, without those that denied or were struck if others are left."""
-    draft = _draft(state)
-    ready = [m for m in at_work(state, stage) if m.applied == _newest_seal(state)]
-    sound = [m for m in ready if m.peer not in draft.struck]
-    return [m for m in sound if m.peer not in draft.denied] or sound or ready
-
-
-def _of_stage(state: SwarmState, stage: StageIndex) -> list[Member]:
-    own = (member for member in state.members.values() if member.stage == stage)
-    return sorted(own, key=lambda member: member.peer)
-
-
-def _draft(state: SwarmState) -> Draft:
-    match state.phase:
-        case Working(draft) | Closed(draft) | Committed(draft) | Averaging(draft):
-            return draft
-    return Draft()
+    ready = {member.peer for member in here if member.applied == step - 1}
+    sound = ready - draft.struck
+    return sound - draft.denied or sound or ready

@@ -152,11 +152,12 @@ def free_to_go(state: SwarmState) -> PeerId | None:
     """A leaving member whose work is sealed, and whose stage has all that it sent and summed."""
     match state.phase:
         case Working(draft) if not draft.closes:
-            doers = {copy.peer for copy in draft.done.values()}
-            for member in sorted(state.members.values(), key=lambda each: each.peer):
+            going = [member for member in state.members.values() if member.leaving]
+            doers = {copy.peer for copy in draft.done.values()} if going else set()
+            for member in sorted(going, key=lambda each: each.peer):
                 stage = at_work(state, member.stage)
                 up_to_date = all(each.applied >= state.step - 1 for each in stage)
-                if member.leaving and member.peer not in doers and up_to_date:
+                if member.peer not in doers and up_to_date:
                     return member.peer
     return None
 

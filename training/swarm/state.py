@@ -4,6 +4,7 @@ Values only; `step.advance` makes one from another. Units: moments in Unix milli
 milliseconds (as the JobSpec signs them).
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +25,7 @@ from contracts.terms.ids import (
 )
 from contracts.terms.messages import AverageSet, GradCommit, JobSpec, StepClose
 from contracts.terms.moments import UnixMillis
+from training.swarm.remembering import last_answer
 
 Place: TypeAlias = tuple[StageIndex, UnitId]
 """One unit in one stage: what is routed, done and counted."""
@@ -48,6 +50,7 @@ class Copy:
 
 
 FIRST_STEP = StepNumber(1)
+_NO_UNITS: frozenset[UnitId] = frozenset()
 LONG_AGO = UnixMillis(0)
 
 
@@ -75,12 +78,12 @@ class Terms:
         """Which chunks a step sums."""
         return Chunking(self.num_stages, self.num_chunks, self.is_tied)
 
-    @property
+    @cached_property
     def stages(self) -> tuple[StageIndex, ...]:
         """All stages."""
         return tuple(StageIndex(stage) for stage in range(self.num_stages))
 
-    @property
+    @cached_property
     def places(self) -> tuple[Place, ...]:
         """Every unit of a step in every stage, units ascending."""
         units = range(self.units_per_step)
@@ -145,15 +148,37 @@ class Draft:
 
     def units_of(self, stage: StageIndex, peer: PeerId) -> tuple[UnitId, ...]:
         """Units of a stage that count as done by `peer`, ascending."""
-        found = (unit for (s, unit), copy in self.done.items() if (s, copy.peer) == (stage, peer))
-        return tuple(sorted(found))
+        return self.doers.get((stage, peer), ())
+
+    @cached_property
+    def doers(self) -> Mapping[tuple[StageIndex, PeerId], tuple[UnitId, ...]]:
+        """Whose units count in which stage, both ascending."""
+        units: defaultdict[tuple[StageIndex, PeerId], list[UnitId]] = defaultdict(list)
+        for (stage, unit), copy in self.done.items():
+            units[stage, copy.peer].append(unit)
+        return {name: tuple(sorted(units[name])) for name in sorted(units)}
 
     def committed(self, stage: StageIndex, peer: PeerId) -> frozenset[UnitId]:
         """Units of a stage that `peer` has bound itself to, in any round."""
-        own = (
-            units for commit, units in self.commits if (commit.stage, commit.peer) == (stage, peer)
+        return self._bound.get((stage, peer), _NO_UNITS)
+
+    @cached_property
+    def owing(self) -> frozenset[tuple[StageIndex, PeerId]]:
+        """Whom the newest StepClose gives units to which they are not bound yet."""
+        assigned = ((each.stage, each.peer, each.units) for each in self.closes[-1].assignments)
+        return frozenset(
+            (stage, peer)
+            for stage, peer, units in assigned
+            if self.committed(stage, peer) != frozenset(units)
         )
-        return frozenset(unit for units in own for unit in units)
+
+    @cached_property
+    def _bound(self) -> Mapping[tuple[StageIndex, PeerId], frozenset[UnitId]]:
+        bound: dict[tuple[StageIndex, PeerId], frozenset[UnitId]] = {}
+        for commit, units in self.commits:
+            name = commit.stage, commit.peer
+            bound[name] = bound.get(name, _NO_UNITS) | frozenset(units)
+        return bound
 
 
 @dataclass(frozen=True)
@@ -182,7 +207,7 @@ class Committed:
     """Every GradCommit is in; summing peers fetch the parts until `ends`."""
 
     draft: Draft
-    held: frozenset[tuple[PeerId, Part]]
+    held: Mapping[PeerId, frozenset[Part]]  # by whom, also what is not wanted of it any more
     ends: UnixMillis
 
 
@@ -251,5 +276,14 @@ class SwarmState:
 
 def at_work(state: SwarmState, stage: StageIndex) -> tuple[Member, ...]:
     """Members of a stage that the coordinator reaches, in ascending order of ids."""
-    here = (m for m in state.members.values() if m.is_here and m.stage == stage)
-    return tuple(sorted(here, key=lambda member: member.peer))
+    return here_by_stage(state.members).get(stage, ())
+
+
+@last_answer
+def here_by_stage(members: Mapping[PeerId, Member]) -> Mapping[StageIndex, tuple[Member, ...]]:
+    """Those that the coordinator reaches, by stage, in ascending order of ids."""
+    here: defaultdict[StageIndex, list[Member]] = defaultdict(list)
+    for member in sorted(members.values(), key=lambda member: member.peer):
+        if member.is_here:
+            here[member.stage].append(member)
+    return {stage: tuple(own) for stage, own in here.items()}

@@ -40,6 +40,7 @@ from training.swarm.closing import (
     end_without_update,
     ends_work,
     exchange_is_late,
+    given_away,
     is_full,
     is_last_step,
     lapse,
@@ -48,10 +49,10 @@ from training.swarm.closing import (
     strike,
     take_commit,
     uncommitted,
-    unserved,
+    unserved_by_lost,
 )
 from training.swarm.copies import abandoned, is_committed, lose_units, take_copies, undo
-from training.swarm.duties import parts_wanted
+from training.swarm.duties import is_exchanged
 from training.swarm.events import (
     Change,
     Checked,
@@ -283,8 +284,10 @@ def _left_out(state: SwarmState, event: LinkBroken) -> Change:
 def _held(state: SwarmState, event: PartsHeld) -> SwarmState:
     match state.phase:
         case Committed(_, held) as phase if event.step == state.step:
-            fresh = {(event.peer, part) for part in event.parts}
-            return replace(state, phase=replace(phase, held=held | fresh))
+            own = held.get(event.peer, frozenset())
+            if not own.issuperset(event.parts):
+                held = {**held, event.peer: own.union(event.parts)}
+                return replace(state, phase=replace(phase, held=held))
     return state
 
 
@@ -293,7 +296,7 @@ def _averaged(state: SwarmState, event: ChunkAveraged) -> SwarmState:
     match state.phase:
         case Averaging(average=average) as phase if chunk.average_set == average.digest():
             name = (chunk.stage, chunk.chunk)
-            if name not in state.terms.chunks:
+            if not state.terms.chunking.stages_of(name):
                 return state
             return replace(state, phase=replace(phase, chunks=phase.chunks | {name}))
     return state
@@ -355,15 +358,14 @@ def _progress(state: SwarmState) -> Change | None:
                 if odd := differing(state, draft):
                     return leave_out(state, draft, odd)
                 return begin_exchange(state, phase)
-            if away := replaceable(state, draft, missing):
+            if away := replaceable(state, draft, given_away(state, missing)):
                 return leave_out(state, draft, away)
             if _passed(state, ends):
                 return strike(state, draft, missing)
-        case Committed(draft, held, ends) as phase:
-            wanted = parts_wanted(state)
-            if wanted is not None and wanted <= held:
+        case Committed(draft, ends=ends) as phase:
+            if is_exchanged(state):
                 return average(state, draft)
-            if away := replaceable(state, draft, unserved(state, phase)):
+            if away := replaceable(state, draft, unserved_by_lost(state, phase)):
                 return leave_out(state, draft, away)
             if _passed(state, ends):
                 return exchange_is_late(state, phase)
