@@ -3,7 +3,8 @@
 What is due stands in rows, so a task that is lost with Redis or with its worker is simply found
 again at the next beat; a task that waited longer than two beats expires. One task a queue, so that
 a slow use case delays the others and never starves them: a task of its own for each would expire
-behind the same slow one every time. Whoever writes to the chain holds an advisory lock in Postgres,
+behind the same slow one every time. What the clock decides comes before clearing, and a clearing
+round is bounded (`pace`). Whoever writes to the chain holds an advisory lock in Postgres,
 for a round at a time, so one account is one nonce sequence however many workers there are. One
 asyncio.Runner, one engine and one connection to the chain per worker process.
 """
@@ -33,6 +34,7 @@ from market.service.drain_outbox import drain_outbox
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
 from market.service.note_beat import NOTED_EVERY, note_beat
+from market.service.pace import Pace
 from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
 from market.service.reconcile import reconcile
 from market.service.refused_debits import RefusedDebits
@@ -44,6 +46,7 @@ from market.service.sync_chain import sync_chain
 from market.settings import Settings
 
 CHAIN_LOCK = 0x7A11_0001
+CLEARING_SECONDS, EXPLAINING_SECONDS = 2.0, 0.25  # of a round
 BEAT = timedelta(seconds=1)
 QUEUES = {"default": False, "chain": True}
 """Task and queue of the same name, and whether its use cases write to the chain."""
@@ -67,6 +70,7 @@ class Runtime:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.refused_debits = RefusedDebits()
+        self.pace = Pace(CLEARING_SECONDS, EXPLAINING_SECONDS)
         self._due_at: dict[str, float] = {}  # monotonic
         self._runner: asyncio.Runner | None = None
         self._assembled: Assembled | None = None
@@ -142,7 +146,8 @@ class Runtime:
 
 
 async def _clear(runtime: Runtime) -> object:
-    return await clear_jobs(runtime.market.clock(), runtime.market.new_work())
+    market = runtime.market
+    return await clear_jobs(market.clock(), market.new_work(), runtime.pace)
 
 
 async def _lapse(runtime: Runtime) -> object:
@@ -256,11 +261,11 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
     seconds = timedelta(seconds=1)
     return {
         "outbox": Periodic(_outbox, seconds, chain=False),
-        "clear": Periodic(_clear, seconds, chain=False),
         "lapse": Periodic(_lapse, 2 * seconds, chain=False),
-        "auditors": Periodic(_auditors, seconds, chain=False),
         "silent": Periodic(_silent, 5 * seconds, chain=False),
         "deadlines": Periodic(_deadlines, 2 * seconds, chain=False),
+        "clear": Periodic(_clear, seconds, chain=False),
+        "auditors": Periodic(_auditors, seconds, chain=False),
         "reconcile": Periodic(_reconcile, 15 * seconds, chain=False),
         "beat": Periodic(_beat, NOTED_EVERY, chain=False),
         "faucet": Periodic(_faucet, seconds),

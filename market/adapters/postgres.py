@@ -134,7 +134,7 @@ class PostgresRows:
         shape = shape_of(equals, order=order, after=after, limit=limit, lock=lock)
         values = parameters_of(equals, after=after, limit=limit)
         result = await self._execute(self._statements.search(shape), values)
-        return [self._cls(**row) for row in result.mappings()]
+        return [self._cls(*row) for row in result]  # columns are in the order of its fields
 
     async def count(self, **equals: object) -> int:
         """See `Rows.count`."""
@@ -144,8 +144,8 @@ class PostgresRows:
 
     async def _one(self, statement: Select[Any], key: tuple[object, ...]) -> Any:
         found = await self._execute(statement, self._statements.key(key))
-        row = found.mappings().one_or_none()
-        return None if row is None else self._cls(**row)
+        row = found.one_or_none()
+        return None if row is None else self._cls(*row)
 
     async def _execute(
         self, statement: Any, values: dict[str, object] | list[dict[str, object]]

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
+    any_,
     bindparam,
     delete,
     func,
@@ -24,7 +25,7 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.dialects.postgresql import Insert, insert
+from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
 
 from market.adapters.tables import METADATA
 from market.service.ports import Place
@@ -64,7 +65,11 @@ def parameters_of(
     equals: Mapping[str, object], *, after: object = None, limit: int | None = None
 ) -> dict[str, object]:
     """Values for the statement of that shape; SQLAlchemy takes no notice of one too many."""
-    found = {f"of_{name}": value for name, value in equals.items() if value is not None}
+    found = {
+        f"of_{name}": list(value) if isinstance(value, tuple) else value
+        for name, value in equals.items()
+        if value is not None
+    }
     if isinstance(after, Place):
         found |= {"after": after.value}
         found |= {f"after_{place}": value for place, value in enumerate(after.key)}
@@ -170,7 +175,8 @@ class Statements:
             case "null":
                 return column.is_(None)
             case "in":
-                return column.in_(bindparam(f"of_{name}", type_=column.type, expanding=True))
+                # One array, so that thousands of values are one parameter of one statement.
+                return column == any_(bindparam(f"of_{name}", type_=ARRAY(column.type)))
             case "is":
                 return column == bindparam(f"of_{name}", type_=column.type)
 

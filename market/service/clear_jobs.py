@@ -1,112 +1,206 @@
 """A clearing round: jobs buy the leases they lack, those that cannot run yet before the others.
 
 A job that is funded buys its bundle, all or nothing. One that is matched or runs takes back who was
-silent, then replaces who is gone, then adds spares. Safe to run twice at once: a job's row and the
-winning offers' rows are held while they change. The job's row is waited for, as the messages of a
-busy job hold it most of the time; offers that another round holds are left to it. A job that
-somebody is closing on chain takes no stake, so it buys nothing; nor does one that its poster paused
-or cancelled, but who was silent in a paused job may come back.
+silent, then replaces who is gone, then adds spares. Offers are read once a round, into a book, and
+every job is tried against the book first: only one that would buy, or has to be told why it cannot,
+costs a transaction. Safe to run twice at once: a job's row and the winning offers' rows are held
+while they change, and what a job lacks is read again under its lock. The job's row is waited for,
+as the messages of a busy job hold it most of the time; offers that another round holds are left to
+it. A job that somebody is closing on chain takes no stake, so it buys nothing; nor does one that
+its poster paused or cancelled, but who was silent in a paused job may come back.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.errors import NoMatch
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.api.schemas import Excluded, RoundEvent, UnmatchedEvent
 from market.domain.advice import WhyNot, why_no_bundle
+from market.domain.auction import Clearing
+from market.domain.book import Book
 from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
 from market.domain.depth import Winner
 from market.domain.jobs import JobState, Wanted
-from market.domain.matching import feasible, judge
-from market.domain.offers import Candidate, is_heard
+from market.domain.matching import judge
 from market.domain.quote import need_of
 from market.service.candidates import candidates
 from market.service.coding import encode_why_not, encode_winners, spec_of
 from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
+from market.service.pace import Pace
 from market.service.ports import UnitOfWork
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow, RoundRow
 from verification.thresholds import shipped_calibration
 
-MAX_JOBS_A_ROUND = 100
+MAX_JOBS_A_ROUND = 1000
 _UNDER_WAY = (JobState.MATCHED.value, JobState.RUNNING.value)
+_BONDED = ("accepted", "reserved")
 
 
-async def clear_jobs(now: UnixMillis, work: UnitOfWork) -> list[LeaseRow]:
-    """Run one round; returns the leases that it reserved or brought back."""
+@dataclass(frozen=True)
+class _Buyer:
+    """A job, its leases, and the accounts that may sell it nothing."""
+
+    row: JobRow
+    spec: JobSpec
+    leases: tuple[LeaseRow, ...]
+    bonded: frozenset[Address]  # have reserved stake to audit it
+
+    @property
+    def live(self) -> list[LeaseRow]:
+        return [lease for lease in self.leases if lease.state in LIVE]
+
+    @property
+    def missing(self) -> Bundle:
+        return bundle_of(self.spec).without(len(self.live))
+
+    @property
+    def is_funded(self) -> bool:
+        return self.row.state == JobState.FUNDED.value
+
+    @property
+    def taken(self) -> frozenset[Address]:
+        """Accounts with a live lease, or with stake that is reserved for this job: it stays so,
+        and the chain takes no second one for it."""
+        held = (each for each in self.leases if each.state in LIVE or _is_reserved(each))
+        return self.bonded.union(lease.account for lease in held)
+
+    def wants(self) -> bool:
+        """Whether it lacks anything."""
+        missing = self.missing
+        return self.row.wanted != Wanted.CANCELLED and missing.slots + missing.spares > 0
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What the book holds for a job; no clearing: too few sellers."""
+
+    asks: int
+    cleared: Clearing | None
+
+
+async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None) -> list[LeaseRow]:
+    """Run one round; returns the leases that it reserved or brought back.
+
+    Args:
+        now: This moment.
+        work: Unit of work.
+        pace: How long it may take, and where the round before stopped; None: to its end.
+    """
+    pace = pace or Pace()
     async with work:
-        waiting = await work[JobRow].where(
-            state=JobState.FUNDED.value, due=None, order="posted_at", limit=MAX_JOBS_A_ROUND
-        )
-        waiting += await work[JobRow].where(state=_UNDER_WAY, due=None, order="posted_at")
+        buyers = [each for each in await _waiting(work) if each.wants()]
+        if not buyers:
+            return []
+        book = Book(await candidates(now, work), now)
     found: list[LeaseRow] = []
-    for row in waiting:
-        async with work:  # one job a transaction: a round that stops half way keeps what it did
-            held = await work[JobRow].lock(row.job)
-            if held is not None and held.state == row.state and held.due is None:
-                found += await _clear_one(held, now, work)
+    with pace.round():
+        for buyer in pace.turns(buyers, key=lambda each: each.row.job):
+            if _has_business(buyer, book, pace):
+                async with work:  # one job a transaction: a round that stops keeps what it did
+                    found += await _clear_one(buyer.row, book, pace, work)
     return found
 
 
-async def _clear_one(row: JobRow, now: UnixMillis, work: UnitOfWork) -> list[LeaseRow]:
-    spec = spec_of(row).message
-    bundle = bundle_of(spec)
-    leases = await work[LeaseRow].where(job=row.job)
-    live = [lease for lease in leases if lease.state in LIVE]
-    if not _wants(bundle, live) or row.wanted == Wanted.CANCELLED:
+async def _waiting(work: UnitOfWork) -> list[_Buyer]:
+    rows = await work[JobRow].where(
+        state=JobState.FUNDED.value, due=None, order="posted_at", limit=MAX_JOBS_A_ROUND
+    )
+    rows += await work[JobRow].where(state=_UNDER_WAY, due=None, order="posted_at")
+    return await _buyers(rows, work)
+
+
+async def _buyers(rows: Sequence[JobRow], work: UnitOfWork) -> list[_Buyer]:
+    jobs = tuple(row.job for row in rows)
+    leases: dict[JobId, list[LeaseRow]] = {job: [] for job in jobs}
+    bonded: dict[JobId, set[Address]] = {job: set() for job in jobs}
+    for lease in await work[LeaseRow].where(job=jobs) if jobs else ():
+        leases[lease.job].append(lease)
+    for bond in await work[AuditBondRow].where(job=jobs, state=_BONDED) if jobs else ():
+        bonded[bond.job].add(bond.account)
+    return [
+        _Buyer(row, spec_of(row).message, tuple(leases[row.job]), frozenset(bonded[row.job]))
+        for row in rows
+    ]
+
+
+def _has_business(buyer: _Buyer, book: Book, pace: Pace) -> bool:
+    """Whether the round changes anything for a job, as far as the book and its rows tell."""
+    if _returning(buyer, book):
+        return True
+    if buyer.row.wanted != Wanted.RUNNING:
+        return False
+    cleared = _try(buyer, book).cleared
+    if cleared is None:
+        return buyer.is_funded and pace.may_explain(buyer.row.job)
+    return bool(cleared.winners)
+
+
+def _try(buyer: _Buyer, book: Book) -> _Tried:
+    missing = buyer.missing
+    need = need_of(buyer.spec, book.now, shipped_calibration())
+    fitting = book.fitting(need, buyer.taken)
+    # One more than can be bought: the lowest losing ask is the price.
+    asks = book.cheapest(fitting, missing.slots + missing.spares + 1)
+    try:
+        cleared = buy(
+            asks,
+            bundle_of(buyer.spec),
+            [Seat(lease.stage, 0, lease.price) for lease in buyer.live],
+            reserve=buyer.spec.price_ceiling,
+            all_or_nothing=buyer.is_funded,
+        )
+    except NoMatch:
+        return _Tried(fitting.bit_count(), None)
+    return _Tried(fitting.bit_count(), cleared)
+
+
+async def _clear_one(seen: JobRow, book: Book, pace: Pace, work: UnitOfWork) -> list[LeaseRow]:
+    held = await work[JobRow].lock(seen.job)
+    if held is None or held.state != seen.state or held.due is not None:
         return []
-    offers = await candidates(now, work)
-    back = await _bring_back(leases, bundle.without(len(live)), offers, now, work)
-    live += back
-    if not _wants(bundle, live) or row.wanted != Wanted.RUNNING:
+    (buyer,) = await _buyers([held], work)
+    if not buyer.wants():
+        return []
+    back = await _bring_back(buyer, book, work)
+    buyer = replace(buyer, leases=(*_others(buyer.leases, back), *back))
+    if not buyer.wants() or held.wanted != Wanted.RUNNING:
         return back
-    return back + await _buy(row, spec, leases, live, offers, now, work)
+    return back + await _buy(buyer, book, pace, work)
 
 
-def _wants(bundle: Bundle, live: Sequence[LeaseRow]) -> bool:
-    missing = bundle.without(len(live))
-    return missing.slots + missing.spares > 0
+def _others(leases: Sequence[LeaseRow], back: Sequence[LeaseRow]) -> list[LeaseRow]:
+    names = {lease.lease for lease in back}
+    return [lease for lease in leases if lease.lease not in names]
 
 
-async def _bring_back(
-    leases: Sequence[LeaseRow],
-    missing: Bundle,
-    offers: Sequence[Candidate],
-    now: UnixMillis,
-    work: UnitOfWork,
-) -> list[LeaseRow]:
-    """Let silent leases whose offers are heard again, and are free, go on."""
-    heard = {each.offer for each in offers if is_heard(each.heard_at, now) and not each.leased}
-    silent = [lease for lease in leases if lease.state == SILENT and lease.offer in heard]
+def _is_reserved(lease: LeaseRow) -> bool:
+    return lease.stake_state == "reserved"
+
+
+def _returning(buyer: _Buyer, book: Book) -> list[LeaseRow]:
+    """Silent leases whose offers are heard again, and are free, as many as are missing."""
+    silent = [each for each in buyer.leases if each.state == SILENT and book.is_free(each.offer)]
+    missing = buyer.missing
+    return sorted(silent, key=lambda lease: lease.lease)[: missing.slots + missing.spares]
+
+
+async def _bring_back(buyer: _Buyer, book: Book, work: UnitOfWork) -> list[LeaseRow]:
     back = []
-    for lease in sorted(silent, key=lambda lease: lease.lease)[: missing.slots + missing.spares]:
-        for offer in await _hold([lease.offer], work):
-            back.append(await come_back(lease, offer, now, work))
+    for lease in _returning(buyer, book):
+        for offer in await _hold([lease.offer], book, work):
+            book.take(offer.offer)
+            back.append(await come_back(lease, offer, book.now, work))
     return back
 
 
-async def _buy(
-    row: JobRow,
-    spec: JobSpec,
-    leases: Sequence[LeaseRow],
-    live: Sequence[LeaseRow],
-    offers: Sequence[Candidate],
-    now: UnixMillis,
-    work: UnitOfWork,
-) -> list[LeaseRow]:
-    bundle, funded = bundle_of(spec), row.state == JobState.FUNDED.value
-    # A stake that is reserved for this job stays so: the chain takes no second one for it.
-    taken = {lease.account for lease in leases if lease in live or lease.stake_state == "reserved"}
-    bonds = await work[AuditBondRow].where(job=row.job, state=("accepted", "reserved"))
-    taken |= {bond.account for bond in bonds}
-    free = [each for each in offers if each.account not in taken]
-    seats = await _seats(live, work)
-    missing = bundle.without(len(live))
-    asks = feasible(need_of(spec, now, shipped_calibration()), free)
+async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[LeaseRow]:
+    row, spec, now, missing = buyer.row, buyer.spec, book.now, buyer.missing
+    tried = _try(buyer, book)
     told = RoundRow(
         number=0,
         job=row.job,
@@ -114,42 +208,45 @@ async def _buy(
         slots=missing.slots,
         spares=missing.spares,
         reserve=spec.price_ceiling,
-        asks=len(asks),
+        asks=tried.asks,
         is_bought=False,
         price=None,
         winners=encode_winners([]),
         excluded=encode_why_not(WhyNot()),
     )
-    try:
-        cleared = buy(
-            asks,
-            bundle,
-            seats,
-            reserve=spec.price_ceiling,
-            all_or_nothing=funded,
-        )
-    except NoMatch:
-        if funded:
-            await _note_why(row, spec, missing, free, told, work)
+    cleared = tried.cleared
+    if cleared is None:
+        if buyer.is_funded:
+            with pace.explaining(row.job):
+                await _note_why(buyer, book, told, work)
         return []
-    held = {offer.offer: offer for offer in await _hold([w.offer for w in cleared.winners], work)}
+    held = {
+        offer.offer: offer for offer in await _hold([w.offer for w in cleared.winners], book, work)
+    }
     winners = [held[ask.offer] for ask in cleared.winners if ask.offer in held]
-    if funded and len(winners) < missing.slots:
+    if buyer.is_funded and len(winners) < missing.slots:
         return []  # another round took one: all or nothing, the next round tries
+    seats = await _seats(buyer.live, work)
     speeds = [offer.flops_per_second for offer in winners]
     stages = deal(speeds, seats, num_stages=spec.batch.stages)
     if winners:
-        _tell_of_round(row, len(winners), cleared.price, len(free), now, work)
+        offers = book.num_offers(buyer.taken)
+        _tell_of_round(row, len(winners), cleared.price, offers, now, work)
         bought = [
             Winner(offer.offer, offer.account, offer.price, stage, offer.device_class)
             for offer, stage in zip(winners, stages, strict=True)
         ]
         told = replace(told, is_bought=True, price=cleared.price, winners=encode_winners(bought))
         await work[RoundRow].add(told)
-    return [
-        await reserve(offer, row.job, spec, stage=stage, price=cleared.price, now=now, work=work)
-        for offer, stage in zip(winners, stages, strict=True)
-    ]
+    leases = []
+    for offer, stage in zip(winners, stages, strict=True):
+        book.take(offer.offer)
+        leases.append(
+            await reserve(
+                offer, row.job, spec, stage=stage, price=cleared.price, now=now, work=work
+            )
+        )
+    return leases
 
 
 def _tell_of_round(
@@ -171,25 +268,24 @@ async def _seats(live: Sequence[LeaseRow], work: UnitOfWork) -> list[Seat]:
     return [Seat(lease.stage, speeds[lease.offer], lease.price) for lease in live]
 
 
-async def _hold(offers: list[Digest], work: UnitOfWork) -> list[OfferRow]:
+async def _hold(offers: list[Digest], book: Book, work: UnitOfWork) -> list[OfferRow]:
+    """Rows of offers that are free still; the others are taken for the rest of the round."""
     if not offers:
         return []
-    return await work[OfferRow].where(
+    held = await work[OfferRow].where(
         offer=tuple(offers), lease=None, withdrawn=False, order="price", lock=True
     )
+    for gone in set(offers).difference(row.offer for row in held):
+        book.take(gone)
+    return held
 
 
-async def _note_why(
-    row: JobRow,
-    spec: JobSpec,
-    missing: Bundle,
-    offers: Sequence[Candidate],
-    told: RoundRow,
-    work: UnitOfWork,
-) -> None:
+async def _note_why(buyer: _Buyer, book: Book, told: RoundRow, work: UnitOfWork) -> None:
     """Said anew only when it is something else: the rounds of a job that waits are alike."""
+    row, spec = buyer.row, buyer.spec
     need = need_of(spec, told.at, shipped_calibration())
-    why = why_no_bundle(spec, need, judge(need, offers), missing)
+    offers = book.offers(buyer.taken)
+    why = why_no_bundle(spec, need, judge(need, offers), buyer.missing)
     found = encode_why_not(why)
     if found == row.not_matched:
         return

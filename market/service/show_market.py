@@ -16,7 +16,6 @@ from market.domain.jobs import JobState
 from market.domain.matching import Exclusion
 from market.domain.offers import Candidate
 from market.service.candidates import candidates
-from market.service.clear_jobs import MAX_JOBS_A_ROUND
 from market.service.coding import decode_why_not, decode_winners, spec_of
 from market.service.leases import LIVE
 from market.service.ports import UnitOfWork
@@ -24,6 +23,7 @@ from market.service.rows import JobRow, LeaseRow, RoundRow
 
 MAX_CLASSES = 64
 MAX_LEVELS = 40
+MAX_DEMAND = 100  # jobs that wait, the oldest
 ROUNDS_LOOKED_AT = 200
 """For the last price of a class; one that was not bought since has none."""
 
@@ -70,7 +70,7 @@ class Depth:
 
     classes: tuple[ClassDepth, ...]  # those with most offers
     num_classes: int
-    demand: tuple[Demand, ...]  # jobs of the next round, the oldest first
+    demand: tuple[Demand, ...]  # the oldest first
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ async def _cleared(work: UnitOfWork) -> dict[str, Cleared]:
 
 async def _demand(work: UnitOfWork) -> tuple[Demand, ...]:
     rows = await work[JobRow].where(
-        state=JobState.FUNDED.value, due=None, order="posted_at", limit=MAX_JOBS_A_ROUND
+        state=JobState.FUNDED.value, due=None, order="posted_at", limit=MAX_DEMAND
     )
     held = await _held([row.job for row in rows], work)
     wanted = (_wanted(row, held[row.job]) for row in rows)

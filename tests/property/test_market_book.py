@@ -1,0 +1,109 @@
+"""A round's book finds what judging every offer finds, for any offers and jobs.
+
+Jobs buy one after the other, so that every purchase is in the book of the next. Nothing is shrunk:
+a mutant only has to be noticed.
+"""
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.errors import NoMatch
+from contracts.terms.ids import Address, Digest
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.domain import book
+from market.domain.auction import clear
+from market.domain.matching import Need, feasible
+from market.domain.offers import Candidate
+from market.domain.reputation import Reputation
+from tests.support.mutation import mutant
+
+NOW = UnixMillis(1_000_000)
+HUGE = 2**90  # base units do not fit into 64 bits
+
+offers = st.builds(
+    Candidate,
+    offer=st.integers(0, 2**64).map(lambda number: Digest(number.to_bytes(32, "big"))),
+    account=st.integers(0, 5).map(lambda number: Address(bytes([number]) * 20)),
+    price=st.sampled_from([1, 2, 3, HUGE]).map(PricePerPflop),
+    memory_bytes=st.integers(1, 4),
+    flops_per_second=st.just(1),
+    available_from=st.sampled_from([*[0] * 8, 1000, 1001]).map(UnixSeconds),
+    expires_at=st.sampled_from([1005, *[1008] * 3]).map(UnixSeconds),
+    heard_at=st.sampled_from([None, 984_999, 985_000, *[NOW] * 7]),
+    leased=st.sampled_from([*[False] * 6, True]),
+    free_stake=st.sampled_from([0, 1, HUGE, HUGE]).map(BaseUnits),
+    device_class=st.sampled_from(["cpu/a", "cpu/a+cpu", "cpu/b", "cpu/c"]),
+    reputation=st.sampled_from(
+        [*[Reputation(matches=n) for n in range(4)], Reputation(mismatches=1)]
+    ),
+)
+needs = st.builds(
+    Need,
+    price_ceiling=st.sampled_from([1, 2, HUGE]).map(PricePerPflop),
+    memory_bytes=st.sampled_from([0, 0, 1, 2, 4, 5]),
+    min_stake=st.sampled_from([0, 0, 1, HUGE, HUGE + 1]).map(BaseUnits),
+    deadline=st.sampled_from([1004, 1005, 1008, 1009]).map(UnixSeconds),
+    now=st.just(NOW),
+    devices=st.none() | st.none() | st.frozensets(st.sampled_from(["cpu/a", "cpu/b", "cpu/x"])),
+)
+jobs = st.tuples(needs, st.integers(1, 3), st.integers(0, 2), st.frozensets(st.integers(0, 5)))
+
+
+def outcome(asks: list[Any], need: Need, slots: int, spares: int) -> Any:
+    try:
+        return clear(asks, slots=slots, spares=spares, reserve=need.price_ceiling)
+    except NoMatch as refusal:
+        return refusal.message
+
+
+def check(module: ModuleType) -> None:
+    @settings(max_examples=300, deadline=None, derandomize=True, phases=[Phase.generate])
+    @given(
+        st.lists(offers, max_size=12, unique_by=lambda each: each.offer), st.lists(jobs, max_size=4)
+    )
+    def run(all_offers: list[Candidate], round_of: list[Any]) -> None:
+        standing, found = all_offers, module.Book(all_offers, NOW)
+        for need, slots, spares, numbers in round_of:
+            without = frozenset(Address(bytes([number]) * 20) for number in numbers)
+            left = [each for each in standing if each.account not in without]
+            asks = feasible(need, left)
+            fitting = found.fitting(need, without)
+            assert fitting.bit_count() == len(asks)
+            cheapest = found.cheapest(fitting, slots + spares + 1)
+            cleared = outcome(asks, need, slots, spares)
+            assert outcome(cheapest, need, slots, spares) == cleared
+            assert found.num_offers(without) == len(left)
+            assert sorted(found.offers(without), key=str) == sorted(left, key=str)
+            won = () if isinstance(cleared, str) else cleared.winners
+            taken = {ask.offer for ask in won}
+            for offer in taken:
+                found.take(offer)
+                assert not found.is_free(offer)
+            standing = [replace(o, leased=o.leased or o.offer in taken) for o in standing]
+
+    run()
+
+
+def test_book__any_offers_and_round__clears_as_the_plain_definition() -> None:
+    check(book)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("need.price_ceiling + 1", "need.price_ceiling"),
+        ("-standing(o.reputation), o.offer", "o.offer"),
+        ("whole = min(-(-rank // self._step)", "whole = min((rank // self._step)"),
+        ("self._ready &= ~(1 << place)", "self._ready &= ~(1 << place + 1)"),
+        ("found &= ~_set_of(self._accounts.get(account, ()))", "pass"),
+    ],
+)
+def test_mutated_book__one_line_wrong__clears_otherwise(old: str, new: str) -> None:
+    with pytest.raises(AssertionError):
+        check(mutant(book, old, new))

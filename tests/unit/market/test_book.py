@@ -1,0 +1,64 @@
+"""What a round's book says of sellers with several offers, and how rounds are cut into pieces."""
+
+from dataclasses import replace
+
+from contracts.terms.ids import Address, Digest, JobId
+from market.domain.book import Book
+from market.service.pace import Pace
+from tests.unit.market.test_matching import NEED, NOW, offer
+
+JOBS = [JobId(bytes([number]) * 32) for number in range(5)]
+
+
+def test_cheapest__seller_with_many_offers__takes_one_place() -> None:
+    ann = [offer(offer=Digest(bytes([n]) * 32), price=n) for n in range(1, 9)]
+    bob = offer(offer=Digest(b"b" * 32), account=Address(b"b" * 20), price=15)
+    book = Book([*ann, bob], NOW)
+
+    asks = book.cheapest(book.fitting(NEED), 2)
+
+    assert [ask.price for ask in asks] == [1, 15]
+
+
+def test_fitting__nothing_offered__is_empty() -> None:
+    book = Book([], NOW)
+
+    assert book.fitting(NEED) == 0
+    assert book.cheapest(0, 3) == []
+
+
+def test_book__offer_is_taken__stands_but_fits_nothing() -> None:
+    only = offer()
+    book = Book([only], NOW)
+
+    book.take(only.offer)
+
+    assert book.fitting(NEED) == 0
+    assert book.offers() == [replace(only, leased=True)]
+
+
+def test_pace__time_runs_out__next_round_begins_where_it_stopped() -> None:
+    clock = iter(range(100))
+    pace = Pace(seconds=2.5, monotonic=lambda: next(clock))
+    seen = []
+
+    for _ in range(3):
+        with pace.round():
+            seen.append([JOBS.index(job) for job in pace.turns(JOBS, key=lambda job: job)])
+
+    assert seen == [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
+
+
+def test_pace__no_time_to_explain_all__each_is_told_once_before_one_is_told_again() -> None:
+    clock = iter(range(100))
+    pace = Pace(explaining_seconds=2, monotonic=lambda: next(clock))
+    told = []
+
+    for _ in range(5):
+        with pace.round():
+            for number, job in enumerate(JOBS):
+                if pace.may_explain(job):
+                    with pace.explaining(job):
+                        told.append(number)
+
+    assert told == [0, 1, 2, 3, 4, 0, 1, 2, 3]
