@@ -260,7 +260,8 @@ class MemoryChain:
         return Network(
             rpc_url="http://127.0.0.1:0",
             embedded=True,
-            contracts={name: _address(name) for name in NAMES},
+            contracts={name: _address(name) for name in NAMES}
+            | {"settlement": self.domain.settlement},
             deployed_block=0,
             token_name="Tallystick Test Token",
             token_version="1",

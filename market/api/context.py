@@ -14,13 +14,20 @@ from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from contracts.terms.digest import digest
-from contracts.terms.errors import Conflict, Forbidden, Malformed, TallystickError, TooLarge
+from contracts.terms.digest import BlobHasher, digest
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Forbidden,
+    Malformed,
+    TallystickError,
+    TooLarge,
+)
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
-from market.api.schemas import MAX_JSON_BYTES, Body, read_body
+from market.api.schemas import MAX_JSON_BYTES, Body, read_body, signed_call
 from market.api.watching import Watching
 from market.bootstrap import Market
 from market.domain.rates import Rate
@@ -114,6 +121,7 @@ async def read_bytes(request: Request, limit: int = MAX_JSON_BYTES) -> bytes:
     Raises:
         TooLarge: more than `limit` bytes, announced or sent.
         Malformed: the client went away.
+        BadSignature: the request is signed, with another body.
     """
     data = bytearray()
     async for chunk in stream(request, limit):
@@ -124,7 +132,8 @@ async def read_bytes(request: Request, limit: int = MAX_JSON_BYTES) -> bytes:
 async def stream(request: Request, limit: int) -> AsyncIterator[bytes]:
     """The body in pieces; errors as `read_bytes`."""
     announced = request.headers.get("content-length", "0")
-    size = 0
+    call = signed_call(request.headers.get("authorization", ""))
+    size, hasher = 0, BlobHasher()
     if not announced.isdecimal() or int(announced) > limit:
         raise TooLarge(f"a body of {announced:.40} bytes, at most {limit}", limit=limit)
     try:
@@ -132,9 +141,13 @@ async def stream(request: Request, limit: int) -> AsyncIterator[bytes]:
             size += len(chunk)
             if size > limit:
                 raise TooLarge(f"a body of more than {limit} bytes", size=size, limit=limit)
+            if call is not None:
+                hasher.update(chunk)
             yield chunk
     except ClientDisconnect as error:
         raise Malformed("the body ended early") from error
+    if call is not None and hasher.digest() != call.body:
+        raise BadSignature("the body is not the one that was signed")
 
 
 def body(cls: type[B]) -> Any:

@@ -1,9 +1,11 @@
 """Has this caller asked too often? In front of all routes of the API, with what is left in headers.
 
-A caller is the account whose token he shows, else the network address that he comes from. Hosts
+A caller is the account whose token he shows, else the network address that he comes from: keys to
+sign a request with cost nothing, so who signs is counted by his address. Hosts
 show their token and are not counted: their coordinators post what everybody else waits for.
 """
 
+import contextlib
 import ipaddress
 import math
 
@@ -15,7 +17,7 @@ from contracts.terms.errors import RateLimited, Unavailable
 from market.api.callers import identify
 from market.api.context import Api, api_of, is_host
 from market.api.problems import problem
-from market.api.schemas import API_PREFIX
+from market.api.schemas import API_PREFIX, REQUEST_SCHEME
 from market.domain.rates import SECOND, Allowance
 
 _FREE = (f"{API_PREFIX}/health",)
@@ -55,13 +57,18 @@ async def _allowance(request: Request, api: Api) -> Allowance | None:
 
 
 async def _name(request: Request, api: Api) -> str:
-    try:
-        who = await identify(request, api, api.market.new_reading())
-    except Unavailable:  # whoever it is, the route will say so
-        who = None
+    who = None
+    if not _is_signed(request):
+        with contextlib.suppress(Unavailable):  # whoever it is, the route will say so
+            who = await identify(request, api, api.market.new_reading())
     if who is not None:
         return f"account:{who.account.hex()}"
     return f"address:{_network(request.client.host if request.client else '')}"
+
+
+def _is_signed(request: Request) -> bool:
+    kind = request.headers.get("authorization", "").partition(" ")[0]
+    return kind.lower() == REQUEST_SCHEME.lower()
 
 
 def _network(host: str) -> str:

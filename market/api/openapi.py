@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 
 from contracts.terms.errors import (
     BadSignature,
+    Expired,
     Forbidden,
     Malformed,
     RateLimited,
@@ -147,7 +148,7 @@ def _of_its_form(operation: Mapping[str, Any]) -> Iterator[type[TallystickError]
         yield TooLarge
     schemes = {name for each in operation.get("security", ()) for name in each}
     if "token" in schemes:
-        yield BadSignature
+        yield from (BadSignature, Expired)
     if schemes:
         yield Forbidden
     if operation["operationId"] not in _UNCOUNTED:

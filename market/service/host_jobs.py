@@ -4,7 +4,7 @@ A host names the coordinators whose wallets it holds, each by that wallet's sign
 their coordinator when they are signed, so a host can claim exactly the jobs that were meant for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from contracts.terms.errors import BadSignature, Forbidden, NoMatch
@@ -15,6 +15,7 @@ from market.api.schemas import hosting_digest
 from market.domain.jobs import JobState, Wanted, is_hosted
 from market.service.auditors import is_checked
 from market.service.coding import spec_of
+from market.service.life import tell_of_state
 from market.service.ports import UnitOfWork
 from market.service.rows import (
     AuditorListRow,
@@ -25,6 +26,7 @@ from market.service.rows import (
 )
 
 HOSTING_MILLIS = 15_000
+_STANDS_STILL = "stands still, the market refused its coordinator's messages: "
 _MAY_BE_HOSTED = tuple(
     state.value for state in JobState if any(is_hosted(state, w) for w in Wanted)
 )
@@ -141,6 +143,35 @@ async def note_heeded(host: str, said: Sequence[Heeded], work: UnitOfWork) -> No
             if row is not None and row.heeded < each.wish <= row.wish:
                 await work[JobRow].put(replace(row, heeded=each.wish))
                 await work.emit("job", each.job)
+
+
+async def note_refused(
+    host: str,
+    running: Sequence[JobId],
+    refused: Mapping[JobId, str],
+    now: UnixMillis,
+    work: UnitOfWork,
+) -> None:
+    """Tell who watches a job that its messages were refused, or no longer are. Safe to repeat."""
+    said: dict[JobId, str | None] = dict.fromkeys(running)
+    said |= {job: _STANDS_STILL + why for job, why in refused.items()}
+    async with work:
+        for job, failure in said.items():
+            row, held = await work[JobRow].get(job), await work[HostedJobRow].get(job)
+            if row is None or held is None or held.host != host or not _is_news(row, failure):
+                continue
+            row = await work[JobRow].lock(job)
+            if row is not None and _is_news(row, failure):
+                row = replace(row, failure=failure)
+                await work[JobRow].put(row)
+                await work.emit("job", job)
+                tell_of_state(row, now, work)
+
+
+def _is_news(row: JobRow, failure: str | None) -> bool:
+    """What else a job may have failed of stays as it is."""
+    is_ours = row.failure is None or row.failure.startswith(_STANDS_STILL)
+    return is_ours and _is_hosted(row) and row.failure != failure
 
 
 def _is_hosted(row: JobRow) -> bool:

@@ -1,7 +1,9 @@
 """Kept items of a job arrive: each checked, stored once and in order; seals move the ledger.
 
-What may come next is decided by `contracts.governance.job.follow`, as for coordinator, members and
-audit. A post is stored whole or not at all.
+Only the coordinator that the spec names adds to a job's stream: what its feed does not know would
+stand between it and every later seal. What may come next is decided by
+`contracts.governance.job.follow`, as for coordinator, members and audit. A post is stored whole or
+not at all.
 """
 
 from collections.abc import Sequence
@@ -11,15 +13,17 @@ from contracts.governance.job import JobHistory, follow
 from contracts.governance.record import check_signature
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import (
+    ChainForgot,
     Conflict,
     Equivocation,
+    Forbidden,
     InvariantBroken,
     NotFound,
-    Unaffordable,
+    Unavailable,
     WrongBytes,
 )
 from contracts.terms.history import Kept, decode_kept, encode_kept, kept_digest
-from contracts.terms.ids import Digest, JobId
+from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import (
     UNDER_A_SEAL,
     JobOpening,
@@ -57,25 +61,34 @@ async def store_messages(
     job: JobId,
     encoded: Sequence[bytes],
     *,
+    by: Address,
     now: UnixMillis,
     work: UnitOfWork,
     chain: Chain,
     histories: Histories,
 ) -> Intake:
-    """Store what is new of a post. Safe to repeat: known items are counted and skipped.
+    """Store what is new of a post by the account `by`. Safe to repeat: known items are skipped.
 
     Raises:
         NotFound: no such job.
+        Forbidden: `by` is not its coordinator.
         BadSignature, Malformed, UnknownVersion, Conflict: an item may not stand where it stands.
         Equivocation, InvalidSeal: its signer broke the protocol; nothing of the post is stored.
-        Unaffordable: a seal earns more than escrow holds for the job.
+        Unavailable: the job has to be matched again.
+        ChainForgot: a seal earns more than escrow holds for the job.
     """
     items = [(decode_kept(data), data) for data in encoded]
     async with work:
         row = await work[JobRow].lock(job)
         if row is None:
             raise NotFound("no such job", job=job.hex())
+        if row.coordinator != by:
+            raise Forbidden(
+                "only its coordinator adds to a job's messages", coordinator=row.coordinator.hex()
+            )
         new = await _unknown(row, items, work)
+        if new and row.state == JobState.FUNDED and row.wanted != Wanted.CANCELLED:
+            raise Unavailable("a lease lapsed: the job takes messages when it is matched again")
         if new and not takes_messages(JobState(row.state), Wanted(row.wanted)):
             raise Conflict(f"a job that is {row.state} takes no messages", state=row.state)
         history = await histories.load(job, row.num_messages, work)
@@ -170,12 +183,17 @@ def _check_name(post: _Post, item: Kept) -> None:
 
 
 async def _check_escrow(job: JobId, more: int, work: UnitOfWork) -> None:
-    """A chain that went back may owe us the deposit: the seal is taken when that is there again."""
+    """No valid seal earns more than the budget, so less in escrow means that a chain went back.
+
+    The seal is taken when the deposit is there again.
+    """
     await hold_ledger(work)
     held = (await balances_of([escrow(job)], work)).get(escrow(job), 0)
     if more > held:
-        raise Unaffordable(
-            "the seal earns more than the job has in escrow", wanted=str(more), held=str(held)
+        raise ChainForgot(
+            "the seal earns more than is in escrow: the chain has not mined the deposit again",
+            wanted=str(more),
+            held=str(held),
         )
 
 

@@ -1,16 +1,20 @@
 """One job's coordinator: `python -m tallystick.coordinator JOBDIR`. Ends with its job.
 
 Joins the library of `training.coordinator` with the wallet, the gRPC transport and the market's
-API. Everything that it needs after a restart is in its journal.
+API. Everything that it needs after a restart is in its journal. If the market refuses a post, it
+says why in `refused` and ends: its host tells the market, and starts it again when the poster has
+asked something new of the job. What is sealed at the market stays payable.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.keys.store import load_or_create_session, load_wallet
-from contracts.keys.wallet import Session
+from contracts.keys.wallet import Session, Wallet
+from contracts.terms.errors import Misbehaved, Refused
 from contracts.terms.ids import JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
@@ -21,8 +25,11 @@ from tallystick.host.folder import (
     announce,
     announced,
     count_trainers,
+    forget_refusal,
     load_auditors,
     load_job,
+    note_refusal,
+    refusal,
     trainer_key,
 )
 from tallystick.sdk.client import MarketClient, retrying
@@ -42,11 +49,14 @@ class MarketFeed:
 
     client: MarketClient
     job: JobId
+    wallet: Wallet
     session: Session
+    folder: Path
 
     async def post(self, items: Sequence[bytes]) -> None:
-        """Post kept items; safe to repeat."""
-        await self.client.post_messages(self.job, items)
+        """Post kept items, as the job's coordinator; safe to repeat."""
+        with noting_refusals(self.folder):
+            await self.client.post_messages(self.job, items, by=self.wallet)
 
     async def report(self, reports: Sequence[StepReport]) -> None:
         """Post step reports, signed by the coordinator's session key."""
@@ -61,9 +71,9 @@ class MarketFeed:
             for report in reports
         )
         signature = self.session.private_key.sign(schemas.reports_digest(self.job, rows))
-        await self.client.post_reports(
-            self.job, schemas.PostReports(reports=rows, signature=signature)
-        )
+        body = schemas.PostReports(reports=rows, signature=signature)
+        with noting_refusals(self.folder):
+            await self.client.post_reports(self.job, body)
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,27 @@ class MarketRoster:
         ]
 
 
+@contextmanager
+def noting_refusals(folder: Path) -> Iterator[None]:
+    """Write down for the host what the market refuses."""
+    try:
+        yield
+    except (Refused, Misbehaved) as error:
+        note_refusal(folder, f"{error.code}: {error.message}")
+        raise
+
+
 async def coordinate(folder: Path, tell: Tell) -> None:
-    """Run the job in `folder` to its end."""
+    """Run the job in `folder` to its end, or until the market refuses what it posts."""
+    forget_refusal(folder)
+    try:
+        await _coordinate(folder, tell)
+    except (Refused, Misbehaved):
+        if refusal(folder) is None:
+            raise
+
+
+async def _coordinate(folder: Path, tell: Tell) -> None:
     told, spec = load_job(folder)
     session = load_or_create_session(folder / "coordinator.key")
     trainers = tuple(
@@ -113,7 +142,7 @@ async def coordinate(folder: Path, tell: Tell) -> None:
                 session=session,
                 transport=transport,
                 listen=announced(folder) or told.listen,
-                feed=MarketFeed(client, job, session),
+                feed=MarketFeed(client, job, wallet, session, folder),
                 roster=MarketRoster(client, job),
                 wishes=WishFile(folder),
                 coins=MarketCoins(client, job),

@@ -4,8 +4,9 @@
 `auditors.msgpack` (of a checked job: who may be drawn from outside), `coordinator.key` and
 `trainer-0.key`, `trainer-1.key`, ... (session keys), `address` (where the coordinator listens), and
 the journals; `wish.json` (what the poster wants of the job now) and `heeded` (the number of the
-newest wish that it is as wanted by). The coordinator's wallet lies with the other keys of the
-host. The trainers' keys are in the signed JobOpening, so their number never changes.
+newest wish that it is as wanted by); `refused` (why the market took no more of its messages). The
+coordinator's wallet lies with the other keys of the host. The trainers' keys are in the signed
+JobOpening, so their number never changes.
 """
 
 import json
@@ -145,6 +146,24 @@ def heeded(folder: Path) -> int | None:
     except FileNotFoundError:
         return None
     return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def note_refusal(folder: Path, why: str) -> None:
+    """Say why the coordinator ends before its job does: the market takes no more of it."""
+    _replace(folder / "refused", why.encode())
+
+
+def refusal(folder: Path) -> str | None:
+    """Why the market took no more of it; None if it did."""
+    try:
+        return (folder / "refused").read_text() or None
+    except FileNotFoundError:
+        return None
+
+
+def forget_refusal(folder: Path) -> None:
+    """Try again."""
+    (folder / "refused").unlink(missing_ok=True)
 
 
 def _replace(path: Path, data: bytes) -> None:

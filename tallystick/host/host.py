@@ -2,7 +2,8 @@
 
 It works through the API alone, so it may run on another machine. A row is its as long as it says
 so in time; a job that is no longer in the answer was taken away or is over, and is stopped. Killed
-and started again, it finds the same rows and the same folders.
+and started again, it finds the same rows and the same folders. A coordinator whose messages the
+market refuses is not started again before its poster asks something new of the job.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from tallystick.host.folder import (
     count_trainers,
     heeded,
     prepare,
+    refusal,
     tell_wish,
     wallet_path,
 )
@@ -57,6 +59,7 @@ class Host:
     _running: dict[JobId, "asyncio.Task[None]"] = field(default_factory=dict)
     _over: set[JobId] = field(default_factory=set)
     _told: dict[JobId, Wish] = field(default_factory=dict)  # what coordinators were handed
+    _refused: dict[JobId, int] = field(default_factory=dict)  # with the wish that it was run by
     _said: schemas.HostHeartbeat | None = None  # to the market
 
     async def run(self) -> None:
@@ -97,12 +100,14 @@ class Host:
 
     async def _beat(self) -> None:
         held = await self.client.claim_jobs(self.name)
-        for job in set(self._running) - {hosted.job for hosted in held}:
+        here = {hosted.job for hosted in held}
+        for job in set(self._running) - here:
             await self._stop(job)
+        self._refused = {job: wish for job, wish in self._refused.items() if job in here}
         for hosted in held:
             if hosted.job in self._running:
                 self._tell_wish(hosted)
-            elif hosted.job not in self._over:
+            elif hosted.job not in self._over and self._refused.get(hosted.job) != hosted.wish:
                 self._start(hosted)
                 await self._register()
         body = schemas.HostHeartbeat(
@@ -110,6 +115,7 @@ class Host:
             jobs=tuple(self._running),
             endpoints=self._endpoints(),
             heeded=self._heeded(),
+            refused=self._refusals(),
         )
         if body != self._said:  # claiming keeps the jobs for another while, too
             await self.client.heartbeat_host(body)
@@ -125,6 +131,12 @@ class Host:
         found = ((job, heeded(self._folder(job))) for job in self._running)
         return tuple(
             schemas.HeededWish(job=job, wish=number) for job, number in found if number is not None
+        )
+
+    def _refusals(self) -> tuple[schemas.RefusedJob, ...]:
+        found = ((job, refusal(self._folder(job))) for job in self._refused)
+        return tuple(
+            schemas.RefusedJob(job=job, why=why[: schemas.MAX_REASON]) for job, why in found if why
         )
 
     def _tell_wish(self, hosted: schemas.HostedJob) -> None:
@@ -147,6 +159,7 @@ class Host:
         wanted = self.num_trainers or (2 if spec.message.batch.stages > 1 else 1)
         prepare(folder, told, hosted.spec, num_trainers=wanted, auditors=hosted.auditors)
         self._told.pop(hosted.job, None)
+        self._refused.pop(hosted.job, None)
         self._tell_wish(hosted)
         self.say(f"hosting job {hosted.job.hex()[:12]}")
         self._running[hosted.job] = asyncio.create_task(self._keep(hosted.job, folder))
@@ -159,8 +172,12 @@ class Host:
         ]
         try:
             await self._process("coordinator", folder)
-            self._over.add(job)
-            self.say(f"job {job.hex()[:12]} is done")
+            if why := refusal(folder):
+                self._refused[job] = self._told[job].number
+                self.say(f"job {job.hex()[:12]} stands still, its messages were refused: {why}")
+            else:
+                self._over.add(job)
+                self.say(f"job {job.hex()[:12]} is done")
         finally:
             for trainer in trainers:
                 trainer.cancel()

@@ -6,11 +6,11 @@ market gives is `Malformed`, a very long one `TooLarge`. `retrying` repeats what
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
@@ -21,6 +21,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import (
     AuditMismatch,
+    Expired,
     InvariantBroken,
     Malformed,
     ServiceUnreachable,
@@ -37,6 +38,7 @@ from market.api.schemas import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.events import followed
 from tallystick.sdk.sign_in import sign_in_text
+from tallystick.sdk.signing import MarketClock, Signer, signed_by
 from tallystick.sdk.urls import http_url, is_loopback
 from verification.lanes import LanePage, decode_page
 from verification.snapshots import Snapshot, decode_snapshots
@@ -95,6 +97,7 @@ class MarketClient:
             trust_env=not is_loopback(self.url),  # no proxy to oneself
             transport=transport,
         )
+        self._clock: MarketClock | None = None  # asked for when something is to be signed
 
     async def __aenter__(self) -> Self:
         return self
@@ -343,11 +346,17 @@ class MarketClient:
         """One job."""
         return await self._get(f"/jobs/{job.hex()}", schemas.JobView)
 
-    async def post_messages(self, job: JobId, items: Sequence[bytes]) -> schemas.Stored:
-        """Store kept items (`history.encode_kept`) in their order; known ones are skipped."""
+    async def post_messages(
+        self, job: JobId, items: Sequence[bytes], *, by: Wallet
+    ) -> schemas.Stored:
+        """Store kept items (`history.encode_kept`) in their order; known ones are skipped.
+
+        Raises:
+            Forbidden: `by` is not the job's coordinator.
+        """
         values: list[Value] = list(items)
-        answer = await self._send(
-            "POST", f"/jobs/{job.hex()}/messages", content=encode(values), headers=_MSGPACK
+        answer = await self._send_signed(
+            "POST", f"/jobs/{job.hex()}/messages", encode(values), by, headers=_MSGPACK
         )
         return _body(answer, schemas.Stored)
 
@@ -601,6 +610,47 @@ class MarketClient:
         answer = await self._try(method, path, **options)
         _check(answer)
         return answer
+
+    async def _send_signed(
+        self,
+        method: str,
+        path: str,
+        content: bytes | Callable[[], AsyncIterator[bytes]],
+        by: Signer,
+        *,
+        body: Digest | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> _Answer:
+        """Send what `by` signs; once more by the market's clock, if that was what was wrong.
+
+        Args:
+            method: In capitals.
+            path: Without `/v1` and without a query.
+            content: The body, or what makes its pieces.
+            by: Signs it.
+            body: Digest of the body, where `content` makes it.
+            headers: Of the request.
+        """
+        name = blob_digest(content) if isinstance(content, bytes) else body
+        assert name is not None
+        for is_last in (False, True):
+            clock = await self._market_clock(again=is_last)
+            key, target = headers.get("idempotency-key", ""), API_PREFIX + path
+            shown = signed_by(by, clock.domain, method, target, name, clock.now(), key=key)
+            pieces = content if isinstance(content, bytes) else content()
+            try:
+                return await self._send(
+                    method, path, content=pieces, headers={**headers, "authorization": shown}
+                )
+            except Expired:
+                if is_last:
+                    raise
+        raise AssertionError("one of the two tries has ended this")
+
+    async def _market_clock(self, *, again: bool) -> MarketClock:
+        if self._clock is None or again:
+            self._clock = MarketClock.of(await self.network())
+        return self._clock
 
     @asynccontextmanager
     async def _stream(self, path: str, after: int) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -275,6 +275,7 @@ class World:
         return await store_messages(
             maker.spec.job(),
             [encode_kept(item) for item in maker.items[start:]],
+            by=maker.spec.coordinator,
             now=self.now,
             work=self.new_work(),
             chain=self.ports,

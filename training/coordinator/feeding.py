@@ -1,14 +1,14 @@
 """Posting what is kept to the market, in order, from a cursor in the journal.
 
 The market being down never stops a step: this task alone waits, with growing pauses, and goes on
-from where it was. An item that the market refuses is offered again, slowly and loudly: order is the
-law of a history, so nothing behind it may go first.
+from where it was. What the market refuses ends the coordinator: order is the law of a history, so
+nothing behind it may go first, and work beyond the last seal that the market has is not paid.
 """
 
 from collections.abc import Awaitable, Callable
 from itertools import islice
 
-from contracts.terms.errors import Refused, Unavailable
+from contracts.terms.errors import Misbehaved, Refused, Unavailable
 from training.coordinator.book import KEPT, REPORT, Book
 from training.coordinator.ports import Feed, decode_report
 from training.journal import NumberedRow
@@ -36,7 +36,11 @@ class Feeding:
         return self._book.journal.cursor(CURSOR) >= len(self._book.journal)
 
     async def run(self) -> None:
-        """Post for ever; cancelled when the job is over."""
+        """Post for ever; cancelled when the job is over.
+
+        Raises:
+            Refused, Misbehaved: the market will never take what comes next.
+        """
         while True:
             seen = self._book.changes.version
             if self.is_done:
@@ -46,7 +50,7 @@ class Feeding:
                 await self.post_once()
 
     async def post_once(self) -> None:
-        """Post the next rows, however long it takes."""
+        """Post the next rows, however long the market is away. Raises as `run`."""
         rows = self._next_rows()
         items = [row.data for row in rows if row.kind == KEPT]
         reports = [decode_report(row.data) for row in rows if row.kind == REPORT]
@@ -76,8 +80,8 @@ class Feeding:
                 return await post()
             except Unavailable as error:
                 self._tell("feed_waits", reason=error.message)
-            except Refused as error:
+            except (Refused, Misbehaved) as error:
                 self._tell("feed_refused", code=error.code, reason=error.message)
-                span = LONGEST_PAUSE
+                raise
             await self._pause(span)
             span = min(2 * span, LONGEST_PAUSE)

@@ -53,7 +53,7 @@ class Feed(Protocol):
         """Hand over encoded kept items; repeating some is harmless.
 
         Raises:
-            Unavailable: try again. Refused: the market says that they are wrong.
+            Unavailable: try again. Refused, Misbehaved: the market says that they are wrong.
         """
         ...
 

@@ -92,6 +92,7 @@ async def run_coordinator(
         Unavailable: the journal cannot be written.
         WrongConfiguration: the address cannot be listened on.
         InvariantBroken: no valid seal follows from what was recorded.
+        Refused, Misbehaved: the market will never take what comes next in the journal.
     """
     with Journal(folder / "journal.sqlite") as journal:
         signer = Signer(wallet, session, domain)

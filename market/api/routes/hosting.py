@@ -22,6 +22,7 @@ from market.service.host_jobs import (
     Heeded,
     claim_jobs,
     note_heeded,
+    note_refused,
     register_host,
     renew_jobs,
 )
@@ -65,6 +66,8 @@ async def post_heartbeat(
     said = [Heeded(each.job, each.wish) for each in posted.heeded]
     async with work:
         await note_heeded(posted.host, said, work)
+        refused_jobs = {each.job: each.why for each in posted.refused}
+        await note_refused(posted.host, posted.jobs, refused_jobs, api.market.clock(), work)
         rows = await renew_jobs(posted.host, posted.jobs, endpoints, api.market.clock(), work)
         return answer(await _hosted(rows, work))
 

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
 from contracts.terms.errors import (
     BadSignature,
+    ChainForgot,
     Conflict,
     Equivocation,
     Expired,
@@ -16,10 +17,12 @@ from contracts.terms.errors import (
     NotFound,
     Refused,
     Unaffordable,
+    Unavailable,
     UnknownVersion,
     WrongBytes,
 )
 from contracts.terms.ids import JobId, StageIndex, StepNumber
+from market.api.callers import Caller, caller
 from market.api.context import (
     Api,
     ApiDep,
@@ -170,15 +173,29 @@ async def get_job(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     response_model=Stored,
     openapi_extra={"requestBody": {"required": True, **in_bytes(MSGPACK, encode([b"an item"]))}},
     responses=refused(
-        *SIGNED_MESSAGE, NotFound, Conflict, Equivocation, InvalidSeal, WrongBytes, Unaffordable
+        *SIGNED_MESSAGE,
+        NotFound,
+        Conflict,
+        Equivocation,
+        InvalidSeal,
+        WrongBytes,
+        ChainForgot,
+        Unavailable,
     ),
 )
-async def post_messages(job: JobPath, api: ApiDep, work: WorkDep, request: Request) -> Response:
-    """Append kept items (a canonical msgpack array of their bytes); all or nothing."""
+async def post_messages(
+    job: JobPath,
+    api: ApiDep,
+    work: WorkDep,
+    request: Request,
+    who: Annotated[Caller, caller("jobs")],
+) -> Response:
+    """Append kept items (a canonical msgpack array of their bytes); by the job's coordinator."""
     items = _items(await read_bytes(request, MAX_MESSAGES_BYTES))
     intake = await store_messages(
         job,
         items,
+        by=who.account,
         now=api.market.clock(),
         work=work,
         chain=api.market.chain,

@@ -67,6 +67,7 @@ from market.api.schemas.callers import (
     NonceView,
     Scope,
     SessionOpened,
+    Shown,
     SignIn,
 )
 from market.api.schemas.earnings import (
@@ -120,6 +121,7 @@ from market.api.schemas.events import (
     read_market_event,
 )
 from market.api.schemas.hosting import (
+    MAX_REASON,
     ClaimJobs,
     CoordinatorClaim,
     HeededWish,
@@ -128,6 +130,7 @@ from market.api.schemas.hosting import (
     HostHeartbeat,
     HostRegistered,
     JobEndpoint,
+    RefusedJob,
     RegisterHost,
 )
 from market.api.schemas.jobs import (
@@ -207,6 +210,7 @@ from market.api.schemas.orders import (
     OrderTyped,
     PostOrder,
 )
+from market.api.schemas.requests import REQUEST_SCHEME, SignedCall, request_digest, signed_call
 from market.api.schemas.running import (
     PEERS_PAGE,
     SPEND_PAGE,
@@ -309,11 +313,13 @@ __all__ = [
     "MAX_KEY_DAYS",
     "MAX_MESSAGES_BYTES",
     "MAX_MESSAGES_POSTED",
+    "MAX_REASON",
     "MAX_REPORTS",
     "MAX_SIGN_IN_CHARACTERS",
     "MESSAGES_PAGE",
     "PEERS_PAGE",
     "REPORTS_PAGE",
+    "REQUEST_SCHEME",
     "ROUNDS_PAGE",
     "SESSION_COOKIE",
     "SNAPSHOTS_PAGE",
@@ -483,6 +489,7 @@ __all__ = [
     "RatesView",
     "ReceivedView",
     "RefundedEvent",
+    "RefusedJob",
     "RegisterAuditor",
     "RegisterHost",
     "ReportView",
@@ -501,9 +508,11 @@ __all__ = [
     "SeatView",
     "SessionOpened",
     "SettledEvent",
+    "Shown",
     "SignIn",
     "SignatureField",
     "SignedBody",
+    "SignedCall",
     "SignedField",
     "SignedPrice",
     "SlashEvent",
@@ -546,6 +555,8 @@ __all__ = [
     "read_job_event",
     "read_market_event",
     "reports_digest",
+    "request_digest",
+    "signed_call",
     "wish_digest",
     "withdrawal_digest",
 ]

@@ -13,8 +13,11 @@ MAX_SIGN_IN_CHARACTERS = 1500
 MAX_KEY_DAYS = 366
 SESSION_COOKIE = "tallystick_session"
 
-Scope = Literal["read", "jobs"]
-"""What a key may do for its account: `read` what only the account sees, `jobs` steer its jobs."""
+Scope = Literal["read", "jobs", "blobs"]
+"""What a caller may do for an account: `read` what only the account sees, `jobs` steer its jobs,
+`blobs` store blobs at its expense."""
+Shown = Literal["session", "key", "signature"]
+"""By what a caller is known: a session's token, a key's, or the signature of this request."""
 
 KeyName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x21-\x7e]([\x20-\x7e]*)$")]
 BearerToken = Annotated[str, Field(pattern=r"^ts[sk]_[0-9A-Za-z_-]{43}$")]
@@ -40,7 +43,7 @@ class CallerView(Body):
     """Who calls, and what he may do."""
 
     account: AddressField
-    by: Literal["session", "key"]
+    by: Shown
     scopes: tuple[Scope, ...]
     expires_at: UnixMillisField
 
@@ -55,7 +58,7 @@ class CreateKey(Body):
     """A key for a program: no two of an account have one name."""
 
     name: KeyName
-    scopes: Annotated[tuple[Scope, ...], Len(1, 2)]
+    scopes: Annotated[tuple[Scope, ...], Len(1, 3)]
     expires_at: UnixMillisField  # at most a year ahead
 
 

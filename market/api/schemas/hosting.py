@@ -13,6 +13,8 @@ from contracts.terms.moments import UnixMillisField
 from market.api.schemas.base import Body, Endpoint, HostName, SignedField
 from market.api.schemas.jobs import JobState, JobWanted, WishNumber
 
+MAX_REASON = 500  # characters
+
 
 class CoordinatorClaim(Body):
     """`signature` by the coordinator's wallet over `hosting_digest`."""
@@ -73,10 +75,18 @@ class HeededWish(Body):
     wish: WishNumber
 
 
+class RefusedJob(Body):
+    """A job whose coordinator has ended because this market refused its messages."""
+
+    job: JobIdField
+    why: Annotated[str, Len(1, MAX_REASON)]
+
+
 class HostHeartbeat(Body):
-    """Renews the rows of `jobs`; `endpoints` of those whose coordinators listen."""
+    """Renews the rows of `jobs`, whose coordinators run; `endpoints` of those that listen."""
 
     host: HostName
     jobs: Annotated[tuple[JobIdField, ...], Len(0, 1000)]
     endpoints: Annotated[tuple[JobEndpoint, ...], Len(0, 1000)] = ()
     heeded: Annotated[tuple[HeededWish, ...], Len(0, 1000)] = ()
+    refused: Annotated[tuple[RefusedJob, ...], Len(0, 1000)] = ()

@@ -6,7 +6,10 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from contracts.terms.digest import blob_digest
 from market.api.app import make_app
+from market.api.schemas import API_PREFIX
+from tallystick.sdk.signing import Signer, signed_by
 from tests.support.market_world import World
 
 ON_MEMORY = pytest.mark.parametrize("world", ["memory"], indirect=True)
@@ -18,6 +21,15 @@ HOST = {"Authorization": "Bearer the host's token"}
 def once(key: str = "k1") -> dict[str, str]:
     """The header that routes want where money moves."""
     return {"Idempotency-Key": key}
+
+
+def signed(
+    world: World, by: Signer, method: str, path: str, body: bytes = b"", *, key: str = ""
+) -> dict[str, str]:
+    """The headers of a request that `by` signs; `path` is without `/v1`."""
+    target, name = f"{API_PREFIX}{path}", blob_digest(body)
+    shown = signed_by(by, world.domain, method, target, name, world.now, key=key)
+    return {"Authorization": shown} | (once(key) if key else {})
 
 
 @asynccontextmanager

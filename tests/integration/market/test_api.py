@@ -53,7 +53,7 @@ from market.api.schemas import (
     withdrawal_digest,
 )
 from market.service.rows import BatchRow, JobRow
-from tests.integration.market.client import HOST, ON_MEMORY, client_of, once
+from tests.integration.market.client import HOST, ON_MEMORY, client_of, once, signed
 from tests.support.history import DOMAIN, JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import (
     ANCHORER,
@@ -159,10 +159,12 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
         maker.seal_step()
         maker.seal_step(last=True)
         batch = encode([encode_kept(item) for item in maker.items])
-        answer = await client.post(f"/jobs/{spec.job().hex()}/messages", content=batch)
+        path = f"/jobs/{spec.job().hex()}/messages"
+        by_coordinator = signed(world, make_wallet("coordinator"), "POST", path, batch)
+        answer = await client.post(path, content=batch, headers=by_coordinator)
         stored = read_body(Stored, answer.content)
         assert (stored.stored, stored.known) == (len(maker.items) - 1, 1)
-        answer = await client.post(f"/jobs/{spec.job().hex()}/messages", content=batch)
+        answer = await client.post(path, content=batch, headers=by_coordinator)
         assert read_body(Stored, answer.content).known == len(maker.items)
         answer = await client.get(f"/jobs/{spec.job().hex()}/messages?after=1&limit=2")
         page = decode(answer.content)

@@ -195,6 +195,7 @@ async def post(world: World, maker: JobMaker, *items: Kept) -> None:
     await store_messages(
         maker.spec.job(),
         [encode_kept(item) for item in items],
+        by=maker.spec.coordinator,
         now=world.now,
         work=world.new_work(),
         chain=world.ports,

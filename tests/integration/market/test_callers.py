@@ -141,7 +141,7 @@ async def test_session__signed_message__token_names_its_account(door: Door) -> N
     assert read_body(CallerView, response.content) == CallerView(
         account=ANN.account,
         by="session",
-        scopes=("read", "jobs"),
+        scopes=("read", "jobs", "blobs"),
         expires_at=UnixMillis(opened.expires_at),
     )
     assert door.world.now < opened.expires_at <= door.world.now + SESSION_MILLIS

@@ -11,13 +11,13 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import encode
 from contracts.terms.errors import (
     BadSignature,
+    ChainForgot,
     Conflict,
     Equivocation,
     InvalidSeal,
     Malformed,
     NotFound,
     TooLarge,
-    Unaffordable,
     UnknownVersion,
 )
 from contracts.terms.history import Kept, decode_kept, encode_kept
@@ -49,6 +49,7 @@ async def refuse(world: World, maker: JobMaker, *items: Kept | bytes) -> Excepti
         await store_messages(
             maker.spec.job(),
             encoded,
+            by=maker.spec.coordinator,
             now=world.now,
             work=world.new_work(),
             chain=world.ports,
@@ -87,6 +88,7 @@ async def test_store__item_by_item_with_every_fold_forgotten__is_the_same_histor
         await store_messages(
             maker.spec.job(),
             [encode_kept(item)],
+            by=maker.spec.coordinator,
             now=world.now,
             work=world.new_work(),
             chain=world.ports,
@@ -295,6 +297,7 @@ async def test_store__unknown_job__is_not_found(world: World) -> None:
         await store_messages(
             JobId(bytes(32)),
             [],
+            by=make_wallet("coordinator").account,
             now=world.now,
             work=world.new_work(),
             chain=world.ports,
@@ -303,7 +306,7 @@ async def test_store__unknown_job__is_not_found(world: World) -> None:
 
 
 @ON_MEMORY
-async def test_store__seal_that_earns_more_than_escrow_holds__is_refused_until_it_does(
+async def test_store__seal_that_earns_more_than_escrow_holds__waits_until_it_does(
     world: World,
 ) -> None:
     maker = await world.start_job()
@@ -312,7 +315,7 @@ async def test_store__seal_that_earns_more_than_escrow_holds__is_refused_until_i
     async with world.new_work() as work:  # the chain forgot the deposit
         await book_event("forgot", reversal(budget), work, overdraft=True)
     maker.seal_step()
-    with pytest.raises(Unaffordable, match="escrow"):
+    with pytest.raises(ChainForgot, match="escrow"):
         await world.send(maker)
 
     async with world.new_work() as work:  # and mined it again

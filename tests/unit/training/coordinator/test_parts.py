@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from contracts.governance.record import JobRecord, open_job
-from contracts.terms.errors import Conflict, Malformed, Refused, ServiceUnreachable
+from contracts.terms.errors import (
+    Conflict,
+    Equivocation,
+    Forbidden,
+    Malformed,
+    Refused,
+    ServiceUnreachable,
+    TallystickError,
+)
 from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import (
@@ -227,7 +235,7 @@ class Failing(MemoryFeed):
         await super().post(items)
 
 
-async def test_feeding__market_down_then_refusing__posts_in_order_after_growing_pauses(
+async def test_feeding__market_down__posts_in_order_after_growing_pauses(
     papers: Papers, tmp_path: Path
 ) -> None:
     pauses: list[float] = []
@@ -235,7 +243,7 @@ async def test_feeding__market_down_then_refusing__posts_in_order_after_growing_
     async def pause(span: float) -> None:
         pauses.append(span)
 
-    feed = Failing(ServiceUnreachable("a"), ServiceUnreachable("b"), Refused("c"))
+    feed = Failing(ServiceUnreachable("a"), ServiceUnreachable("b"))
     with Journal(tmp_path / "j") as journal:
         book = open_book(papers, journal)
         journal.append([Row(REPORT, SEEN.encoded())])
@@ -243,10 +251,34 @@ async def test_feeding__market_down_then_refusing__posts_in_order_after_growing_
 
         await feeding.post_once()
 
-        assert pauses == [0.1, 0.2, 10.0]
+        assert pauses == [0.1, 0.2]
         assert feeding.is_done
         assert feed.items == [row.data for row in journal.rows() if row.kind == "kept"]
         assert feed.reports == [SEEN]
+
+
+@pytest.mark.parametrize("error", [Forbidden("a"), Conflict("b"), Equivocation("c")])
+async def test_feeding__market_refuses__ends_with_that_after_one_post(
+    papers: Papers, tmp_path: Path, error: TallystickError
+) -> None:
+    told: list[tuple[str, object]] = []
+
+    async def pause(span: float) -> None:
+        assert span == GATHER
+
+    with Journal(tmp_path / "j") as journal:
+        feeding = Feeding(
+            open_book(papers, journal),
+            Failing(error),
+            tell=lambda event, **fields: told.append((event, fields.get("code"))),
+            pause=pause,
+        )
+
+        with pytest.raises(type(error)):
+            await feeding.run()
+
+        assert told == [("feed_refused", error.code)]
+        assert not feeding.is_done
 
 
 async def test_feeding__more_comes_while_it_gathers__is_in_the_same_post(

@@ -1,0 +1,170 @@
+"""What strangers and members put into a market that is not theirs: each attack, and its refusal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts.terms.digest import blob_digest
+from contracts.terms.encoding import encode
+from contracts.terms.history import Kept, encode_kept
+from contracts.terms.ids import Address
+from contracts.terms.messages import GradCommit
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
+from market.api.app import make_app
+from market.api.schemas import HostHeartbeat, RefusedJob
+from market.service.feeds import newest_events
+from market.service.rows import MessageRow
+from tallystick.sdk.client import MarketClient
+from tallystick.sdk.signing import Signer, signed_by
+from tests.integration.market.client import ON_MEMORY, client_of, signed
+from tests.support.history import DOMAIN, JobMaker, make_wallet
+from tests.support.market_world import World
+
+COORDINATOR = make_wallet("coordinator")
+
+
+def sdk(world: World) -> MarketClient:
+    """A client of a test's market."""
+    return MarketClient("http://market", transport=httpx.ASGITransport(make_app(world.api())))
+
+
+async def stored(world: World, maker: JobMaker) -> int:
+    """How many items the stream of a job has."""
+    async with world.new_work() as work:
+        return await work[MessageRow].count(job=maker.spec.job())
+
+
+def encoded(items: Sequence[Kept]) -> list[bytes]:
+    return [encode_kept(item) for item in items]
+
+
+# ------------------------------------------------------------------------------ messages of a job
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("by", ["nobody", "peer's session key", "peer's wallet", "poster", "host"])
+async def test_messages__commit_that_its_coordinator_never_had__is_refused_and_seals_go_on(
+    world: World, by: str
+) -> None:
+    maker = await world.start_job()
+    (peer,) = maker.members
+    step = maker.step_items()
+    commits = (each.message for each in step if isinstance(each, Signed))
+    commit = next(each for each in commits if isinstance(each, GradCommit))
+    lie = peer.session.sign(commit.model_copy(update={"state_root": blob_digest(b"another")}))
+    closes = step[: [getattr(each, "message", None) for each in step].index(commit)]
+    signer: dict[str, Signer] = {
+        "peer's session key": peer.session,
+        "peer's wallet": peer.wallet,
+        "poster": make_wallet("poster"),
+    }
+    path, body = f"/jobs/{maker.spec.job().hex()}/messages", encode([encode_kept(lie)])
+    async with sdk(world) as client, client_of(world) as http:
+        await client.post_messages(maker.spec.job(), encoded(maker.items), by=COORDINATOR)
+        await client.post_messages(maker.spec.job(), encoded(closes), by=COORDINATOR)
+        before = await stored(world, maker)
+
+        header = {"authorization": "Bearer the host's token"} if by == "host" else {}
+        if by in signer:
+            header = signed(world, signer[by], "POST", path, body)
+        answer = await http.post(path, content=body, headers=header)
+
+        assert answer.status_code in (401, 403), answer.text
+        assert await stored(world, maker) == before
+        maker.seal(step)
+        await client.post_messages(maker.spec.job(), encoded(maker.items), by=COORDINATOR)
+    assert (await world.job(maker.spec.job())).step == 1
+
+
+@ON_MEMORY
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"domain": Domain(DOMAIN.chain_id + 1, DOMAIN.settlement)}, "bad_signature"),
+        ({"domain": Domain(DOMAIN.chain_id, Address(bytes(20)))}, "bad_signature"),
+        ({"method": "PUT"}, "bad_signature"),
+        ({"target": f"/v1/jobs/{bytes(32).hex()}/messages"}, "bad_signature"),
+        ({"body": blob_digest(b"another")}, "bad_signature"),
+        ({"key": "another"}, "bad_signature"),
+        ({"skew": 121_000}, "expired"),
+        ({"skew": -121_000}, "expired"),
+        ({"skew": 119_000}, None),
+        ({"skew": -119_000}, None),
+        ({"scheme": "bearer"}, "bad_signature"),
+        ({"cut": 2}, "bad_signature"),
+    ],
+)
+async def test_signed_request__anything_else_than_was_signed__is_refused(
+    world: World, changed: dict[str, Any], code: str | None
+) -> None:
+    maker = await world.start_job()
+    path = f"/jobs/{maker.spec.job().hex()}/messages"
+    maker.seal_step()
+    body = encode([encode_kept(item) for item in maker.items])
+    shown = signed_by(
+        COORDINATOR,
+        changed.get("domain", DOMAIN),
+        changed.get("method", "POST"),
+        changed.get("target", f"/v1{path}"),
+        changed.get("body", blob_digest(body)),
+        UnixMillis(world.now + changed.get("skew", 0)),
+        key=changed.get("key", ""),
+    )
+    shown = shown.replace("Tallystick", changed.get("scheme", "Tallystick"))
+    shown = shown[: len(shown) - changed.get("cut", 0)]
+
+    before = await stored(world, maker)
+
+    async with client_of(world) as http:
+        answer = await http.post(path, content=body, headers={"authorization": shown})
+
+    is_stored = await stored(world, maker) > before
+    assert (answer.json().get("code"), is_stored) == (code, code is None)
+
+
+@ON_MEMORY
+async def test_client__market_clock_is_hours_away__signs_by_that_and_asks_again_if_it_jumps(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    maker.seal_step()
+    async with sdk(world) as client:
+        await client.post_messages(maker.spec.job(), encoded(maker.items[:2]), by=COORDINATOR)
+        world.wait(4 * 3600)  # a machine that slept: its monotonic clock stood still
+        found = await client.post_messages(maker.spec.job(), encoded(maker.items), by=COORDINATOR)
+
+    assert found.known == 2
+
+
+# ------------------------------------------------------------------------------ a feed that stops
+
+
+@ON_MEMORY
+async def test_heartbeat__coordinator_was_refused__who_watches_the_job_reads_why_until_it_runs(
+    world: World,
+) -> None:
+    maker = await world.start_job()
+    job = maker.spec.job()
+    await world.send(maker)
+    refused = RefusedJob(job=job, why="conflict: x")
+    async with MarketClient(
+        "http://market",
+        token="the host's token",
+        transport=httpx.ASGITransport(make_app(world.api())),
+    ) as host:
+        await host.claim_jobs("host")
+        for _ in range(2):
+            await host.heartbeat_host(HostHeartbeat(host="host", jobs=(), refused=(refused,)))
+        stands = (await host.job(job)).failure
+        await host.heartbeat_host(HostHeartbeat(host="host", jobs=(job,)))
+        runs = (await host.job(job)).failure
+
+    assert stands == "stands still, the market refused its coordinator's messages: conflict: x"
+    assert runs is None
+    async with world.new_reading() as work:
+        told = await newest_events(job, work, limit=2, kinds=("state",))
+    assert [b"stands still" in event.data for event in told] == [False, True]

@@ -1,0 +1,129 @@
+"""A coordinator whose messages the market refuses: its host says so and does not run it again."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from contracts.terms.ids import JobId
+from contracts.terms.moments import UnixMillis
+from market.api import schemas
+from tallystick.host.folder import note_refusal
+from tallystick.host.host import Host
+from tallystick.sdk.client import MarketClient
+from tests.support.history import DOMAIN, make_spec, make_wallet
+
+JOB = JobId(bytes(range(32)))
+SPEC = make_wallet("poster").sign(
+    make_spec(make_wallet("poster"), make_wallet("coordinator")), DOMAIN
+)
+
+
+@dataclass
+class FakeMarket:
+    """Leases one job to the host, and keeps what it says."""
+
+    wish: int = 0
+    is_hosted: bool = True
+    url: str = "http://market"
+    beats: list[schemas.HostHeartbeat] = field(default_factory=list)
+
+    async def register_host(self, body: schemas.RegisterHost) -> int:
+        """See `MarketClient.register_host`."""
+        return 10
+
+    async def claim_jobs(self, host: str) -> tuple[schemas.HostedJob, ...]:
+        """See `MarketClient.claim_jobs`."""
+        held = schemas.HostedJob(
+            job=JOB,
+            state="running",
+            spec=SPEC.encoded(),
+            until=UnixMillis(0),
+            wish=self.wish,
+        )
+        return (held,) if self.is_hosted else ()
+
+    async def heartbeat_host(self, body: schemas.HostHeartbeat) -> tuple[schemas.HostedJob, ...]:
+        """See `MarketClient.heartbeat_host`."""
+        self.beats.append(body)
+        return ()
+
+
+class Ended:
+    """A process that has ended with its work done; so it says."""
+
+    exit_status = 0
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.ended.set()
+
+
+def host_of(market: FakeMarket, folder: Path, run: Callable[[str], None]) -> Host:
+    """A host whose coordinators do what `run` does, at once."""
+
+    def start(argv: tuple[str, ...], *, environment: Mapping[str, str], log: Path) -> Any:
+        if argv[2] == "tallystick.coordinator":
+            run(argv[3])
+        return Ended()
+
+    return Host(
+        client=cast(MarketClient, market),
+        name="host",
+        keys=folder / "keys",
+        jobs=folder / "jobs",
+        logs=folder,
+        listen="127.0.0.1:0",
+        num_trainers=1,
+        environment={},
+        new_secret=lambda: b"\1" * 32,
+        say=lambda line: None,
+        start=start,
+    )
+
+
+async def beat(host: Host) -> None:
+    """One round, and whatever it started has come to its end."""
+    await host._beat()
+    with suppress(asyncio.CancelledError):
+        await asyncio.gather(*host._running.values())
+
+
+async def test_host__market_refuses_the_messages__says_why_and_waits_for_the_poster(
+    tmp_path: Path,
+) -> None:
+    market, runs = FakeMarket(), list[str]()
+
+    def refused(folder: str) -> None:
+        runs.append(folder)
+        note_refusal(Path(folder), "equivocation: two values of one grad_commit.v1")
+
+    host = host_of(market, tmp_path, refused)
+    for _ in range(3):
+        await beat(host)
+    assert len(runs) == 1
+    (said,) = market.beats[-1].refused
+    assert (said.job, said.why) == (JOB, "equivocation: two values of one grad_commit.v1")
+
+    market.wish = 1
+    await beat(host)
+    await beat(host)
+
+    assert len(runs) == 2
+
+
+async def test_host__job_was_taken_away_and_comes_back__is_run_again(tmp_path: Path) -> None:
+    market, runs = FakeMarket(), list[str]()
+
+    def refused(folder: str) -> None:
+        runs.append(folder)
+        note_refusal(Path(folder), "conflict: a")
+
+    host = host_of(market, tmp_path, refused)
+    for is_hosted in (True, True, False, True):
+        market.is_hosted = is_hosted
+        await beat(host)
+
+    assert len(runs) == 2
