@@ -16,12 +16,14 @@ import pytest_socket
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.support.patience import patience
+
 if TYPE_CHECKING:
     from tests.installed import Installed
 
 pytest_plugins = ("tests.ceilings",)
 
-# Time is limited a folder, by its ceiling: one slow example on a busy machine is no finding.
+# Time is no test's verdict: one slow example on a busy machine is no finding.
 hypothesis.settings.register_profile(
     "tallystick",
     deadline=None,
@@ -84,8 +86,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Streams
     return Streams(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-timeout reads it
+def pytest_configure(config: pytest.Config) -> None:
+    """A test's own limit, as all that it waits for, is that of this machine."""
+    if config.option.timeout is None:
+        config.option.timeout = patience(float(config.getini("timeout")))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` where there is no CUDA device."""
+    """Scale the limits that marks say; skip tests marked `gpu` where there is no CUDA device."""
+    for item in items:
+        if (mark := item.get_closest_marker("timeout")) is not None:
+            item.add_marker(pytest.mark.timeout(patience(mark.args[0])), append=False)
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not on_gpu:
         return

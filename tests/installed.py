@@ -5,7 +5,6 @@ programs, from a folder that is not the checkout.
 """
 
 import os
-import resource
 import subprocess
 import sys
 import zipfile
@@ -35,14 +34,6 @@ class Installed:
             text=True,
             check=False,
         )
-
-    def cpu_seconds(self, program: str, *arguments: str) -> float:
-        """CPU seconds, user and system, of one successful run."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = self.run(program, *arguments)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert done.returncode == 0, done.stderr
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     def files(self) -> set[str]:
         """Names of all files in the wheel."""

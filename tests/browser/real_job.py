@@ -19,6 +19,7 @@ from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from tallystick.sdk.asking import ask_job, until_over
+from tests.support.patience import patience
 from tests.support.stack import Stack, stack
 
 PROVIDERS = ("ann", "bob", "cem", "dan", "eve", "fay")
@@ -55,7 +56,7 @@ class RealJob:
 
     async def has_all_to_show(self, *, within: float) -> None:
         """Wait until the liar is convicted, an epoch is final, and the job still runs."""
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(patience(within)):
             while not (await self._is_anybody_convicted() and await self.final_epochs()):
                 view = await self.running.job(self.job)
                 assert view.state != "failed", view.failure

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.browser.driving import Browser, browser_in
 from tests.browser.real_job import LOOK_SECONDS, RealJob, real_job
+from tests.support.patience import patience
 
 STEPS = 60
 FIRST_STEP = 30  # from which on there is a curve to look at
@@ -29,7 +30,7 @@ async def ready(shown: RealJob) -> None:
         running.start_provider(name, ask=ask)
     await shown.has_all_to_show(within=300)
     await running.until(shown.job, lambda view: view.progress.step >= FIRST_STEP, within=300)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(patience(120)):
         while sum(o.state == "open" for o in (await running.client.offers()).offers) < len(ASKS):
             await asyncio.sleep(LOOK_SECONDS)
 

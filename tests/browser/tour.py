@@ -14,6 +14,7 @@ import httpx
 
 from contracts.terms.ids import ZERO_DIGEST
 from tests.browser.driving import Browser
+from tests.support.patience import patience
 
 SERIOUS = ("serious", "critical")
 WISH = "name=again&steps=3&budget=50&ceiling=1000000&hours=2"
@@ -105,7 +106,7 @@ class Tour:
 
     def ask(self, path: str) -> Any:
         """What programs are told."""
-        answer = httpx.get(f"{self._url}/v1{path}", trust_env=False, timeout=30)
+        answer = httpx.get(f"{self._url}/v1{path}", trust_env=False, timeout=patience(30))
         assert answer.status_code == 200, answer.text
         return answer.json()
 

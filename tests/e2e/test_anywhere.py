@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.up.processes import RUN_ID, environment_of, running
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 JOB = """\
@@ -88,7 +89,7 @@ def test_up__awkward_place_and_user__a_job_runs_and_nothing_else_changes(
         cwd=place,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=patience(180),
     )
 
     log = place / "provider.log"

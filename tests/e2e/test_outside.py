@@ -20,6 +20,7 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.merkle import FORFEITED
 from market.api.schemas import ConvictionView
 from tests.e2e.test_checked import account_of, verified
+from tests.support.patience import patience
 from tests.support.stack import Stack, stack
 
 JOB: dict[str, Any] = {
@@ -36,7 +37,7 @@ SHOWN = "evidence_shown"
 async def said(running: Stack, name: str, words: str, *, within: float = 60.0) -> None:
     """Wait until a provider's agent has said something."""
     log = running.folder / f"provider-{name}.log"
-    async with asyncio.timeout(within):
+    async with asyncio.timeout(patience(within)):
         while not log.exists() or words not in log.read_text(errors="replace"):
             await asyncio.sleep(0.05)
 
@@ -136,6 +137,6 @@ def spoken(running: Stack, *words: str) -> subprocess.CompletedProcess[str]:
 
 async def no_bundle_left(running: Stack) -> None:
     """Wait until agents have removed what nobody needs any more."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience(30)):
         while list(running.folder.glob("*/*/*/evidence/*.bundle")):
             await asyncio.sleep(0.1)

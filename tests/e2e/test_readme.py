@@ -24,6 +24,7 @@ from tallystick.up.ports import API_PORT, is_free
 from tallystick.up.processes import RUN_ID, Identity, environment_of, running, send
 from tests.support.documents import section, terminals
 from tests.support.market_services import free_port
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 MARKET, PROVIDERS, PERSON = 1, range(2, 8), 8
@@ -69,7 +70,7 @@ class Terminals:
 
     def until(self, number: int, word: str, *, within: float) -> None:
         """Wait until a terminal shows `word`."""
-        ends = time.monotonic() + within
+        ends = time.monotonic() + patience(within)
         while not any(word in file.read_text() for file in (self.said(number), self.shown(number))):
             assert self.open[number].poll() is None, self.told()
             assert time.monotonic() < ends, f"no {word!r} in terminal {number}: {self.told()}"
@@ -86,7 +87,7 @@ class Terminals:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGINT)
         for process in reversed(self.open.values()):
-            process.wait(timeout=60)
+            process.wait(timeout=patience(60))
 
     def left(self) -> list[Identity]:
         """Processes of these terminals that live."""
@@ -143,7 +144,7 @@ def test_readme__by_hand__every_command_works_as_printed(tmp_path: Path) -> None
         for number in PROVIDERS:
             shells.until(number, "offering at", within=120)
         person = shells.type(PERSON, typed[PERSON])
-        assert person.wait(timeout=400) == 0, shells.told()
+        assert person.wait(timeout=patience(400)) == 0, shells.told()
         said = shells.said(PERSON).read_text()
         shells.interrupt()
 

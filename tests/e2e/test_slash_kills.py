@@ -22,6 +22,7 @@ from market.service.rows import ConvictionRow
 from tallystick.up.processes import send
 from tests.e2e.test_checked import account_of
 from tests.support.history import make_session, make_wallet
+from tests.support.patience import patience
 from tests.support.stack import Stack, kill_and_see, stack
 
 BUNDLE, SUBJECT = b"all that a replay took", Digest(b"s" * 32)
@@ -65,7 +66,7 @@ async def kill_at_each_point(running: Stack, phase: str, victims: Sequence[str])
 
 async def ended(running: Stack) -> SlashView:
     """The slash once it has ended."""
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(patience(180)):
         while True:
             slash = await running.client.slash(blob_digest(BUNDLE))
             if slash.state not in ("convicted", "announcing", "announced"):

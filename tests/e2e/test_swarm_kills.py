@@ -26,6 +26,7 @@ import pytest
 from contracts.terms.ids import JobId
 from tallystick.up.processes import Identity, identify, send
 from tests.ceilings import TABLE
+from tests.support.patience import patience
 from tests.support.stack import Stack, is_stopped, kill_and_see, plain_curve, stack
 
 COORDINATOR, TRAINER, PEER, SPEAKER = "coordinator", "trainer-0", "peer", "who it is about"
@@ -219,7 +220,7 @@ class Killing:
         self, at: int, event: str, *, log: Path | None = None, **fields: object
     ) -> dict[str, Any]:
         log = log or self._log
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while True:
                 for line in self._stack.lines(log, event):
                     if line["at"] > at and all(line.get(k) == v for k, v in fields.items()):
@@ -237,7 +238,7 @@ def _last_word(pid: int) -> str:
 
 
 async def _gone(pid: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         while identify(pid) is not None:
             await asyncio.sleep(0.005)
 

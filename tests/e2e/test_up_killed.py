@@ -28,6 +28,7 @@ from tallystick.up.processes import (
     send,
 )
 from tests.support.history import make_wallet
+from tests.support.patience import patience
 from tests.support.stack import ASK, MICRO_JOB, ROOT
 
 STEPS = 12
@@ -56,7 +57,7 @@ class Person:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=patience(90),
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -139,7 +140,7 @@ async def _state(url: str, job: str) -> str:
 
 
 def _until(holds: Callable[[], bool], seconds: float) -> None:
-    ends = time.monotonic() + seconds
+    ends = time.monotonic() + patience(seconds)
     while not holds():
         assert time.monotonic() < ends, f"not within {seconds} s"
         time.sleep(0.05)

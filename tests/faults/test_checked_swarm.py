@@ -22,6 +22,7 @@ from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import Answer, AnsweringTransport
+from tests.support.patience import patience
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.averaging.slices import Slice, slice_digest
 from training.journal import Journal
@@ -84,7 +85,7 @@ async def test_checked_swarm__coins_that_were_known_before_the_work__no_member_t
     swarm.coins = AnchoredEarly()
 
     running = asyncio.ensure_future(swarm.run())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while not (refused := swarm.lines("call_failed", of=COORDINATOR)):
             await asyncio.sleep(0.01)
     running.cancel()

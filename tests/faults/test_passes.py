@@ -11,6 +11,7 @@ from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Conflict, NotFound, Overloaded, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
 from contracts.terms.messages import UnitLeaf
+from tests.support.patience import patience
 from tests.support.pipeline import UNIT, Pipeline, pipeline
 from training.averaging.slices import Slice
 from training.transport import calls
@@ -286,7 +287,7 @@ async def test_units__backward_waits_beside_forwards__goes_first(three: Pipeline
 async def waits(swarm: Pipeline, name: str, number: int) -> None:
     """Until so many passes wait for their turn at a worker."""
     turn = swarm.works[name].station.engine._turn
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while turn.waiting < number:
             await asyncio.sleep(0)
 

@@ -25,6 +25,7 @@ from tallystick.audit.rerun import rerun
 from tallystick.gym.registry import behaviour_of
 from tests.numerics.loop import synthetic_corpus
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
+from tests.support.patience import patience
 from tests.support.swarm_job import MemorySwarm
 from training.recipes import micro
 from verification.auditing.bundle import Papers, Shown, SumClaim, WorkClaim
@@ -295,7 +296,9 @@ def test_command__confirmed_not_confirmed_and_no_bundle__exits_0_10_11(
 
     for path, status in ((lie, 0), (forged, 10), (tmp_path / "junk", 11)):
         words = ("-m", "tallystick", "audit", "rerun", str(path), "-o", "json")
-        done = subprocess.run((sys.executable, *words), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            (sys.executable, *words), capture_output=True, text=True, timeout=patience(60)
+        )
 
         assert done.returncode == status, done.stderr
         if status == 11:

@@ -19,6 +19,7 @@ from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.node import find_anvil
 from tallystick.up.ports import choose
+from tests.support.patience import patience
 
 ROLES = ("deployer", "anchorer", "proposer", "disputes", "slasher", "faucet", "relayer")
 FAST_CLOCKS = {
@@ -57,7 +58,7 @@ class Anvil:
             environment={"HOME": str(self.folder)},
             log=self.folder / "anvil.log",
         )
-        async with asyncio.timeout(20), ChainConnection(self.url) as chain:
+        async with asyncio.timeout(patience(20)), ChainConnection(self.url) as chain:
             while True:
                 with contextlib.suppress(ChainUnreachable):
                     await chain.chain_id()

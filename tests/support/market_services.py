@@ -16,6 +16,7 @@ import redis
 
 from tallystick.up.postgres import find_binaries
 from tallystick.up.redis_server import find_binary
+from tests.support.patience import patience
 
 START_SECONDS = 30.0
 
@@ -128,7 +129,7 @@ def _running(
 
 
 def _wait(attempt: Callable[[], object], error: type[Exception]) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + patience(START_SECONDS)
     while True:
         try:
             attempt()

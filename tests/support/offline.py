@@ -9,6 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tallystick.cli.main import app
+from tests.support.patience import patience
 
 FORBIDDEN = ("torch", "web3", "fastapi", "sqlalchemy", "celery", "redis", "grpc", "numpy")
 
@@ -45,7 +46,7 @@ def run_offline(*arguments: str, folder: Path) -> subprocess.CompletedProcess[st
         env={"PYTHONPATH": root, "PATH": "/nonexistent", "HOME": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=False,
     )
 

@@ -25,6 +25,7 @@ from contracts.terms.signatures import Signed
 from tests.support.anvil import DeployedChain
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker
+from tests.support.patience import patience
 from verification.audit_file import AuditFile
 from verification.batches import Entry, ShownBatch, show_batch
 from verification.collecting import read_code, read_header, read_lane, take_snapshot
@@ -134,7 +135,7 @@ class ChainMarket:
 
     async def when_due(self, role: str, call: Call) -> None:
         """Run `call` once the chain's clock allows it; blocks are mined as wall-clock passes."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             while True:
                 try:
                     await self.send(role, call)

@@ -46,6 +46,7 @@ from tallystick.up.processes import (
 )
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
+from tests.support.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 FAST_CLOCKS = {
@@ -193,7 +194,7 @@ class Stack:
         """Wait until `holds` of the job."""
         view = await self.job(job)
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(patience(within)):
                 while not holds(view):
                     assert view.state != "failed", view.failure
                     await asyncio.sleep(_POLL_SECONDS)
@@ -222,7 +223,7 @@ class Stack:
 
     async def pid_of(self, module: str, *, mentions: str = "", within: float = 30.0) -> Identity:
         """The one process of this run that runs `module`; waits until there is one."""
-        ends = time.monotonic() + within
+        ends = time.monotonic() + patience(within)
         while len(found := self.find(module, mentions)) != 1:
             assert time.monotonic() < ends, f"{module} {mentions}: {found}: {self.tails()}"
             await asyncio.sleep(_POLL_SECONDS)
@@ -230,7 +231,7 @@ class Stack:
 
     async def peer_process(self, name: str, *, within: float = 30.0) -> Identity:
         """The one peer of a provider; waits until there is one."""
-        service, ends = f"provider-{name}", time.monotonic() + within
+        service, ends = f"provider-{name}", time.monotonic() + patience(within)
         while True:
             found = self.find("tallystick.provider.peer")
             own = [one for one in found if environment_of(one.pid).get(SERVICE) == service]
@@ -278,7 +279,7 @@ class Stack:
     ) -> dict[str, Any]:
         """Wait until an event with these fields stands in a log."""
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(patience(within)):
                 while True:
                     for line in self.lines(log, event):
                         if all(line.get(name) == value for name, value in fields.items()):
@@ -323,7 +324,7 @@ def is_stopped(pid: int) -> bool:
 async def kill_and_see(identity: Identity) -> None:
     """SIGKILL a process and return when it is gone."""
     assert send(identity, signal.SIGKILL), f"pid {identity.pid} was dead already"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         while is_alive(identity):
             await asyncio.sleep(0.005)
 
@@ -348,7 +349,9 @@ async def stack(folder: Path, *, forked: bool = False, **clocks: int) -> AsyncIt
         async with Services(settings, api_port=0) as services:
             deployment = load_deployment(Path(services.addresses.contracts))
             async with (
-                MarketClient(services.addresses.api, timeout=timedelta(seconds=5)) as client,
+                MarketClient(
+                    services.addresses.api, timeout=timedelta(seconds=patience(5))
+                ) as client,
                 ChainConnection(services.addresses.rpc) as chain,
             ):
                 running_stack = Stack(folder, services, client, bind(chain, deployment), run_id)

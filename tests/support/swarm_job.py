@@ -48,6 +48,7 @@ from tests.support.history import (
     make_wallet,
 )
 from tests.support.lying import Answer, AnsweringTransport
+from tests.support.patience import patience
 from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.book import Opening
@@ -291,7 +292,7 @@ class MemorySwarm:
         """Start everybody, start again whoever dies, until all have ended by themselves."""
         papers = self.papers
         names = [COORDINATOR, *papers.trainers, *papers.members, *papers.outside]
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(patience(timeout)):
             try:
                 await asyncio.gather(*(self._keep_alive(name) for name in names))
             finally:

@@ -17,6 +17,7 @@ from typing import Any
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import decode_kept
 from tests.support.history import DOMAIN
+from tests.support.patience import patience
 from tests.support.swarm_job import COORDINATOR, trainer_names
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
 
@@ -58,7 +59,7 @@ class ProcessSwarm:
     async def run(self, *, timeout: float = 110.0) -> None:
         """Run all until they end by themselves; nobody is left behind."""
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(patience(timeout)):
                 await asyncio.gather(*(self._keep_alive(role) for role in self.roles))
         finally:
             for process in self.processes.values():

@@ -21,6 +21,7 @@ import pytest
 from tallystick.up.ports import API_PORT
 from tallystick.up.processes import RUN_ID, environment_of, running
 from tests.integration.bad_input.verbs import Said, complaint
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 STEP = re.compile(r"step +(\d+)/")
@@ -62,7 +63,7 @@ class Demo:
         return self.process.wait(60)
 
     def _until(self, holds: Callable[[], bool]) -> None:
-        ends = time.monotonic() + 120
+        ends = time.monotonic() + patience(120)
         while not holds():
             assert self.process.poll() is None and time.monotonic() < ends, self.said()
             time.sleep(0.05)

@@ -12,6 +12,7 @@ from tallystick.cli.main import EXIT_CODES
 from tests.integration.bad_input.servers import empty_world, market_in_a_thread
 from tests.integration.bad_input.verbs import Said, complaint
 from tests.integration.up.test_full_disk import SmallDisk, small_disk
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 JOB = "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: t.txt\n"
@@ -34,7 +35,7 @@ def submit(disk: SmallDisk, folder: Path, market: str) -> Said:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
+        timeout=patience(60),
     )
     return Said(done.returncode, done.stdout, done.stderr)
 

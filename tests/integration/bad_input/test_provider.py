@@ -36,6 +36,7 @@ from tests.integration.up.running import UNPRIVILEGED, eventually
 from tests.integration.up.test_full_disk import SmallDisk, small_disk
 from tests.support.history import DOMAIN
 from tests.support.market_world import World, market_spec
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 PROBE = {"device_class": "cpu", "memory_bytes": 2**40, "flops_per_second": 10**10}
@@ -181,7 +182,7 @@ def run_as(prefix: tuple[str, ...], home: Path, market: str) -> Said:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
+        timeout=patience(60),
     )
     return Said(done.returncode, done.stdout, done.stderr)
 
@@ -235,7 +236,7 @@ class Agent:
     async def until(self, words: str, times: int = 1) -> None:
         """Wait until lines with these words were said so often."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while sum(words in line for line in self.said) < times:
                 line = await self.process.stderr.readline()
                 assert line, self.said
@@ -244,7 +245,7 @@ class Agent:
     async def end(self, number: signal.Signals) -> int:
         """Signal it and wait for its end; its exit code."""
         self.process.send_signal(number)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             _, rest = await self.process.communicate()
         self.said += rest.decode().splitlines()
         assert self.process.returncode is not None
@@ -300,7 +301,7 @@ async def child_of(run_id: str, module: str = PEER) -> None:
 
     Stopped before that it has not asked the kernel yet to die with its parent.
     """
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while not any(_words(pid)[1:3] == ["-m", module] for pid in left(run_id)):
             await asyncio.sleep(0.02)
 

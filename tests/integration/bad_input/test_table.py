@@ -35,6 +35,7 @@ from tests.integration.bad_input.test_job_methods import LIBERAL
 from tests.integration.transport.harness import DEADLINE, MemoryNet, Peer, pair
 from tests.support.history import DOMAIN, START, make_session, make_wallet
 from tests.support.market_world import market_spec, sign_digest
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 from training.transport.calls import METHODS
 
@@ -208,7 +209,7 @@ async def spec_of_tomorrow(place: Place) -> None:
 
 
 async def nobody_there(_: Place) -> None:
-    async with MarketClient(NOBODY, timeout=timedelta(seconds=5)) as client:
+    async with MarketClient(NOBODY, timeout=timedelta(seconds=patience(5))) as client:
         await client.network()
 
 

@@ -37,6 +37,7 @@ from tests.integration.bad_input.verbs import (
     verbs,
 )
 from tests.support.history import make_wallet
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 JOB_ID = "ab" * 32
@@ -269,6 +270,6 @@ def test_show__ctrl_c_while_the_market_is_silent__ends_without_a_traceback(place
         connection, _ = silent.accept()
         with connection:
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=60)
+            said = process.communicate(timeout=patience(60))
 
     assert (process.returncode, said) == (130, ("", ""))

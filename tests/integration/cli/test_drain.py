@@ -13,6 +13,7 @@ from contracts.terms.errors import Unavailable
 from tallystick.provider.folder import agent_pid
 from tests.integration.bad_input.verbs import call
 from tests.integration.up.running import eventually
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 AGENT = """
@@ -63,7 +64,7 @@ def test_drain__asked_twice_while_peers_leave__lets_them_and_waits(tmp_path: Pat
     with agent(tmp_path, leaves_within=1.0) as process:
         first = drain(tmp_path)
         second = drain(tmp_path, "--wait", "--timeout", "30")
-        said, told = process.communicate(timeout=10)
+        said, told = process.communicate(timeout=patience(10))
 
     assert (first[0], second[0], process.returncode) == (0, 0, 0)
     assert "lets its peers leave" in first[1] and "has ended" in second[1]

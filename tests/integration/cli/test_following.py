@@ -19,6 +19,7 @@ from tests.integration.market.test_events import known_job, refund
 from tests.integration.market.test_wishes import heed, hosted
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import World
+from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 
@@ -41,13 +42,13 @@ class Running:
 
     async def said(self, *words: str) -> Said:
         """What a command said in the end."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             return await self.says(*words)
 
     async def heeds(self, wish: int) -> None:
         """The job's host says that the job is as was wished."""
         async with client_of(self.world) as client:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(patience(30)):
                 while (await hosted(client))[0].wish != wish:
                     await asyncio.sleep(0.05)
             await heed(client, self.job, wish)
@@ -69,7 +70,7 @@ async def running(folder: Path) -> AsyncIterator[Running]:
 async def test_watch__job_that_ends_meanwhile__shows_steps_and_answers_with_its_end(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path) as it, asyncio.timeout(120):
+    async with running(tmp_path) as it, asyncio.timeout(patience(120)):
         watching = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tallystick", "job", "watch", it.job.hex(), "-o", "json"),
             cwd=ROOT,
@@ -115,7 +116,7 @@ async def test_pause__waited_for__is_done_when_the_coordinator_says_so(tmp_path:
     async with running(tmp_path) as it:
         asked = it.says("job", "pause", it.job.hex(), "--wait", "--timeout", "60", "-o", "json")
         await it.heeds(1)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             said = await asked
         resumed = await it.said("job", "resume", it.job.hex()[:12], "-o", "json")
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import patience
+
 NICE_NOW = """
 import os, sys
 from pathlib import Path
@@ -20,7 +22,7 @@ def niceness(asked: int, group: Path, *, leads: bool) -> int:
     """How much nicer a process is that was told to be so nice."""
     found = subprocess.run(
         [sys.executable, "-c", NICE_NOW, str(asked), str(group)],
-        start_new_session=leads, check=True, capture_output=True, text=True, timeout=30,
+        start_new_session=leads, check=True, capture_output=True, text=True, timeout=patience(30),
     )  # fmt: skip
     return int(found.stdout)
 

@@ -66,6 +66,7 @@ from tests.support.market_world import (
     sign_digest,
     spec_changes,
 )
+from tests.support.patience import patience
 
 
 async def post(client: httpx.AsyncClient, path: str, body: Body) -> httpx.Response:
@@ -448,7 +449,7 @@ async def test_faucet__asked_once__gives_gas_and_tokens(world: World) -> None:
 
     async with client_of(world) as client:
         asking = asyncio.create_task(post(client, "/faucet", FaucetRequest(account=account)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience(10)):
             while not asking.done():
                 await world.tick()
                 await asyncio.sleep(0.01)

@@ -20,6 +20,7 @@ from tests.integration.bad_input.servers import market_at_url
 from tests.integration.market.client import once
 from tests.support.history import DOMAIN, make_session, make_wallet
 from tests.support.market_world import World, market_spec
+from tests.support.patience import patience
 
 PERMIT = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
 CLIENTS, POSTS = 100, 50
@@ -40,7 +41,7 @@ async def all_at_once(
     """
     limits = httpx.Limits(max_connections=len(requests))
     async with httpx.AsyncClient(
-        base_url=f"{url}/v1", limits=limits, timeout=60, trust_env=False
+        base_url=f"{url}/v1", limits=limits, timeout=patience(60), trust_env=False
     ) as client:
 
         async def send(content: bytes, headers: dict[str, str]) -> httpx.Response:

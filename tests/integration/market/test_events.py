@@ -1,7 +1,6 @@
 """Live events: each reaches who watches once and in order, whatever ends in between."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, aclosing
 from dataclasses import replace
@@ -19,7 +18,7 @@ from market.adapters.memory import MemoryStore, MemoryWakeup, MemoryWork
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_wakeup import RedisWakeup
 from market.api import schemas
-from market.api.watching import DEAF_SECONDS, Limits, Watching
+from market.api.watching import Limits, Watching
 from market.service.feeds import MARKET, tell_job
 from market.service.histories import Histories
 from market.service.message_events import events_of
@@ -32,6 +31,7 @@ from tests.integration.market.test_checks import Checked, checked
 from tests.support.history import JobMaker
 from tests.support.market_services import run_redis
 from tests.support.market_world import World, memory_world
+from tests.support.patience import patience
 from tests.support.serving import served
 
 JOB = JobId(bytes(range(32)))
@@ -160,7 +160,7 @@ async def test_job_events__whole_life__each_once_in_order_and_folded_as_the_job_
         job = maker.spec.job()
         watching = asyncio.create_task(_watched(client, job))
         await refund(world, maker)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience(10)):
             lives = await watching
         view = await client.job(job)
         told = [each async for each in client.job_events(job)]
@@ -224,7 +224,7 @@ async def test_job_events__written_at_once_and_market_restarted__nothing_lost_or
             await tell(world, 1000 * worker + number + 1)
             await asyncio.sleep(0.005)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         async with served(world.api()) as url:
             port = urlsplit(url).port or 0
             clients = [MarketClient(url) for _ in range(num_watchers)]
@@ -293,7 +293,7 @@ class Counted:
 
 
 async def _until(holds: Callable[[], bool], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(patience(seconds)):
         while not holds():
             await asyncio.sleep(0.002)
 
@@ -318,7 +318,7 @@ class Connecting(MemoryWakeup):
 async def test_close__while_redis_is_connected_to__ends() -> None:
     wakeup = Connecting()
     watching = Watching(memory_world().new_reading, wakeup)
-    async with asyncio.timeout(10), aclosing(watching.events(JOB, after=0)) as found:
+    async with asyncio.timeout(patience(10)), aclosing(watching.events(JOB, after=0)) as found:
         first = asyncio.create_task(anext(found))
         await _until(lambda: wakeup.begun == 1)
         await watching.close()
@@ -335,7 +335,7 @@ async def test_job_events__slow_watcher__is_dropped_and_goes_on_where_it_was(wor
 
     for number in range(2, 12):
         await tell(world, number)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience(5)):
             assert [row.sequence for row in await anext(quick)] == [number]
     with pytest.raises(Overloaded, match="too slow"):
         await anext(slow)
@@ -374,8 +374,9 @@ async def test_job_events__quiet_then_slow__stream_says_both(world: World) -> No
 
 
 async def test_job_events__redis_dies_and_comes_back__readers_poll_meanwhile(
-    database: str, tmp_path: Path
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("market.api.watching.POLL_SECONDS", 1e6)  # who can hear is told, or fails
     with ExitStack() as stack:
         wakeup = RedisWakeup(stack.enter_context(run_redis(tmp_path)))
         engine = make_engine(database)
@@ -388,19 +389,14 @@ async def test_job_events__redis_dies_and_comes_back__readers_poll_meanwhile(
         found = watching.events(JOB, after=0)
         await tell(world, 1)
         await anext(found)
-        lags = []
         for number in range(2, 6):
             if number == 4:
                 stack.close()  # Redis is gone
-            begun = time.monotonic()
             await tell(world, number)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(patience(10)):
                 (row,) = await anext(found)
-            lags.append(time.monotonic() - begun)
             assert row.sequence == number
 
-    assert max(lags[:2]) < 0.5
-    assert max(lags[2:]) < 2 * DEAF_SECONDS + 1
     await found.aclose()
     await watching.close()
     await wakeup.close()
@@ -439,7 +435,7 @@ async def test_job_events__more_streams_than_places__are_refused_until_one_ends(
             assert first.status_code == 200
             await anext(first.aiter_bytes())
             refused = await client.get(path)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience(5)):
             while (again := await client.get(f"{path}?follow=false")).status_code != 200:
                 await asyncio.sleep(0.01)
 

@@ -14,13 +14,14 @@ from market.service.settle_epoch import load_settlement
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import market_spec
+from tests.support.patience import patience
 
 SECONDS = 40.0
 
 
 async def until(world: ChainWorld, reached: Callable[[], Awaitable[bool]]) -> None:
     """Run rounds of the market until something is so; what the chain forgot is tried again."""
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(patience(SECONDS)):
         while not await reached():
             try:
                 await world.tick()

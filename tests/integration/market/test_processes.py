@@ -17,6 +17,7 @@ from tests.integration.market.client import once
 from tests.support.anvil import deployed_chain
 from tests.support.history import make_wallet
 from tests.support.market_services import free_port
+from tests.support.patience import patience
 
 ACCOUNT: Address = make_wallet("newcomer").account
 
@@ -44,7 +45,7 @@ def running(log: Path, environment: Mapping[str, str], *arguments: str) -> Itera
 
 
 async def answered(client: httpx.AsyncClient, path: str) -> httpx.Response:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(patience(40)):
         while True:
             with contextlib.suppress(httpx.TransportError):  # it does not listen yet
                 response = await client.get(path)
@@ -81,7 +82,9 @@ async def test_processes__newcomer_asks_the_faucet__gets_gas_and_tokens(
             running(tmp_path / "beat.log", environment, *celery, "beat", "-s", schedule),
         ):
             base = f"http://127.0.0.1:{port}/v1"
-            async with httpx.AsyncClient(base_url=base, timeout=40, trust_env=False) as client:
+            async with httpx.AsyncClient(
+                base_url=base, timeout=patience(40), trust_env=False
+            ) as client:
                 network = read_body(NetworkView, (await answered(client, "/network")).content)
                 asked = FaucetRequest(account=ACCOUNT).json_bytes()
                 response = await client.post("/faucet", content=asked, headers=once())

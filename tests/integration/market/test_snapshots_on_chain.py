@@ -22,6 +22,7 @@ from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.integration.market.test_on_chain import matched_job, rounds, settled
 from tests.support.history import JobMaker
 from tests.support.offline import verify_offline
+from tests.support.patience import patience
 from verification.audit_file import AuditFile
 from verification.collecting import Rpc
 from verification.snapshots import decode_snapshot
@@ -144,5 +145,5 @@ async def _nothing(*_: object) -> None:
 async def _prove(world: ChainWorld, block: int) -> None:
     escrow = f"0x{world.on.deployment.escrow.hex()}"
     await asyncio.wait_for(
-        world.on.chain.request("eth_getProof", [escrow, [], hex(block)]), timeout=10
+        world.on.chain.request("eth_getProof", [escrow, [], hex(block)]), timeout=patience(10)
     )

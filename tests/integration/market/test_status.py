@@ -14,6 +14,7 @@ from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_earnings import sdk
 from tests.support.history import make_wallet
 from tests.support.market_world import World, market_spec
+from tests.support.patience import patience
 
 
 async def test_status__market_at_work__says_what_waits_and_since_when(world: World) -> None:
@@ -62,7 +63,10 @@ async def test_status__blocks_nobody_has_read__are_counted(world: World) -> None
 
 async def test_status__somebody_watches__says_how_late_events_came(world: World) -> None:
     api, at = world.api(), UnixMillis(world.now - 1500)
-    async with aclosing(api.watching.events(MARKET, after=0)) as found, asyncio.timeout(10):
+    async with (
+        aclosing(api.watching.events(MARKET, after=0)) as found,
+        asyncio.timeout(patience(10)),
+    ):
         coming = asyncio.create_task(anext(found))
         while api.watching.standing().lag_millis is None:
             async with world.new_work() as work:

@@ -46,6 +46,7 @@ from market.service.rows import (
 from tests.installed import Installed
 from tests.support.market_services import PostgresServer
 from tests.support.market_world import World, memory_world, one_chunk
+from tests.support.patience import patience
 
 ACCOUNT = Address(bytes([3]) * 20)
 
@@ -389,12 +390,12 @@ async def test_blobs__other_bytes_or_too_many__leave_nothing(
 
 async def check_wakeup(wakeup: Wakeup) -> None:
     waiting = asyncio.create_task(wakeup.wait("jobs", 10))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patience(5)):
         while not waiting.done():  # the reader may not listen yet
             await wakeup.wake(["jobs", "others"])
             await asyncio.wait([waiting], timeout=0.02)
     await waiting
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(patience(2)):
         await wakeup.wait("jobs", 0.05)
 
 
@@ -410,7 +411,7 @@ async def test_wakeup__over_redis__wakes_and_times_out(redis_url: str) -> None:
 
 async def test_wakeup__no_redis__neither_raises_nor_blocks() -> None:
     wakeup = RedisWakeup("redis://127.0.0.1:1/0")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patience(5)):
         await wakeup.wake(["jobs"])
         await wakeup.wait("jobs", 0.05)
     await wakeup.close()

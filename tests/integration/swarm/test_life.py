@@ -19,6 +19,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.api.schemas import JobView
 from market.domain.pricing import job_cost
+from tests.support.patience import patience
 from tests.support.stack import Stack, stack
 from training.config import slices_of, train_config
 from training.stages.checkpoint import list_checkpoints, load_checkpoint
@@ -135,7 +136,7 @@ async def test_drain__agent_is_terminated_in_a_job__no_work_is_lost_and_the_mode
 async def works_again(running: Stack, name: str, job: JobId, *, after: int) -> None:
     """Wait until a GradCommit of this provider, of a step after `after`, is at the coordinator."""
     log, peer = running.coordinator_log(job), running.peer_of(name, job).hex()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         while not any(
             line["peer"] == peer and line["step"] > after
             for line in running.lines(log, "grad_commit_stored")

@@ -13,6 +13,7 @@ from typing_extensions import Buffer
 
 from contracts.terms.ids import SessionKey
 from contracts.terms.moments import UnixMillis
+from tests.support.patience import patience
 from training.transport.endpoint import Clock
 from training.transport.framing import HelloFrame, hello_frame, read_frame
 from training.transport.grpc_adapter import GrpcTransport, _DialledPipe
@@ -231,6 +232,6 @@ async def greeted(net: Net, number: int, node: SessionKey, address: str) -> Fram
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until `condition` holds."""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(patience(DEADLINE)):
         while not condition():
             await asyncio.sleep(0)

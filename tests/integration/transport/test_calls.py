@@ -29,6 +29,7 @@ from tests.integration.transport.harness import (
     pair,
     until,
 )
+from tests.support.patience import patience
 from training.transport.failures import reported_error
 from training.transport.flow import Window
 from training.transport.framing import (
@@ -261,7 +262,7 @@ async def test_call__no_answer_in_time__raises_and_the_handler_is_cancelled(net:
     with pytest.raises(DeadlineExceeded):
         await session.call("wait", b"", deadline=0.05)
 
-    await asyncio.wait_for(server.cancelled.wait(), DEADLINE)
+    await asyncio.wait_for(server.cancelled.wait(), patience(DEADLINE))
     assert (await session.call("echo", b"alive", deadline=DEADLINE)).header == b"alive"
 
 
@@ -274,7 +275,7 @@ async def test_call__caller_gives_up__handler_is_cancelled(net: Net) -> None:
 
     call.cancel()
 
-    await asyncio.wait_for(server.cancelled.wait(), DEADLINE)
+    await asyncio.wait_for(server.cancelled.wait(), patience(DEADLINE))
     with pytest.raises(asyncio.CancelledError):
         await call
 
@@ -345,7 +346,7 @@ async def test_call__caller_goes_away_in_the_middle__handler_is_cancelled(net: N
 
     with pytest.raises(PeerUnreachable):
         await call
-    await asyncio.wait_for(server.cancelled.wait(), DEADLINE)
+    await asyncio.wait_for(server.cancelled.wait(), patience(DEADLINE))
     await until(lambda: one.sessions == {})
 
 
@@ -536,7 +537,7 @@ async def test_window__room_granted_to_a_waiter_that_leaves__goes_to_the_next() 
     window.release(10)
     leaves.cancel()
 
-    await asyncio.wait_for(stays, DEADLINE)
+    await asyncio.wait_for(stays, patience(DEADLINE))
     assert leaves.cancelled()
 
 
@@ -550,7 +551,7 @@ async def test_window__large_one_waits__small_ones_behind_do_not_overtake() -> N
 
     large.cancel()
 
-    await asyncio.wait_for(small, DEADLINE)
+    await asyncio.wait_for(small, patience(DEADLINE))
 
 
 async def send(pipe: FramePipe, number: int, name: str, deadline_ms: int = 30_000) -> None:

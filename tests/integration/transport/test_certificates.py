@@ -26,6 +26,7 @@ from tests.integration.transport.harness import (
     pair,
     private_key,
 )
+from tests.support.patience import patience
 from training.transport import grpc_adapter
 from training.transport.failures import reported_error
 from training.transport.framing import RefuseFrame, hello_frame, read_frame
@@ -185,7 +186,7 @@ async def test_call__server_process_is_killed__peer_unreachable_at_once() -> Non
 
         process.send_signal(signal.SIGKILL)
 
-        async with asyncio.timeout(5):  # well below keep-alive: the socket's end is what tells
+        async with asyncio.timeout(patience(5)):  # the socket's end tells, before keep-alive does
             with pytest.raises(PeerUnreachable):
                 await call
         with pytest.raises(PeerUnreachable):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.link import SEGMENT, Cut, Link, Shape, Stall, Way, open_link
+from tests.support.patience import patience
 
 KIB, MIB = 2**10, 2**20
 TRIES = 5  # of a measurement: a busy machine makes some late, and none early
@@ -180,7 +181,7 @@ async def test_link__stopped__delivers_nothing_until_it_goes_on() -> None:
         link.stop()
         waiting = asyncio.create_task(answer(reader, writer, b"held"))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(waiting), 0.05)
+            await asyncio.wait_for(asyncio.shield(waiting), patience(0.05))
 
         link.go_on()
 

@@ -25,6 +25,7 @@ from tests.integration.transport.harness import (
     method,
     until,
 )
+from tests.support.patience import patience
 from training.transport import calling
 from training.transport.dispatch import Dispatcher
 from training.transport.framing import Assembler
@@ -164,7 +165,7 @@ async def test_relay__caller_gives_up__so_does_the_target(net: Net) -> None:
     with pytest.raises(DeadlineExceeded):
         await session.call("wait", b"", deadline=SHORT)
 
-    await asyncio.wait_for(world.peer.cancelled.wait(), DEADLINE)
+    await asyncio.wait_for(world.peer.cancelled.wait(), patience(DEADLINE))
 
 
 async def test_relay__room_for_one__calls_wait_in_order(net: Net) -> None:
@@ -231,7 +232,7 @@ async def test_relay__call_that_would_take_for_ever__keeps_its_room_for_so_long(
     world = World(net, limits=RelayLimits(longest=SHORT))
     session = await world.open()
 
-    async with asyncio.timeout(DEADLINE / 2):
+    async with asyncio.timeout(patience(DEADLINE / 2)):
         with pytest.raises(DeadlineExceeded):
             await session.call("wait", b"", deadline=DEADLINE)
         await world.peer.cancelled.wait()

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tallystick.up.processes import Identity, leftovers
+from tests.support.patience import patience
 
 SERVERS = "postgres,redis,anvil,gateway"
 UNPRIVILEGED = ("unshare", "-U", "--map-user=1000", "--")
@@ -36,7 +37,7 @@ def long_home(folder: Path) -> Path:
 
 def eventually(holds: Callable[[], bool], *, within: float, what: str) -> None:
     """Wait until `holds` is true; AssertionError naming `what` when it never is."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patience(within)
     while not holds():
         assert time.monotonic() < deadline, f"not within {within} s: {what}"
         time.sleep(0.02)

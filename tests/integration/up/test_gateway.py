@@ -10,6 +10,7 @@ import pytest_asyncio
 from tallystick.up.gateway import ALLOWED, MAX_BATCH, MAX_BODY_BYTES
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,7 +27,7 @@ async def services(home: UpSettings) -> AsyncIterator[Services]:
 
 
 async def post(services: Services, body: bytes) -> httpx.Response:
-    async with httpx.AsyncClient(trust_env=False, timeout=10) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=patience(10)) as client:
         return await client.post(services.addresses.rpc, content=body)
 
 

@@ -21,6 +21,7 @@ from tallystick.up.processes import SERVICE, environment_of, identify, is_alive
 from tallystick.up.socket_path import reachable
 from tallystick.up.spec import Backoff
 from tests.integration.up.running import eventually, long_home
+from tests.support.patience import patience
 from tests.support.stack import is_stopped
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,7 +60,7 @@ def words(file: Path, how: str) -> tuple[str, ...]:
 async def shown(start: Start, folder: Path, how: str) -> tuple[Child, dict[str, Any]]:
     file = folder / "shown.json"
     child = start(words(file, how), environment=ENVIRONMENT, log=folder / "child.log")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         while not file.exists():
             assert not child.ended.is_set(), child.last_words()
             await asyncio.sleep(0.01)
@@ -104,7 +105,7 @@ async def test_start__it_ends__its_exit_status_is_known(
     start: Start, how: str, status: int, tmp_path: Path
 ) -> None:
     child, _ = await shown(start, tmp_path, how)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await child.ended.wait()
 
     assert child.exit_status == status
@@ -134,7 +135,7 @@ async def test_keep__any_way__starts_again_until_it_exits_with_0(
 ) -> None:
     said: list[str] = []
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience(30)):
         await keep(
             words(tmp_path / "shown.json", "third"),
             environment=ENVIRONMENT,
@@ -173,7 +174,7 @@ async def test_keep__cancelled_again_while_the_child_hangs__ends_it_at_once(
             grace=3600,
         )
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         for _ in range(2):
             await asyncio.sleep(0)  # it begins, or hears of the first one
             keeping.cancel()
@@ -194,7 +195,7 @@ async def test_forkserver__killed__takes_its_children_with_it(
     child, _ = await shown(Forkserver(path).start, tmp_path, "wait")
 
     server.send(signal.SIGKILL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         await child.ended.wait()
 
     assert child.exit_status == -signal.SIGKILL
@@ -245,7 +246,7 @@ async def test_forkserver__nonsense__is_refused_and_the_next_is_served(
             assert b"pid" not in connection.recv(4096)
 
     child, _ = await shown(fork, tmp_path, "exit:0")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         await child.ended.wait()
 
 
@@ -283,7 +284,7 @@ async def test_launch__module_that_starts_a_thread__is_refused(tmp_path: Path) -
 
 async def test_starter__nobody_listens__executes(tmp_path: Path) -> None:
     child, _ = await shown(starter(tmp_path / "nobody"), tmp_path, "exit:0")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         await child.ended.wait()
 
     assert child.exit_status == 0

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tallystick.watch.metrics import Exporter, Metrics
+from tests.support.patience import patience
 from training.telling import tell_nobody
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -18,7 +19,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def scraped(address: str) -> str:
     """What Prometheus would read."""
-    with _DIRECT.open(f"http://{address}/metrics", timeout=10) as answer:
+    with _DIRECT.open(f"http://{address}/metrics", timeout=patience(10)) as answer:
         text: bytes = answer.read()
     return text.decode()
 
@@ -61,7 +62,7 @@ def test_teller__as_the_environment_says__exports_or_costs_nothing(
         env=os.environ | {"TALLYSTICK_METRICS": wanted},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=True,
     )
 

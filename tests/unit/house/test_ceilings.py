@@ -1,5 +1,8 @@
 """Are seconds added up by folder as a clock on the wall would?"""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from tests.ceilings import CEILINGS, Ceilings, covered_seconds, folder_of
@@ -34,10 +37,36 @@ def test_folder_of__nodeid__is_the_folder_below_tests(nodeid: str, folder: str) 
     assert folder_of(nodeid) == folder
 
 
-def test_broken__folder_above_its_ceiling__is_named() -> None:
-    ceilings = Ceilings()
-    ceilings.intervals["unit"] = [(0.0, CEILINGS["unit"] + 1.0)]
-    ceilings.intervals["e2e"] = [(0.0, CEILINGS["e2e"] - 1.0)]
+def took(mode: str, **seconds: float) -> Ceilings:
+    ceilings = Ceilings(mode)
+    for folder, taken in seconds.items():
+        ceilings.intervals[folder] = [(0.0, taken)]
+    return ceilings
 
+
+def test_above__folder_above_its_ceiling__is_named_unless_it_is_off() -> None:
     limit = CEILINGS["unit"]
-    assert ceilings.broken() == [f"tests/unit took {limit + 1} s, its ceiling is {limit} s"]
+    seconds = {"unit": limit + 1.0, "e2e": CEILINGS["e2e"] - 1.0}
+
+    assert took("report", **seconds).above() == [
+        f"tests/unit took {limit + 1} s, its ceiling is {limit} s"
+    ]
+    assert took("off", **seconds).above() == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "taken", "status"),
+    [
+        ("report", 2.0, pytest.ExitCode.OK),
+        ("enforce", 2.0, pytest.ExitCode.TESTS_FAILED),
+        ("enforce", 0.5, pytest.ExitCode.OK),
+    ],
+)
+def test_sessionfinish__folder_above_its_ceiling__fails_the_run_only_if_asked(
+    mode: str, taken: float, status: pytest.ExitCode
+) -> None:
+    session = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
+
+    took(mode, unit=taken * CEILINGS["unit"]).pytest_sessionfinish(cast(pytest.Session, session))
+
+    assert session.exitstatus == status

@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from contracts.terms.errors import Unavailable
+from tests.support.patience import patience
 from training import tasks
 from training.tasks import end, first_error
 
@@ -41,7 +42,7 @@ async def test_end__something_fails_in_the_same_turn__has_ended_all_the_same(
     gone.set()
     await asyncio.sleep(0)
 
-    await asyncio.wait_for(end([task]), 1)
+    await asyncio.wait_for(end([task]), patience(1))
 
     assert task.cancelled()
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.support.patience import patience
 from training.worker.turns import PATIENCE, Rank, Turn
 
 
@@ -87,7 +88,7 @@ async def test_turn__audit_gives_up__nobody_waits_for_it() -> None:
     await asyncio.wait([gone])
 
     assert turn.waiting == 0
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(patience(1)):
         await wait_for(turn, Rank.AUDIT, done, "next")
     assert done == ["next"]
 
@@ -116,7 +117,7 @@ async def test_turn__given_to_one_who_is_cancelled_at_that_moment__is_passed_on(
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(patience(1)):
         await wait_for(turn, Rank.FORWARD, done, "next")
 
     assert done == ["next"]
