@@ -144,6 +144,12 @@ class RpcChain:
             block=at.number,
         )
 
+    async def stake_of(self, account: Address) -> tuple[int, StakeNow]:
+        """See `Chain.stake_of`."""
+        at = await self._chain.head()
+        stake = await self._contracts.stakes.stake(account, at)
+        return at.number, StakeNow(stake.active, stake.reserved, stake.unbonding)
+
     async def stakes(
         self, accounts: Sequence[Address]
     ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:

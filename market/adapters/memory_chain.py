@@ -300,6 +300,11 @@ class MemoryChain:
             block=self.blocks[-1].number,
         )
 
+    async def stake_of(self, account: Address) -> tuple[int, StakeNow]:
+        """See `Chain.stake_of`."""
+        found = self.state.accounts.get(account, _Account())
+        return self.blocks[-1].number, _stake_now(found)
+
     async def stakes(
         self, accounts: Sequence[Address]
     ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:

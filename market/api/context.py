@@ -27,6 +27,7 @@ from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
+from market.api.kept_market import KeptMarket, Make
 from market.api.schemas import MAX_JSON_BYTES, Body, read_body, signed_call
 from market.api.watching import Watching
 from market.bootstrap import Market
@@ -65,6 +66,7 @@ class Api:
     booked: Booked = field(default_factory=Booked)
     watching: Watching = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
+    _kept_market: KeptMarket | None = field(default=None)
 
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
@@ -76,6 +78,13 @@ class Api:
         """Where one signs in."""
         secret = digest("sign-in secret", self.host_token.encode())
         return Door(self.sites, self.market.chain.domain.chain_id, secret)
+
+    def kept_market(self, make: Make) -> KeptMarket:
+        """The market's view, which all requests share."""
+        if self._kept_market is None:
+            market = self.market
+            self._kept_market = KeptMarket(make, market.new_reading, market.clock)
+        return self._kept_market
 
     async def network(self) -> Network:
         """The chain's side of the network view, at most ten seconds old."""

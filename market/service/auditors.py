@@ -94,7 +94,7 @@ async def register_auditor(
             "its replays decide nothing",
             device_class=said.device_class,
         )
-    stake = (await chain.account(said.account)).stake
+    _, stake = await chain.stake_of(said.account)
     if not stake.active:
         raise InsufficientStake("an auditor has stake", wanted=1, free=stake.free)
     async with work:

@@ -337,6 +337,9 @@ class Chain(Protocol):
     async def account(self, account: Address) -> AccountNow:
         """An account at the head."""
 
+    async def stake_of(self, account: Address) -> tuple[int, StakeNow]:
+        """An account's stake at the head, and the head's number."""
+
     async def stakes(
         self, accounts: Sequence[Address]
     ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:

@@ -1,4 +1,8 @@
-"""A provider offers a machine, or takes the offer back."""
+"""A provider offers a machine, or takes the offer back.
+
+Stakes are rows that follow the chain (`sync_chain`); the chain itself is asked only where the row
+is missing or says too little, as its account may have staked a moment ago.
+"""
 
 from dataclasses import replace
 
@@ -11,7 +15,7 @@ from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from market.api.schemas import OfferEvent, withdrawal_digest
 from market.domain.offers import check_offer
 from market.service.feeds import tell_market
-from market.service.ports import AccountNow, Chain, UnitOfWork
+from market.service.ports import Chain, StakeNow, UnitOfWork
 from market.service.rows import OfferRow, StakeRow
 from market.service.session import check_session
 
@@ -29,28 +33,41 @@ async def post_offer(encoded: bytes, now: UnixMillis, work: UnitOfWork, chain: C
     signed = expect(decode_signed(encoded), Offer)
     offer = signed.message
     verify_wallet(signed, offer.account, chain.domain)
-    account = await chain.account(offer.account)
     async with work:
-        if known := await work[OfferRow].get(offer.digest()):
-            return known
-        check_offer(offer, now=now, free_stake=account.stake.free, wanted=LEAST_STAKE)
-        await work[StakeRow].put(stake_row(offer.account, account))
-        row = OfferRow(
-            offer=offer.digest(),
-            signed=encoded,
-            account=offer.account,
-            session_key=offer.session_key,
-            price=offer.price,
-            device_class=offer.device_class,
-            memory_bytes=offer.memory_bytes,
-            flops_per_second=offer.flops_per_second,
-            available_from=offer.available_from,
-            expires_at=offer.expires_at,
-            posted_at=now,
-        )
-        await work[OfferRow].add(row)
-        await work.emit("clear", offer.digest())
-        _tell_of_offer(row, now, work)
+        row = await work[StakeRow].get(offer.account)
+        if row is not None and row.active - row.reserved >= LEAST_STAKE:
+            return await _store(offer, encoded, row, now, work)
+    at, stake = await chain.stake_of(offer.account)  # it may have staked a moment ago
+    async with work:
+        row = stake_row(offer.account, at, stake)
+        stored = await _store(offer, encoded, row, now, work)
+        await work[StakeRow].put(row)
+    return stored
+
+
+async def _store(
+    offer: Offer, encoded: bytes, stake: StakeRow, now: UnixMillis, work: UnitOfWork
+) -> OfferRow:
+    if known := await work[OfferRow].get(offer.digest()):
+        return known
+    free = BaseUnits(stake.active - stake.reserved)
+    check_offer(offer, now=now, free_stake=free, wanted=LEAST_STAKE)
+    row = OfferRow(
+        offer=offer.digest(),
+        signed=encoded,
+        account=offer.account,
+        session_key=offer.session_key,
+        price=offer.price,
+        device_class=offer.device_class,
+        memory_bytes=offer.memory_bytes,
+        flops_per_second=offer.flops_per_second,
+        available_from=offer.available_from,
+        expires_at=offer.expires_at,
+        posted_at=now,
+    )
+    await work[OfferRow].add(row)
+    await work.emit("clear", row.offer)
+    _tell_of_offer(row, now, work)
     return row
 
 
@@ -66,15 +83,14 @@ def _tell_of_offer(row: OfferRow, now: UnixMillis, work: UnitOfWork) -> None:
     tell_market(event, work)
 
 
-def stake_row(account: Address, now: AccountNow) -> StakeRow:
-    """What the chain says of an account's stake, as a row."""
-    stake = now.stake
+def stake_row(account: Address, block: int, stake: StakeNow) -> StakeRow:
+    """What the chain says of an account's stake at a block, as a row."""
     return StakeRow(
         account=account,
         active=stake.active,
         reserved=stake.reserved,
         unbonding=stake.unbonding,
-        block=now.block,
+        block=block,
     )
 
 

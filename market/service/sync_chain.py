@@ -141,7 +141,7 @@ async def _stakes(events: Sequence[ChainEvent], chain: Chain) -> list[StakeRow]:
         for event in events
         if event.contract == "stakes" and isinstance(account := event.args.get("account"), bytes)
     }
-    return [stake_row(account, await chain.account(account)) for account in sorted(named)]
+    return [stake_row(account, *await chain.stake_of(account)) for account in sorted(named)]
 
 
 async def _go_back(now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:

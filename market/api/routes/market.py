@@ -33,9 +33,10 @@ router = APIRouter(tags=["market"])
 
 
 @router.get("/market", response_model=MarketView)
-async def get_market(api: ApiDep, work: WorkDep) -> Response:
+async def get_market(api: ApiDep) -> Response:
     """Offers by device class with their asks, the last prices, and the jobs that wait."""
-    return answer(await market_view(api.market.clock(), work))
+    kept = await api.kept_market(market_view).newest()
+    return Response(kept.body, media_type="application/json")
 
 
 @router.get("/market/rounds", response_model=ClearingRoundsView)

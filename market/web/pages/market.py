@@ -113,7 +113,7 @@ async def _shown(api: Api, work: UnitOfWork) -> dict[str, Any]:
     rounds = (await rounds_view(work, limit=MAX_ROUNDS)).rounds
     return {
         "now": now,
-        "market": await market_view(now, work),
+        "market": (await api.kept_market(market_view).newest()).view,
         "rounds": rounds[::-1],
         "classes_of": classes_of,
         "told": told_of_market(told),

@@ -1,0 +1,114 @@
+"""How often the market's view is made, however many ask for it."""
+
+import asyncio
+
+from contracts.terms.moments import UnixMillis
+from market.adapters.memory import MemoryStore, MemoryWork
+from market.api.kept_market import MANY_OFFERS, KeptMarket
+from market.api.schemas import ClassView, MarketView, OfferEvent
+from market.service.feeds import tell_market
+from market.service.ports import UnitOfWork
+from tests.unit.market.test_matching import offer
+
+EVENT = OfferEvent(
+    at=UnixMillis(1),
+    offer=offer().offer,
+    account=offer().account,
+    device_class="cpu",
+    price=offer().price,
+    withdrawn=False,
+)
+
+
+class Looks:
+    """A market of some offers; counts who looks at all of them."""
+
+    def __init__(self, num_offers: int) -> None:
+        self.num_offers, self.made = num_offers, 0
+        self.now, self.seconds = 1_000_000, 0.0
+        self.store = MemoryStore()
+        self.kept = KeptMarket(
+            self.make,
+            lambda: MemoryWork(self.store, reads=True),
+            lambda: UnixMillis(self.now),
+            lambda: self.seconds,
+        )
+
+    async def make(self, now: UnixMillis, work: UnitOfWork) -> MarketView:
+        """The view, as `market_view` makes it."""
+        self.made += 1
+        await asyncio.sleep(0)
+        of_class = ClassView(
+            device_class="cpu",
+            offers=self.num_offers,
+            leased=0,
+            open=0,
+            quartiles=(),
+            levels=(),
+            cleared=None,
+            spread=None,
+        )
+        return MarketView(clock=now, num_classes=1, classes=(of_class,), demand=())
+
+    async def change(self) -> None:
+        """Something happens."""
+        async with MemoryWork(self.store) as work:
+            tell_market(EVENT, work)
+
+
+async def test_newest__many_ask_at_once__is_made_once() -> None:
+    looks = Looks(3)
+
+    found = await asyncio.gather(*[looks.kept.newest() for _ in range(50)])
+
+    assert looks.made == 1 and len({each.body for each in found}) == 1
+
+
+async def test_newest__nothing_happened__is_made_once_a_second() -> None:
+    looks = Looks(3)
+
+    for _ in range(10):
+        await looks.kept.newest()
+        looks.now += 500
+
+    assert looks.made == 5
+
+
+async def test_newest__an_event_of_the_market__is_made_anew() -> None:
+    looks = Looks(3)
+    await looks.kept.newest()
+
+    await looks.change()
+    looks.now += 1
+    found = await looks.kept.newest()
+
+    assert looks.made == 2 and found.view.clock == looks.now
+
+
+async def test_newest__many_offers_that_change__last_view_is_shown_while_it_is_made() -> None:
+    looks = Looks(MANY_OFFERS)
+    first = await looks.kept.newest()
+    await looks.change()
+
+    at_once = [await looks.kept.newest() for _ in range(20)]
+    looks.seconds += 1.5
+    meanwhile = await looks.kept.newest()
+    while looks.made < 2:
+        await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    after = await looks.kept.newest()
+
+    assert all(each is first for each in [*at_once, meanwhile])
+    assert after is not first and looks.made == 2
+
+
+async def test_newest__asker_is_cancelled__others_get_it() -> None:
+    looks = Looks(3)
+    leaving = asyncio.create_task(looks.kept.newest())
+    staying = asyncio.create_task(looks.kept.newest())
+    await asyncio.sleep(0)
+
+    leaving.cancel()
+
+    assert (await staying).view.num_classes == 1 and looks.made == 1
