@@ -21,12 +21,14 @@ from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
+from market.adapters.bundles import FileBundles
 from market.adapters.chain import Confirming, RpcChain
 from market.adapters.memory import MemoryLimiter
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_limiter import RedisLimiter
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.transactions import RowTransactions
+from market.service.evidence import Bundles
 from market.service.histories import Histories
 from market.service.ports import BlobStore, Chain, Limiter, UnitOfWork, Wakeup
 from market.settings import Settings
@@ -43,6 +45,7 @@ class Market:
     new_reading: Callable[[], UnitOfWork]  # for use cases that change nothing: it cannot
     chain: Chain
     blobs: BlobStore
+    bundles: Bundles
     wakeup: Wakeup
     histories: Histories
     clock: Callable[[], UnixMillis]
@@ -122,7 +125,10 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
         mine=mine,
     )
     histories = Histories(rpc.domain)
-    market = Market(new_work, new_reading, rpc, blobs, wakeup, histories, wall_clock, limiter)
+    bundles = FileBundles(blobs)
+    market = Market(
+        new_work, new_reading, rpc, blobs, bundles, wakeup, histories, wall_clock, limiter
+    )
     return Assembled(market, engine, deployment.block, stack)
 
 

@@ -37,7 +37,7 @@ class FileBlobs:
         try:
             with open(draft, "xb") as file:
                 size = await _write(file, name, chunks, max_bytes)
-            await asyncio.to_thread(self._publish, draft, self._path(name))
+            await asyncio.to_thread(self._publish, draft, self.path(name))
         except OSError as error:  # no space, no permission
             raise ServiceUnreachable(f"blob store: {error.strerror}") from error
         finally:
@@ -47,7 +47,7 @@ class FileBlobs:
     async def size(self, name: Digest) -> int | None:
         """See `BlobStore.size`."""
         try:
-            return self._path(name).stat().st_size
+            return self.path(name).stat().st_size
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -56,7 +56,7 @@ class FileBlobs:
     async def read(self, name: Digest) -> AsyncIterator[bytes]:
         """See `BlobStore.read`."""
         try:
-            file = open(self._path(name), "rb")  # noqa: SIM115  # closed below
+            file = open(self.path(name), "rb")  # noqa: SIM115  # closed below
         except FileNotFoundError as error:
             raise NotFound("no such blob", digest=name.hex()) from error
         except OSError as error:
@@ -69,7 +69,8 @@ class FileBlobs:
     def _drafts(self) -> Path:
         return self._folder / "drafts"
 
-    def _path(self, name: Digest) -> Path:
+    def path(self, name: Digest) -> Path:
+        """Where the file of a blob lies, or would."""
         return self._folder / name.hex()[:2] / name.hex()
 
     def _publish(self, draft: Path, path: Path) -> None:

@@ -11,10 +11,18 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
+from contracts.terms.errors import (
+    Conflict,
+    InvariantBroken,
+    Malformed,
+    NotFound,
+    TooLarge,
+    WrongBytes,
+)
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
 from market.domain.rates import Allowance, Rate, take
+from market.service.evidence import BundleSays
 from market.service.feeds import numbered, topic_of
 from market.service.ports import Place, Rows, UnitOfWork, Wakeup
 from market.service.rows import AUTOMATIC, ROWS, EventRow, FeedRow, OutboxRow, Row
@@ -284,6 +292,22 @@ class MemoryBlobs:
         if name not in self.blobs:
             raise NotFound("no such blob", digest=name.hex())
         yield self.blobs[name]
+
+
+class MemoryBundles:
+    """`Bundles` as a test declares them."""
+
+    def __init__(self, blobs: MemoryBlobs) -> None:
+        self._blobs = blobs
+        self.says: dict[Digest, BundleSays] = {}
+
+    async def read(self, name: Digest) -> BundleSays:
+        """See `Bundles.read`."""
+        if name not in self._blobs.blobs:
+            raise NotFound("no such blob", digest=name.hex())
+        if name not in self.says:
+            raise Malformed("no bundle of evidence")
+        return self.says[name]
 
 
 def snapshot(store: MemoryStore) -> dict[str, list[dict[str, Any]]]:

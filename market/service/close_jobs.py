@@ -52,12 +52,13 @@ async def refund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[J
     """Refund closed jobs whose delay is over; returns the jobs. Safe to repeat.
 
     Where somebody may still be slashed for a job, its refund waits for the restitution; for
-    evidence of a conviction only so long.
+    evidence of a conviction, and for who judges a contest, only so long.
     """
     async with work:
         closed = await work[JobRow].where(state=JobState.CLOSED.value)
-        waiting = {slash.job for slash in await work[SlashRow].where(state=UNENDED)}
-    waiting |= await _to_be_shown(closed, now, work, chain)
+        unended = await work[SlashRow].where(state=UNENDED)
+    waiting = {slash.job for slash in unended if slash.state != "contested"}
+    waiting |= await _to_be_known(closed, unended, now, work, chain)
     refunded = []
     for row in closed:
         if row.refundable_at is None or row.refundable_at * 1000 > now or row.job in waiting:
@@ -74,17 +75,24 @@ async def refund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[J
     return refunded
 
 
-async def _to_be_shown(
-    closed: Sequence[JobRow], now: UnixMillis, work: UnitOfWork, chain: Chain
+async def _to_be_known(
+    closed: Sequence[JobRow],
+    unended: Sequence[SlashRow],
+    now: UnixMillis,
+    work: UnitOfWork,
+    chain: Chain,
 ) -> set[JobId]:
-    """Jobs in which an auditor may still show why somebody was convicted.
+    """Jobs in which an auditor may still show why somebody was convicted, or a contest waits.
 
     One response window longer than a refund takes: so even what the last seal that could be shown
-    has ruled has the whole refund delay. Who shows nothing holds nobody's money up for ever.
+    has ruled has the whole refund delay. Nobody holds others' money up for ever: neither who shows
+    nothing, nor who contests, nor who judges. A case that is announced after the refund repays
+    nothing; what an earlier one repays is there for whoever asks for the refund once more.
     """
     async with work:
         convictions = await work[ConvictionRow].where(job=tuple(row.job for row in closed))
     unshown = {each.job for each in convictions if each.evidence is None}
+    unshown |= {slash.job for slash in unended if slash.state == "contested"}
     if not unshown:
         return unshown
     since = now - (await chain.network()).parameters["response_window"] * 1000

@@ -337,7 +337,23 @@ class ConvictionRow(Row):
     owed: BaseUnits
     challenger: Address
     auditors: bytes  # canonical msgpack of peer ids: who may name the bundle
-    evidence: Digest | None = None
+    reports: bytes  # the same of their reports that seals hold, in the same order
+    evidence: Digest | None = None  # the bundle that it is slashed by now, if any was shown
+
+
+@dataclass(frozen=True)
+class EvidenceRow(Row):
+    """A bundle that an auditor has shown of a conviction; they are tried in order."""
+
+    TABLE = "evidence"
+    KEY = ("job", "subject", "auditor")
+    UNIQUE = (("bundle",),)
+
+    job: JobId
+    subject: Digest
+    auditor: PeerId
+    bundle: Digest  # blob
+    number: int  # of the subject, in the order in which they came
 
 
 @dataclass(frozen=True)
@@ -361,7 +377,8 @@ class SlashRow(Row):
     restitution: BaseUnits = NOTHING  # of `amount`; once executed, what the chain took
     bounty: BaseUnits = NOTHING
     burned: BaseUnits = NOTHING  # once executed
-    case: int | None = None  # on chain
+    case: int | None = None  # on chain, the newest one
+    superseded: int | None = None  # the case before it; equal to it while a newer one is on its way
     contest: Digest | None = None  # blob: the bundle that speaks against it
     announced_by: Digest | None = None  # transaction
     ended_by: Digest | None = None  # transaction
@@ -748,6 +765,7 @@ ROWS: tuple[type[Row], ...] = (
     AuditorListRow,
     ListedAuditorRow,
     ConvictionRow,
+    EvidenceRow,
     SlashRow,
     MessageRow,
     SealRow,

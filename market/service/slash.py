@@ -9,12 +9,17 @@
                               contested -> dropping -> dropped
 
 A conviction waits `gather_millis`, so that those against one stake settle together; then its
-amounts are stored, announced by the slasher's key, and executed when the window is over. The
-convicted may contest with a bundle of its own: then nothing is executed until the market's operator
-has run both bundles again (PROTOCOL section 5: until disputes on chain replace it, he is trusted
-with this). Who is not answered before the case runs out is not slashed; a case that ran out with
-nobody to answer is announced again. Beat finds all of it in rows; what the chain says of a case is
-noted by `sync_chain`. Units: base units; milliseconds, windows in chain seconds.
+amounts are stored, announced by the slasher's key, and executed when the window is over. What the
+convicted may say against it is in `contests`.
+
+A contest decides nothing by being slow to judge. While it waits nothing is executed, and its case
+is announced again before it runs out, with the older one dropped only after that, so that the stake
+is never out of a case: nobody is slashed unheard, and nobody is acquitted by silence. Only one case
+of a slash is ever executed, the newest one, and none while another is on its way.
+
+A slash whose contest was upheld is dropped after the next bundle of the same conviction, if there
+is one, was announced (`convictions`). Beat finds all of it in rows; what the chain says of a case
+is noted by `sync_chain`. Units: base units; milliseconds, windows in chain seconds.
 """
 
 import logging
@@ -22,23 +27,25 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import BadSignature, Conflict, ContractRefused, NotFound
+from contracts.terms.errors import ContractRefused, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import recover
-from market.api.schemas import contest_digest
 from market.domain.jobs import JobState
 from market.domain.slashing import Conviction, Slash, SlashRules, settle_together
-from market.service.ports import BlobStore, Chain, UnitOfWork
-from market.service.rows import JobRow, SlashRow
-from market.service.slash_events import WITH_CASE, blocks_of_case, tell_of_slash, times_announced
+from market.service.ports import CaseNow, Chain, UnitOfWork
+from market.service.rows import ConvictionRow, EvidenceRow, JobRow, SlashRow
+from market.service.slash_events import (
+    WITH_CASE,
+    blocks_of_case,
+    is_renewing,
+    tell_of_slash,
+    times_announced,
+)
 
 log = logging.getLogger(__name__)
 OPEN = ("announcing", *WITH_CASE)
 """States in which a slash holds a part of the stake."""
-IN_CASE = (*OPEN, "dropping")
-"""States of a slash whose case has not ended: what it leaves of the stake is not known."""
-UNENDED = ("convicted", *IN_CASE)
+UNENDED = ("convicted", *OPEN, "dropping")
 """States in which a slash may still take something, and give back to the job what it paid."""
 
 
@@ -61,15 +68,13 @@ def patience_of(parameters: Mapping[str, int]) -> Patience:
 
 
 async def convict(
-    conviction: Conviction, now: UnixMillis, work: UnitOfWork, blobs: BlobStore
+    conviction: Conviction, since: UnixMillis, now: UnixMillis, work: UnitOfWork
 ) -> SlashRow:
-    """Note a conviction. Safe to repeat: one that is known is returned as it is.
+    """Note a conviction, which counts since `since`. Safe to repeat.
 
     Raises:
-        NotFound: no such job, or its evidence is not published here.
+        NotFound: no such job.
     """
-    if await blobs.size(conviction.evidence) is None:
-        raise NotFound("the evidence is no blob of this market", digest=conviction.evidence.hex())
     async with work:
         if known := await work[SlashRow].get(conviction.evidence):
             return known
@@ -82,7 +87,7 @@ async def convict(
             conviction.wanted,
             conviction.owed,
             conviction.challenger,
-            convicted_at=now,
+            convicted_at=since,
         )
         await work[SlashRow].add(row)
         await work.emit("slash", row.evidence)
@@ -106,74 +111,19 @@ async def announce_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> l
                 await _plan(job, account, slashable, now, work, patience.rules)
     async with work:
         planned = await work[SlashRow].where(state="announcing")
-    return [row.evidence for row in planned if await _tried(row, _announce(row, work, chain))]
+        held = await work[SlashRow].where(state=WITH_CASE)
+    sent = [row for row in planned if await _tried(row, _announce(row, work, chain))]
+    sent += [row for row in held if await _tried(row, _renew(row, now, work, chain))]
+    return [row.evidence for row in sent]
 
 
 async def execute_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Digest]:
     """End the cases whose time has come; returns their evidence. Safe to repeat."""
     async with work:
         rows = await work[SlashRow].where(state=(*WITH_CASE, "dropping"))
-    return [row.evidence for row in rows if await _tried(row, _end(row, now, chain))]
-
-
-async def contest_slash(
-    evidence: Digest,
-    bundle: Digest,
-    signature: bytes,
-    *,
-    now: UnixMillis,
-    work: UnitOfWork,
-    blobs: BlobStore,
-    chain: Chain,
-) -> SlashRow:
-    """The convicted shows a bundle that speaks for it. Safe to repeat.
-
-    Raises:
-        NotFound: no such slash, or the bundle is no blob of this market.
-        BadSignature: not by the convicted account's wallet.
-        Conflict: it is not announced, its case ran out, or it was contested with another bundle.
-    """
-    if await blobs.size(bundle) is None:
-        raise NotFound("the bundle is no blob of this market", digest=bundle.hex())
-    async with work:
-        row = await _held(evidence, work)
-    # Nobody could judge it any more: it would be dropped without an answer.
-    if row.state == "announced" and not await _can_be_answered(row, now, chain):
-        raise Conflict("its case ran out, and is announced again", state=row.state)
-    async with work:
-        row = await _held(evidence, work)
-        if recover(contest_digest(evidence, bundle), signature) != row.account:
-            raise BadSignature(f"not signed by 0x{row.account.hex()}")
-        if row.contest == bundle:
-            return row
-        if row.state != "announced" or row.contest is not None:
-            raise Conflict(f"a slash that is {row.state} cannot be contested so", state=row.state)
-        row = replace(row, state="contested", contest=bundle)
-        await work[SlashRow].put(row)
-        await work.emit("slash", evidence)
-        tell_of_slash(row, now, work)
-    return row
-
-
-async def judge_contest(
-    evidence: Digest, *, upheld: bool, now: UnixMillis, work: UnitOfWork
-) -> SlashRow:
-    """The operator ran the bundles again: `upheld` ends the case without a slash.
-
-    Raises:
-        NotFound: no such slash. Conflict: it is not contested.
-    """
-    async with work:
-        row = await _held(evidence, work)
-        if row.state != "contested":
-            raise Conflict(f"a slash that is {row.state} is not contested", state=row.state)
-        is_on_chain = row.case is not None  # a chain that went back may not have it again yet
-        rejected = "announced" if is_on_chain else "announcing"
-        row = replace(row, state="dropping" if upheld else rejected)
-        await work[SlashRow].put(row)
-        await work.emit("slash", evidence)
-        tell_of_slash(row, now, work)
-    return row
+        replaced = {row.evidence for row in rows if await _is_replaced(row, work)}
+    ended = [row for row in rows if row.evidence not in replaced]
+    return [row.evidence for row in ended if await _tried(row, _end(row, now, chain))]
 
 
 async def _tried(row: SlashRow, doing: Awaitable[bool]) -> bool:
@@ -183,18 +133,6 @@ async def _tried(row: SlashRow, doing: Awaitable[bool]) -> bool:
     except ContractRefused as refusal:
         log.warning("slash %s: %s: %s", row.evidence.hex(), refusal.code, refusal.message)
         return False
-
-
-async def _can_be_answered(row: SlashRow, now: UnixMillis, chain: Chain) -> bool:
-    found = None if row.case is None else await chain.slash_case(row.case)
-    return found is not None and now < found.executable_until * 1000
-
-
-async def _held(evidence: Digest, work: UnitOfWork) -> SlashRow:
-    row = await work[SlashRow].lock(evidence)
-    if row is None:
-        raise NotFound("no such slash", evidence=evidence.hex())
-    return row
 
 
 def _first_of_each(waiting: Sequence[SlashRow]) -> dict[tuple[JobId, Address], UnixMillis]:
@@ -216,7 +154,7 @@ async def _drop_vetoed(
     if len(times) < 2 or times[1] >= times[0] + lasts:
         return False
     async with work:
-        if (held := await work[SlashRow].lock(row.evidence)) and held.state == "convicted":
+        if (held := await work[SlashRow].lock(row.evidence)) and held.state == row.state:
             dropped = replace(held, state="dropped")
             await work[SlashRow].put(dropped)
             await work.emit("slash", row.evidence)
@@ -246,7 +184,7 @@ async def _plan(
             rules=rules,
         )
         lacks = sum(slash.amount for slash in slashes) < sum(row.wanted for row in waiting)
-        if lacks and any(row.state in IN_CASE for row in rows):
+        if lacks and any(row.state in OPEN for row in rows):
             return  # more is left if that case ends without a slash
         await _store(waiting, slashes, now, work)
 
@@ -261,7 +199,7 @@ async def _store(
         if slash is not None:
             planned = replace(
                 row,
-                state="announcing",
+                state="announcing" if row.state == "convicted" else row.state,
                 amount=slash.amount,
                 restitution=slash.restitution,
                 bounty=slash.bounty,
@@ -278,13 +216,8 @@ def _conviction(row: SlashRow, *, can_repay: bool) -> Conviction:
 
 async def _announce(row: SlashRow, work: UnitOfWork, chain: Chain) -> bool:
     """Announce one; what the chain refuses is planned anew."""
-    slash = Slash(
-        row.evidence, row.job, row.account, row.amount, row.restitution, row.challenger, row.bounty
-    )
-    async with work:
-        before = await times_announced(row, work)
     try:
-        await chain.announce_slash(slash, before)
+        await _send(row, work, chain)
         return True
     except ContractRefused as refusal:
         if "SlashCap" not in refusal.message:  # the stake is smaller than it was
@@ -296,9 +229,106 @@ async def _announce(row: SlashRow, work: UnitOfWork, chain: Chain) -> bool:
     return False
 
 
+async def _send(row: SlashRow, work: UnitOfWork, chain: Chain) -> None:
+    slash = Slash(
+        row.evidence, row.job, row.account, row.amount, row.restitution, row.challenger, row.bounty
+    )
+    async with work:
+        before = await times_announced(row, work)
+    await chain.announce_slash(slash, before)
+
+
+async def _renew(row: SlashRow, now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:
+    """Announce a contested slash anew while its case is open, or after it ran out."""
+    if row.case is None:
+        return False  # the chain forgot its announcement, which is sent again
+    if not is_renewing(row):
+        if row.state != "contested":
+            return False
+        found = await chain.slash_case(row.case)
+        if found is not None and now < _renewed_at(found) * 1000:
+            return False
+        if found is None and not await _has_ended(row, work):
+            return False  # its end is not confirmed yet
+        if found is None:
+            parameters = (await chain.network()).parameters
+            if await _drop_vetoed(row, parameters, now, work, chain):
+                return False
+        again = await _plan_again(row, now, work, chain, is_open=found is not None)
+        if again is None:
+            return False
+        row = again
+    try:
+        await _send(row, work, chain)
+        return True
+    except ContractRefused as refusal:
+        if "SlashCap" not in refusal.message:  # the stake is smaller than it was
+            raise
+    async with work:
+        held = await work[SlashRow].lock(row.evidence)
+        if held is not None and is_renewing(held):
+            await work[SlashRow].put(replace(held, superseded=None))
+    return False
+
+
+def _renewed_at(case: CaseNow) -> int:
+    """In the middle of the time in which a case can be executed."""
+    return (case.executable_at + case.executable_until) // 2
+
+
+async def _has_ended(row: SlashRow, work: UnitOfWork) -> bool:
+    async with work:
+        return row.case is not None and len(await blocks_of_case(row.case, work)) > 1
+
+
+async def _plan_again(
+    row: SlashRow, now: UnixMillis, work: UnitOfWork, chain: Chain, *, is_open: bool
+) -> SlashRow | None:
+    """Store what a contested slash takes now, and that it is on its way; None if it is not."""
+    rules = patience_of((await chain.network()).parameters).rules
+    slashable = await chain.slashable(row.job, row.account)
+    async with work:
+        known = await work[JobRow].lock(row.job)
+        held = await work[SlashRow].lock(row.evidence)
+        if held is None or (held.state, held.case) != ("contested", row.case):
+            return None
+        rows = await work[SlashRow].where(job=row.job, account=row.account, state=OPEN)
+        others = sum(each.amount for each in rows if each.evidence != row.evidence)
+        can_repay = known is not None and known.state != JobState.REFUNDED.value
+        slashes = settle_together(
+            [_conviction(held, can_repay=can_repay)],
+            slashable=slashable,
+            announced=BaseUnits(others),
+            rules=rules,
+        )
+        if is_open and not slashes:
+            return None  # its case may still find something
+        await _store([replace(held, superseded=held.case)], slashes, now, work)
+        return await work[SlashRow].get(row.evidence) if slashes else None
+
+
+async def _is_replaced(row: SlashRow, work: UnitOfWork) -> bool:
+    """Whether the next bundle of its conviction has a slash that is yet to be announced."""
+    if row.state != "dropping":
+        return False
+    shown = await work[EvidenceRow].where(bundle=row.evidence)
+    if not shown:
+        return False
+    conviction = await work[ConvictionRow].get(shown[0].job, shown[0].subject)
+    if conviction is None or conviction.evidence in (None, row.evidence):
+        return False
+    following = await work[SlashRow].get(conviction.evidence)
+    return following is not None and following.state in ("convicted", "announcing")
+
+
 async def _end(row: SlashRow, now: UnixMillis, chain: Chain) -> bool:
     """Execute or drop a case, if it is time; False if it is not, or it has ended."""
     if row.case is None or (found := await chain.slash_case(row.case)) is None:
+        return False
+    if row.state != "dropping" and is_renewing(row):
+        return False  # which of the two may be executed is known once both are
+    if row.superseded is not None and await chain.slash_case(row.superseded) is not None:
+        await chain.drop_slash(row.superseded)
         return False
     runs_out = found.executable_until * 1000 <= now
     try:

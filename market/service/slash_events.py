@@ -20,6 +20,8 @@ from market.service.rows import ChainEventRow, SlashRow
 
 WITH_CASE = ("announced", "contested")
 """States of a case that is on chain and has not ended."""
+_ANNOUNCED = {"convicted": "announced", "announcing": "announced", "dropped": "dropping"}
+"""What becomes of a slash when it has a new case; what was dropped is dropped again."""
 _KEPT = {"contested": "contested", "dropping": "dropping", "dropped": "dropping"}
 """What becomes of the states that speak for a convict when the chain forgets an event."""
 
@@ -36,14 +38,21 @@ def tell_of_slash(row: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
     tell_job(row.job, event, work)
 
 
+def is_renewing(row: SlashRow) -> bool:
+    """Whether another case of it is on its way."""
+    return row.superseded is not None and row.superseded == row.case
+
+
 async def slash_announced(event: ChainEvent, now: UnixMillis, work: UnitOfWork) -> None:
     """Our slash has a case now. One that is not of our rows is somebody's who shares the role."""
     row = await work[SlashRow].lock(event.args["evidence"])
     if row is None:
         return
-    row = replace(row, case=wide(event.args["id"]), announced_by=event.transaction)
-    if row.state in ("convicted", "announcing"):
-        row = replace(row, state="announced")
+    case, before = wide(event.args["id"]), row.superseded
+    if row.case is not None and row.case != case:
+        before = row.case
+    state = _ANNOUNCED.get(row.state, row.state)
+    row = replace(row, state=state, case=case, superseded=before, announced_by=event.transaction)
     await work[SlashRow].put(row)
     await work.emit("slash", row.evidence)
     tell_of_slash(row, now, work)
@@ -67,6 +76,8 @@ def _ended(row: SlashRow, taken: Sequence[BaseUnits], by: Digest) -> SlashRow:
     # Nobody has spoken for the convict, or in vain: that its case ran out saves it nothing.
     if row.state == "announced":
         return replace(row, state="convicted")
+    if row.state == "contested":
+        return row  # and is announced again, or was vetoed: `slash` knows
     return replace(row, state="dropped", ended_by=by)
 
 
@@ -98,6 +109,9 @@ async def forget_slash(event: ChainEventRow, work: UnitOfWork) -> None:
     the evidence. What ended in its favour ends so once more.
     """
     case = wide(decode_arguments(event.args)["id"])
+    if event.event == "SlashAnnounced":
+        for row in await work[SlashRow].where(superseded=case, lock=True):
+            await work[SlashRow].put(replace(row, superseded=None))
     for row in await work[SlashRow].where(case=case, lock=True):
         before = replace(row, state=_KEPT.get(row.state, "announced"), ended_by=None)
         if event.event == "SlashAnnounced":

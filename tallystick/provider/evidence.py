@@ -3,11 +3,11 @@
 Its audit leaves the bundle as `evidence/<subject>.bundle` in the folder of the lease, or of the job
 that it audits from outside. When the market lists the subject as convicted, with our session key
 among those who may show why, the file goes up as a blob and is named under that key. One bundle is
-enough: who is slower is told that another shows it already, and is done.
+enough as long as nobody doubts it: when it is contested, or was dropped, others show theirs.
 
 Invariants: nothing is shown that no seal made slashable; what is named is there; a bundle stays on
-disk until its slash has ended or the job is refunded (`slashes`), so that a restart shows it again.
-Source: PROTOCOL section 5.
+disk until a slash took what there was or the job is refunded (`slashes`), so that a restart
+shows it again. Source: PROTOCOL section 5.
 """
 
 import asyncio
@@ -28,6 +28,11 @@ LOOK_EVERY = 2.0  # seconds
 PATIENCE = 60.0  # seconds, with a market that does not answer when the job is over
 ALL_SEALED = ("finished", "closed", "refunded", "failed")
 """States of a job in which the market has all of its seals."""
+
+DOUBTED = ("contested", "dropping", "dropped")
+"""States of a slash whose evidence may not hold."""
+OVER = ("executed", "nothing")
+"""States of a slash after which no other bundle is wanted."""
 
 Pause = Callable[[float], Awaitable[None]]
 
@@ -80,7 +85,7 @@ class Evidence:
             await self._pause(LOOK_EVERY)
 
     async def look(self) -> None:
-        """Show what counts and nobody has shown. Safe to repeat.
+        """Show what counts, unless another's bundle shows it undisputed. Safe to repeat.
 
         Raises:
             Unavailable: the market does not answer.
@@ -90,9 +95,12 @@ class Evidence:
             return
         for each in await self._client.convictions(self._job):
             path = left.get(each.subject)
-            if each.slash is not None:
+            state = None if each.slash is None else each.slash.state
+            if state in OVER:
                 self._done.add(each.subject)
-            elif path is not None and self._session.peer in each.auditors:
+            elif state not in (None, *DOUBTED) or self._session.peer not in each.auditors:
+                continue
+            elif path is not None:
                 await self._show(each.subject, path)
 
     def _left(self) -> dict[Digest, Path]:

@@ -2,8 +2,8 @@
 
 An owner whose work was convicted can contest a slash while it is announced, so it is told of every
 change, with the commands. Bundles are shown by the process that audits (`evidence`); those of one
-that has ended are shown from here, and removed when nobody needs them any more: the slash has
-ended, or the job is refunded.
+that has ended are shown from here, and removed when nobody needs them any more: a slash has taken
+what there was, or the job is refunded.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from contracts.keys.store import load_or_create_session
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId
-from tallystick.provider.evidence import Evidence, bundles_in
+from tallystick.provider.evidence import OVER, Evidence, bundles_in
 from tallystick.provider.folder import load_peer_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.convictions import ENDED, told_to_owner
@@ -68,7 +68,7 @@ class Slashes:
     async def _look_after(self, audit: Audit, *, is_busy: bool) -> None:
         is_refunded = (await self._client.job(audit.job)).state == "refunded"
         convictions = await self._client.convictions(audit.job)
-        over = {each.subject for each in convictions if each.slash and each.slash.state in ENDED}
+        over = {each.subject for each in convictions if each.slash and each.slash.state in OVER}
         for subject, path in bundles_in(audit.folder).items():
             if is_refunded or subject in over:
                 path.unlink(missing_ok=True)

@@ -14,19 +14,19 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
-from contracts.terms.encoding import encode
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, JobId
 from market.adapters.postgres import PostgresWork, make_engine
-from market.api.schemas import PostEvidence, SlashView, evidence_digest
-from market.service.rows import ConvictionRow
+from market.api.schemas import SlashView
+from market.bootstrap import wall_clock
+from market.service.rows import SlashRow
 from tallystick.up.processes import send
 from tests.e2e.test_checked import account_of
-from tests.support.history import make_session, make_wallet
+from tests.support.history import make_wallet
 from tests.support.patience import patience
 from tests.support.stack import Stack, kill_and_see, stack
 
-BUNDLE, SUBJECT = b"all that a replay took", Digest(b"s" * 32)
-FINDER, AUDITOR = make_wallet("finder").account, make_session("auditor")
+BUNDLE = blob_digest(b"all that a replay took")
+FINDER = make_wallet("finder").account
 BURN = Address(bytes.fromhex("000000000000000000000000000000000000dead"))
 WANTED, OWED = BaseUnits(3_000_000), BaseUnits(700_000)
 POINTS = (("announce_slash", 0), ("execute_slash", 1))
@@ -34,21 +34,13 @@ POINTS = (("announce_slash", 0), ("execute_slash", 1))
 
 
 async def convict(running: Stack, job: JobId, account: Address) -> None:
-    """Note what a seal would have ruled, and show a bundle for it."""
-    row = ConvictionRow(job, SUBJECT, 1, account, WANTED, OWED, FINDER, encode([AUDITOR.peer]))
+    """Note what follows from a bundle that an auditor has shown."""
     engine = make_engine(running.services.addresses.database)
     async with PostgresWork(engine) as work:
-        await work[ConvictionRow].add(row)
+        await work[SlashRow].add(
+            SlashRow(BUNDLE, job, account, WANTED, OWED, FINDER, convicted_at=wall_clock())
+        )
     await engine.dispose()
-    bundle = await running.client.put_blob(BUNDLE)
-    signed = evidence_digest(job, SUBJECT, bundle)
-    body = PostEvidence(
-        subject=SUBJECT,
-        bundle=bundle,
-        session_key=AUDITOR.key,
-        signature=AUDITOR.private_key.sign(signed),
-    )
-    await running.client.post_evidence(job, body)
 
 
 async def kill_at_each_point(running: Stack, phase: str, victims: Sequence[str]) -> None:
@@ -68,7 +60,7 @@ async def ended(running: Stack) -> SlashView:
     """The slash once it has ended."""
     async with asyncio.timeout(patience(180)):
         while True:
-            slash = await running.client.slash(blob_digest(BUNDLE))
+            slash = await running.client.slash(BUNDLE)
             if slash.state not in ("convicted", "announcing", "announced"):
                 return slash
             await asyncio.sleep(0.1)

@@ -25,7 +25,13 @@ from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market.adapters.memory import MemoryBlobs, MemoryStore, MemoryWakeup, MemoryWork
+from market.adapters.memory import (
+    MemoryBlobs,
+    MemoryBundles,
+    MemoryStore,
+    MemoryWakeup,
+    MemoryWork,
+)
 from market.adapters.memory_chain import MemoryChain
 from market.api.context import Api
 from market.api.schemas import (
@@ -45,6 +51,7 @@ from market.service.burn_forfeits import burn_forfeits
 from market.service.clear_jobs import clear_jobs
 from market.service.close_jobs import close_jobs, refund_jobs
 from market.service.drain_outbox import drain_outbox
+from market.service.evidence import BundleSays
 from market.service.faucet import give_faucet
 from market.service.fund_jobs import fund_jobs
 from market.service.hear import hear_offer
@@ -76,6 +83,7 @@ from tests.support.history import (
 MANIFEST = b"a manifest"
 ANCHORER = make_wallet("anchorer").account
 EPOCH_SECONDS = 20
+SUBJECT = Digest(b"s" * 32)
 STAKE = 10_000_000
 PERMIT = PostedPermit(UnixSeconds(4_000_000_000), bytes(65))
 CEILING = PricePerPflop(10**12)
@@ -124,6 +132,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.histories = Histories(self.domain)
+        self.bundles = MemoryBundles(self.blobs)
         self.blobs.blobs[blob_digest(MANIFEST)] = MANIFEST
 
     @property
@@ -147,11 +156,23 @@ class World:
             self.new_reading,
             self.ports,
             self.blobs,
+            self.bundles,
             self.wakeup,
             self.histories,
             lambda: self.now,
         )
         return Api(market, "the host's token", "0", 10**18, 10**9, 3, 1)
+
+    def show(self, text: bytes, job: JobId, subject: Digest = SUBJECT, **changed: Any) -> Digest:
+        """A blob that is a bundle about `subject`; `changed` is what it says beside that."""
+        name = blob_digest(text)
+        values: dict[str, Any] = {
+            "domain": self.domain, "job": job, "subject": subject, "work": subject,
+            "auditor": make_session("auditor").peer, "report": ZERO_DIGEST, "verdict": "mismatch",
+        }  # fmt: skip
+        self.blobs.blobs[name] = text
+        self.bundles.says[name] = BundleSays(**(values | changed))
+        return name
 
     # ------------------------------------------------------------------------------ what users do
 

@@ -6,7 +6,14 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Response
 
-from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound, Unavailable
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Forbidden,
+    Malformed,
+    NotFound,
+    Unavailable,
+)
 from contracts.terms.ids import Address, JobId, PeerId, StepNumber
 from contracts.terms.moments import UnixSeconds
 from market.api.context import (
@@ -34,10 +41,10 @@ from market.api.schemas import (
 )
 from market.api.views import job_row
 from market.service.coding import items
+from market.service.contests import contest_slash, judge_contest
 from market.service.convictions import publish_evidence
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import ConvictionRow, SlashRow
-from market.service.slash import contest_slash, judge_contest
 from market.service.slash_events import WITH_CASE
 
 router = APIRouter(tags=["slashes"])
@@ -103,7 +110,7 @@ async def get_slashes(
     "/jobs/{name}/evidence",
     response_model=SlashView,
     openapi_extra=documented(PostEvidence),
-    responses=refused(NotFound, BadSignature, Forbidden, Conflict),
+    responses=refused(NotFound, BadSignature, Forbidden, Conflict, Malformed),
 )
 async def post_evidence(
     posted: Annotated[PostEvidence, body(PostEvidence)], job: JobPath, api: ApiDep, work: WorkDep
@@ -116,7 +123,8 @@ async def post_evidence(
         (posted.session_key, posted.signature),
         now=api.market.clock(),
         work=work,
-        blobs=api.market.blobs,
+        bundles=api.market.bundles,
+        chain=api.market.chain,
     )
     return answer(await _view(row, api.market.chain))
 
@@ -135,7 +143,7 @@ async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> Respons
     "/slashes/{name}/contest",
     response_model=SlashView,
     openapi_extra=documented(ContestSlash),
-    responses=refused(NotFound, BadSignature, Conflict, *CHAIN),
+    responses=refused(NotFound, BadSignature, Conflict, Malformed, *CHAIN),
 )
 async def post_contest(
     evidence: DigestPath,
@@ -151,7 +159,7 @@ async def post_contest(
         posted.signature,
         now=market.clock(),
         work=work,
-        blobs=market.blobs,
+        bundles=market.bundles,
         chain=market.chain,
     )
     return answer(await _view(row, api.market.chain))

@@ -23,7 +23,7 @@ from market.service.slash import convict
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_auditors import AUDIT, beat
-from tests.integration.market.test_slash import check_ledger_is_the_chains, publish, slash_of
+from tests.integration.market.test_slash import check_ledger_is_the_chains, slash_of
 from tests.support.history import START, make_session, make_wallet
 from tests.support.market_world import STAKE, World, bond_accept, market_spec
 
@@ -99,10 +99,10 @@ async def test_slash__auditor_takes_its_free_stake_away__pays_in_full_from_what_
     assert await listed(world, job) == ["out1"]
 
     leave(world, (await world.ports.account(OUT)).stake.free)
-    evidence = publish(world, b"bundle")
+    evidence = world.show(b"bundle", job)
     finder = make_wallet("finder").account
     conviction = Conviction(evidence, job, OUT, BaseUnits(RESERVED), BaseUnits(0), finder)
-    await convict(conviction, world.now, world.new_work(), world.blobs)
+    await convict(conviction, world.now, world.now, world.new_work())
     await ticks(world, times=4)
 
     slash = await slash_of(world, evidence)

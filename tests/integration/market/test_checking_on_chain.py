@@ -120,7 +120,7 @@ async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_ba
             BaseUnits(10**9),
             finder,
         )
-        row = await convict(convicted, world.now, world.new_work(), world.blobs)
+        row = await convict(convicted, world.now, world.now, world.new_work())
 
         async def is_announced() -> bool:
             return (await state_of(world, evidence)).state == "announced"

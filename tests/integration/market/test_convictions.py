@@ -10,22 +10,30 @@ from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits, Flops, pay_for
 from contracts.terms.auditors import AuditorList, OutsideAuditor
-from contracts.terms.digest import blob_digest
-from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound
-from contracts.terms.ids import Digest, JobId
+from contracts.terms.digest import blob_digest, digest
+from contracts.terms.errors import BadSignature, Conflict, Forbidden, Malformed, NotFound
+from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex
 from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
+from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.api.schemas import PostEvidence, evidence_digest
+from market.api.schemas import (
+    ContestSlash,
+    PostEvidence,
+    contest_digest,
+    evidence_digest,
+)
+from market.service.contests import judge_contest
 from market.service.convictions import note_convictions
-from market.service.rows import ConvictionRow
+from market.service.rows import ConvictionRow, SlashRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_auditors import AUDIT
+from tests.integration.market.test_slash import open_cases_of
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import World
-from verification.cases import Ruling
-from verification.docket import begin_job
+from verification.cases import CONFIRMING, Case, Heard, Ruling
+from verification.docket import PaidAudit, begin_job
 
 AUDITORS = ("out1", "out2")
 
@@ -63,8 +71,24 @@ def ruled(maker: JobMaker, *rulings: Ruling) -> JobRecord:
     )
     rules = maker.spec.rules.model_copy(update={"audit": AUDIT})
     spec = maker.spec.model_copy(update={"rules": rules})
-    docket = replace(begin_job(spec, listed), rulings=rulings)
+    audits = tuple(heard_last(each) for each in rulings if each.what == "slashable")
+    docket = replace(begin_job(spec, listed), rulings=rulings, audits=audits)
     return replace(maker.record, spec=spec, outside=listed, checking=docket)
+
+
+def report_of(peer: PeerId) -> Digest:
+    """What the report of an auditor is called."""
+    return digest("report", peer)
+
+
+def heard_last(ruling: Ruling) -> PaidAudit:
+    """The report that made it slashable, after those before it."""
+    *before, last = [Heard(peer, "mismatch", report_of(peer)) for peer in ruling.by]
+    case = Case(
+        ruling.subject, "work", ruling.peer, StageIndex(0), ruling.step, ruling.step, Flops(1),
+        ruling.subject, ruling.peer, round=CONFIRMING, heard=tuple(before),
+    )  # fmt: skip
+    return PaidAudit(last, 0, case, Flops(1))
 
 
 def slashable(maker: JobMaker, subject: Digest, *, whom: bytes | None = None) -> Ruling:
@@ -125,8 +149,9 @@ def evidence(
     world: World, maker: JobMaker, subject: Digest, *, by: str = "out1", text: bytes = b"bundle"
 ) -> PostEvidence:
     """A bundle that is in the market's blobs, named by an auditor."""
-    bundle, session = blob_digest(text), session_of(by)
-    world.blobs.blobs[bundle] = text
+    session = session_of(by)
+    said = {"auditor": session.peer, "report": report_of(session.peer)}
+    bundle = world.show(text, maker.spec.job(), subject, **said)
     name = evidence_digest(maker.spec.job(), subject, bundle)
     return PostEvidence(
         subject=subject,
@@ -146,7 +171,8 @@ async def test_post_evidence__by_an_auditor__is_slashed_in_the_end(world: World)
     await note(world, ruled(maker, slashable(maker, subject)))
     async with sdk(world) as client:
         first = await client.post_evidence(job, evidence(world, maker, subject))
-        again = await client.post_evidence(job, evidence(world, maker, subject, by="out2"))
+        other = evidence(world, maker, subject, by="out2", text=b"another")
+        again = await client.post_evidence(job, other)
         for _ in range(4):
             world.wait(5)
             await world.tick()
@@ -228,17 +254,97 @@ async def test_post_evidence__what_does_not_hold__is_refused(world: World) -> No
             await client.post_evidence(job, evidence(world, maker, subject, by="stranger"))
         with pytest.raises(NotFound):
             await client.post_evidence(job, evidence(world, maker, Digest(b"n" * 32)))
-        missing = evidence(world, maker, subject, text=b"missing")
-        del world.blobs.blobs[missing.bundle]
-        with pytest.raises(NotFound):
-            await client.post_evidence(job, missing)
-        await client.post_evidence(job, good)
+        await client.post_evidence(job, evidence(world, maker, subject))
         with pytest.raises(Conflict):
             await client.post_evidence(job, evidence(world, maker, subject, text=b"another"))
         with pytest.raises(Conflict):
             await client.post_evidence(job, evidence(world, maker, other))
 
     assert [row.evidence for row in await rows(world)].count(good.bundle) == 1
+
+
+FALSE = {
+    "no bundle": None,
+    "of another job": {"job": JobId(bytes(32))},
+    "of another chain": {"domain": Domain(7, Address(bytes(20)))},
+    "about another message": {"subject": Digest(b"o" * 32)},
+    "by another auditor": {"auditor": session_of("out1").peer},
+    "a report that no seal holds": {"report": Digest(b"r" * 32)},
+    "a message that was never sent": {"kept": (Digest(b"k" * 32),)},
+}
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("what", FALSE)
+async def test_post_evidence__bad_bundle_first__is_refused_and_bars_no_good_one(
+    world: World, what: str
+) -> None:
+    maker, commit = await worked(world)
+    subject, job = commit.digest(), maker.spec.job()
+    await note(world, ruled(maker, slashable(maker, subject)))
+    bad, changed = evidence(world, maker, subject, by="out2", text=b"x"), FALSE[what]
+    if changed is None:
+        del world.bundles.says[bad.bundle]
+    else:
+        world.bundles.says[bad.bundle] = replace(world.bundles.says[bad.bundle], **changed)
+    async with sdk(world) as client:
+        with pytest.raises(Malformed):
+            await client.post_evidence(job, bad)
+        slash = await client.post_evidence(job, evidence(world, maker, subject))
+
+    assert (slash.state, slash.evidence) == ("convicted", blob_digest(b"bundle"))
+
+
+@pytest.mark.parametrize("shown", ["before", "while contested", "after"])
+async def test_post_evidence__first_bundle_does_not_hold__the_next_one_is_tried(
+    world: World, shown: str
+) -> None:
+    maker, commit = await worked(world)
+    subject, job, account = commit.digest(), maker.spec.job(), maker.members[0].wallet.account
+    await note(world, ruled(maker, slashable(maker, subject)))
+    good = evidence(world, maker, subject)
+    async with sdk(world) as client:
+        junk = await client.post_evidence(
+            job, evidence(world, maker, subject, by="out2", text=b"x")
+        )
+        if shown == "before":
+            await client.post_evidence(job, good)
+        await later(world)
+        mine = contest_digest(junk.evidence, junk.evidence)
+        signature = maker.members[0].wallet.sign_digest(mine)
+        await client.contest_slash(
+            junk.evidence, ContestSlash(bundle=junk.evidence, signature=signature)
+        )
+        if shown == "while contested":
+            await client.post_evidence(job, good)
+        await judge_contest(junk.evidence, upheld=True, now=world.now, work=world.new_work())
+        if shown == "after":
+            await later(world)
+            await client.post_evidence(job, good)
+        is_free = await ever_free(world, account, times=5)
+        ended = {each.evidence: each.state for each in await client.slashes(job)}
+
+    assert ended == {junk.evidence: "dropped", good.bundle: "executed"}
+    assert shown == "after" or not is_free
+
+
+async def later(world: World, *, times: int = 1) -> None:
+    for _ in range(times):
+        world.wait(5)
+        await world.tick()
+        await world.sync()
+
+
+async def ever_free(world: World, account: Address, *, times: int) -> bool:
+    """Whether no case was open against an account between two of its slashes."""
+    frees = []
+    for _ in range(times):
+        await later(world)
+        frees.append(await open_cases_of(world) == 0)
+        async with world.new_work() as work:
+            if await work[SlashRow].where(account=account, state="executed"):
+                return any(frees[:-1])
+    return any(frees)
 
 
 async def test_get_convictions__of_job_and_account__say_who_may_show_it_and_what_came_of_it(

@@ -100,6 +100,7 @@ async def test_client__lists_with_many_parts__are_read_to_their_end(
                 BaseUnits(0),
                 account,
                 b"\x90",
+                b"\x90",
             )
             await work[ConvictionRow].add(row)
 

@@ -6,6 +6,7 @@ them: what they show is nobody's business here.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import WrongBytes
-from contracts.terms.ids import Digest, JobId
+from contracts.terms.ids import Digest, JobId, PeerId
 from market.api import schemas
 from market.api.app import make_app
 from market.service.rows import ConvictionRow, JobRow, SlashRow
@@ -25,7 +26,14 @@ from tallystick.provider.folder import PeerFile, save_peer_file
 from tallystick.provider.slashes import Slashes
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import ON_MEMORY
-from tests.integration.market.test_convictions import note, ruled, session_of, slashable, worked
+from tests.integration.market.test_convictions import (
+    note,
+    report_of,
+    ruled,
+    session_of,
+    slashable,
+    worked,
+)
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import World, memory_world
 
@@ -53,6 +61,7 @@ class Auditor:
 
     def __init__(self, world: World, job: JobId, folder: Path, name: str = "out1") -> None:
         self.wire, self.folder = Wire(world), folder / name
+        self.name, self._world, self._job = name, world, job
         self.client = MarketClient("http://market", transport=self.wire)
         self.log: list[tuple[str, dict[str, object]]] = []
         self.waited = 0.0
@@ -67,6 +76,7 @@ class Auditor:
         path = self.folder / "evidence" / f"{subject.hex()}.bundle"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text)
+        showable(self._world, self._job, subject, session_of(self.name).peer, text)
         return path
 
     @property
@@ -82,6 +92,12 @@ class Auditor:
         await asyncio.sleep(0)
         if self.meanwhile is not None:
             await self.meanwhile()
+
+
+def showable(world: World, job: JobId, subject: Digest, auditor: PeerId, text: bytes) -> None:
+    """The market will find that this is a bundle of an auditor about a subject."""
+    name = world.show(text, job, subject, auditor=auditor, report=report_of(auditor))
+    del world.blobs.blobs[name]
 
 
 async def convicted(world: World) -> tuple[JobMaker, JobId, Digest]:
@@ -126,11 +142,13 @@ async def test_look__started_again__uploads_nothing_twice(world: World, tmp_path
         await again.evidence.look()
 
     assert len(await slashes(world)) == 1
-    assert again.wire.asked == ["GET convictions"] and again.log == []
+    assert again.wire.asked == ["GET convictions"] * 3 and again.log == []
 
 
 @ON_MEMORY
-async def test_look__another_auditor_is_faster__that_is_final(world: World, tmp_path: Path) -> None:
+async def test_look__another_auditor_is_faster__its_bundle_is_the_first_of_two(
+    world: World, tmp_path: Path
+) -> None:
     _, job, subject = await convicted(world)
     fast, slow = (Auditor(world, job, tmp_path, name) for name in ("out2", "out1"))
     fast.found(subject)
@@ -146,10 +164,30 @@ async def test_look__another_auditor_is_faster__that_is_final(world: World, tmp_
     await slow.evidence.look()
 
     (row,) = await slashes(world)
-    assert row.evidence == blob_digest(TEXT) and fast.events == ["evidence_shown"]
-    ((event, fields),) = slow.log
-    assert (event, fields["code"]) == ("evidence_refused", "conflict")
+    assert row.evidence == blob_digest(TEXT)
+    assert fast.events == slow.events == ["evidence_shown"]  # the second waits for its turn
     assert len(slow.wire.asked) == asked
+
+
+@ON_MEMORY
+async def test_look__the_bundle_shown_is_contested__shows_its_own_too(
+    world: World, tmp_path: Path
+) -> None:
+    _, job, subject = await convicted(world)
+    first, second = (Auditor(world, job, tmp_path, name) for name in ("out2", "out1"))
+    first.found(subject)
+    second.found(subject, b"another bundle")
+    await first.evidence.look()
+    await second.evidence.look()
+    waits = list(second.events)
+
+    async with world.new_work() as work:
+        (row,) = await work[SlashRow].where()
+        await work[SlashRow].put(replace(row, state="contested"))
+    await second.evidence.look()
+
+    assert waits == [] and second.events == ["evidence_shown"]
+    assert (await slashes(world))[0].evidence == blob_digest(TEXT)
 
 
 @ON_MEMORY
@@ -397,8 +435,10 @@ async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the
     session = load_or_create_session(tmp_path / "audit.key")
     ann = maker.members[0].wallet.account
     row = ConvictionRow(
-        job, subject, 1, ann, BaseUnits(1), BaseUnits(0), ann, encode([session.peer])
-    )
+        job, subject, 1, ann, BaseUnits(1), BaseUnits(0), ann,
+        encode([session.peer]), encode([report_of(session.peer)]),
+    )  # fmt: skip
+    showable(world, job, subject, session.peer, TEXT)
     async with world.new_work() as work:
         await work[ConvictionRow].add(row)
 

@@ -9,15 +9,24 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import BadSignature, Conflict, ContractRefused, Forbidden, NotFound
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    ContractRefused,
+    Forbidden,
+    Malformed,
+    NotFound,
+)
 from contracts.terms.ids import Address, Digest, JobId
 from market.api.app import make_app
 from market.api.schemas import ContestSlash, contest_digest
 from market.domain import ledger
 from market.domain.slashing import Conviction, Slash
 from market.service.booking import balances_of
+from market.service.coding import wide
+from market.service.contests import judge_contest
 from market.service.rows import BalanceRow, JobRow, SlashRow
-from market.service.slash import announce_slashes, convict, execute_slashes, judge_contest
+from market.service.slash import announce_slashes, convict, execute_slashes
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import HOST, ON_MEMORY
 from tests.support.history import JobMaker, make_wallet
@@ -30,10 +39,9 @@ NOBODY = Address(bytes(20))  # whom no token is sent to
 
 
 def publish(world: World, text: bytes) -> Digest:
-    """A bundle in the market's blobs."""
-    name = blob_digest(text)
-    world.blobs.blobs[name] = text
-    return name
+    """A bundle in the market's blobs, of the world's only job."""
+    (job,) = {each.job for each in world.bundles.says.values()}
+    return world.show(text, job)
 
 
 async def convicted(
@@ -47,14 +55,14 @@ async def convicted(
 ) -> SlashRow:
     """A conviction of the job's one provider."""
     conviction = Conviction(
-        publish(world, evidence),
+        world.show(evidence, maker.spec.job()),
         maker.spec.job(),
         maker.members[0].wallet.account,
         BaseUnits(wanted),
         BaseUnits(owed),
         finder,
     )
-    return await convict(conviction, world.now, world.new_work(), world.blobs)
+    return await convict(conviction, world.now, world.now, world.new_work())
 
 
 async def slash_of(world: World, evidence: Digest) -> SlashRow:
@@ -359,19 +367,14 @@ async def test_slash__stake_in_an_open_case__is_not_released(world: World) -> No
 
 
 @ON_MEMORY
-async def test_convict__evidence_or_job_unknown__is_refused(world: World) -> None:
-    maker = await world.start_job()
+async def test_convict__job_unknown__is_refused(world: World) -> None:
     account = make_wallet("ann").account
-    nothing = Conviction(
-        Digest(b"x" * 32), maker.spec.job(), account, BaseUnits(1), BaseUnits(0), account
-    )
     no_job = Conviction(
-        publish(world, b"b"), JobId(bytes(32)), account, BaseUnits(1), BaseUnits(0), account
+        Digest(b"b" * 32), JobId(bytes(32)), account, BaseUnits(1), BaseUnits(0), account
     )
 
-    for conviction in (nothing, no_job):
-        with pytest.raises(NotFound):
-            await convict(conviction, world.now, world.new_work(), world.blobs)
+    with pytest.raises(NotFound):
+        await convict(no_job, world.now, world.now, world.new_work())
 
 
 # ---------------------------------------------------------------------------------------- contests
@@ -423,15 +426,118 @@ async def test_contest__judged__ends_as_the_bundles_say(
     await check_ledger_is_the_chains(world, row.account)
 
 
-async def test_contest__never_judged__is_dropped_when_the_case_runs_out(world: World) -> None:
+@ON_MEMORY
+@pytest.mark.parametrize("text", [b"x", b"of other work", b"of another job"])
+async def test_contest__no_bundle_about_this_work__is_refused_and_the_slash_goes_on(
+    world: World, text: bytes
+) -> None:
+    maker, row = await announced(world)
+    job = maker.spec.job()
+    name = world.show(text, job, Digest(b"o" * 32))
+    if text == b"x":
+        del world.bundles.says[name]
+    elif text == b"of another job":
+        name = world.show(text, JobId(bytes(32)))
+    async with client_of(world) as client:
+        with pytest.raises(Malformed):
+            await client.contest_slash(row.evidence, contest(row.evidence, name))
+    await wait_and_tick(world, ANNOUNCEMENT, times=2)
+
+    assert (await slash_of(world, row.evidence)).state == "executed"
+    assert (await balances(world, maker))["slashed"] == 500_000
+
+
+@pytest.mark.parametrize(
+    ("upheld", "state", "taken"), [(True, "dropped", 0), (False, "executed", 500_000)]
+)
+async def test_contest__not_judged_in_time__acquits_nobody_and_slashes_nobody(
+    world: World, upheld: bool, state: str, taken: int
+) -> None:
+    maker, row = await announced(world)
+    async with client_of(world, token=TOKEN) as client:
+        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        open_cases = await cases_over(world, seconds=3 * (ANNOUNCEMENT + EXECUTION))
+        waiting = await slash_of(world, row.evidence)
+        untouched = await balances(world, maker)
+        await client.judge_contest(row.evidence, upheld=upheld)
+        await wait_and_tick(world, ANNOUNCEMENT, times=4)
+
+    assert min(open_cases) >= 1 and waiting.state == "contested" and waiting.case == 6
+    assert untouched["slashed"] == 0
+    assert (await slash_of(world, row.evidence)).state == state
+    assert (await balances(world, maker))["slashed"] == taken
+    assert await open_cases_of(world) == 0
+    await check_ledger_is_the_chains(world, row.account)
+
+
+async def cases_over(world: World, *, seconds: int) -> list[int]:
+    """How many cases were open against an account, after every fifth second."""
+    found = []
+    for _ in range(seconds // 5):
+        await wait_and_tick(world, 5)
+        found.append(await open_cases_of(world))
+    return found
+
+
+async def open_cases_of(world: World) -> int:
+    """How many slash cases are open on chain."""
+    events = await world.ports.events(0, 10**9)
+    ids = [wide(event.args["id"]) for event in events if event.event == "SlashAnnounced"]
+    return len([each for each in ids if await world.ports.slash_case(each) is not None])
+
+
+@ON_MEMORY
+async def test_contest__market_was_off_until_the_case_ran_out__is_announced_again_and_waits(
+    world: World,
+) -> None:
+    maker, row = await announced(world)
+    async with client_of(world, token=TOKEN) as client:
+        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        world.wait(ANNOUNCEMENT + EXECUTION)
+        await world.chain.drop_slash(1)  # anybody may, once it ran out
+        await wait_and_tick(world, 1, times=2)
+        waiting = await slash_of(world, row.evidence)
+        await client.judge_contest(row.evidence, upheld=False)
+        await wait_and_tick(world, ANNOUNCEMENT, times=3)
+
+    assert (waiting.state, waiting.case) == ("contested", 2)
+    assert (await slash_of(world, row.evidence)).state == "executed"
+    assert (await balances(world, maker))["slashed"] == 500_000
+
+
+@ON_MEMORY
+async def test_contest__admin_cancels_its_case__is_over(world: World) -> None:
     maker, row = await announced(world)
     async with client_of(world) as client:
         await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
-
-    await wait_and_tick(world, ANNOUNCEMENT + EXECUTION, times=2)
+    await world.chain.drop_slash(1)  # before it ran out
+    await wait_and_tick(world, ANNOUNCEMENT + EXECUTION, times=3)
 
     assert (await slash_of(world, row.evidence)).state == "dropped"
-    assert (await balances(world, maker))["reserved"] == RESERVED
+    assert (await balances(world, maker))["slashed"] == 0
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("upheld", [True, False])
+async def test_contest__judged_while_its_next_case_is_unconfirmed__ends_once(
+    world: World, upheld: bool
+) -> None:
+    maker, row = await announced(world)
+    async with client_of(world, token=TOKEN) as client:
+        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        world.wait(ANNOUNCEMENT + EXECUTION // 2)
+        await announce_slashes(world.now, world.new_work(), world.ports)
+        renewing = await slash_of(world, row.evidence)
+        await client.judge_contest(row.evidence, upheld=upheld)
+        await execute_slashes(world.now, world.new_work(), world.ports)
+        await wait_and_tick(world, ANNOUNCEMENT, times=6)
+
+    names = [event.event for event in await world.ports.events(0, 10**9)]
+    assert (renewing.state, renewing.case, renewing.superseded) == ("contested", 1, 1)
+    assert (await slash_of(world, row.evidence)).state == ("dropped" if upheld else "executed")
+    assert (await balances(world, maker))["slashed"] == (0 if upheld else 500_000)
+    assert names.count("SlashAnnounced") == names.count("SlashEnded") == 2
+    await check_ledger_is_the_chains(world, row.account)
 
 
 @pytest.mark.parametrize("judged", ["before", "after"])
@@ -457,16 +563,13 @@ async def test_contest__chain_forgets_the_announcement__holds_against_its_next_c
 
 
 @pytest.mark.parametrize("event", ["SlashAnnounced", "SlashEnded"])
-@pytest.mark.parametrize("upheld", [True, False])
 async def test_contest__chain_forgets_that_it_was_dropped__is_dropped_again(
-    world: World, upheld: bool, event: str
+    world: World, event: str
 ) -> None:
-    """`upheld`, or left without an answer until the case ran out."""
     maker, row = await announced(world)
     async with client_of(world, token=TOKEN) as client:
         await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
-        if upheld:
-            await client.judge_contest(row.evidence, upheld=True)
+        await client.judge_contest(row.evidence, upheld=True)
     await wait_and_tick(world, ANNOUNCEMENT + EXECUTION)
     dropped = await slash_of(world, row.evidence)
 
@@ -547,24 +650,53 @@ async def test_contest__what_does_not_hold__is_refused(world: World) -> None:
     assert again.state == "contested"
 
 
-async def test_contest__job_could_be_refunded__waits_for_the_restitution(world: World) -> None:
+async def contested_at_its_end(world: World) -> tuple[JobMaker, SlashRow]:
+    """A job that is over and could be refunded, and a slash in it that is contested."""
     maker = await world.start_job()
     maker.seal_step(last=True)
     await world.send(maker)
     row = await convicted(world, maker)
     await wait_and_tick(world, ANNOUNCEMENT)
     await world.sync()
-    async with client_of(world, token=TOKEN) as client:
+    async with client_of(world) as client:
         await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
-        await wait_and_tick(world, ANNOUNCEMENT, times=11)
-        waiting = await world.job(maker.spec.job())
+    await world.tick()
+    refundable_at = (await world.job(maker.spec.job())).refundable_at
+    assert refundable_at is not None
+    await wait_and_tick(world, refundable_at + 1 - world.chain.now)
+    return maker, row
+
+
+async def test_contest__job_could_be_refunded__waits_for_the_restitution(world: World) -> None:
+    maker, row = await contested_at_its_end(world)
+    await wait_and_tick(world, 1)
+    waiting = await world.job(maker.spec.job())
+    async with client_of(world, token=TOKEN) as client:
         await client.judge_contest(row.evidence, upheld=False)
-        await wait_and_tick(world, 1, times=3)
+        await wait_and_tick(world, ANNOUNCEMENT, times=4)
         view = await client.job(maker.spec.job())
 
-    assert waiting.state == "closed" and waiting.refundable_at is not None
-    assert waiting.refundable_at * 1000 < world.now
     ended = await slash_of(world, row.evidence)
+    assert waiting.state == "closed"
     assert (ended.state, view.state) == ("executed", "refunded") and ended.restitution > 0
     assert view.escrowed == maker.spec.budget + ended.restitution == view.earned + view.refunded
     assert view.reconciled
+
+
+@ON_MEMORY
+async def test_contest__nobody_judges__holds_a_refund_up_for_one_response_window_alone(
+    world: World,
+) -> None:
+    maker, row = await contested_at_its_end(world)
+    await wait_and_tick(world, world.chain.parameters["response_window"], times=2)
+    refunded = await world.job(maker.spec.job())
+    contested = await slash_of(world, row.evidence)
+    await wait_and_tick(world, EXECUTION, times=2)
+    async with client_of(world, token=TOKEN) as client:
+        await client.judge_contest(row.evidence, upheld=False)
+    await wait_and_tick(world, ANNOUNCEMENT, times=4)
+
+    ended = await slash_of(world, row.evidence)
+    assert (refunded.state, contested.state) == ("refunded", "contested")
+    assert (ended.state, ended.restitution) == ("executed", 0) and ended.burned > 0
+    await check_ledger_is_the_chains(world, row.account)

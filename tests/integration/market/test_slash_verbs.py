@@ -11,7 +11,7 @@ import pytest
 from contracts.keys.store import save_wallet
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Digest, JobId
-from market.service.slash import judge_contest
+from market.service.contests import judge_contest
 from tests.integration.bad_input.servers import market_in_a_thread
 from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.test_convictions import evidence, note, ruled, sdk, slashable, worked
@@ -105,6 +105,7 @@ def test_provider_contest__by_the_convict__stops_the_slash(tmp_path: Path, own: 
     bundle.write_bytes(own)
     with market(world, announced) as (_, url):
         shown = [str(bundle)] if own else []
+        world.bundles.says[blob_digest(own)] = world.bundles.says[NAME]
         answer = said(tmp_path, url, "provider", "contest", NAME.hex(), *shown)
     named = blob_digest(own) if own else NAME
 

@@ -1,0 +1,69 @@
+"""Evidence bundles in the folder of blobs: read where they lie, without torch."""
+
+import asyncio
+from collections.abc import Iterator
+
+from contracts.governance.checking import Begin
+from contracts.terms.errors import AuditMismatch, Malformed
+from contracts.terms.history import Kept, kept_digest
+from contracts.terms.ids import Digest
+from market.adapters.blobs import FileBlobs
+from market.service.evidence import BundleSays
+from verification.auditing.bundle import Papers, Shown, WorkClaim
+from verification.auditing.bundle_file import BundleFile
+from verification.auditing.bundled import show
+from verification.docket import begin_job
+
+
+class FileBundles:
+    """`Bundles` over `FileBlobs`."""
+
+    def __init__(self, blobs: FileBlobs, begin: Begin = begin_job) -> None:
+        """Of these blobs; `begin` makes the rules of a job's draws."""
+        self._blobs, self._begin = blobs, begin
+
+    async def read(self, name: Digest) -> BundleSays:
+        """See `Bundles.read`."""
+        return await asyncio.to_thread(self._read, name)
+
+    def _read(self, name: Digest) -> BundleSays:
+        try:
+            with BundleFile(self._blobs.path(name)) as file:
+                return says(show(file, self._begin))
+        except AuditMismatch as error:
+            raise Malformed(f"no bundle of evidence: {error.message}", **error.data) from error
+
+
+def says(shown: Shown) -> BundleSays:
+    """What the market needs to know of papers that hold."""
+    papers, report = shown.papers, shown.papers.report.message
+    return BundleSays(
+        papers.domain,
+        shown.record.job,
+        shown.case.subject,
+        shown.case.work,
+        report.auditor,
+        report.digest(),
+        report.verdict,
+        tuple(sorted({kept_digest(item) for item in _kept(papers)})),
+    )
+
+
+def _kept(papers: Papers) -> Iterator[Kept]:
+    """All of it that a job keeps, but for the spec, whose digest is the job's name."""
+    yield papers.opening
+    yield papers.outside
+    yield from papers.leases
+    yield papers.report
+    claim = papers.claim
+    if claim.repeated is not None:
+        yield claim.repeated
+    if isinstance(claim, WorkClaim):
+        yield claim.coin
+        for shown in (claim.work, *claim.rows):
+            yield shown.signed
+            yield from shown.closes
+    else:
+        yield claim.chunk
+        yield claim.average
+        yield from claim.commits
