@@ -76,7 +76,8 @@ async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_i
         await check_stake(running, lazy, convictions)
         await said(running, "ann", "tallystick provider contest", within=1)
         shown = [line for log in process_logs(running) for line in running.lines(log, SHOWN)]
-        assert 0 < len(shown) <= len(convictions)  # no two of one
+        assert {line["subject"] for line in shown} == {each.subject.hex() for each in convictions}
+        assert len({(line["pid"], line["subject"]) for line in shown}) == len(shown)  # one each
         for each in convictions:
             assert each.slash is not None and confirmed(running, each.slash.evidence)
         await no_bundle_left(running)
