@@ -5,13 +5,13 @@ it may be killed at any moment: started again it finds the same wallet, offer an
 that does not answer is waited for; its peers go on working meanwhile. A lease that the market no
 longer lets it keep is told of and left; what its owner has to mend ends it with one error. When it
 is stopped its peers leave their jobs in order, for as long as `drain` allows. A lease whose peer
-has left is not spoken for any more, so that the market buys its slot again. It reads the coins of
-checked jobs from the chain for its peers, may offer itself as an outside auditor, and tells its
-owner of convictions.
+has left is not spoken for any more, so that the market buys its slot again. Where the disk lacks
+room it says so and stands back in the same way: its peers leave, its offer is withdrawn until there
+is room. Folders of leases that are over are cleared. It reads the coins of checked jobs from the
+chain for its peers, may offer itself as an outside auditor, and tells its owner of convictions.
 """
 
 import asyncio
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -33,23 +33,26 @@ from contracts.terms.errors import (
     Refused,
     Unavailable,
 )
-from contracts.terms.ids import NO_OFFER, Digest, JobId
-from contracts.terms.messages import LeaseAccept, Offer
-from contracts.terms.moments import UnixMillis, UnixSeconds
-from contracts.terms.signatures import Signed
+from contracts.terms.ids import Digest
+from contracts.terms.messages import JobSpec, LeaseAccept, Offer
+from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import Signed, decode_signed, expect
 from market.api import schemas
-from tallystick.provider.claims import Dues, claim
+from tallystick.provider.beats import heartbeat
+from tallystick.provider.claims import Dues, claim, refused_claim
 from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
+from tallystick.provider.faults import Faults, Say
 from tallystick.provider.folder import (
-    AuditFile,
     PeerFile,
     ProviderFolder,
     load_accept,
     save_accept,
-    save_audit_file,
     save_peer_file,
 )
+from tallystick.provider.lease_folders import LeaseFolders
 from tallystick.provider.on_chain import on_chain
+from tallystick.provider.outside_audits import OutsideAudits, cancelled
+from tallystick.provider.room import Free, Room, folder_bytes, free_bytes
 from tallystick.provider.slashes import Slashes
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of
@@ -57,6 +60,7 @@ from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
 from tallystick.up.child import Start
 from tallystick.up.kept import keep
+from training.disk import lease_disk
 from training.tasks import first_error
 
 HEARTBEAT_SECONDS = 1.0  # while it looks for work: a lease is answered this soon
@@ -64,12 +68,11 @@ LEASED_SECONDS = 7.0  # while it has work: a market waits for 15 s, so one may b
 OFFER_BEATS = 6  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
 CLAIM_SECONDS, SLASH_SECONDS = 5.0, 10.0  # between two looks, at least
+ROOM_SECONDS, CLEAR_SECONDS = 5.0, 60.0
 LONGEST_LOOK = 60.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 MIN_GAS_WEI = 10**17
 ACTIVE = ("accepted", "active")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -104,17 +107,35 @@ class Agent:
     audits: bool = False  # from outside
     audit_argv: tuple[str, ...] = (sys.executable, "-m", "tallystick.provider.outside")
     monotonic: Callable[[], float] = time.monotonic
+    free: Free = free_bytes
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
-    _auditors: dict[Path, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
     _over_since: dict[Digest, float] = field(default_factory=dict)
-    _told: str = ""
+    _paused: Digest | None = None  # the offer that we took back ourselves
     _tasks: asyncio.TaskGroup | None = None
     _coins: CoinWatches | None = None
+
+    def __post_init__(self) -> None:
+        """Nothing is looked at yet."""
+        self.faults = Faults(self.say, self.monotonic)
+        self.room = Room(self.folder.home, free=self.free, monotonic=self.monotonic)
+        self.outside = OutsideAudits(
+            self.client,
+            self.folder,
+            self.wallet,
+            self.ask.device_class,
+            self.ask.threads,
+            self.audit_argv,
+            self.environment,
+            self.say,
+            self.faults,
+            self.start,
+        )
 
     async def run(self) -> None:
         """Offer and work until cancelled; then the peers leave. Cancelled again, they are ended."""
         network = await retrying(self.client.network, on_error=self._waiting)
+        self.faults.over("market")
         check_clock(network.clock, UnixSeconds(int(time.time())))
         deployment = deployment_of(network)
         try:
@@ -136,10 +157,14 @@ class Agent:
                         if self.offers:
                             tasks.create_task(self._heartbeats(deployment))
                         if self.audits:
-                            tasks.create_task(self._audits(deployment, contracts))
+                            audits = self.outside.run(
+                                deployment, contracts, self._coins, self._adopt
+                            )
+                            tasks.create_task(audits)
                         tasks.create_task(self._read_coins(self._coins))
                         tasks.create_task(self._claims(contracts, sender, epoch))
                         tasks.create_task(self._watch_slashes(window))
+                        tasks.create_task(self._clear_folders())
         finally:
             await self._stop_peers()
 
@@ -184,7 +209,9 @@ class Agent:
 
     async def _standing_offer(self, deployment: Deployment) -> Signed[Offer]:
         """The stored offer while it stands or is leased, else a new one in its place; posted."""
-        return await retrying(lambda: self._post_offer(deployment), on_error=self._waiting)
+        offer = await retrying(lambda: self._post_offer(deployment), on_error=self._waiting)
+        self.faults.over("market")
+        return offer
 
     async def _post_offer(self, deployment: Deployment) -> Signed[Offer]:
         offer = self.folder.offer()
@@ -194,9 +221,10 @@ class Agent:
         stored = await self.client.post_offer(offer.encoded())
         said = offer.message
         if not stored.takes_checked_jobs:
-            self._tell(
+            self.faults.tell(
+                "class",
                 "no checked job takes this machine: the market's calibration table does not hold "
-                f"{said.device_class} against two other devices"
+                f"{said.device_class} against two other devices",
             )
         self.say(
             f"offering at {format_tokens(said.price)} tokens/PFLOP as 0x{said.account.hex()}"
@@ -205,8 +233,13 @@ class Agent:
         return offer
 
     def _is_asked(self, offer: Signed[Offer]) -> bool:
-        """Whether it stands, and its owner has not taken it back from another terminal."""
-        return self._stands(offer) and not self.folder.is_withdrawn(offer)
+        """Whether it stands, and neither its owner nor we have taken it back."""
+        is_back = self.folder.is_withdrawn(offer) or offer.message.digest() == self._paused
+        return self._stands(offer) and not is_back
+
+    def _has_to_be_renewed(self, offer: Signed[Offer]) -> bool:
+        """Whether another takes its place once it is not leased; not if its owner took it back."""
+        return not (self._is_asked(offer) or self.folder.is_withdrawn(offer))
 
     def _stands(self, offer: Signed[Offer]) -> bool:
         """Whether it says what is asked now, and more than half of its window is left."""
@@ -219,13 +252,15 @@ class Agent:
 
     async def _was_leased(self, offer: Signed[Offer]) -> bool:
         """Take an offer back; whether it was leased before that, so that it is still worked for."""
-        name = offer.message.digest()
-        signature = self.session.private_key.sign(schemas.withdrawal_digest(name))
         try:
-            await self.client.withdraw_offer(name, schemas.Withdrawal(signature=signature))
+            await self._take_back(offer.message.digest())
             return bool(await self._heartbeat(offer))
         except NotFound:  # a market that was set up anew
             return False
+
+    async def _take_back(self, offer: Digest) -> None:
+        signature = self.session.private_key.sign(schemas.withdrawal_digest(offer))
+        await self.client.withdraw_offer(offer, schemas.Withdrawal(signature=signature))
 
     def _new_offer(self, now: int) -> Offer:
         return Offer(
@@ -249,13 +284,17 @@ class Agent:
         beats = 0  # since it was last without work
         while True:
             try:
+                if (lacks := self.room.lacks()) is not None:
+                    await self._stand_back(offer, lacks)
+                    leases, beats = (), 0
                 if beats % OFFER_BEATS:
                     leases = await self._speak_for(leases)
                 else:
                     leases = await self._heartbeat(offer)
                     await self._follow(leases, deployment)
-                    if not (leases or self._stands(offer) or self.folder.is_withdrawn(offer)):
+                    if not leases and self._has_to_be_renewed(offer):
                         offer = await self._standing_offer(deployment)
+                self.faults.over("market")
             except NotFound:  # a market that was set up anew
                 offer, leases = await self._standing_offer(deployment), ()
             except Unavailable as error:
@@ -264,6 +303,27 @@ class Agent:
             is_at_work = any(lease.state == "active" for lease in leases)
             beats = beats + 1 if is_at_work else 0
             await asyncio.sleep(LEASED_SECONDS if is_at_work else HEARTBEAT_SECONDS)
+
+    async def _stand_back(self, offer: Signed[Offer], lacks: str) -> None:
+        """Take the offer back and let all peers leave; until there is room again."""
+        self.faults.tell("disk", f"{lacks}: the offer is withdrawn, peers leave their jobs")
+        self._paused = offer.message.digest()
+        await asyncio.gather(self._withdraw(offer), self._let_peers_go())
+        while (lacks_now := self.room.lacks()) is not None:
+            self.faults.tell("disk", lacks_now)
+            await asyncio.sleep(ROOM_SECONDS)
+        self.faults.over("disk")
+
+    async def _withdraw(self, offer: Signed[Offer]) -> None:
+        try:
+            await retrying(lambda: self._take_back(offer.message.digest()), on_error=self._waiting)
+        except NotFound:  # a market that was set up anew
+            return
+
+    async def _let_peers_go(self) -> None:
+        """All peers leave in order; their leases are not spoken for any more."""
+        self._done |= set(self._peers)
+        await asyncio.gather(*(self._stop_peer(lease) for lease in list(self._peers)))
 
     async def _speak_for(
         self, leases: tuple[schemas.LeaseView, ...]
@@ -281,14 +341,17 @@ class Agent:
 
     async def _heartbeat(self, offer: Signed[Offer]) -> tuple[schemas.LeaseView, ...]:
         name = offer.message.digest()
-        return (await self.client.heartbeat_offer(name, _heartbeat(self.session, name))).leases
+        return (await self.client.heartbeat_offer(name, heartbeat(self.session, name))).leases
 
     async def _follow(self, leases: tuple[schemas.LeaseView, ...], deployment: Deployment) -> None:
         for lease in leases:
             try:
                 await self._hold(lease, deployment)
+                self.faults.over(f"lease {lease.lease.hex()}")
             except Refused as error:  # it lapsed, or was taken away, a moment ago
-                self._tell(f"lease {lease.lease.hex()[:12]}: {error}")
+                self.faults.tell(
+                    f"lease {lease.lease.hex()}", f"lease {lease.lease.hex()[:12]}: {error}"
+                )
         now, over = self.monotonic(), set(self._peers) - {lease.lease for lease in leases}
         # A lease that came back is over no more, and has all of its time when it ends.
         self._over_since = {name: self._over_since.get(name, now) for name in over}
@@ -309,10 +372,11 @@ class Agent:
 
     async def _beat(self, lease: Digest) -> schemas.LeaseHeard:
         session = load_or_create_session(self.folder.lease(lease) / "session.key")
-        return await self.client.heartbeat_lease(lease, _heartbeat(session, lease))
+        return await self.client.heartbeat_lease(lease, heartbeat(session, lease))
 
     async def _accept(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)
+        self.room.need(disk_of(lease), held=folder_bytes(folder))
         session = load_or_create_session(folder / "session.key")
         accept = load_accept(folder)
         if accept is None:
@@ -340,7 +404,6 @@ class Agent:
     def _start_peer(self, lease: schemas.LeaseView) -> None:
         if lease.lease in self._peers or lease.lease in self._done:
             return
-        assert self._tasks is not None
         folder = self.folder.lease(lease.lease)
         peer = PeerFile(
             self.client.url,
@@ -348,13 +411,18 @@ class Agent:
             lease.lease.hex(),
             self.ask.threads,
             self.ask.bandwidth,
+            disk_of(lease),
         )
         save_peer_file(folder, peer)
         if self._coins is not None:
             self._coins.follow(folder, lease.job)
         kept = asyncio.create_task(self._keep_peer(lease.lease, folder))
         self._peers[lease.lease] = kept
-        # What breaks it ends the agent; what ends the agent lets it leave in order.
+        self._adopt(kept)
+
+    def _adopt(self, kept: "asyncio.Task[None]") -> None:
+        """What breaks it ends the agent; what ends the agent lets it leave in order."""
+        assert self._tasks is not None
         self._tasks.create_task(_outcome(kept))
 
     async def _keep_peer(self, lease: Digest, folder: Path) -> None:
@@ -363,7 +431,7 @@ class Agent:
             (*self.peer_argv, str(folder)),
             environment=self.environment,
             log=self.folder.log(lease),
-            say=self.say,
+            say=lambda line: self.faults.tell(f"peer {lease.hex()}", line),
             start=self.start,
             grace=self.drain.total_seconds(),
         )
@@ -377,149 +445,58 @@ class Agent:
         task = self._peers.pop(lease, None)
         if task is None:
             return  # it ended by itself while others were being stopped
-        await _cancelled(task)
+        await cancelled(task)
 
     async def _stop_peers(self) -> None:
         if self._peers:
             seconds = self.drain.total_seconds()
             self.say(f"peers leave their jobs, within {seconds:.0f} s; again to end them at once")
         leaving = [self._stop_peer(lease) for lease in list(self._peers)]
-        leaving += [_cancelled(task) for task in self._auditors.values()]
-        await asyncio.gather(*leaving)
+        await asyncio.gather(self.outside.stop(), *leaving)
 
-    # ------------------------------------------------------------------------ coins and audits
+    # ----------------------------------------------------------------- coins, slashes and folders
 
     async def _read_coins(self, coins: CoinWatches) -> None:
         while True:
             for folder in coins.folders:
+                name = f"coins {folder.name}"
                 try:
                     await coins.look(folder)
+                    self.faults.over(name)
                 except Unavailable as error:
-                    self._waiting(error)
+                    self.faults.tell(name, f"waiting: {error}")
                 except (Refused, Misbehaved) as error:  # nothing of it counts; asked again
-                    self._tell(f"coins for {folder.name[:12]}: {error}")
+                    self.faults.tell(name, f"coins for {folder.name[:12]}: {error}")
             await asyncio.sleep(COIN_SECONDS)
-
-    async def _audits(self, deployment: Deployment, contracts: Contracts) -> None:
-        """Offer to audit from outside, and follow the jobs that may draw us."""
-        session, is_known = self.folder.audit_session(), False
-        subject = schemas.auditor_subject(self.wallet.account)
-        while True:
-            try:
-                if not is_known:
-                    await self._register_auditor(session)
-                    is_known = True
-                beat = _heartbeat(session, subject)
-                told = await self.client.heartbeat_auditor(self.wallet.account, beat)
-                if told.asked:
-                    free = await self._free_stake(contracts)
-                    await self._reserve(told.asked, free, session, deployment)
-                await self._listed(told.jobs)
-            except NotFound:  # a market that was set up anew
-                is_known = False
-            except Unavailable as error:
-                self._waiting(error)
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-
-    async def _register_auditor(self, session: Session) -> None:
-        at = UnixMillis(time.time_ns() // 1_000_000)
-        said = schemas.auditor_digest(self.wallet.account, session.key, self.ask.device_class, at)
-        body = schemas.RegisterAuditor(
-            account=self.wallet.account,
-            session_key=session.key,
-            device_class=self.ask.device_class,
-            at=at,
-            signature=self.wallet.sign_digest(said),
-        )
-        registered = await self.client.register_auditor(body)
-        self.say(f"auditing from outside with {format_tokens(registered.stake)} tokens at stake")
-
-    async def _free_stake(self, contracts: Contracts) -> BaseUnits:
-        head = await contracts.chain.head()
-        return (await contracts.stakes.stake(self.wallet.account, head)).free
-
-    async def _reserve(
-        self,
-        asked: tuple[schemas.BondAsked, ...],
-        free: BaseUnits,
-        session: Session,
-        deployment: Deployment,
-    ) -> None:
-        """Promise stake to jobs that would list us, as far as what is free of it goes."""
-        for bond in asked:
-            if bond.stake > free:
-                self._tell(f"job {bond.job.hex()[:12]} asks for more stake than is free")
-                continue
-            free = BaseUnits(free - bond.stake)
-            try:
-                await self._promise(bond, session, deployment)
-            except Refused as error:  # its list was fixed a moment ago
-                self._tell(f"stake for job {bond.job.hex()[:12]}: {error}")
-
-    async def _promise(
-        self, bond: schemas.BondAsked, session: Session, deployment: Deployment
-    ) -> None:
-        folder = self.folder.audit(bond.job)
-        accept = load_accept(folder)
-        if accept is None:
-            accept = self.wallet.sign(self._bond_accept(bond, session), deployment.domain)
-            save_accept(folder, accept)
-        body = schemas.AcceptLease(signed=accept.encoded())
-        await self.client.accept_bond(self.wallet.account, body)
-        amount = format_tokens(bond.stake)
-        self.say(f"reserves {amount} tokens to audit job {bond.job.hex()[:12]}")
-
-    def _bond_accept(self, bond: schemas.BondAsked, session: Session) -> LeaseAccept:
-        return LeaseAccept(
-            job=bond.job,
-            account=self.wallet.account,
-            session_key=session.key,
-            offer=NO_OFFER,
-            price=bond.price,
-            stake=bond.stake,
-            device_class=self.ask.device_class,
-        )
-
-    async def _listed(self, jobs: tuple[JobId, ...]) -> None:
-        """Follow exactly the jobs that may draw us."""
-        assert self._coins is not None
-        folders = {self.folder.audit(job): job for job in jobs}
-        known = {each for each in self._coins.folders if each.parent.name == "audits"}
-        for folder in sorted(set(folders) - known):
-            self._coins.follow(folder, folders[folder])
-            self._start_auditor(folder, folders[folder])
-        for folder in known - set(folders):
-            self._coins.forget(folder)
-            await _cancelled(self._auditors.pop(folder))
-
-    def _start_auditor(self, folder: Path, job: JobId) -> None:
-        assert self._tasks is not None
-        self.say(f"may be drawn in job {folder.name[:12]}")
-        save_audit_file(folder, AuditFile(self.client.url, job.hex(), self.ask.threads))
-        kept = asyncio.create_task(
-            keep(
-                (*self.audit_argv, str(folder)),
-                environment=self.environment,
-                log=self.folder.audit_log(job),
-                say=self.say,
-                start=self.start,
-            )
-        )
-        self._auditors[folder] = kept
-        self._tasks.create_task(_outcome(kept))
 
     async def _watch_slashes(self, seconds: float) -> None:
         slashes = Slashes(self.client, self.folder.home, self.wallet.account, self.say)
         while True:
             busy = {self.folder.lease(lease) for lease in self._peers}
-            busy |= {folder for folder, task in self._auditors.items() if not task.done()}
+            busy |= {each for each, task in self.outside.auditors.items() if not task.done()}
             try:
                 await slashes.look(busy)
+                self.faults.over("slashes")
             except Unavailable as error:
-                self._waiting(error)
+                self.faults.tell("slashes", f"waiting: {error}")
             except (Refused, OSError) as error:  # asked again; nothing else of the agent needs it
-                self._tell(f"slashes: {error}")
+                self.faults.tell("slashes", f"slashes: {error}")
             await asyncio.sleep(seconds)
+
+    async def _clear_folders(self) -> None:
+        folders = LeaseFolders(self.client, self.folder.home)
+        while True:
+            try:
+                await folders.clear(self._is_at_work_in)
+                self.faults.over("folders")
+            except (Refused, Unavailable) as error:
+                self.faults.tell("folders", f"folders of leases that are over: {error}")
+            await asyncio.sleep(CLEAR_SECONDS)
+
+    def _is_at_work_in(self, folder: Path) -> bool:
+        auditor = self.outside.auditors.get(folder)
+        is_auditing = auditor is not None and not auditor.done()
+        return is_auditing or any(folder.name == lease.hex() for lease in self._peers)
 
     # ---------------------------------------------------------------------------------- claims
 
@@ -528,10 +505,11 @@ class Agent:
         while True:
             try:
                 await self._claim(dues, contracts, sender)
+                self.faults.over("claims")
             except Unavailable as error:
-                self._waiting(error)
-            except ContractRefused as error:  # a newer epoch became final in between
-                self._tell(f"claim: {error}")
+                self.faults.tell("claims", f"waiting: {error}")
+            except ContractRefused as error:
+                self.faults.tell("claims", refused_claim(error))
             await asyncio.sleep(seconds)
 
     async def _claim(self, dues: Dues, contracts: Contracts, sender: Sender) -> None:
@@ -542,13 +520,16 @@ class Agent:
             self.say(f"claimed {format_tokens(due.amount)} tokens of epoch {due.proof.epoch}")
 
     def _waiting(self, error: Unavailable) -> None:
-        self._tell(f"waiting: {error}")
+        self.faults.tell("market", f"waiting: {error}")
 
-    def _tell(self, line: str) -> None:
-        """Say it once: what is tried each second fails each second."""
-        if line != self._told:
-            self._told = line
-            self.say(line)
+
+def disk_of(lease: schemas.LeaseView) -> int:
+    """Bytes that the folder of a lease may take; the peer checks the job itself.
+
+    Raises:
+        Refused: this is no job.
+    """
+    return lease_disk(expect(decode_signed(lease.spec), JobSpec).message)
 
 
 def look_every(period: int, *, least: float) -> float:
@@ -560,17 +541,5 @@ async def _outcome(task: "asyncio.Task[None]") -> None:
     await asyncio.shield(task)
 
 
-async def _cancelled(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
 def _window(offer: Offer) -> timedelta:
     return timedelta(seconds=offer.expires_at - offer.available_from)
-
-
-def _heartbeat(session: Session, subject: Digest) -> schemas.Heartbeat:
-    at = UnixMillis(time.time_ns() // 1_000_000)
-    signature = session.private_key.sign(schemas.heartbeat_digest(subject, at))
-    return schemas.Heartbeat(at=at, signature=signature)

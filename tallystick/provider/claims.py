@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from contracts.chain.connection import Receipt, Sender
 from contracts.chain.contracts import Contracts
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import NotFound
+from contracts.terms.errors import ContractRefused, NotFound
 from contracts.terms.ids import Address
 from contracts.terms.merkle import Proof, SumNode
 from market.api.schemas import ProofView
@@ -60,3 +60,13 @@ async def claim(due: Due, contracts: Contracts, sender: Sender) -> Receipt:
     path = Proof(tuple((SumNode(s.hash, s.sum), s.left) for s in proof.siblings))
     call = contracts.settlement.claim(proof.account, proof.cumulative, proof.jobs_root, path)
     return await sender.send(f"claim:{proof.root.hex()}:{proof.cumulative}", call)
+
+
+def refused_claim(error: ContractRefused) -> str:
+    """Why the contract refused a claim, as a sentence."""
+    if "WrongProof" in error.message:
+        return (
+            "a claim was refused because a newer epoch became final before it was mined; nothing "
+            "is lost, what is owed is claimed by the newer epoch's proof (WrongProof)"
+        )
+    return f"a claim was refused by the Settlement contract, and is tried again: {error.message}"

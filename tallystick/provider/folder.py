@@ -40,6 +40,7 @@ class PeerFile:
     lease: str
     threads: int
     bandwidth: int  # bytes per second
+    disk: int  # bytes that the folder may take
 
 
 @dataclass(frozen=True)
@@ -240,18 +241,25 @@ def _told(path: Path, kind: Callable[..., T]) -> T:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file whole, mode 0600, on disk when this returns."""
+    """Replace a file whole, mode 0600, on disk when this returns.
+
+    Raises:
+        Unavailable: the disk is full or cannot be written; the file is as it was.
+    """
     draft = path.with_name(f".{path.name}.new")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
 
 def _load(path: Path) -> Signed[Message] | None:

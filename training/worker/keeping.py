@@ -5,7 +5,8 @@ Invariants
   them; those of our present state always. Who cannot write them says so and works on: then others
   audit in our place.
 - Without checking nothing is kept, and nothing is written.
-- What goes, goes right after a seal was applied; what is wanted at that moment stays.
+- What goes, goes right after a seal was applied; what is wanted at that moment stays, as far as it
+  is within `training.disk.kept_disk`: above that the oldest steps go.
 Layout: `weights/<step>.weights`, of the state after that step.
 """
 
@@ -16,8 +17,9 @@ from pathlib import Path
 
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
+from training.disk import MOST_STEPS, kept_disk
 from training.transport.calls import WeightsView
-from training.worker.retention import MOST_STEPS, Needed, Retention, retention_of
+from training.worker.retention import Needed, Retention, retention_of
 from training.worker.served import ServedFiles
 from training.worker.station import Station
 from training.worker.tensors import Tensors
@@ -32,6 +34,8 @@ class Keeping:
         self._at = station
         self._served = ServedFiles(station.engine, most=MOST_STEPS)
         self.retention = retention_of(station.rules)
+        self.most_bytes = kept_disk(station.book.record.spec)
+        """Of sealed steps; 0: no step of an unchecked job is meant to stay, none is counted."""
         self._narrowed: dict[StepNumber, Needed] = {}  # on disk too
 
     # -------------------------------------------------------------------------- what draws decide
@@ -83,13 +87,19 @@ class Keeping:
         """Steps that stay, and those that would have if there were room."""
         here = [step for step in self._steps_here() if step <= applied] if retention.most else []
         kept = retention.kept(here)
+        self._narrow({step: retention.needed[step] for step in kept if step in retention.needed})
+        self._drop_but(applied, kept)
+        while kept and 0 < self.most_bytes < self._num_bytes():
+            kept = kept[1:]
+            self._drop_but(applied, kept)
+        crowded = [step for step in retention.wanted(here) if step not in kept]
+        return kept, crowded
+
+    def _drop_but(self, applied: StepNumber, kept: Collection[StepNumber]) -> None:
         self._at.store.drop_parts(applied, kept)
         for tensors in self._tensors:
             tensors.drop(applied, kept)
-        self._narrow({step: retention.needed[step] for step in kept if step in retention.needed})
         self._drop_weights(applied, kept)
-        crowded = [step for step in retention.wanted(here) if step not in kept]
-        return kept, crowded
 
     def _narrow(self, needed: dict[StepNumber, Needed]) -> None:
         for step, what in needed.items():

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from contracts.terms.messages import RulesSpec
+from training.disk import MOST_STEPS
 
-MOST_STEPS = 16
 _FIRST = StepNumber(0)
 
 

@@ -375,7 +375,7 @@ def lease_of(home: Path, job: JobId) -> Path:
     """The folder of a lease in a provider's home."""
     folder = home / "leases" / ("1e" * 32)
     folder.mkdir(parents=True)
-    save_peer_file(folder, PeerFile("http://market", job.hex(), "1e" * 32, 1, 1))
+    save_peer_file(folder, PeerFile("http://market", job.hex(), "1e" * 32, 1, 1, 1))
     return folder
 
 

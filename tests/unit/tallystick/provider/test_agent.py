@@ -1,9 +1,11 @@
-"""When does an agent end the peer of a lease that is over, and what does it sign to audit?"""
+"""When does an agent end a peer or stand back, and what does it sign to audit?"""
 
 import asyncio
 import contextlib
 from datetime import timedelta
 from pathlib import Path
+
+import pytest
 
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
@@ -12,11 +14,25 @@ from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.api.schemas import AcceptLease, BondAsked, BondView, Heartbeat, LeaseHeard, LeaseView
+from market.api.schemas import (
+    AcceptLease,
+    BondAsked,
+    BondView,
+    Heartbeat,
+    LeaseHeard,
+    LeasesView,
+    LeaseView,
+    OfferStored,
+    Withdrawal,
+)
+from tallystick.provider import agent as agent_module
 from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask, look_every
+from tallystick.provider.faults import Say
 from tallystick.provider.folder import ProviderFolder
+from tallystick.provider.outside_audits import cancelled
+from tallystick.provider.room import PAUSE, RESERVE, Free
 from tallystick.sdk.client import MarketClient
-from tests.support.history import make_session, make_wallet
+from tests.support.history import make_session, make_spec, make_wallet
 
 LEASE = LeaseView(
     lease=Digest(b"l" * 32), state="silent", offer=Digest(b"o" * 32), job=JobId(b"j" * 32),
@@ -42,10 +58,17 @@ async def _for_ever() -> None:
     await asyncio.Event().wait()
 
 
-def agent_of(client: MarketClient, folder: ProviderFolder, clock: Clock) -> Agent:
+def agent_of(
+    client: MarketClient,
+    folder: ProviderFolder,
+    clock: Clock,
+    *,
+    say: Say = print,
+    free: Free = lambda _: 10 * RESERVE,
+) -> Agent:
     return Agent(
-        client, folder, make_wallet("ann"), make_session("agent"), ASK, (), {}, print,
-        monotonic=clock,
+        client, folder, make_wallet("ann"), make_session("agent"), ASK, (), {}, say,
+        monotonic=clock, free=free,
     )  # fmt: skip
 
 
@@ -125,7 +148,7 @@ async def test_reserve__market_fails_and_the_agent_is_killed__sends_what_it_sign
             folder = ProviderFolder(tmp_path)
             agent = agent_of(client, folder, Clock())
             with contextlib.suppress(ServiceUnreachable):
-                await agent._reserve(asked, BaseUnits(5), session, NOWHERE)
+                await agent.outside._reserve(asked, BaseUnits(5), session, NOWHERE)
             folder.close()
 
     first, second = client.sent
@@ -140,7 +163,7 @@ async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(tmp_pat
     asked = (bond(b"a", 4), bond(b"b", 4), bond(b"c", 2))
     async with client:
         agent = agent_of(client, folder, Clock())
-        await agent._reserve(asked, BaseUnits(7), make_session("audit"), NOWHERE)
+        await agent.outside._reserve(asked, BaseUnits(7), make_session("audit"), NOWHERE)
     folder.close()
 
     jobs = [expect(decode_signed(each), LeaseAccept).message.job for each in client.sent]
@@ -179,6 +202,73 @@ async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_r
 
     assert heard == [each.lease for each in found] == [names[0], names[2]]
     assert {each.state for each in found} == {"active"} and refused == ()
+
+
+class Offers(MarketClient):
+    """A market that notes what becomes of offers."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.noted = asyncio.Queue[str]()
+
+    async def post_offer(self, signed: bytes) -> OfferStored:
+        """Note it."""
+        self.noted.put_nowait("posted")
+        return OfferStored(offer=Digest(bytes(32)), takes_checked_jobs=True)
+
+    async def withdraw_offer(self, offer: Digest, body: Withdrawal) -> None:
+        """Note it."""
+        self.noted.put_nowait("withdrawn")
+
+    async def heartbeat_offer(self, offer: Digest, body: Heartbeat) -> LeasesView:
+        """No lease."""
+        return LeasesView(leases=())
+
+
+async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_back_when_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HEARTBEAT_SECONDS", "ROOM_SECONDS"):
+        monkeypatch.setattr(agent_module, name, 0.001)
+    folder, free, said = ProviderFolder(tmp_path), [10 * RESERVE], list[str]()
+    async with Offers() as client, asyncio.timeout(30):
+        agent = agent_of(client, folder, Clock(), say=said.append, free=lambda _: free[0])
+        beats = asyncio.create_task(agent._heartbeats(NOWHERE))
+        noted = [await client.noted.get()]
+        peer = agent._peers[LEASE.lease] = asyncio.create_task(_for_ever())
+        free[0] = RESERVE - 1
+        noted.append(await client.noted.get())
+        await asyncio.wait([peer])
+        free[0] = 10 * RESERVE
+        noted += [await client.noted.get() for _ in range(2)]
+        await cancelled(beats)
+    folder.close()
+
+    assert noted == ["posted", "withdrawn", "withdrawn", "posted"]
+    assert peer.cancelled() and LEASE.lease in agent._done  # nobody speaks for it
+    told = [line for line in said if "disk" in line]
+    assert told[0].startswith("the disk is full: 256 MB are free") and "peers leave" in told[0]
+    assert told[1].startswith("over after 0:00:00: the disk is full") and len(told) == 2
+
+
+async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told(
+    tmp_path: Path,
+) -> None:
+    clock, folder, said = Clock(), ProviderFolder(tmp_path), list[str]()
+    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"))
+    signed = make_wallet("poster").sign(spec, NOWHERE.domain).encoded()
+    lease = LEASE.model_copy(update={"state": "reserved", "spec": signed})
+    async with MarketClient("http://127.0.0.1:1") as client:
+        agent = agent_of(client, folder, clock, say=said.append, free=lambda _: RESERVE + 1)
+        await agent._follow((lease,), NOWHERE)
+        lacks = agent.room.lacks()
+        clock.now = PAUSE
+        later = agent.room.lacks()
+    folder.close()
+
+    assert "the job may take" in said[0] and len(said) == 1
+    assert lacks is not None and "no room for the job that was matched" in lacks
+    assert later is None  # other jobs ask for less
 
 
 def test_look_every__period_of_a_chain__is_half_of_it_within_bounds() -> None:

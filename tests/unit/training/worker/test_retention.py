@@ -5,7 +5,8 @@ from contracts.terms.digest import digest
 from contracts.terms.ids import StepNumber, UnitId
 from contracts.terms.messages import AuditSpec
 from tests.support.history import make_spec, make_wallet
-from training.worker.retention import MOST_STEPS, Retention, retention_of
+from training.disk import MOST_STEPS
+from training.worker.retention import Retention, retention_of
 
 COMMIT, OTHER = digest("test", b"commit"), digest("test", b"other")
 UNITS = [UnitId(3), UnitId(5)]

@@ -1,0 +1,119 @@
+"""Which folders of leases and audits may go, and what of them stays for how long.
+
+While a peer runs its folder is its own. Once its lease is over nobody fetches its tensors, parts,
+weights or states any more (`BULK`): they go at once. Two things stay longer:
+- the newest checkpoint until the market has the weights of all stages, or `KEEP_MODEL` has passed:
+  it may be the only copy of what was paid for;
+- journal, keys, coins and evidence until the job is refunded: until then a slash may be
+  announced, contested and shown. Then the folder goes, unless a bundle of it is still needed.
+Safe to repeat; a kill in the middle leaves what the next look removes.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from contracts.terms.errors import NotFound, Unavailable
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.messages import JobSpec
+from contracts.terms.signatures import decode_signed, expect
+from market.api.schemas import LeaseView
+from tallystick.provider.evidence import ALL_SEALED, bundles_in
+from tallystick.sdk.client import MarketClient
+
+BULK = ("tensors", "audited", "parts", "chunks", "weights", "download", "recording")
+CHECKPOINTS = "checkpoints"
+LEASE_OVER = ("ended", "lapsed")
+KEEP_MODEL = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the market says about a lease's job, as far as its folder depends on it."""
+
+    is_over: bool  # the lease; of an audit from outside the job
+    has_weights: bool  # of all stages
+    is_refunded: bool
+
+
+class LeaseFolders:
+    """Of one provider."""
+
+    def __init__(self, client: MarketClient, home: Path) -> None:
+        self._client, self._home = client, home
+
+    async def clear(self, is_busy: Callable[[Path], bool]) -> None:
+        """Remove what may go, of all folders in which no process works.
+
+        Raises:
+            Unavailable: the market does not answer, or the disk; what is removed is removed.
+        """
+        for folder in sorted((self._home / "leases").glob("*")):
+            ended = await self._lease(Digest(bytes.fromhex(folder.name)))
+            if not is_busy(folder):  # asked after the market: nobody has begun meanwhile
+                remove(folder, ended)
+        for folder in sorted((self._home / "audits").glob("*")):
+            ended = await self._audit(JobId(bytes.fromhex(folder.name)))
+            if not is_busy(folder):
+                remove(folder, ended)
+
+    async def _lease(self, name: Digest) -> Ended:
+        try:
+            lease = await self._client.lease(name)
+            state = (await self._client.job(lease.job)).state
+        except NotFound:  # a market that was set up anew, or another: nobody fetches anything here
+            return Ended(is_over=True, has_weights=False, is_refunded=False)
+        is_over = lease.state in LEASE_OVER
+        has_weights = is_over and await self._has_weights(lease)
+        return Ended(is_over, has_weights, state == "refunded")
+
+    async def _has_weights(self, lease: LeaseView) -> bool:
+        stages = expect(decode_signed(lease.spec), JobSpec).message.batch.stages
+        claims = await self._client.checkpoints(lease.job)
+        return len({each.stage for each in claims if each.num_bytes is not None}) == stages
+
+    async def _audit(self, job: JobId) -> Ended:
+        try:
+            state = (await self._client.job(job)).state
+        except NotFound:
+            return Ended(is_over=True, has_weights=True, is_refunded=False)
+        return Ended(state in ALL_SEALED, has_weights=True, is_refunded=state == "refunded")
+
+
+def remove(folder: Path, ended: Ended, *, now: float | None = None) -> None:
+    """Remove what of a folder nobody may ask for any more.
+
+    Args:
+        folder: Of a lease, or of an audit; nobody works in it.
+        ended: What the market says.
+        now: Unix seconds; the machine's clock if absent.
+
+    Raises:
+        Unavailable: the disk refuses.
+    """
+    if not ended.is_over:
+        return
+    try:
+        for gone in _gone(folder, ended, time.time() if now is None else now):
+            if gone.is_dir():
+                shutil.rmtree(gone)
+            else:
+                gone.unlink(missing_ok=True)
+    except OSError as error:
+        raise Unavailable(f"cannot remove {error.filename}: {error.strerror}") from error
+
+
+def _gone(folder: Path, ended: Ended, now: float) -> Iterator[Path]:
+    found = sorted((folder / CHECKPOINTS).glob("*"))
+    newest = found[-1] if found else None
+    may_be_asked = newest is not None and (
+        not ended.has_weights and now - newest.stat().st_mtime < KEEP_MODEL.total_seconds()
+    )
+    if ended.is_refunded and not may_be_asked and not bundles_in(folder):
+        yield folder
+        return
+    yield from (each for name in BULK if (each := folder / name).exists())
+    yield from found[: -1 if may_be_asked else None]

@@ -1,0 +1,76 @@
+"""What of a lease's folder goes when, and what stays as long as it may be asked for?"""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tallystick.provider.lease_folders import BULK, KEEP_MODEL, Ended, remove
+
+KEPT = ["accept.msgpack", "coins.v2", "journal.sqlite", "session.key"]
+
+
+def folder_of(home: Path, *, bundle: bool = False) -> Path:
+    """A lease's folder after a job: bulk, two checkpoints, and what is small."""
+    folder = home / "lease"
+    for name in (*BULK, "checkpoints", "evidence"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "00000003").write_bytes(b"x")
+    (folder / "evidence" / "00000003").unlink()
+    (folder / "checkpoints" / "00000001").write_bytes(b"x")
+    for name in KEPT:
+        (folder / name).write_bytes(b"x")
+    if bundle:
+        (folder / "evidence" / f"{'ab' * 32}.bundle").write_bytes(b"x")
+    return folder
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def test_remove__lease_goes_on__nothing_goes(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    before = left(folder)
+
+    remove(folder, Ended(is_over=False, has_weights=False, is_refunded=False))
+
+    assert left(folder) == before
+
+
+def test_remove__market_has_the_weights__all_but_what_a_slash_may_need_goes(
+    tmp_path: Path,
+) -> None:
+    folder = folder_of(tmp_path)
+
+    remove(folder, Ended(is_over=True, has_weights=True, is_refunded=False))
+
+    assert left(folder) == KEPT
+
+
+@pytest.mark.parametrize("is_refunded", [False, True])
+def test_remove__nobody_has_the_weights__the_newest_checkpoint_stays_for_a_week(
+    tmp_path: Path, is_refunded: bool
+) -> None:
+    folder = folder_of(tmp_path)
+    ended = Ended(is_over=True, has_weights=False, is_refunded=is_refunded)
+    (newest,) = folder.glob("checkpoints/00000003")
+    written = newest.stat().st_mtime
+
+    remove(folder, ended, now=written)
+    first = left(folder)
+    remove(folder, ended, now=written + (KEEP_MODEL + timedelta(seconds=1)).total_seconds())
+
+    assert first == ["00000003", *KEPT]
+    assert left(folder) == ([] if is_refunded else KEPT)
+
+
+def test_remove__job_is_refunded__all_goes_unless_a_bundle_is_still_shown(tmp_path: Path) -> None:
+    ended = Ended(is_over=True, has_weights=True, is_refunded=True)
+    gone, shown = folder_of(tmp_path / "a"), folder_of(tmp_path / "b", bundle=True)
+
+    for folder in (gone, shown):
+        remove(folder, ended)
+
+    assert not gone.exists()
+    assert left(shown) == [f"{'ab' * 32}.bundle", *KEPT]

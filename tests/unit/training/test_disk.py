@@ -1,0 +1,31 @@
+"""How much disk does a peer's lease take, and what decides it?"""
+
+from typing import Any
+
+from contracts.terms.messages import JobSpec
+from tests.support.dockets import audit_spec
+from tests.support.history import make_spec, make_wallet
+from training.disk import MOST_STEPS, SMALL, kept_disk, lease_disk
+
+
+def job(**changed: Any) -> JobSpec:
+    return make_spec(make_wallet("poster"), make_wallet("coordinator"), **changed)
+
+
+def test_kept_disk__nobody_is_drawn__nothing_of_a_sealed_step_stays() -> None:
+    assert kept_disk(job()) == 0
+    assert kept_disk(job(audit=audit_spec())) > 0
+
+
+def test_lease_disk__longer_job__grows_until_steps_and_checkpoints_give_way() -> None:
+    sizes = [
+        lease_disk(job(audit=audit_spec(), steps=steps)) for steps in (3, 12, MOST_STEPS, 10**6)
+    ]
+
+    assert SMALL < sizes[0] < sizes[1] < sizes[2] == sizes[3]
+
+
+def test_lease_disk__rarer_checkpoints__more_averaged_chunks_wait_for_one() -> None:
+    often, rarely = (lease_disk(job(steps=100, checkpoint_every=every)) for every in (5, 50))
+
+    assert often < rarely

@@ -1,0 +1,50 @@
+"""Does what a peer keeps of sealed steps stay within the bound that its agent counted on?"""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from contracts.terms.digest import digest
+from contracts.terms.ids import ChunkIndex, StepNumber
+from tests.support.dockets import audit_spec
+from tests.support.history import make_spec, make_wallet
+from training.worker.keeping import Keeping
+from training.worker.station import Station
+from training.worker.store import Store
+from training.worker.tensors import Tensors
+
+PART = bytes(1000)
+COMMIT = digest("test", b"commit")
+
+
+def station(folder: Path) -> Station:
+    """What `Keeping` asks of one: the spec, and the files."""
+    spec = make_spec(make_wallet("poster"), make_wallet("coordinator"), audit=audit_spec())
+    book = SimpleNamespace(record=SimpleNamespace(spec=spec))
+    found: Any = SimpleNamespace(
+        book=book, rules=spec.rules, folder=folder, engine=None, store=Store(folder),
+        tensors=Tensors(folder, None), audited=Tensors(folder / "audited", None),
+    )  # fmt: skip
+    return cast(Station, found)
+
+
+def with_steps(at: Station, *numbers: int) -> None:
+    for number in numbers:
+        at.store.put_part(StepNumber(number), COMMIT, ChunkIndex(0), PART)
+
+
+@pytest.mark.parametrize(("room", "kept"), [(10**6, (1, 2, 3, 4)), (2500, (3, 4)), (10, ())])
+def test_drop__open_draws_hold_more_than_the_bound__the_oldest_steps_go(
+    tmp_path: Path, room: int, kept: tuple[int, ...]
+) -> None:
+    at = station(tmp_path)
+    keeping = Keeping(at)
+    keeping.most_bytes = room
+    with_steps(at, 1, 2, 3, 4)
+
+    stays, crowded = keeping._drop(keeping.retention, StepNumber(4))
+
+    assert stays == kept == tuple(sorted(at.store.steps()))
+    assert crowded == [step for step in (1, 2, 3, 4) if step not in kept]

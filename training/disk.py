@@ -1,0 +1,72 @@
+"""How much disk a peer's lease takes, in bytes. Pure; what `Keeping` holds, and agents check for.
+
+A peer's folder holds, of its stage,
+- checkpoints: weights and two moments, fp32: two that are kept, one that is being written, and one
+  that a newcomer downloads;
+- the averaged chunks since the older checkpoint that is kept, for a restart and for late members;
+- the open step, and in a checked job up to `MOST_STEPS` sealed ones whose draws are open: the
+  weights before the step, the parts of our gradient and those that we sum, and the boundary tensors
+  of our units;
+- the journal, headers and the odds and ends (`SMALL`).
+A member may do the work of one that is lost beside its own (`SHARES`). The sealed steps are what
+others decide: `training.worker.keeping` lets the oldest go above `kept_disk`. Tests:
+`tests/unit/training/test_disk.py`, `tests/unit/training/worker/test_keeping.py`.
+"""
+
+from collections.abc import Iterator
+
+from contracts.terms.messages import JobSpec
+from training.config import ModelConfig, StageSlice, slices_of, train_config
+from training.memory import FP32, num_parameters
+
+MOST_STEPS = 16
+"""Sealed steps whose work stays at most (PROTOCOL section 7)."""
+CHECKPOINTS = 4
+STATE = 3  # a checkpoint in weights: they and two moments
+BOUNDARIES = 4  # tensors of a unit in a middle stage: x, y, dy, dx
+SHARES = 2  # of a step's units and sums: our own, and those of one member that is lost
+SMALL = 64 * 2**20
+
+
+def kept_disk(spec: JobSpec) -> int:
+    """Bytes that the open step and the sealed ones that stay may take; 0 without checking.
+
+    At a peer of the largest stage.
+
+    Raises:
+        Refused: no model can be made of the spec's numbers.
+    """
+    kept = _num_kept(spec)
+    return (kept + 1) * max(each for _, each in _sizes(spec)) if kept else 0
+
+
+def lease_disk(spec: JobSpec) -> int:
+    """Bytes that the folder of a peer of the largest stage takes at most; raises as `kept_disk`."""
+    batch = spec.batch
+    chunks = min(batch.steps, 2 * batch.checkpoint_every + 1)
+    return SMALL + max(
+        CHECKPOINTS * STATE * weights + chunks * weights + (_num_kept(spec) + 1) * step
+        for weights, step in _sizes(spec)
+    )
+
+
+def _num_kept(spec: JobSpec) -> int:
+    return 0 if spec.rules.audit is None else min(MOST_STEPS, spec.batch.steps)
+
+
+def _sizes(spec: JobSpec) -> Iterator[tuple[int, int]]:
+    """Bytes of the weights of each stage, and of one step at one of its peers."""
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    for stage in slices_of(config, spec.batch.layer_ends):
+        weights = FP32 * num_parameters(config, stage)
+        yield weights, weights + SHARES * weights + _boundaries(spec, config, stage)
+
+
+def _boundaries(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:
+    """Bytes of the tensors that pass the ends of a stage in a step, for one of its peers."""
+    batch = spec.batch
+    if stage.has_embedding and stage.has_head:
+        return 0
+    units = -(-SHARES * batch.units_per_step // batch.peers_per_stage)
+    tokens = batch.rows_per_unit * config.sequence_length
+    return min(units, batch.units_per_step) * BOUNDARIES * FP32 * tokens * config.width
