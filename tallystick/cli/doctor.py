@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 from market.api.schemas import Body
+from tallystick.cli.options import Market, provider_home
 from tallystick.cli.output import answer, shows
+from tallystick.provider.fitness import examine_provider
+from tallystick.sdk.folders import HomeSettings
 from tallystick.up.doctor import examine
 from tallystick.up.foreground import forget_defaults
 from tallystick.up.settings import read_settings
@@ -49,15 +52,25 @@ def command(
         Path | None,
         typer.Option(help="Data folder. Default: TALLYSTICK_HOME, else ~/.tallystick."),
     ] = None,
+    market: Market = None,
 ) -> None:
     """Check this machine: what is wanted, what was found, how to remedy it.
 
-    Exit codes: 0 fit, 1 something is wrong.
+    The clock is compared with the market's: the one that --market names, which has to answer, else
+    the usual one if it does. Exit codes: 0 fit, 1 something is wrong.
 
-    Example: tallystick doctor
+    Example: tallystick doctor --market http://127.0.0.1:8420
     """
     forget_defaults()
-    rows = tuple(Check(**asdict(row)) for row in examine(read_settings(home)))
+    found = [
+        *examine(read_settings(home)),
+        *examine_provider(
+            provider_home(None if home is None else home / "provider"),
+            HomeSettings().market if market is None else market,
+            must_answer=market is not None,
+        ),
+    ]
+    rows = tuple(Check(**asdict(row)) for row in found)
     examined = Examined(ok=all(row.ok for row in rows), checks=rows)
     answer(examined)
     if not examined.ok:

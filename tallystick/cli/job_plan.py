@@ -41,6 +41,8 @@ def _rows(plan: Plan) -> dict[str, str]:
         "work": f"{plan.flops / PFLOP:.4g} PFLOP, {plan.tokens} tokens of text",
         "model": f"{plan.parameters} parameters",
         "to upload": f"{plan.upload_bytes} bytes",
+        "disk of a peer": f"{-(-plan.disk_bytes // 2**20)} MiB at most",
+        "devices": devices_line(plan.devices),
         "work costs": f"{_tokens(cost.work_at_asks)}; at most {_tokens(cost.work_at_ceiling)}",
         "verification budget": _tokens(cost.verification_budget),
         "both, at most": _tokens(cost.total_at_ceiling),
@@ -54,6 +56,13 @@ def _rows(plan: Plan) -> dict[str, str]:
         "checking": _checking(plan.checking),
     }
     return rows
+
+
+def devices_line(devices: tuple[str, ...] | None) -> str:
+    """Which devices a job takes."""
+    if devices is None:
+        return "any: checking is off"
+    return f"checking is on, so only: {', '.join(devices)}"
 
 
 def _tokens(amount: int | None) -> str:

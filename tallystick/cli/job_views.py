@@ -12,10 +12,12 @@ from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
 from market.api import schemas
 from market.domain.outcomes import trained
+from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts, moment, table
 from tallystick.cli.output import short as digits
 from tallystick.sdk.advice import in_words
 from tallystick.sdk.convictions import ENDED, split_of, state_of
+from tallystick.sdk.plan import devices_of
 from verification.odds import read_exact, short
 
 
@@ -33,6 +35,7 @@ def job_table(view: schemas.JobView) -> Table:
         "paid": format_tokens(view.paid),
         "refunded": format_tokens(view.refunded),
         "checking": _checking(view.spec),
+        "devices": devices_line(devices_of(view.spec.get("rules", {}).get("audit") is not None)),
     }
     for lease in view.leases:
         rows[f"lease {lease.lease.hex()[:8]}"] = (

@@ -29,8 +29,10 @@ from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import build_spec
 from tallystick.sdk.prepare import prepare
 from training.config import TrainConfig, whole_model
+from training.disk import lease_disk
 from training.memory import num_parameters
 from verification.economics import power, rate, terms_of, value
+from verification.thresholds import shipped_calibration
 
 NOBODY = Address(bytes(20))
 TIGHT = 2  # a deadline that leaves less than so many times the computing is called tight
@@ -103,6 +105,8 @@ class Plan(Body):
     tokens: Wide
     flops: Wide
     upload_bytes: int
+    disk_bytes: int  # that the folder of a peer may take
+    devices: tuple[str, ...] | None  # classes that a checked job takes; None: any
     cost: CostPlan
     price: PricePlan
     time: TimePlan
@@ -116,6 +120,14 @@ class Plan(Body):
     advice_in_words: str
     warnings: tuple[str, ...]
     why: dict[str, str]
+
+
+def devices_of(is_checked: bool) -> tuple[str, ...] | None:
+    """Device classes that a job takes, sorted; None: any."""
+    if not is_checked:
+        return None
+    calibration = shipped_calibration()
+    return tuple(filter(calibration.admits, calibration.classes))
 
 
 async def plan(client: MarketClient, job: JobFile) -> Plan:
@@ -157,6 +169,8 @@ def plan_of(
         tokens=config.num_steps * config.tokens_per_step,
         flops=quote.flops,
         upload_bytes=upload_bytes,
+        disk_bytes=lease_disk(spec),
+        devices=devices_of(spec.rules.audit is not None),
         cost=cost,
         price=PricePlan(
             ceiling=spec.price_ceiling,
@@ -296,6 +310,11 @@ def _why_work(spec: JobSpec, config: TrainConfig) -> Iterator[tuple[str, str]]:
     yield (
         "upload_bytes",
         "shards of the data, tokenizer, weights to start from; what the market has stays here",
+    )
+    yield (
+        "disk_bytes",
+        "four checkpoints, averaged chunks since the older one that is kept, and the work of the "
+        "open step" + ("" if spec.rules.audit is None else " and of those whose draws are open"),
     )
     yield "cost.work_at_ceiling", f"flops / 1e15 x price_ceiling {ceiling} tokens, rounded down"
     yield "cost.budget", "as the job file says; it goes into escrow when the job is posted"

@@ -141,12 +141,17 @@ async def submit(
 
 def check_clock(market_millis: int, now: UnixSeconds) -> None:
     """Raises Expired if this machine and the market are more than two minutes apart."""
-    apart = abs(market_millis - now * 1000)
-    if apart > MAX_SKEW_MILLIS:
+    ahead = now * 1000 - market_millis
+    if abs(ahead) > MAX_SKEW_MILLIS:
         raise Expired(
-            f"this machine's clock and the market's are {apart // 1000} s apart; "
-            "at most 120 s are allowed: set the clock (NTP) and try again"
+            f"{clock_sentence(ahead)}; at most 120 s are allowed: set the clock (NTP) and try again"
         )
+
+
+def clock_sentence(ahead_millis: int) -> str:
+    """How far this machine's clock is from the market's."""
+    where = "ahead of" if ahead_millis > 0 else "behind"
+    return f"this machine's clock is {abs(ahead_millis) // 1000} s {where} the market's"
 
 
 async def _knows(client: MarketClient, spec: JobSpec) -> bool:
