@@ -93,6 +93,15 @@ class MemoryRows:
         for row in rows:
             await self.put(row)
 
+    async def put_later(self, row: Any, column: str) -> bool:
+        """See `Rows.put_later`."""
+        known = self._rows.get(self._key(row))
+        if known is not None and getattr(known, column) >= getattr(row, column):
+            self._check_may_write()
+            return False
+        await self.put(row)
+        return True
+
     async def remove(self, *key: object) -> None:
         """See `Rows.remove`."""
         self._check_may_write()

@@ -117,6 +117,12 @@ class PostgresRows:
             values = [self._statements.values(row) for row in rows]
             await self._execute(self._statements.replacement, values)
 
+    async def put_later(self, row: Any, column: str) -> bool:
+        """See `Rows.put_later`."""
+        statement = self._statements.later(column)
+        result = await self._execute(statement, self._statements.values(row))
+        return result.first() is not None
+
     async def remove(self, *key: object) -> None:
         """See `Rows.remove`."""
         await self._execute(self._statements.removal, self._statements.key(key))

@@ -91,6 +91,7 @@ class Statements:
         self._counts: dict[Shape, Select[Any]] = {}
         self._numbered: dict[str, Executable] = {}
         self._unnumbered: dict[str, Insert] = {}
+        self._later: dict[str, Executable] = {}
 
     def search(self, shape: Shape) -> Select[Any]:
         """Rows that fit."""
@@ -147,6 +148,22 @@ class Statements:
             return statement.on_conflict_do_nothing()
         new = {name: statement.excluded[name] for name in changed}
         return statement.on_conflict_do_update(index_elements=list(self._key), set_=new)
+
+    def later(self, column: str) -> Executable:
+        """Add a row, or put it in the place of the one with its key that has less in a column.
+
+        Answers with its key if it did.
+        """
+        if column not in self._later:
+            statement = self.addition
+            new = {n: statement.excluded[n] for n in self._names if n not in self._key}
+            later = statement.on_conflict_do_update(
+                index_elements=list(self._key),
+                set_=new,
+                where=self._table.c[column] < statement.excluded[column],
+            )
+            self._later[column] = later.returning(*(self._table.c[name] for name in self._key))
+        return self._later[column]
 
     def key(self, key: tuple[object, ...]) -> dict[str, object]:
         """Values of a key for `one` and `removal`."""

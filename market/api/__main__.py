@@ -22,7 +22,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop to listen, let requests end, and stop."""
         if (api := getattr(self._app.state, "api", None)) is not None:
-            await api.watching.close()
+            await api.close()
         await super().shutdown(sockets)
 
 

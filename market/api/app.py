@@ -104,7 +104,7 @@ def app_of(settings: Settings) -> FastAPI:
                 rate=Rate(settings.rate_per_second, settings.rate_burst),
             )
             yield
-            await app.state.api.watching.close()
+            await app.state.api.close()
         finally:
             await assembled.close()
 

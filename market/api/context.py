@@ -25,6 +25,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
+from market.api.arrivals import Arrivals
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
 from market.api.kept_market import KeptMarket, Make
@@ -33,6 +34,7 @@ from market.api.watching import Watching
 from market.bootstrap import Market
 from market.domain.rates import Rate
 from market.service.follow_jobs import FollowedJobs
+from market.service.hear import SessionKeys
 from market.service.ports import Network, UnitOfWork
 from market.service.reconcile import Booked
 from market.service.rows import IdempotencyRow
@@ -62,6 +64,8 @@ class Api:
     """Origins under which people reach this market."""
     rate: Rate = GENEROUS
     """What one caller may ask."""
+    arrivals: Arrivals = field(init=False)
+    session_keys: SessionKeys = field(default_factory=SessionKeys)
     followed: FollowedJobs = field(init=False)
     booked: Booked = field(default_factory=Booked)
     watching: Watching = field(init=False)
@@ -71,6 +75,7 @@ class Api:
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
         market = self.market
+        self.arrivals = Arrivals(market.wakeup)
         self.watching = Watching(market.new_reading, market.wakeup, clock=market.clock)
 
     @property
@@ -78,6 +83,11 @@ class Api:
         """Where one signs in."""
         secret = digest("sign-in secret", self.host_token.encode())
         return Door(self.sites, self.market.chain.domain.chain_id, secret)
+
+    async def close(self) -> None:
+        """End streams and waits: a shutdown waits for all answers."""
+        await self.arrivals.close()
+        await self.watching.close()
 
     def kept_market(self, make: Make) -> KeptMarket:
         """The market's view, which all requests share."""

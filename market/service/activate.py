@@ -12,7 +12,7 @@ from contracts.terms.moments import UnixMillis
 from market.domain.bundles import bundle_of
 from market.domain.jobs import Leased
 from market.service.coding import spec_of, wide
-from market.service.leases import live_leases, tell_of_lease
+from market.service.leases import lease_topic, live_leases, tell_of_lease
 from market.service.life import happen
 from market.service.ports import UnitOfWork
 from market.service.rows import AuditBondRow, JobRow, LeaseRow
@@ -39,7 +39,7 @@ async def activate(job: JobId, lease: Digest, now: UnixMillis, work: UnitOfWork)
     if held.state == "accepted":
         held = replace(held, state="active", stake_state="reserved")
         await work[LeaseRow].put(held)
-        await work.emit("lease", held.offer)
+        await work.emit(lease_topic(held.offer), held.offer)
         tell_of_lease(held, now, work)
     elif held.stake_state == "none":
         await work[LeaseRow].put(replace(held, stake_state="reserved"))

@@ -1,18 +1,46 @@
 """Heartbeats of offers and leases: rows, so that a restart of anything forgets nobody."""
 
 from contracts.terms.errors import Conflict, NotFound
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, SessionKey
 from contracts.terms.moments import UnixMillis
 from market.api.schemas import heartbeat_digest
 from market.domain.offers import check_moment
-from market.service.leases import LIVE
 from market.service.ports import UnitOfWork
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 from market.service.session import check_session
 
+MAX_KEYS = 100_000
+
+
+class SessionKeys:
+    """Keys of offers, which are part of what an offer's name is the digest of."""
+
+    def __init__(self) -> None:
+        self._keys: dict[Digest, SessionKey] = {}
+
+    async def of_offer(self, offer: Digest, work: UnitOfWork) -> SessionKey:
+        """Who speaks for an offer.
+
+        Raises:
+            NotFound: no such offer.
+        """
+        if offer not in self._keys:
+            row = await work[OfferRow].get(offer)
+            if row is None:
+                raise NotFound("no such offer", offer=offer.hex())
+            if len(self._keys) >= MAX_KEYS:
+                self._keys.clear()
+            self._keys[offer] = row.session_key
+        return self._keys[offer]
+
 
 async def hear_offer(
-    offer: Digest, at: UnixMillis, signature: bytes, now: UnixMillis, work: UnitOfWork
+    offer: Digest,
+    at: UnixMillis,
+    signature: bytes,
+    now: UnixMillis,
+    work: UnitOfWork,
+    keys: SessionKeys | None = None,
 ) -> list[LeaseRow]:
     """Note that an agent is alive; returns the live leases of its offer.
 
@@ -22,12 +50,10 @@ async def hear_offer(
         Expired: replayed, or a clock that is off.
     """
     async with work:
-        row = await work[OfferRow].get(offer)
-        if row is None:
-            raise NotFound("no such offer", offer=offer.hex())
-        check_session(row.session_key, heartbeat_digest(offer, at), signature)
+        key = await (keys or SessionKeys()).of_offer(offer, work)
+        check_session(key, heartbeat_digest(offer, at), signature)
         await _note(offer, at, now, work)
-        return await work[LeaseRow].where(offer=offer, state=LIVE)
+        return await work[LeaseRow].where(live_offer=offer)
 
 
 async def hear_lease(
@@ -52,6 +78,7 @@ async def hear_lease(
 
 
 async def _note(subject: Digest, at: UnixMillis, now: UnixMillis, work: UnitOfWork) -> None:
-    known = await work[HeartbeatRow].lock(subject)
-    check_moment(at, now=now, previous=known.at if known else None)
-    await work[HeartbeatRow].put(HeartbeatRow(subject, at, now))
+    check_moment(at, now=now, previous=None)
+    if not await work[HeartbeatRow].put_later(HeartbeatRow(subject, at, now), "at"):
+        known = await work[HeartbeatRow].get(subject)
+        check_moment(at, now=now, previous=known.at if known else at)

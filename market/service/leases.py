@@ -24,8 +24,14 @@ from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 
 ACCEPT_MILLIS = 30_000  # from the reservation to the LeaseAccept
 BLOCK_MILLIS = 30_000  # an offer that let a lease lapse is not matched for as long
+LEASES = "lease:"
 LIVE = ("reserved", "accepted", "active")
 SILENT = "silent"
+
+
+def lease_topic(offer: Digest) -> str:
+    """What an agent that looks for work is woken by."""
+    return LEASES + offer.hex()
 
 
 async def live_leases(job: JobId, work: UnitOfWork) -> list[LeaseRow]:
@@ -60,7 +66,7 @@ async def reserve(
     )
     await work[LeaseRow].add(row)
     await work[OfferRow].put(replace(offer, lease=lease))
-    await work.emit("lease", offer.offer)
+    await work.emit(lease_topic(offer.offer), offer.offer)
     tell_of_lease(row, now, work)
     return row
 
@@ -84,7 +90,7 @@ async def end(
     """End a lease and free its offer."""
     over = replace(row, state=state, live_offer=None)
     await work[LeaseRow].put(over)
-    await work.emit("lease", row.offer)
+    await work.emit(lease_topic(row.offer), row.offer)
     tell_of_lease(over, now, work)
     offer = await work[OfferRow].lock(row.offer)
     if offer is not None and offer.lease == row.lease:
@@ -100,7 +106,7 @@ async def come_back(row: LeaseRow, offer: OfferRow, now: UnixMillis, work: UnitO
     await work[HeartbeatRow].put(HeartbeatRow(row.lease, last, now))
     await work[LeaseRow].put(row)
     await work[OfferRow].put(replace(offer, lease=row.lease))
-    await work.emit("lease", offer.offer)
+    await work.emit(lease_topic(offer.offer), offer.offer)
     tell_of_lease(row, now, work)
     return row
 

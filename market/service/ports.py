@@ -68,6 +68,12 @@ class Rows(Protocol[R]):
     async def put_all(self, rows: Sequence[R]) -> None:
         """Store rows at once, each as `put` does, which it raises as."""
 
+    async def put_later(self, row: R, column: str) -> bool:
+        """Store a row as `put` does, unless the one with its key has as much in `column`, or more.
+
+        One statement; returns whether it was stored.
+        """
+
     async def remove(self, *key: object) -> None:
         """Forget the row with this key; nothing if there is none."""
 

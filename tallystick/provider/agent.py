@@ -63,7 +63,8 @@ from tallystick.up.kept import keep
 from training.disk import lease_disk
 from training.tasks import first_error
 
-HEARTBEAT_SECONDS = 1.0  # while it looks for work: a lease is answered this soon
+HEARTBEAT_SECONDS = 1.0  # while a lease or the market has to be looked at
+WAIT_SECONDS = 5  # while it looks for work: the market answers at once when a lease comes
 LEASED_SECONDS = 7.0  # while it has work: a market waits for 15 s, so one may be lost
 OFFER_BEATS = 6  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
@@ -283,6 +284,7 @@ class Agent:
         leases: tuple[schemas.LeaseView, ...] = ()
         beats = 0  # since it was last without work
         while True:
+            begun = self.monotonic()
             try:
                 if (lacks := self.room.lacks()) is not None:
                     await self._stand_back(offer, lacks)
@@ -290,7 +292,8 @@ class Agent:
                 if beats % OFFER_BEATS:
                     leases = await self._speak_for(leases)
                 else:
-                    leases = await self._heartbeat(offer)
+                    wait = 0 if leases or beats else WAIT_SECONDS
+                    leases = await self._heartbeat(offer, wait)
                     await self._follow(leases, deployment)
                     if not leases and self._has_to_be_renewed(offer):
                         offer = await self._standing_offer(deployment)
@@ -302,7 +305,8 @@ class Agent:
                 leases = ()
             is_at_work = any(lease.state == "active" for lease in leases)
             beats = beats + 1 if is_at_work else 0
-            await asyncio.sleep(LEASED_SECONDS if is_at_work else HEARTBEAT_SECONDS)
+            rest = begun + HEARTBEAT_SECONDS - self.monotonic()
+            await asyncio.sleep(LEASED_SECONDS if is_at_work else rest)
 
     async def _stand_back(self, offer: Signed[Offer], lacks: str) -> None:
         """Take the offer back and let all peers leave; until there is room again."""
@@ -339,9 +343,12 @@ class Agent:
             for each, now in zip(working, heard, strict=True)
         )
 
-    async def _heartbeat(self, offer: Signed[Offer]) -> tuple[schemas.LeaseView, ...]:
-        name = offer.message.digest()
-        return (await self.client.heartbeat_offer(name, heartbeat(self.session, name))).leases
+    async def _heartbeat(
+        self, offer: Signed[Offer], wait_seconds: int = 0
+    ) -> tuple[schemas.LeaseView, ...]:
+        name, client = offer.message.digest(), self.client
+        beat = heartbeat(self.session, name)
+        return (await client.heartbeat_offer(name, beat, wait_seconds=wait_seconds)).leases
 
     async def _follow(self, leases: tuple[schemas.LeaseView, ...], deployment: Deployment) -> None:
         for lease in leases:

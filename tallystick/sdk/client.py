@@ -233,9 +233,17 @@ class MarketClient:
         parts = [part async for part in self._parts("/offers", schemas.OffersView)]
         return schemas.OffersView(offers=tuple(each for part in parts for each in part.offers))
 
-    async def heartbeat_offer(self, offer: Digest, body: schemas.Heartbeat) -> schemas.LeasesView:
-        """Say that the offer's agent is alive; answers with its leases."""
-        return await self._post(f"/offers/{offer.hex()}/heartbeat", body, schemas.LeasesView)
+    async def heartbeat_offer(
+        self, offer: Digest, body: schemas.Heartbeat, *, wait_seconds: int = 0
+    ) -> schemas.LeasesView:
+        """Say that the offer's agent is alive; answers with its leases.
+
+        If it has none, the market may take `wait_seconds` to answer, or until the first one comes.
+        """
+        path = f"/offers/{offer.hex()}/heartbeat"
+        if wait_seconds:
+            path += f"?wait={wait_seconds}"
+        return await self._post(path, body, schemas.LeasesView)
 
     async def withdraw_offer(self, offer: Digest, body: schemas.Withdrawal) -> None:
         """Take an offer from the market; its lease, if any, goes on."""

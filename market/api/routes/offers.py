@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from contracts.terms.errors import BadSignature, Conflict, Expired, InsufficientStake, NotFound
+from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
 from market.api.cursors import Asked, Listing, asked
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
@@ -84,12 +85,28 @@ async def delete_offer(
     responses=refused(NotFound, BadSignature, Expired),
 )
 async def post_offer_heartbeat(
-    offer: DigestPath, api: ApiDep, work: WorkDep, beat: Annotated[Heartbeat, body(Heartbeat)]
+    offer: DigestPath,
+    api: ApiDep,
+    work: WorkDep,
+    beat: Annotated[Heartbeat, body(Heartbeat)],
+    wait: Annotated[
+        int,
+        Query(
+            ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for a lease, if there is none"
+        ),
+    ] = 0,
 ) -> Response:
-    """An agent is alive; the answer is its live leases."""
+    """An agent is alive; the answer is its live leases, at once or when the first one comes."""
+    with api.arrivals.of(offer) as news:
+        rows = await hear_offer(
+            offer, beat.at, beat.signature, api.market.clock(), work, api.session_keys
+        )
+        if wait and not rows:
+            await api.arrivals.wait(news, wait)
+            async with work:
+                rows = await work[LeaseRow].where(live_offer=offer)
     async with work:
-        rows = await hear_offer(offer, beat.at, beat.signature, api.market.clock(), work)
-        views = await lease_views(rows, work)
+        views = await lease_views(rows, work) if rows else ()
     return answer(LeasesView(leases=views))
 
 

@@ -220,7 +220,9 @@ class Offers(MarketClient):
         """Note it."""
         self.noted.put_nowait("withdrawn")
 
-    async def heartbeat_offer(self, offer: Digest, body: Heartbeat) -> LeasesView:
+    async def heartbeat_offer(
+        self, offer: Digest, body: Heartbeat, *, wait_seconds: int = 0
+    ) -> LeasesView:
         """No lease."""
         return LeasesView(leases=())
 
