@@ -15,6 +15,7 @@
     - NoMatch               no offer fits, with what would
     - InsufficientStake     not enough free stake
     - WrongConfiguration    this machine is not set up for it
+    - Unconfirmed           it costs money, and nobody agreed to that
     - ContractRefused       the chain ran it and said no
   x Unavailable             the environment; retried with backoff         HTTP 503
     - PeerUnreachable       a session or a peer is gone
@@ -130,6 +131,12 @@ class WrongConfiguration(Refused):
     """This machine is not set up for it; the message says what to do."""
 
     code = "wrong_configuration"
+
+
+class Unconfirmed(Refused):
+    """It costs money, and nobody agreed to that; data: `warnings`."""
+
+    code = "unconfirmed"
 
 
 class ContractRefused(Refused):

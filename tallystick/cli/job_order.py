@@ -12,28 +12,31 @@ from rich.console import RenderableType
 
 from contracts.keys.store import account_in
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
-from contracts.terms.errors import Conflict, Malformed
+from contracts.terms.errors import Conflict, Malformed, Unconfirmed
 from contracts.terms.ids import AddressField, JobIdField
 from contracts.terms.moments import UnixSeconds
 from market.api.schemas import Body, Money
 from tallystick.cli.files import write
 from tallystick.cli.job_plan import plan_lines
 from tallystick.cli.job_watch import DAY, follow
-from tallystick.cli.keystore import open_or_create
+from tallystick.cli.keystore import is_terminal, open_or_create
 from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet
 from tallystick.cli.output import answer, facts, notice, shows
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span, tokens
 from tallystick.sdk.job_schema import schema_text
 from tallystick.sdk.plan import Plan, plan
 from tallystick.sdk.sample import Wanted, sample
+from tallystick.sdk.submit import Submitted as Ordered
 from tallystick.sdk.submit import check_clock, submit
 
 T = TypeVar("T")
 
 _COUNT = re.compile(r"(\d{1,13})([kMB]?)")
 _THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}
+
+EXIT_NO_MATCH, EXIT_COSTLY = 5, 9
+"""Of `job plan`: as `submit` would be refused (`main.EXIT_CODES`)."""
 
 JobPath = Annotated[Path, typer.Argument(help="Job file (YAML).")]
 To = Annotated[Path | None, typer.Option("--to", help="File to write.", metavar="FILE")]
@@ -148,12 +151,16 @@ def plan_command(
 
     The budget for checking is beside the cost of the work. If nothing matches, it says how many
     offers fail which constraint, and the cheapest remedy. Nothing is signed, sent or reserved.
+    Exit codes: 0 it would be matched, 9 it would, with a warning that costs money, so that
+    `submit` asks first, 5 it would not be matched.
 
     Example: tallystick job plan examples/tiny.yaml --why
     """
     job = load_job_file(file)
     found = ask(market, lambda client: plan(client, job))
     answer(found, plan_lines(found, why=why))
+    if found.costly or not found.fits:
+        raise typer.Exit(EXIT_COSTLY if found.fits else EXIT_NO_MATCH)
 
 
 # ---------------------------------------------------------------------------------------- submit
@@ -195,6 +202,12 @@ def submit_command(
     wallet: PosterWallet = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job until it ends.")] = False,
     timeout: Timeout = DAY,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Agree to warnings that cost money, without being asked.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Order once more what was ordered by this file before.")
+    ] = False,
     unmatched: Annotated[
         bool, typer.Option("--unmatched", help="Post it even if it fits no offer that there is.")
     ] = False,
@@ -202,9 +215,12 @@ def submit_command(
 ) -> None:
     """Post a job: its id is printed at once, its budget goes into escrow.
 
-    With --wait the exit code says how it ended; the answer is the same.
+    The same file, wallet and market are one order: while its job is under way, also after Ctrl-C or
+    a crash, the command finds it and pays nothing. When it is over, --again orders it once more.
+    Warnings that cost money are asked about first; without a terminal that is exit code 9, or
+    --yes. With --wait the exit code says how it ended; the answer is the same.
 
-    Example: tallystick job submit examples/tiny.yaml --wait
+    Example: tallystick job submit examples/tiny.yaml --wait --yes
     """
     job, keystore = load_job_file(file), poster_wallet(wallet)
     if dry_run:
@@ -217,16 +233,56 @@ def submit_command(
             client,
             poster,
             job,
-            drafts=HomeSettings().home / "drafts",
+            orders=keystore.parent / "orders",
             now=_now(),
+            again=again,
             unmatched=unmatched,
+            agree=(lambda found: None) if yes else _agree,
             say=notice,
         )
+        _tell_of_repetition(posted, wait=wait)
         answer(Submitted(job=posted.job, dry_run=None))
         if wait:
             await follow(client, posted.job, timedelta(seconds=timeout))
 
     ask(market, run)
+
+
+def _agree(found: Plan) -> None:
+    """Ask a person about what costs money.
+
+    Raises:
+        Unconfirmed: it was not agreed to, or there is nobody to ask.
+    """
+    if not found.costly:
+        return
+    for warning in found.costly:
+        notice(f"warning: {warning}")
+    if not is_terminal():
+        raise Unconfirmed(
+            "not posted, as it would cost money needlessly: "
+            f"{'; '.join(found.costly)}. Change the job, or agree with --yes",
+            warnings=list(found.costly),
+        )
+    if not typer.confirm("Post it all the same?", err=True):
+        raise Unconfirmed("not posted: nothing was signed", warnings=list(found.costly))
+
+
+def _tell_of_repetition(posted: Ordered, *, wait: bool) -> None:
+    """Say what an order that was found again is; nothing was ordered.
+
+    Raises:
+        Conflict: its job is over, and nobody wants to know how it ended.
+    """
+    if posted.is_new:
+        return
+    if not posted.is_over:
+        notice(f"ordered before by this file and {posted.state}: nothing is paid again")
+        return
+    said = f"this file was ordered before, as job {posted.job.hex()}, which is {posted.state}"
+    if not wait:
+        raise Conflict(f"{said}: nothing was ordered; --again orders it once more", job=posted.job)
+    notice(f"{said}; --again would order it once more")
 
 
 async def _rehearse(client: MarketClient, keystore: Path, job: JobFile) -> Submitted:

@@ -26,7 +26,8 @@ def plan_lines(plan: Plan, *, why: bool = False) -> Iterator[RenderableType]:
     yield facts(f"{plan.name}: {_verdict(plan)}; nothing was signed or moved", _rows(plan))
     yield _stages(plan.stages)
     yield from _obstacles(plan)
-    yield from (f"warning: {each}" for each in plan.warnings)
+    for each in plan.warnings:
+        yield f"{'warning, costs money' if each in plan.costly else 'warning'}: {each}"
     if why:
         yield table("how each number is made", ("number", "formula"), plan.why.items())
 

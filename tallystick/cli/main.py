@@ -59,6 +59,7 @@ EXIT_CODES: dict[str, int] = {
     "conflict": 6,
     "deadline_exceeded": 7,
     "error": 8,
+    "unconfirmed": 9,
 }
 """Exit code by an error's `code`; a code that is not listed takes its nearest parent's."""
 

@@ -203,7 +203,7 @@ class Story:
             client,
             self._poster(),
             demo_job(),
-            drafts=self.home / "drafts",
+            orders=self.home / "orders",
             now=UnixSeconds(int(time.time())),
             offered=lambda: offering,
             say=lambda line: self.say(f"   {line}"),

@@ -27,7 +27,7 @@ from tallystick.sdk.advice import in_words, plain
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import build_spec
-from tallystick.sdk.prepare import prepare
+from tallystick.sdk.prepare import Prepared, prepare
 from training.config import TrainConfig, whole_model
 from training.disk import lease_disk
 from training.memory import num_parameters
@@ -119,6 +119,7 @@ class Plan(Body):
     advice: AdviceView | None
     advice_in_words: str
     warnings: tuple[str, ...]
+    costly: tuple[str, ...]  # those of the warnings that cost money: `submit` asks first
     why: dict[str, str]
 
 
@@ -138,12 +139,19 @@ async def plan(client: MarketClient, job: JobFile) -> Plan:
         Unavailable: the market does not answer.
     """
     prepared = prepare(job)
-    clock = (await client.network()).clock
-    now = UnixSeconds(clock // 1000)
+    now = UnixSeconds((await client.network()).clock // 1000)
+    spec, quote = await draft(client, job, prepared, poster=NOBODY, now=now)
+    return plan_of_draft(spec, prepared, quote, now)
+
+
+async def draft(
+    client: MarketClient, job: JobFile, prepared: Prepared, *, poster: Address, now: UnixSeconds
+) -> tuple[JobSpec, QuoteView]:
+    """What `poster` would sign, but for coordinator and nonce, and what the market says of it."""
     spec = build_spec(
         job,
         prepared.config,
-        poster=NOBODY,
+        poster=poster,
         coordinator=NOBODY,
         nonce=0,
         manifest=prepared.corpus.manifest.digest(),
@@ -151,7 +159,11 @@ async def plan(client: MarketClient, job: JobFile) -> Plan:
         tokenizer=prepared.tokenizer,
         weights=prepared.weights,
     )
-    quote = await client.quote(spec.encoded())
+    return spec, await client.quote(spec.encoded())
+
+
+def plan_of_draft(spec: JobSpec, prepared: Prepared, quote: QuoteView, now: UnixSeconds) -> Plan:
+    """The plan of what `draft` found."""
     upload_bytes = sum(map(len, prepared.corpus.blobs.values()))
     return plan_of(spec, prepared.config, quote, now, upload_bytes=upload_bytes)
 
@@ -195,9 +207,11 @@ def plan_of(
             "" if quote.advice is None else in_words(quote.advice, now=now, budget=spec.budget)
         ),
         warnings=(),
+        costly=(),
         why=_why(spec, config, quote),
     )
-    return found.model_copy(update={"warnings": tuple(_warnings(found))})
+    costly, others = tuple(_costly(found)), tuple(_warnings(found))
+    return found.model_copy(update={"warnings": costly + others, "costly": costly})
 
 
 # ------------------------------------------------------------------------------------- the numbers
@@ -410,22 +424,28 @@ def _why_checking(spec: JobSpec, audit: AuditSpec) -> Iterator[tuple[str, str]]:
 # ----------------------------------------------------------------------------------------- warnings
 
 
-def _warnings(found: Plan) -> Iterator[str]:
-    """What a poster would want to know before he pays."""
-    if found.checking is None:
-        yield "checking is off: nobody does any of the work again, so a lazy provider is paid"
+def _costly(found: Plan) -> Iterator[str]:
+    """What a poster would want to be asked about before he signs: it costs money."""
     if found.price.at_asks is not None and found.price.lowest_losing_ask is None:
         yield (
             "no offer that fits would be left over, so nobody's ask sets the price: you would pay "
             f"your ceiling of {plain(found.price.ceiling)} tokens per PFLOP"
         )
     if found.offers.spares is not None and found.offers.spares < found.offers.spares_wanted:
-        yield f"{found.offers.spares} of {found.offers.spares_wanted} spares would come"
-    yield from _warnings_of_time(found.time)
-    yield from _warnings_of_checking(found)
+        yield (
+            f"{found.offers.spares} of {found.offers.spares_wanted} spares would come: a stage "
+            "that loses its peers waits for others, and the deadline does not"
+        )
+    yield from _costly_time(found.time)
+    if found.checking and found.checking.expected_cost > found.cost.verification_budget:
+        yield (
+            f"audits are expected to cost {plain(found.checking.expected_cost)} tokens, "
+            f"audit_budget is {plain(found.cost.verification_budget)}: the job would end when that "
+            "is spent"
+        )
 
 
-def _warnings_of_time(time: TimePlan) -> Iterator[str]:
+def _costly_time(time: TimePlan) -> Iterator[str]:
     left = time.seconds_until_deadline
     if time.seconds is not None and time.seconds > left:
         yield (
@@ -439,19 +459,16 @@ def _warnings_of_time(time: TimePlan) -> Iterator[str]:
         )
 
 
-def _warnings_of_checking(found: Plan) -> Iterator[str]:
+def _warnings(found: Plan) -> Iterator[str]:
+    """What else a poster would want to know."""
     checking = found.checking
     if checking is None:
+        yield "checking is off: nobody does any of the work again, so a lazy provider is paid"
         return
     if checking.first_rate >= MILLION:
         yield (
             "the stake covers a newcomer's first steps only if all of them are drawn: raise "
             "min_stake for fewer audits"
-        )
-    if checking.expected_cost > found.cost.verification_budget:
-        yield (
-            f"audits are expected to cost {plain(checking.expected_cost)} tokens, audit_budget is "
-            f"{plain(found.cost.verification_budget)}: the job would end when that is spent"
         )
     if any(stage.peers is not None and stage.peers < 3 for stage in found.stages):
         yield "a stage has fewer than three owners: its work is audited mostly from outside"

@@ -1,34 +1,33 @@
-"""Posting a job: corpus, signatures, deposit. Interrupted at any point, a second call resumes.
+"""Posting a job: agreement, data, signatures, deposit. A repeated call finds the job of the first.
 
-A draft of what is about to be signed is on disk before anything leaves, so a repeated call signs
-the same JobSpec, which has the same id and is paid for once. The draft goes when the market has the
-job; it stays when the market does not answer, or refuses what may be mended without another job
-file (an empty wallet, no offer that fits). Job files that cannot be signed leave none. A draft
-whose deadline is over was not posted and is made anew.
+Order of things: the market is asked what it has, its answer is agreed to, the data is brought, the
+JobSpec is signed, stored (`orders`), and only then sent. Interrupted at any point, the next call
+with the same file, wallet and market goes on: before the signature it begins afresh, after it, it
+sends what was signed, which has the same id and is paid for once, whatever changed meanwhile.
 """
 
 import hashlib
-import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import Expired, Malformed, NoMatch, NotFound, Refused, Unaffordable
-from contracts.terms.ids import Address, AddressField, JobId
+from contracts.terms.errors import Conflict, Expired, NoMatch, NotFound, Refused, Unaffordable
+from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain
 from market.api import schemas
 from tallystick.sdk.advice import in_words
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.job_spec import build_spec
+from tallystick.sdk.orders import OrderFile, fingerprint_of, open_order
+from tallystick.sdk.plan import Plan, draft, plan_of_draft
 from tallystick.sdk.prepare import Prepared, prepare
+from tallystick.sdk.watch import DONE_STATES
 from training.data.corpus import ShardedCorpus
 
 PERMIT_SECONDS = 3600
@@ -38,6 +37,7 @@ LASTING = ("price", "memory", "device", "window")
 
 Say = Callable[[str], None]
 Wait = Callable[[], Awaitable[None]]
+Agree = Callable[[Plan], None]
 
 
 async def at_once() -> None:
@@ -46,28 +46,18 @@ async def at_once() -> None:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that the market accepted."""
+    """A job that the market has."""
 
     job: JobId
     spec: JobSpec
     corpus: ShardedCorpus
+    state: str = "draft"
+    is_new: bool = True  # False: ordered before, and found again
 
-
-class Draft(BaseModel):
-    """What makes a repeated submission the same job."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        strict=True,
-        extra="forbid",
-        ser_json_bytes="hex",
-        val_json_bytes="hex",
-    )
-
-    nonce: int
-    posted_at: int  # Unix seconds
-    key: str
-    coordinator: AddressField | None = None
+    @property
+    def is_over(self) -> bool:
+        """Whether it was ordered before, and nothing of it is trained any more."""
+        return self.state in DONE_STATES
 
 
 async def submit(
@@ -75,29 +65,37 @@ async def submit(
     wallet: Wallet,
     job: JobFile,
     *,
-    drafts: Path,
+    orders: Path,
     now: UnixSeconds,
+    again: bool = False,
     unmatched: bool = False,
+    agree: Agree = lambda plan: None,
     offered: Wait = at_once,
     say: Say = lambda line: None,
 ) -> Submitted:
-    """Post `job` for `wallet`.
+    """Post `job` for `wallet`, or find the job that it was posted as.
 
     Args:
         client: The market.
         wallet: The poster; pays the budget by a permit and needs no gas.
         job: What to train.
-        drafts: Folder for what an interrupted call resumes from.
+        orders: Folder of this wallet's orders.
         now: This machine's clock; must agree with the market's within two minutes.
+        again: Order once more what the market has had already, under way or over. Whatever was
+            signed and is not known to have arrived comes first.
         unmatched: Post it even if it fits none of the offers that there are.
-        offered: Awaited when the data is with the market, before the job is posted: until the
-            offers are there that it is to be matched with.
+        agree: Given what it would cost before anything is asked for or signed; raises if the
+            poster does not agree. What was signed before was agreed to.
+        offered: Awaited before the market is asked what the job would meet: until the offers are
+            there that it is to be matched with.
         say: Told each phase, for a person.
 
     Raises:
         Unaffordable: the wallet holds less than the budget, or the budget does not cover the job.
         NoMatch: it fits none of the offers that there are, and never would.
         Expired: the clocks differ.
+        Unconfirmed: as `agree` says.
+        Conflict: another process places this order now, or the market lost it.
         Refused, Unavailable: as the market answers.
     """
     prepared = prepare(job)
@@ -106,37 +104,136 @@ async def submit(
         f"{len(corpus.manifest.validation)} to validate")  # fmt: skip
     network = await client.network()
     check_clock(network.clock, now)
-    path = drafts / f"{_fingerprint(job, wallet.account, network, prepared)}.json"
+    with open_order(orders, fingerprint_of(job, wallet.account, network, prepared)) as file:
+        if found := await _ordered(client, file, corpus, again=again):
+            return found
+        placing = _Placing(client, wallet, network, prepared, file, agree, say)
+        stored = file.order.spec()
+        if (
+            stored is None
+            or file.order.is_posted
+            or stored.message.deadline * 1000 <= network.clock
+        ):
+            await offered()
+            spec = await placing.place(job, now, unmatched=unmatched)
+        else:
+            spec = await placing.send_stored(stored, now)
+        return Submitted(spec.job(), spec, corpus)
 
-    def spec_of(draft: Draft) -> JobSpec:
-        coordinator = draft.coordinator or Address(bytes(20))
-        return build_spec(
-            job,
-            prepared.config,
-            poster=wallet.account,
-            coordinator=coordinator,
-            nonce=draft.nonce,
-            manifest=corpus.manifest.digest(),
-            now=UnixSeconds(draft.posted_at),
-            tokenizer=prepared.tokenizer,
-            weights=prepared.weights,
-        )
 
-    draft = _load(path)
-    if draft and await _knows(client, spec_of(draft)):
-        say("the market has this job already")
-    else:
-        if draft is None or spec_of(draft).deadline <= now:
-            draft = Draft(nonce=secrets.randbits(52), posted_at=now, key=secrets.token_hex(16))
-        spec_of(draft)  # refuses what cannot be signed before anything is asked for
-        draft = await _allocated(client, path, draft)
-        spec = spec_of(draft)
-        await _bring(client, wallet, spec, corpus, network, draft, say)
-        await offered()
-        await _post(client, wallet, spec, network, now, unmatched)
-    path.unlink(missing_ok=True)
-    spec = spec_of(draft)
-    return Submitted(spec.job(), spec, corpus)
+async def _ordered(
+    client: MarketClient, file: OrderFile, corpus: ShardedCorpus, *, again: bool
+) -> Submitted | None:
+    """The job of the stored order, if the market has it; None if there is something to send.
+
+    Raises:
+        Conflict: the market had it once, and does not know it any more.
+    """
+    order, signed = file.order, file.order.spec()
+    if signed is None or (again and order.is_posted):
+        return None
+    name = signed.message.job()
+    try:
+        view = await client.job(name)
+    except NotFound as error:
+        if not order.is_posted:
+            return None
+        raise Conflict(
+            f"this file was ordered as job {name.hex()}, which {client.url} does not know any "
+            "more: --again orders it once more",
+            job=name.hex(),
+        ) from error
+    file.save(order.model_copy(update={"is_posted": True}))
+    return Submitted(name, signed.message, corpus, view.state, is_new=False)
+
+
+@dataclass(frozen=True)
+class _Placing:
+    """One order on its way; `file` is this process's alone."""
+
+    client: MarketClient
+    wallet: Wallet
+    network: schemas.NetworkView
+    prepared: Prepared
+    file: OrderFile
+    agree: Agree
+    say: Say
+
+    async def place(self, job: JobFile, now: UnixSeconds, *, unmatched: bool) -> JobSpec:
+        """Ask, sign, store and send a new order."""
+        poster, prepared, before = self.wallet.account, self.prepared, self.file.order
+        drafted, quote = await draft(self.client, job, prepared, poster=poster, now=now)
+        if not unmatched:
+            _need_match(quote, drafted, now)
+        self.agree(plan_of_draft(drafted, prepared, quote, now))
+        order = before
+        if before.signed is None:
+            self.file.save(order)  # so that whatever is given to its key is found again
+        else:
+            order = before.next()
+        await self._fund(drafted, order.key)
+        coordinator = await self.client.coordinator(idempotency_key=f"coordinator-{order.key}")
+        await self._bring()
+        nonce = secrets.randbits(52)
+        spec = drafted.model_copy(update={"coordinator": coordinator, "nonce": nonce})
+        domain = Domain(self.network.chain_id, self.network.contracts.settlement)
+        signed = self.wallet.sign(spec, domain)
+        self.file.save(order.model_copy(update={"signed": signed.encoded()}))
+        try:
+            await self._send(signed, now)
+        except Refused:  # it was sent once, and this is the answer: no market admits it later
+            self.file.save(before)
+            raise
+        return spec
+
+    async def send_stored(self, signed: Signed[JobSpec], now: UnixSeconds) -> JobSpec:
+        """Send what an interrupted call has signed; its poster agreed then."""
+        self.say(f"an interrupted call signed this order: it is sent now ({self.file.path})")
+        await self._fund(signed.message, self.file.order.key)
+        await self._bring()
+        await self._send(signed, now)
+        return signed.message
+
+    async def _bring(self) -> None:
+        blobs = self.prepared.corpus.blobs
+        for data in blobs.values():
+            await self.client.put_blob(data)
+        self.say(f"data: {len(blobs)} blobs are with the market")
+
+    async def _send(self, signed: Signed[JobSpec], now: UnixSeconds) -> None:
+        permit = await self._permit(signed.message, now)
+        body = schemas.PostJob(signed=signed.encoded(), permit=permit)
+        # A later call signs another permit: the answer that is stored belongs to this very request.
+        key = hashlib.sha256(body.json_bytes()).hexdigest()
+        await self.client.post_job(body, idempotency_key=key)
+        self.file.save(self.file.order.model_copy(update={"is_posted": True}))
+
+    async def _fund(self, spec: JobSpec, key: str) -> None:
+        """Tokens for the budget, from the faucet where there is one and they are missing."""
+        client, account = self.client, self.wallet.account
+        held = (await client.account(account)).token
+        if held < spec.budget and self.network.embedded:
+            try:
+                await client.faucet(account, idempotency_key=f"faucet-{key}")
+            except Refused as error:
+                self.say(f"faucet: {error}")
+            held = (await client.account(account)).token
+            self.say(f"faucet: the wallet holds {format_tokens(held)} test tokens")
+        if held < spec.budget:
+            raise Unaffordable(
+                f"0x{account.hex()} holds {format_tokens(held)} tokens, the budget is "
+                f"{format_tokens(spec.budget)}: lower the budget or send tokens to this account",
+                held=held,
+                budget=spec.budget,
+            )
+
+    async def _permit(self, spec: JobSpec, now: UnixSeconds) -> schemas.Permit:
+        account, network = self.wallet.account, self.network
+        deadline = UnixSeconds(now + PERMIT_SECONDS)
+        nonce = (await self.client.account(account)).permit_nonce
+        values = (account, network.contracts.escrow, spec.budget, nonce, deadline)
+        signature = self.wallet.sign_permit(PERMIT, values, network.token.domain_separator)
+        return schemas.Permit(deadline=deadline, signature=signature)
 
 
 def check_clock(market_millis: int, now: UnixSeconds) -> None:
@@ -154,65 +251,12 @@ def clock_sentence(ahead_millis: int) -> str:
     return f"this machine's clock is {abs(ahead_millis) // 1000} s {where} the market's"
 
 
-async def _knows(client: MarketClient, spec: JobSpec) -> bool:
-    try:
-        await client.job(spec.job())
-    except NotFound:
-        return False
-    return True
-
-
-async def _allocated(client: MarketClient, path: Path, draft: Draft) -> Draft:
-    """The draft with a coordinator of its own, on disk."""
-    _save(path, draft)
-    if draft.coordinator is None:
-        address = await client.coordinator(idempotency_key=f"coordinator-{draft.key}")
-        draft = draft.model_copy(update={"coordinator": address})
-        _save(path, draft)
-    return draft
-
-
-async def _bring(
-    client: MarketClient,
-    wallet: Wallet,
-    spec: JobSpec,
-    corpus: ShardedCorpus,
-    network: schemas.NetworkView,
-    draft: Draft,
-    say: Say,
-) -> None:
-    """Everything that the job needs, before it is posted: the wallet's tokens, the data."""
-    await _fund(client, wallet, spec, network, draft, say)
-    for data in corpus.blobs.values():
-        await client.put_blob(data)
-    say(f"data: {len(corpus.blobs)} blobs are with the market")
-
-
-async def _post(
-    client: MarketClient,
-    wallet: Wallet,
-    spec: JobSpec,
-    network: schemas.NetworkView,
-    now: UnixSeconds,
-    unmatched: bool,
-) -> None:
-    if not unmatched:
-        await _need_match(client, spec, now)
-    signed = wallet.sign(spec, Domain(network.chain_id, network.contracts.settlement))
-    permit = await _permit(client, wallet, spec, network, now)
-    body = schemas.PostJob(signed=signed.encoded(), permit=permit)
-    # A later call signs another permit: the answer that is stored belongs to this very request.
-    key = hashlib.sha256(body.json_bytes()).hexdigest()
-    await client.post_job(body, idempotency_key=key)
-
-
-async def _need_match(client: MarketClient, spec: JobSpec, now: UnixSeconds) -> None:
+def _need_match(quote: schemas.QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
     """Refuse a job that fails all offers there are for good; without any it waits for some.
 
     Raises:
         NoMatch: with what would fit.
     """
-    quote = await client.quote(spec.encoded())
     for excluded in quote.not_matched:
         if excluded.constraint in LASTING and excluded.offers >= quote.offers:
             advice = (
@@ -231,75 +275,3 @@ async def _need_match(client: MarketClient, spec: JobSpec, now: UnixSeconds) -> 
 
 def _remedy(advice: str | None) -> str:
     return "Change the job" if advice is None else f"To match it now, {advice}"
-
-
-async def _fund(
-    client: MarketClient,
-    wallet: Wallet,
-    spec: JobSpec,
-    network: schemas.NetworkView,
-    draft: Draft,
-    say: Say,
-) -> None:
-    held = (await client.account(wallet.account)).token
-    if held < spec.budget and network.embedded:
-        try:
-            await client.faucet(wallet.account, idempotency_key=f"faucet-{draft.key}")
-        except Refused as error:
-            say(f"faucet: {error}")
-        held = (await client.account(wallet.account)).token
-        say(f"faucet: the wallet holds {format_tokens(held)} test tokens")
-    if held < spec.budget:
-        raise Unaffordable(
-            f"0x{wallet.account.hex()} holds {format_tokens(held)} tokens, the budget is "
-            f"{format_tokens(spec.budget)}: lower the budget or send tokens to this account",
-            held=held,
-            budget=spec.budget,
-        )
-
-
-async def _permit(
-    client: MarketClient,
-    wallet: Wallet,
-    spec: JobSpec,
-    network: schemas.NetworkView,
-    now: UnixSeconds,
-) -> schemas.Permit:
-    deadline = UnixSeconds(now + PERMIT_SECONDS)
-    nonce = (await client.account(wallet.account)).permit_nonce
-    values = (wallet.account, network.contracts.escrow, spec.budget, nonce, deadline)
-    signature = wallet.sign_permit(PERMIT, values, network.token.domain_separator)
-    return schemas.Permit(deadline=deadline, signature=signature)
-
-
-def _fingerprint(
-    job: JobFile, account: Address, network: schemas.NetworkView, prepared: Prepared
-) -> str:
-    parts = (
-        job.model_dump_json().encode(),
-        account,
-        network.contracts.settlement,
-        prepared.corpus.manifest.digest(),
-        prepared.tokenizer,
-        prepared.weights,
-    )
-    return hashlib.sha256(b"|".join(parts)).hexdigest()[:24]
-
-
-def _load(path: Path) -> Draft | None:
-    try:
-        return Draft.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise Malformed(f"{path} is damaged: delete it to submit afresh") from error
-
-
-def _save(path: Path, draft: Draft) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_suffix(".new")
-    with temporary.open("w") as file:
-        file.write(draft.model_dump_json())
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -90,7 +90,7 @@ async def _post(url: str, folder: Path) -> Submitted:
             client,
             make_wallet("poster"),
             parse_job_file(MICRO_JOB | {"steps": STEPS}),
-            drafts=folder / "drafts",
+            orders=folder / "orders",
             now=UnixSeconds(int(time.time())),
         )
 

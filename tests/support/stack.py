@@ -172,13 +172,14 @@ class Stack:
         }
 
     async def submit(self, **changes: Any) -> Submitted:
-        """Post a micro job with these changes."""
+        """Post a micro job with these changes, once more if it was posted before."""
         return await submit(
             self.client,
             self.poster,
             parse_job_file(MICRO_JOB | changes),
-            drafts=self.folder / "drafts",
+            orders=self.folder / "orders",
             now=UnixSeconds(int(time.time())),
+            again=True,
         )
 
     async def job(self, job: JobId) -> schemas.JobView:

@@ -7,7 +7,9 @@ his first call.
 
 import asyncio
 import functools
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import httpx
 from fastapi import FastAPI
 
 from contracts.keys.wallet import Wallet
+from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixSeconds
 from market.api.app import make_app
 from market.api.context import Api
@@ -23,6 +26,7 @@ from market.service.host_jobs import register_host
 from market.service.rows import JobRow
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile, parse_job_file
+from tallystick.sdk.plan import Plan
 from tallystick.sdk.submit import Submitted, submit
 from tests.integration.bad_input.servers import empty_world
 from tests.support.history import START, make_wallet
@@ -79,7 +83,7 @@ class Wire(httpx.AsyncBaseTransport):
 
 @dataclass
 class Poster:
-    """Somebody with a wallet, a job file and a folder for drafts."""
+    """Somebody with a wallet, a job file and a folder for orders."""
 
     world: World
     folder: Path
@@ -87,9 +91,9 @@ class Poster:
     now: int = 0
 
     @property
-    def drafts(self) -> list[Path]:
-        """What an interrupted call has left."""
-        return sorted((self.folder / "drafts").glob("*"))
+    def orders(self) -> list[Path]:
+        """What is stored of orders."""
+        return sorted((self.folder / "orders").glob("*.json"))
 
     def job(self, **changed: Any) -> JobFile:
         """The job file, with these changes."""
@@ -100,7 +104,13 @@ class Poster:
         return Wire(self.world.api(), self.world, cut, is_answer_lost)
 
     async def post(
-        self, job: JobFile, wire: Wire | None = None, *, unmatched: bool = False
+        self,
+        job: JobFile,
+        wire: Wire | None = None,
+        *,
+        unmatched: bool = False,
+        again: bool = False,
+        agree: Callable[[Plan], None] = lambda plan: None,
     ) -> Submitted:
         """`job submit` over this wire, or a whole one."""
         now = UnixSeconds(self.now or self.world.chain.now)
@@ -109,10 +119,23 @@ class Poster:
                 client,
                 self.wallet,
                 job,
-                drafts=self.folder / "drafts",
+                orders=self.folder / "orders",
                 now=now,
                 unmatched=unmatched,
+                again=again,
+                agree=agree,
             )
+
+    async def more_coordinators(self, count: int) -> None:
+        """The market's host has so many more."""
+        await _host(self.world, [secrets.token_hex(4) for _ in range(count)])
+
+    async def end(self, job: JobId) -> None:
+        """The job is over: all went back."""
+        async with self.world.new_work() as work:
+            row = await work[JobRow].get(job)
+            assert row is not None
+            await work[JobRow].put(replace(row, state="refunded"))
 
     async def jobs(self) -> list[JobRow]:
         """What the market holds."""
@@ -130,8 +153,14 @@ async def poster_at(folder: Path, *, num_coordinators: int = 1) -> Poster:
     folder.mkdir(exist_ok=True)
     (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
     world = empty_world(START)
-    for number in range(num_coordinators):
-        wallet = make_wallet(f"coordinator {number}")
-        signature = wallet.sign_digest(hosting_digest("host", wallet.account))
-        await register_host("host", [(wallet.account, signature)], world.now, world.new_work())
+    await _host(world, [str(number) for number in range(num_coordinators)])
     return Poster(world, folder)
+
+
+async def _host(world: World, names: list[str]) -> None:
+    wallets = [make_wallet(f"coordinator {name}") for name in names]
+    signed = [
+        (wallet.account, wallet.sign_digest(hosting_digest("host", wallet.account)))
+        for wallet in wallets
+    ]
+    await register_host("host", signed, world.now, world.new_work())

@@ -10,7 +10,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from contracts.terms.typed_data import Domain
 from market.adapters.memory_chain import MemoryChain
@@ -117,7 +117,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def market_at_url(world: World, app: FastAPI | None = None) -> AsyncIterator[str]:
+async def market_at_url(world: World, app: ASGIApp | None = None) -> AsyncIterator[str]:
     """URL of the real API over `world`, served by this loop; its faucet gives nothing."""
     app = app or make_app(replace(world.api(), faucet_grants=0))
     config = uvicorn.Config(
@@ -141,7 +141,7 @@ async def market_at_url(world: World, app: FastAPI | None = None) -> AsyncIterat
 
 
 @contextmanager
-def market_in_a_thread(world: World, app: FastAPI | None = None) -> Iterator[str]:
+def market_in_a_thread(world: World, app: ASGIApp | None = None) -> Iterator[str]:
     """`market_at_url` for a test without a loop; the world belongs to the thread meanwhile."""
     ready, over = threading.Event(), threading.Event()
     urls: list[str] = []

@@ -1,11 +1,13 @@
 """`job submit` refused, or killed between any two of its steps: paid once, and nothing lost."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import (
+    Conflict,
     Expired,
     Malformed,
     NoMatch,
@@ -13,8 +15,11 @@ from contracts.terms.errors import (
     Refused,
     TallystickError,
     Unaffordable,
+    Unconfirmed,
 )
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.orders import Order
+from tallystick.sdk.plan import Plan
 from tests.integration.bad_input.posting import JOB, Killed, Poster, poster_at
 from tests.support.history import START
 
@@ -55,30 +60,147 @@ async def test_submit__killed_at_any_step__second_call_posts_the_same_job_and_pa
         assert (row.job, row.state) == (submitted.job, "funded"), undisturbed.asked[number]
         assert poster.world.chain.state.jobs[row.job].deposited == BUDGET
         assert poster.tokens == FAUCET - BUDGET
-        assert poster.drafts == []
 
 
-async def test_submit__draft_whose_deadline_is_over__is_made_anew(tmp_path: Path) -> None:
+async def test_submit__posted_before__same_file_is_the_same_job_whatever_changed_since(
+    tmp_path: Path,
+) -> None:
     poster = await poster_at(tmp_path, num_coordinators=2)
-    with pytest.raises(Killed):
-        await poster.post(poster.job(), poster.wire(10))
-    (draft,) = poster.drafts
-    before = draft.read_text()
+    first = await poster.post(poster.job())
+    poster.world.wait(60)  # another deadline, other offers, another permit
+    await poster.world.offer("ann", 10**10)
+    (tmp_path / "text.txt").rename(tmp_path / "same.txt")
+
+    second = await poster.post(poster.job(data=str(tmp_path / "sam*.txt")))
+
+    await poster.world.tick()
+    assert second.job == first.job
+    assert [row.job for row in await poster.jobs()] == [first.job]
+    assert poster.tokens == FAUCET - BUDGET
+
+
+async def test_submit__signed_and_not_sent__is_sent_as_it_was_signed(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path, num_coordinators=2)
+    (name, deadline) = await signed_and_not_sent(poster)
+    poster.world.wait(60)
+    await poster.world.offer("ann", 10**10)
+
+    submitted = await poster.post(poster.job())
+
+    assert (submitted.job, submitted.spec.deadline) == (name, deadline)
+    assert [row.job for row in await poster.jobs()] == [name]
+
+
+async def test_submit__signed_and_not_sent_until_its_deadline__is_made_anew(
+    tmp_path: Path,
+) -> None:
+    poster = await poster_at(tmp_path, num_coordinators=2)
+    (before, _) = await signed_and_not_sent(poster)
     poster.world.wait(3601)
 
     submitted = await poster.post(poster.job())
 
-    assert str(submitted.spec.nonce) not in before
+    assert submitted.job != before
     assert submitted.spec.deadline == poster.world.chain.now + 3600
     assert [row.job for row in await poster.jobs()] == [submitted.job]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"nonce": "a"}', "\x00"])
-async def test_submit__draft_that_is_damaged__is_named_and_kept(text: str, tmp_path: Path) -> None:
+async def signed_and_not_sent(poster: Poster) -> tuple[bytes, int]:
+    """Id and deadline of what was signed when the process was killed at its last request."""
+    whole = await poster_at(poster.folder / "whole")
+    undisturbed = whole.wire()
+    await whole.post(whole.job(), undisturbed)
+    with pytest.raises(Killed):
+        await poster.post(poster.job(), poster.wire(undisturbed.asked.index("POST jobs", 8)))
+    (path,) = poster.orders
+    signed = Order.model_validate_json(path.read_bytes()).spec()
+    assert signed is not None and await poster.jobs() == []
+    return signed.message.job(), signed.message.deadline
+
+
+async def test_submit__over__is_found_and_again_orders_once_more(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path, num_coordinators=2)
+    first = await poster.post(poster.job())
+    await poster.end(first.job)
+
+    found = await poster.post(poster.job())
+    second = await poster.post(poster.job(), again=True)
+    third = await poster.post(poster.job())
+
+    assert (found.job, found.is_over, found.is_new) == (first.job, True, False)
+    assert second.job != first.job and second.is_new
+    assert third.job == second.job
+    assert len(await poster.jobs()) == 2
+
+
+@pytest.mark.parametrize("is_answer_lost", [False, True], ids=["not sent", "answer lost"])
+async def test_submit__again_killed_before_its_answer__again_and_plain_find_the_same(
+    is_answer_lost: bool, tmp_path: Path
+) -> None:
+    poster = await poster_at(tmp_path, num_coordinators=2)
+    first = await poster.post(poster.job())
+    last = poster.wire()
+    await poster.post(poster.job(name="other"), last)
+    number = len(last.asked) - 1  # `POST jobs` with the order
+    assert last.asked[number] == "POST jobs"
+    await poster.more_coordinators(1)
+    with pytest.raises(Killed):
+        wire = poster.wire(number, is_answer_lost=is_answer_lost)
+        await poster.post(poster.job(), wire, again=True)
+
+    second = await poster.post(poster.job(), again=True)
+    third = await poster.post(poster.job())
+
+    assert second.job == third.job != first.job
+    assert len(await poster.jobs()) == 3
+
+
+async def test_submit__market_that_lost_the_job__is_a_conflict_until_again(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    await poster.post(poster.job())
+    other = await poster_at(tmp_path)
+
+    with pytest.raises(Conflict, match="--again"):
+        await other.post(other.job())
+    assert await other.jobs() == []
+
+    assert (await other.post(other.job(), again=True)).is_new
+
+
+async def test_submit__two_at_once__one_is_refused(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path, num_coordinators=2)
+
+    found = await asyncio.gather(
+        poster.post(poster.job()), poster.post(poster.job()), return_exceptions=True
+    )
+
+    assert [type(each) for each in found].count(Conflict) == 1
+    assert len(await poster.jobs()) == 1
+
+
+async def test_submit__not_agreed__asks_for_nothing_and_signs_nothing(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path)
+    await poster.world.offer("ann", 10**10)
+    seen: list[tuple[str, ...]] = []
+
+    def refuse(plan: Plan) -> None:
+        seen.append(plan.costly)
+        raise Unconfirmed("no")
+
+    with pytest.raises(Unconfirmed):
+        await poster.post(poster.job(), agree=refuse)
+
+    assert "you would pay your ceiling" in seen[0][0]
+    assert poster.orders == [] and await poster.jobs() == []
+    assert poster.wallet.account not in poster.world.chain.state.accounts or poster.tokens == 0
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"key": 1}', '{"signed": "ab"}', "\x00"])
+async def test_submit__order_that_is_damaged__is_named_and_kept(text: str, tmp_path: Path) -> None:
     poster = await poster_at(tmp_path)
     with pytest.raises(Killed):
         await poster.post(poster.job(), poster.wire(10))
-    (draft,) = poster.drafts
+    (draft,) = poster.orders
     draft.write_text(text)
 
     with pytest.raises(Malformed, match=draft.name):
@@ -119,7 +241,7 @@ async def test_submit__job_that_cannot_be_signed__asks_for_nothing_and_leaves_no
 
     assert words in await refused(poster, kind, **changed)
 
-    assert poster.drafts == []
+    assert poster.orders == []
     await poster.post(poster.job())  # the only coordinator is still there
 
 
@@ -129,7 +251,7 @@ async def test_submit__clock_off_by_more_than_two_minutes__is_expired(tmp_path: 
 
     assert "clock" in await refused(poster, Expired)
 
-    assert poster.drafts == []
+    assert poster.orders == []
 
 
 async def test_submit__budget_below_the_cost__says_what_would_do(tmp_path: Path) -> None:
@@ -152,12 +274,12 @@ async def test_submit__faucet_gives_no_more__is_unaffordable(tmp_path: Path) -> 
 async def test_submit__tokens_that_come_later__pay_the_very_job(tmp_path: Path) -> None:
     poster = await poster_at(tmp_path)
     await refused(poster, Unaffordable, budget=5000)
-    (draft,) = poster.drafts
+    (draft,) = poster.orders
     poster.world.chain.give_tokens(poster.wallet.account, BaseUnits(5000 * 10**6))
 
     submitted = await poster.post(poster.job(budget=5000))
 
-    assert not draft.exists()
+    assert draft == poster.orders[0]
     assert [row.job for row in await poster.jobs()] == [submitted.job]
 
 

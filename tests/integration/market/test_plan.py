@@ -79,7 +79,7 @@ async def test_plan__moves_nothing(tmp_path: Path) -> None:
     found = await planned(poster, poster.job())
 
     assert not found.fits and found.cost.work_at_asks is None
-    assert await poster.jobs() == [] and poster.drafts == []
+    assert await poster.jobs() == [] and poster.orders == []
     assert poster.world.blobs.blobs == before
     assert poster.wallet.account not in poster.world.chain.state.accounts or poster.tokens == 0
 

@@ -1,0 +1,139 @@
+"""What a poster ordered, on disk before it leaves: one order for one job file, wallet and market.
+
+An order has a number for each time that it was placed on purpose. It is signed once, and what was
+signed stays, also after the market has it, so a repeated call finds the very job.
+Invariant: no JobSpec leaves that is not stored here, and a stored one is replaced only when the
+market is known to have had it, or when its deadline is over and no market may admit it any more.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contracts.terms.errors import Conflict, Malformed
+from contracts.terms.ids import Address
+from contracts.terms.messages import JobSpec
+from contracts.terms.signatures import Signed, decode_signed, expect
+from market.api import schemas
+from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.prepare import Prepared
+
+
+class Order(BaseModel):
+    """One order, as far as it has come."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        ser_json_bytes="hex",
+        val_json_bytes="hex",
+    )
+
+    kind: Literal["order.v1"] = "order.v1"
+    key: str = Field(default_factory=lambda: secrets.token_hex(16))
+    """Under which the market gives this order a coordinator, and the wallet its test tokens."""
+    signed: bytes | None = None  # JobSpec and signature; None: nothing has left
+    is_posted: bool = False  # the market said that it has the job
+
+    def next(self) -> "Order":
+        """The one after it, of the same file; the same however often it is asked for."""
+        return Order(key=hashlib.sha256(f"next order|{self.key}".encode()).hexdigest()[:32])
+
+    def spec(self) -> Signed[JobSpec] | None:
+        """What was signed, if anything was."""
+        return None if self.signed is None else expect(decode_signed(self.signed), JobSpec)
+
+
+@dataclass
+class OrderFile:
+    """The order of one fingerprint; this process alone has it."""
+
+    path: Path
+    order: Order
+
+    def save(self, order: Order) -> None:
+        """Replace what is stored, at once and for good."""
+        temporary = self.path.with_suffix(".new")
+        with temporary.open("w") as file:
+            file.write(order.model_dump_json())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path)
+        _sync_folder(self.path.parent)
+        self.order = order
+
+
+@contextlib.contextmanager
+def open_order(folder: Path, fingerprint: str) -> Iterator[OrderFile]:
+    """The order of a fingerprint, a new one if there is none; nothing is written yet.
+
+    Raises:
+        Conflict: another process places this very order.
+        Malformed: its file is damaged.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"{fingerprint}.json"
+    with path.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Conflict(
+                "another process submits this very job file: wait for it, the same command then "
+                "finds its job"
+            ) from error
+        yield OrderFile(path, _load(path))
+
+
+def fingerprint_of(
+    job: JobFile, poster: Address, network: schemas.NetworkView, prepared: Prepared
+) -> str:
+    """What names an order: all that its poster asked for, and nothing that a moment decides.
+
+    Where data, tokenizer and model lie is no part of it; what is in them is.
+    """
+    said = job.model_dump_json(
+        exclude_defaults=True,
+        exclude={"data", "tokenizer"} | ({"model"} if job.model_folder else set()),
+    )
+    parts = (
+        said.encode(),
+        repr(prepared.config.model).encode(),
+        poster,
+        str(network.chain_id).encode(),
+        network.contracts.settlement,
+        prepared.corpus.manifest.digest(),
+        prepared.tokenizer,
+        prepared.weights,
+    )
+    return hashlib.sha256(b"|".join(parts)).hexdigest()[:24]
+
+
+def _load(path: Path) -> Order:
+    try:
+        order = Order.model_validate_json(path.read_bytes())
+        order.spec()
+    except FileNotFoundError:
+        return Order()
+    except (ValidationError, Malformed) as error:
+        raise Malformed(
+            f"{path} is damaged: look whether its job is in `tallystick job list`, then delete it "
+            "to submit afresh"
+        ) from error
+    return order
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

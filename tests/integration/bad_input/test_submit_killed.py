@@ -1,0 +1,185 @@
+"""`job submit` as a process, ended by Ctrl-C or SIGKILL at drawn moments: one id, one escrow.
+
+A moment is a step of the process (requests of one kind), drawn by a seed: its market ends it just
+before it hears the first of them, or just after it did what was asked. So no moment depends on the
+speed of the machine.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from contracts.keys.store import load_or_create_wallet
+from contracts.terms.ids import JobId
+from market.api.app import make_app
+from market.service.rows import JobRow
+from tests.integration.bad_input.posting import poster_at
+from tests.integration.bad_input.servers import market_in_a_thread
+from tests.support.market_world import World
+from tests.support.stack import ROOT
+
+BUDGET, HELD = 10 * 10**6, 1000 * 10**6
+JOB = "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: t.txt\n"
+STEPS = (
+    "network", "quote", "account", "coordinator", "blobs", "account", "post", "job", "events"
+)  # fmt: skip
+"""Of a `job submit --wait` that finds nothing of an earlier one."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When the process ends, and how."""
+
+    step: int
+    signal: signal.Signals
+    is_heard: bool  # the market still does what was asked
+
+    def __str__(self) -> str:
+        heard = "after" if self.is_heard else "before"
+        return f"{self.signal.name} {heard} {self.step} {STEPS[self.step]}"
+
+
+def moments(seed: int, count: int) -> list[Moment]:
+    """So many drawn moments; both signals in turn."""
+    drawn = random.Random(seed)
+    signals = (signal.SIGINT, signal.SIGKILL)
+    return [
+        Moment(drawn.randrange(len(STEPS)), signals[number % 2], drawn.random() < 0.5)
+        for number in range(count)
+    ]
+
+
+ONE_AFTER_THE_OTHER = [
+    Moment(3, signal.SIGINT, is_heard=True),  # a coordinator is given and nobody has heard of it
+    Moment(6, signal.SIGKILL, is_heard=False),  # signed, and not sent
+    Moment(5, signal.SIGKILL, is_heard=True),  # posted, and nobody has heard of it
+    Moment(2, signal.SIGINT, is_heard=True),  # the id was printed, and its job is followed
+]
+
+
+@dataclass
+class Ender:
+    """Between the process and its market: ends the process at a moment."""
+
+    app: ASGIApp
+    moment: Moment | None = None
+    process: "subprocess.Popen[str] | None" = None
+    steps: list[str] = field(default_factory=list)
+    num_ended: int = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        parts = scope["path"].split("/")[2:]
+        step = " ".join([scope["method"] * (parts[0] != "blobs"), parts[0], *parts[2:]])
+        is_next = self.steps[-1:] != [step]
+        self.steps += [step] * is_next
+        moment, process = self.moment, self.process
+        if (
+            moment is None
+            or process is None
+            or (len(self.steps) - 1, is_next) != (moment.step, True)
+        ):
+            await self.app(scope, receive, send)
+            return
+
+        async def end(message: object) -> None:
+            """Instead of an answer."""
+            if self.moment is not None:
+                self.moment = None
+                self.num_ended += 1
+                process.send_signal(moment.signal)
+
+        if moment.is_heard:
+            await self.app(scope, receive, end)
+        else:
+            await end(None)
+
+
+@dataclass
+class Person:
+    """Somebody who types `job submit` in a folder of their own."""
+
+    folder: Path
+    url: str
+    ender: Ender
+
+    def submit(self, *options: str, moment: Moment | None = None) -> tuple[int, str, str]:
+        """Exit code and both outputs of `job submit`, which ends at `moment` if not before."""
+        home = self.folder / "home"
+        self.ender.moment, self.ender.process, self.ender.steps = None, None, []
+        process = subprocess.Popen(
+            (
+                *(
+                    sys.executable,
+                    "-m",
+                    "tallystick",
+                    "job",
+                    "submit",
+                    str(self.folder / "job.yaml"),
+                ),
+                *("--market", self.url, "--unmatched", "--yes", *options),
+            ),
+            env={**os.environ, "TALLYSTICK_HOME": str(home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        self.ender.process, self.ender.moment = process, moment
+        said, complained = process.communicate(timeout=120)
+        return process.returncode, said, complained
+
+
+async def _prepared(folder: Path) -> World:
+    folder.mkdir()
+    (folder / "job.yaml").write_text(JOB)
+    (folder / "t.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
+    world = (await poster_at(folder / "market", num_coordinators=4)).world
+    world.chain.now = int(time.time())
+    poster = load_or_create_wallet(folder / "home" / "poster.json")
+    world.chain.give_tokens(poster.account, HELD)
+    return world
+
+
+async def _escrows(world: World) -> dict[JobId, int]:
+    """Base units in escrow, by job, once the market has paid in all that it was posted."""
+    for _ in range(3):
+        await world.tick()
+    async with world.new_work() as work:
+        rows = await work[JobRow].where()
+    return {row.job: world.chain.state.jobs[row.job].deposited for row in rows}
+
+
+def _ended_at(folder: Path, drawn: list[Moment]) -> None:
+    """One order, ended at each moment in turn, then left alone: it is one job, paid once."""
+    world = asyncio.run(_prepared(folder))
+    ender = Ender(make_app(replace(world.api(), faucet_grants=0)))
+    with market_in_a_thread(world, ender) as url:
+        person = Person(folder, url, ender)
+        printed = [person.submit("--wait", "--timeout", "60", moment=each)[1] for each in drawn]
+        code, said, complained = person.submit()
+    assert (code, complained) == (0, complained)
+    assert ender.num_ended == len(drawn), ender.steps
+    assert {each.strip() for each in printed} <= {"", said.strip()}, drawn
+    assert asyncio.run(_escrows(world)) == {bytes.fromhex(said.strip()): BUDGET}, drawn
+
+
+def test_submit__ended_four_times__one_id_and_one_escrow(tmp_path: Path) -> None:
+    _ended_at(tmp_path / "person", ONE_AFTER_THE_OTHER)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("moment", moments(seed=2, count=20), ids=str)
+def test_submit__ended_at_one_of_twenty_moments__one_id_and_one_escrow(
+    moment: Moment, tmp_path: Path
+) -> None:
+    _ended_at(tmp_path / "person", [moment])
