@@ -1,6 +1,7 @@
 """From a wish to a posted job: `job sample`, `schema`, `plan` and `submit`."""
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -264,7 +265,9 @@ def _agree(found: Plan) -> None:
             f"{'; '.join(found.costly)}. Change the job, or agree with --yes",
             warnings=list(found.costly),
         )
-    if not typer.confirm("Post it all the same?", err=True):
+    # Not `typer.confirm`: that writes a blank to standard output, which is the id's alone.
+    typer.echo("Post it all the same? [y/N] ", nl=False, err=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Unconfirmed("not posted: nothing was signed", warnings=list(found.costly))
 
 

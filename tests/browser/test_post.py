@@ -6,13 +6,16 @@ import httpx
 import pytest
 
 from contracts.keys.wallet import Wallet
+from market.api.schemas import hosting_digest
+from market.service.host_jobs import register_host
 from tests.browser.driving import Browser
 from tests.browser.showcase import Showcase, showcase
-from tests.browser.wallet import ask_for_quote, sign_and_post
+from tests.browser.wallet import ask_for_quote, provider, sign, sign_and_post
 from tests.integration.bad_input.servers import market_in_a_thread
 from tests.support.history import make_wallet
 
 POSTER = make_wallet("somebody with a browser")
+TWICE = make_wallet("somebody who presses again")
 POOR = make_wallet("somebody without tokens")
 
 
@@ -42,6 +45,38 @@ def test_post__by_keyboard_with_a_wallet__is_a_job(browser: Browser, shown: Show
     assert (order["primaryType"], permit["primaryType"]) == ("JobSpec", "Permit")
     assert (job["spec"]["name"], job["state"]) == ("mine", "draft")
     assert job["spec"]["poster"] == POSTER.account.hex() and logs == []
+
+
+def test_post__same_order_pressed_again__finds_its_job_and_orders_once_more_on_purpose(
+    browser: Browser, shown: Showcase
+) -> None:
+    shown.world.chain.give_tokens(TWICE.account, 60 * 10**6)
+    more = make_wallet("another coordinator")
+    signature = more.sign_digest(hosting_digest("host", more.account))
+    world = shown.world
+    asyncio.run(register_host("host", [(more.account, signature)], world.now, world.new_work()))
+    press = "document.getElementById('post').click()"
+    with market_in_a_thread(shown.world) as url:
+        quoted(browser, url, shown, TWICE)
+        address = str(browser.evaluate("location.href"))
+        browser.evaluate(press)
+        sign(browser, TWICE)
+        browser.open(address, before=provider(TWICE))  # closed between the two signatures
+        _, _, name = sign_and_post(browser, TWICE)
+        browser.open(address, before=provider(TWICE))
+        browser.evaluate(press)
+        browser.wait("!document.getElementById('post').disabled")
+        said, asked = browser.texts("#posted")[0], browser.evaluate("asked.length")
+        num_jobs = len(httpx.get(f"{url}/v1/jobs", trust_env=False).json()["jobs"])
+        browser.evaluate(press)
+        sign(browser, TWICE), sign(browser, TWICE)
+        browser.wait("location.pathname.startsWith('/jobs/')")
+        other = str(browser.evaluate("location.pathname")).removeprefix("/jobs/")
+        num_then = len(httpx.get(f"{url}/v1/jobs", trust_env=False).json()["jobs"])
+        browser.leave()
+
+    assert "Posted before" in said and name in said and asked == 0
+    assert other != name and num_then == num_jobs + 1
 
 
 def test_post__wallet_or_market_refuses__says_why_and_can_be_tried_again(

@@ -29,7 +29,7 @@ from tests.support.stack import ROOT
 
 MARKET, PROVIDERS, PERSON = 1, range(2, 8), 8
 WANTED = (
-    "tallystick job submit examples/tiny.yaml --wait",
+    "tallystick job submit examples/tiny.yaml --wait --yes",
     "tallystick provider earnings",
     "tallystick provider claim",
     "tallystick audit export",

@@ -1,6 +1,6 @@
 """Posting a job from the browser: like one that is here, quoted first, signed by the own wallet."""
 
-import secrets
+import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -72,7 +72,7 @@ async def get_quote_page(
         wish=wish,
         quote=await _quote(spec, api, work),
         order=_order(row.job, wish),
-        key=secrets.token_hex(16),
+        wish_name=_wish_name(row.job, asked),
     )
 
 
@@ -120,6 +120,11 @@ def _draft(like: JobSpec, wish: Wish, now: UnixMillis) -> JobSpec:
 
 async def _quote(spec: JobSpec, api: Api, work: UnitOfWork) -> Any:
     return await dry_run(spec.encoded(), api, work)
+
+
+def _wish_name(like: JobId, asked: dict[str, str]) -> str:
+    """What names an order in the browser: all that was asked for, and nothing that a moment decides."""
+    return hashlib.sha256("\0".join([like.hex(), *asked.values()]).encode()).hexdigest()[:24]
 
 
 def _order(like: JobId, wish: Wish) -> dict[str, Any]:
