@@ -123,7 +123,7 @@ async def _quote(spec: JobSpec, api: Api, work: UnitOfWork) -> Any:
 
 
 def _wish_name(like: JobId, asked: dict[str, str]) -> str:
-    """What names an order in the browser: all that was asked for, and nothing that a moment decides."""
+    """What names an order in the browser: what was asked for, and nothing that a moment decides."""
     return hashlib.sha256("\0".join([like.hex(), *asked.values()]).encode()).hexdigest()[:24]
 
 

@@ -47,7 +47,7 @@ ELSEWHERE = {
 }
 """Verbs that cannot be called here, and why."""
 
-EXIT_CODES = {"audit verify": (10,), "doctor": (0, 1)}
+EXIT_CODES = {"audit verify": (10,), "doctor": (0, 1), "job plan": (5,)}
 """Of verbs that say something else than 0 by it: nobody named a block; something may be missing."""
 
 WIDE = ("doctor", "audit verify")
