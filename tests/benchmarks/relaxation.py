@@ -1,6 +1,6 @@
 """How long until a job that matches nothing is told the least change with which it would?
 
-CPU milliseconds of `least_relaxation` over 10,000 offers, the least of five. Aim: 50, as the page of
+CPU milliseconds of `least_relaxation` over 10,000 offers, the least of five. Aim: 50, as a page of
 a waiting job is made with it. `python -m tests.benchmarks.relaxation` prints one line a size.
 """
 
