@@ -40,6 +40,8 @@ class Settings(BaseSettings):
     host_token: SecretStr = SecretStr("")
     """What hosts show; empty: `host-token` in the folder of keys, made on first use."""
     api_port: Annotated[int, Field(ge=0, le=65_535)] = DEFAULT_PORT
+    listen_address: str = ""
+    """Where the API listens beside loopback: an address under which others reach this machine."""
     public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s?#]+)?$")] = ""
     """Origin under which people reach the API, `https://market.example`; empty: this machine."""
     rate_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 300
@@ -66,7 +68,8 @@ class Settings(BaseSettings):
         """Origins that may be signed in to, and whose pages may use a session's cookie."""
         if self.public_url:
             return (self.public_url,)
-        return tuple(f"http://{host}:{self.api_port}" for host in ("127.0.0.1", "localhost"))
+        hosts = ("127.0.0.1", "localhost", *filter(None, [self.listen_address]))
+        return tuple(f"http://{host}:{self.api_port}" for host in hosts)
 
 
 def read_settings() -> Settings:

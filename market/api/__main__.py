@@ -7,9 +7,9 @@ import sys
 import uvicorn
 from fastapi import FastAPI
 
-from contracts.terms.errors import TallystickError
+from contracts.terms.errors import TallystickError, WrongConfiguration
 from market.api.app import app_of
-from market.settings import read_settings
+from market.settings import Settings, read_settings
 
 
 class Server(uvicorn.Server):
@@ -27,25 +27,38 @@ class Server(uvicorn.Server):
 
 
 def main() -> int:
-    """Serve on 127.0.0.1 until a signal ends it."""
+    """Serve on loopback, and on the address that is to be reached, until a signal ends it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         settings = read_settings()
+        sockets = _listening(settings)
     except TallystickError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return 2
     app = app_of(settings)
     config = uvicorn.Config(
         app,
-        host="127.0.0.1",
-        port=settings.api_port,
         access_log=False,
         log_config=None,
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=64 * 2**10,
     )
-    Server(config, app).run()
+    Server(config, app).run(sockets)
     return 0
+
+
+def _listening(settings: Settings) -> list[socket.socket]:
+    """One socket an address.
+
+    Raises:
+        WrongConfiguration: an address is not this machine's, or its port is taken.
+    """
+    hosts = dict.fromkeys(filter(None, ("127.0.0.1", settings.listen_address)))
+    try:
+        return [socket.create_server((host, settings.api_port), backlog=2048) for host in hosts]
+    except OSError as error:
+        where = " and ".join(f"{host}:{settings.api_port}" for host in hosts)
+        raise WrongConfiguration(f"cannot listen on {where}: {error.strerror}") from error
 
 
 if __name__ == "__main__":

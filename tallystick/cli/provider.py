@@ -93,6 +93,13 @@ def start(
     drain: Annotated[
         str, typer.Option(help="How long peers may take to leave their jobs on Ctrl-C.")
     ] = "30s",
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of this machine where other providers' peers reach its own. Default: "
+            "that on the way to a market in a private network, else none.",
+        ),
+    ] = None,
     audit: Annotated[
         bool, typer.Option("--audit", help="Audit other owners' work for pay when drawn.")
     ] = False,
@@ -123,6 +130,7 @@ def start(
         _span("--window", window),
         _span("--drain", drain),
         HomeSettings().forkserver,
+        listen,
         audit,
         behaviour,
     )
@@ -175,6 +183,7 @@ async def _start(
     window: timedelta,
     drain: timedelta,
     forkserver: Path | None,
+    listen: str | None,
     audit: bool,
     behaviour: str,
 ) -> None:
@@ -183,12 +192,15 @@ async def _start(
 
     plans(behaviour)  # a wrong one is told here, not by each of its peers
     from tallystick.provider.agent import Agent, Ask
+    from tallystick.provider.reachable import listen_address
     from tallystick.up.forkserver import starter
+    from tallystick.up.ports import checked_address
 
+    listen = None if listen is None else checked_address(listen)
     folder = ProviderFolder(home)
     try:
         async with MarketClient(market) as client:
-            await client.network()  # a wrong URL is told at once; later a market is waited for
+            network = await client.network()  # a wrong URL is told at once; later it is waited for
             measured = await _probe(folder.home / "probe.json")
             ask = Ask(
                 price=PricePerPflop(1) if price is None else price,
@@ -207,7 +219,11 @@ async def _start(
                 session=folder.agent_session(),
                 ask=ask,
                 peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
-                environment={**os.environ, **_as_told(nice, behaviour)},
+                environment={
+                    "TALLYSTICK_PEER_LISTEN": f"{listen_address(market, network.rpc_url)}:0",
+                    **os.environ,
+                    **_as_told(nice, behaviour, listen),
+                },
                 say=notice,
                 start=starter(forkserver),
                 drain=drain,
@@ -218,9 +234,10 @@ async def _start(
         folder.close()
 
 
-def _as_told(nice: int, behaviour: str) -> dict[str, str]:
+def _as_told(nice: int, behaviour: str, listen: str | None) -> dict[str, str]:
     """What tells its processes how to run; which adversary, their environment may say already."""
     found = {f"TALLYSTICK_{process}_NICE": str(nice) for process in ("PEER", "AUDIT")}
+    found |= {"TALLYSTICK_PEER_LISTEN": f"{listen}:0"} if listen else {}
     return found | ({"TALLYSTICK_PEER_BEHAVIOUR": behaviour} if behaviour else {})
 
 

@@ -9,6 +9,7 @@ import typer
 from market.api.schemas import Body
 from tallystick.cli.output import answer, notice, shows
 from tallystick.up.foreground import Ready, forget_defaults, run_detached, serve
+from tallystick.up.ports import checked_address
 from tallystick.up.settings import read_settings
 from tallystick.up.stack import Services
 
@@ -24,7 +25,7 @@ class Up(Body):
 
 def _answer(ready: Ready) -> None:
     body = Up(seconds=ready.seconds, api=ready.api, chain=ready.chain, data=str(ready.home))
-    answer(body, [ready.line()])
+    answer(body, [ready.line(), *ready.for_others()])
 
 
 @shows(Up, lines=lambda up: [up.data])
@@ -36,6 +37,13 @@ def command(
     port: Annotated[
         int | None,
         typer.Option(help="Port of the API; 0 takes any free one. Default: the last, else 8420."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of this machine where others of a private network reach API, chain and "
+            "jobs. Default: TALLYSTICK_LISTEN_ADDRESS, else nobody does."
+        ),
     ] = None,
     detach: Annotated[
         bool,
@@ -53,9 +61,13 @@ def command(
     Example: tallystick up --detach
     """
     settings = read_settings(home)
+    if listen is not None:
+        settings = settings.model_copy(update={"listen_address": checked_address(listen)})
     names = tuple(filter(None, only.split(",")))
     if detach:
-        ready = run_detached(settings.home, port=port, only=names, report=notice)
+        ready = run_detached(
+            settings.home, port=port, only=names, report=notice, listen=settings.listen_address
+        )
         if isinstance(ready, int):
             raise typer.Exit(ready)
         _answer(ready)

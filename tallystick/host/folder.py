@@ -102,6 +102,13 @@ def announce(folder: Path, address: str) -> None:
     _replace(folder / "address", address.encode())
 
 
+def listening(folder: Path, told: str) -> str:
+    """Where a coordinator that starts listens: its last port, unless its host's address is new."""
+    last = announced(folder)
+    is_same = last is not None and last.rpartition(":")[0] == told.rpartition(":")[0]
+    return last if last is not None and is_same else told
+
+
 def announced(folder: Path) -> str | None:
     """Where the coordinator listens, or listened last."""
     try:

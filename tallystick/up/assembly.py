@@ -16,6 +16,7 @@ from contracts.terms.ids import Address
 from tallystick.up.anvil import Anvil
 from tallystick.up.data_folder import DataFolder
 from tallystick.up.node import find_anvil
+from tallystick.up.ports import LOOPBACK, checked_address
 from tallystick.up.postgres import Postgres, find_binaries, find_runner
 from tallystick.up.redis_server import RedisServer, find_binary
 from tallystick.up.services import LISTENING, ROLES, Addresses, Parts
@@ -60,8 +61,10 @@ def assemble(
         environment: What every child is given.
 
     Raises:
-        WrongConfiguration: a program is missing, or Postgres cannot be run by this user.
+        WrongConfiguration: a program is missing, Postgres cannot be run by this user, or this
+            machine does not have the address that others are to be told.
     """
+    listen = checked_address(settings.listen_address) if settings.listen_address else ""
     postgres = _postgres(folder, ports, environment) if "postgres" in names else None
     redis = (
         RedisServer(folder, find_binary(), ports["redis"], environment)
@@ -78,8 +81,9 @@ def assemble(
         api=_local(ports, "api"),
         database=_outside(settings.database_url) or (postgres.url if postgres else ""),
         redis=_outside(settings.redis_url) or (redis.url if redis else ""),
-        rpc=_outside(settings.rpc_url) or _local(ports, "gateway"),
+        rpc=_outside(settings.rpc_url) or _local(ports, "gateway", listen),
         contracts=str(deployment or folder.chain / "deployment.json"),
+        listen=listen,
     )
     return Parts(
         folder,
@@ -107,8 +111,8 @@ def _outside(url: SecretStr | None) -> str:
     return url.get_secret_value() if url else ""
 
 
-def _local(ports: Mapping[str, int], name: str) -> str:
-    return f"http://127.0.0.1:{ports[name]}" if name in ports else ""
+def _local(ports: Mapping[str, int], name: str, listen: str = "") -> str:
+    return f"http://{listen or LOOPBACK}:{ports[name]}" if name in ports else ""
 
 
 def _fund(anvil: Anvil | None, keys: Path) -> Action:

@@ -20,6 +20,7 @@ from tallystick.up.data_folder import (
     read_json,
     rotate,
 )
+from tallystick.up.ports import LOOPBACK
 from tallystick.up.processes import Identity, Ticks, is_alive, scrubbed
 from tallystick.up.stack import Services
 from tallystick.up.supervisor import Report
@@ -37,6 +38,8 @@ class Ready:
     chain: str
     home: Path
 
+    listen: str = ""  # address of this machine that others are told; empty: none
+
     def line(self) -> str:
         """The same for people."""
         places = [f"ready in {self.seconds:.1f} s"]
@@ -44,6 +47,16 @@ class Ready:
             f"{name} {url}" for name, url in (("API", self.api), ("chain", self.chain)) if url
         ]
         return "   ".join([*places, f"data {self.home}"])
+
+    def for_others(self) -> list[str]:
+        """What people do on the other machines of this network, and what to know before that."""
+        if not (self.listen and self.api):
+            return []
+        return [
+            f"on another machine:   tallystick provider start --market {self.api} --ask 1000",
+            "plain HTTP, for a private network only: no wallet's secret travels, but anybody on "
+            "the network can read, and alter, what is served",
+        ]
 
 
 def forget_defaults() -> None:
@@ -70,7 +83,8 @@ async def serve(services: Services, report: Report, ready: Callable[[Ready], Non
     try:
         starting.result()
         where = services.addresses
-        ready(Ready(time.monotonic() - began, where.api, where.rpc, services.folder.home))
+        spent, home = time.monotonic() - began, services.folder.home
+        ready(Ready(spent, where.shown_api, where.rpc, home, where.listen))
         failing = asyncio.create_task(services.wait_failed())
         await asyncio.wait({failing, asked}, return_when=asyncio.FIRST_COMPLETED)
         await services.stop()
@@ -97,7 +111,7 @@ def _listen(services: Services, report: Report) -> "asyncio.Task[bool]":
 
 
 def run_detached(
-    home: Path, *, port: int | None, only: Collection[str], report: Report
+    home: Path, *, port: int | None, only: Collection[str], report: Report, listen: str = ""
 ) -> Ready | int:
     """Start `up` in a session of its own and follow its log until it is ready.
 
@@ -116,6 +130,7 @@ def run_detached(
     argv = [sys.executable, "-m", "tallystick", "up", "--home", str(folder.home)]
     argv += ["--port", str(port)] if port is not None else []
     argv += ["--only", ",".join(only)] if only else []
+    argv += ["--listen", listen] if listen else []
     with open(log, "ab") as output:
         start = output.tell()
         process = subprocess.Popen(
@@ -130,7 +145,8 @@ def run_detached(
         return ended
     told = read_json(folder.environment)
     api, chain = (str(told.get(f"TALLYSTICK_{name}_URL", "")) for name in ("API", "RPC"))
-    return Ready(time.monotonic() - began, api, chain, folder.home)
+    api = api.replace(LOOPBACK, listen) if listen else api
+    return Ready(time.monotonic() - began, api, chain, folder.home, listen)
 
 
 def _follow(

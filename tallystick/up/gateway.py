@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -297,27 +298,27 @@ class HttpUpstream:
         return bytes(data)
 
 
-async def serve(port: int, upstream_url: str) -> None:
-    """Serve on 127.0.0.1 until SIGTERM."""
+async def serve(port: int, upstream_url: str, *, listen: str = "") -> None:
+    """Serve on loopback, and on the address `listen` if there is one, until SIGTERM."""
+    hosts = dict.fromkeys(filter(None, ("127.0.0.1", listen)))
+    sockets = [socket.create_server((host, port), backlog=2048) for host in hosts]
     async with HttpUpstream(upstream_url) as upstream:
         configuration = uvicorn.Config(
             Gateway(upstream),
-            host="127.0.0.1",
-            port=port,
             lifespan="off",
             access_log=False,
             log_level="warning",
             ws="none",
             timeout_graceful_shutdown=3,
         )
-        await uvicorn.Server(configuration).serve()
+        await uvicorn.Server(configuration).serve(sockets)
 
 
 def main() -> None:
     """Run as a process."""
-    port = int(os.environ["TALLYSTICK_GATEWAY_PORT"])
+    port, listen = os.environ["TALLYSTICK_GATEWAY_PORT"], os.environ["TALLYSTICK_GATEWAY_LISTEN"]
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(port, os.environ["TALLYSTICK_GATEWAY_UPSTREAM"]))
+        asyncio.run(serve(int(port), os.environ["TALLYSTICK_GATEWAY_UPSTREAM"], listen=listen))
 
 
 if __name__ == "__main__":

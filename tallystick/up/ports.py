@@ -2,17 +2,18 @@
 
 Only the API has a default. The others are drawn below the kernel's range for outgoing
 connections: inside it, a client that reconnects to a dead service in a loop may be given the
-service's own port and end up connected to itself. Loopback only.
+service's own port and end up connected to itself. On loopback, and where `up --listen` says.
 """
 
 import errno
+import ipaddress
 import os
 import random
 import socket
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from contracts.terms.errors import Conflict, Malformed, Unavailable
+from contracts.terms.errors import Conflict, Malformed, Unavailable, WrongConfiguration
 from tallystick.up.data_folder import DataFolder, read_json
 
 API_PORT = 8420
@@ -34,6 +35,33 @@ def is_free(port: int) -> bool:
                 return False
             raise
         return True
+
+
+def checked_address(text: str) -> str:
+    """An address of this machine that others can be told.
+
+    Raises:
+        Malformed: no IPv4 address, or one that stands for all of them.
+        WrongConfiguration: no address of this machine.
+    """
+    try:
+        address = ipaddress.IPv4Address(text)
+    except ValueError as error:
+        raise Malformed(f"--listen {text!r:.60}: an IPv4 address, such as 192.168.1.5") from error
+    if address.is_unspecified or address.is_multicast:
+        raise Malformed(
+            f"--listen {address}: name the one address under which the other machines reach this "
+            "one (`ip address` shows what there is): they are told it"
+        )
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError as error:
+            raise WrongConfiguration(
+                f"--listen {address}: this machine has no such address; `ip address` shows which "
+                "it has"
+            ) from error
+    return str(address)
 
 
 def choose(taken: Collection[int], generator: random.Random) -> int:

@@ -17,6 +17,7 @@ from contracts.terms.errors import ServiceUnreachable
 from tallystick.up import json_rpc, postgres, redis_server
 from tallystick.up.anvil import Anvil
 from tallystick.up.data_folder import DataFolder
+from tallystick.up.ports import LOOPBACK
 from tallystick.up.postgres import Postgres
 from tallystick.up.redis_server import RedisServer
 from tallystick.up.spec import Action, Item, Probe, ServiceSpec, Step
@@ -52,6 +53,13 @@ class Addresses:
     rpc: str
     contracts: str
     """Path of the deployment file."""
+    listen: str = ""
+    """Address of this machine that others are told; empty: all is on loopback."""
+
+    @property
+    def shown_api(self) -> str:
+        """The API as others reach it, or as this machine alone does."""
+        return self.api.replace(LOOPBACK, self.listen) if self.listen else self.api
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,7 @@ def environment_of(parts: Parts) -> dict[str, str]:
         "TALLYSTICK_JOBS": str(folder.jobs),
         "TALLYSTICK_API_URL": where.api,
         "TALLYSTICK_API_PORT": str(parts.ports.get("api", 0)),
+        "TALLYSTICK_LISTEN_ADDRESS": where.listen,
     }
     if parts.anvil:
         # Only the market's own processes may make empty blocks, and they find out how here.
@@ -113,7 +122,7 @@ def _servers(parts: Parts) -> list[Item]:
     if parts.anvil is None:
         chain = _outside("gateway", "TALLYSTICK_RPC_URL", where.rpc, json_rpc.answers)
         return [*items, chain]
-    return [*items, parts.anvil.spec(), _gateway(parts.anvil.url, where.rpc, parts.ports)]
+    return [*items, parts.anvil.spec(), _gateway(parts.anvil.url, where, parts.ports)]
 
 
 def _outside(name: str, variable: str, url: str, answers: Callable[[str], Awaitable[bool]]) -> Step:
@@ -124,15 +133,16 @@ def _outside(name: str, variable: str, url: str, answers: Callable[[str], Awaita
     return Step(name=name, action=check)
 
 
-def _gateway(upstream: str, rpc: str, ports: Mapping[str, int]) -> ServiceSpec:
+def _gateway(upstream: str, where: Addresses, ports: Mapping[str, int]) -> ServiceSpec:
     async def is_ready() -> bool:
-        return await json_rpc.answers(rpc)
+        return await json_rpc.answers(where.rpc)
 
     return ServiceSpec(
         name="gateway",
         argv=_python("tallystick.up.gateway"),
         environment={
             "TALLYSTICK_GATEWAY_PORT": str(ports["gateway"]),
+            "TALLYSTICK_GATEWAY_LISTEN": where.listen,
             "TALLYSTICK_GATEWAY_UPSTREAM": upstream,
         },
         port=ports["gateway"],
@@ -184,6 +194,8 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
 def _told_to_host(parts: Parts, market: Mapping[str, str]) -> dict[str, str]:
     told = {name: market[name] for name in HOST_VARIABLES}
     told["TALLYSTICK_TRAINERS"] = str(parts.trainers)
+    if parts.addresses.listen:
+        told["TALLYSTICK_LISTEN"] = f"{parts.addresses.listen}:0"
     if parts.forkserver:
         told["TALLYSTICK_FORKSERVER"] = str(parts.forkserver)
     return told

@@ -35,6 +35,8 @@ class UpSettings(BaseSettings):
     """The anvil program to run, instead of npm's."""
     chain_parameters: dict[str, int] = {}
     """Changes to the numbers that the embedded chain starts with, as JSON."""
+    listen_address: str = ""
+    """IPv4 address of this machine under which others reach it; empty: nobody does."""
     trainers: Annotated[int, Field(ge=0, le=16)] = 0
     """Trainers of a hosted job; 0: two where it has several stages, else one."""
     forkserver: Path | None = None

@@ -59,6 +59,7 @@ class Answers:
         """`welcome` is called for every peer that has joined or returned."""
         self._book, self._sessions, self._measuring = book, sessions, measuring
         self._clock, self._welcome = clock, welcome
+        self.relay = Relay(sessions, calls.RELAYED, self._authorize_relay)
         self.roster: dict[SessionKey, Signed[LeaseAccept]] = {}
         self.work_for = WorkFor(book, sessions, clock=clock)
 
@@ -72,8 +73,7 @@ class Answers:
         dispatcher.on(calls.NEXT_STEP, self.next_step)
         dispatcher.on(calls.UNITS_DONE, self.units_done)
         dispatcher.on(calls.VALIDATED, self.validated)
-        relay = Relay(self._sessions, calls.RELAYED, self._authorize_relay)
-        dispatcher.on(RELAY, relay.serve)
+        dispatcher.on(RELAY, self.relay.serve)
         return dispatcher
 
     def _authorize(self, caller: SessionKey, method: AnyMethod) -> None:

@@ -169,6 +169,7 @@ class _Running:
         """Run every task until the job is over, or one of them fails."""
         with first_error():
             await self._until_over()
+        self._tell("relayed", bytes=self._answers.relay.bytes_passed)  # in this start
 
     async def _until_over(self) -> None:
         async with self._tasks:

@@ -81,6 +81,7 @@ class Relay:
             limits: See `RelayLimits`.
         """
         self._sessions, self._methods, self._authorize = sessions, methods, authorize
+        self.bytes_passed = 0  # of tensors and headers, there and back
         self._limits = limits = limits or RelayLimits()
         self._room = Window(
             max_count=limits.max_calls, max_bytes=limits.max_bytes, max_waiting=limits.max_waiting
@@ -121,6 +122,7 @@ class Relay:
         if session is None or session.closed:
             node = request.to.hex()
             raise PeerUnreachable(f"peer {node[:16]} has no session here", node=node)
+        self.bytes_passed += sum(tensor.nbytes for tensor in tensors)
         header, *rest = tensors
         left = ends_at - asyncio.get_running_loop().time()
         try:
@@ -135,6 +137,7 @@ class Relay:
             if "peer" not in error.data:  # nobody reported it: it happened here
                 raise
             return PassedBack(failed=True), [failure_bytes(error)]
+        self.bytes_passed += len(reply.header) + sum(each.nbytes for each in reply.tensors)
         return PassedBack(failed=False), [reply.header, *reply.tensors]
 
     @asynccontextmanager

@@ -2,22 +2,26 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 
+from contracts.terms.errors import WrongConfiguration
 from tallystick.up.gateway import ALLOWED, MAX_BATCH, MAX_BODY_BYTES
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
 from tests.support.patience import patience
+
+LISTEN = "127.0.0.2"  # stands for an address that other machines reach
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> UpSettings:
-    return UpSettings(home=tmp_path_factory.mktemp("gateway") / "home")
+    return UpSettings(home=tmp_path_factory.mktemp("gateway") / "home", listen_address=LISTEN)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -38,6 +42,24 @@ def request(method: str, *parameters: object, number: int | str = 1) -> dict[str
 async def ask(services: Services, value: object) -> tuple[int, object]:
     answer = await post(services, json.dumps(value).encode())
     return answer.status_code, answer.json()
+
+
+async def test_gateway__others_reach_it__answers_there_and_on_loopback(services: Services) -> None:
+    assert services.addresses.rpc == f"http://{LISTEN}:{services.ports['gateway']}"
+    for host in (LISTEN, "127.0.0.1"):
+        async with httpx.AsyncClient(trust_env=False, timeout=patience(10)) as client:
+            url = services.addresses.rpc.replace(LISTEN, host)
+            answer = await client.post(url, json=request("eth_chainId"))
+        assert answer.json()["result"] == hex(31337)
+
+
+async def test_listen__address_of_another_machine__is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    settings = UpSettings(home=tmp_path / "home", listen_address="203.0.113.7")
+
+    with pytest.raises(WrongConfiguration, match=r"this machine has no such address"):
+        await Services(settings, only=("anvil", "gateway")).start()
 
 
 async def test_gateway__listed_methods__are_all_known_to_the_chain(services: Services) -> None:

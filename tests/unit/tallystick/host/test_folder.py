@@ -11,8 +11,10 @@ from contracts.terms.errors import Malformed
 from tallystick.host.folder import (
     JobFileOnHost,
     WishFile,
+    announce,
     count_trainers,
     heeded,
+    listening,
     load_auditors,
     load_job,
     prepare,
@@ -23,6 +25,23 @@ from tests.support.history import DOMAIN, make_spec, make_wallet
 from training.coordinator.ports import Wish
 
 TOLD = JobFileOnHost("http://market", "00" * 32, "/keys/wallet.json", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    ("last", "told", "where"),
+    [
+        (None, "127.0.0.1:0", "127.0.0.1:0"),
+        ("127.0.0.1:4000", "127.0.0.1:0", "127.0.0.1:4000"),
+        ("127.0.0.1:4000", "192.168.1.5:0", "192.168.1.5:0"),
+    ],
+)
+def test_listening__started_again__keeps_its_port_unless_the_host_has_another_address(
+    last: str | None, told: str, where: str, tmp_path: Path
+) -> None:
+    if last is not None:
+        announce(tmp_path, last)
+
+    assert listening(tmp_path, told) == where
 
 
 def keys(folder: Path) -> list[bytes]:
