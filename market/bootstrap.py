@@ -13,9 +13,11 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from contracts.chain.connection import ChainConnection, Sender, Watch
+from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import bind
 from contracts.chain.deployment import load_deployment
+from contracts.chain.fees import GWEI, FeePolicy
+from contracts.chain.sender import Sender, Watch
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import Address
@@ -111,6 +113,8 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
             store,
             deployment.chain_id,
             watch,
+            fees=FeePolicy(cap=settings.max_fee_gwei * GWEI),
+            patience_seconds=settings.transaction_seconds,
         )
         for role in (WRITING_ROLES if writes else ())
     }

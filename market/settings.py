@@ -55,6 +55,10 @@ class Settings(BaseSettings):
     """Blocks until an event counts; 1 is the block itself."""
     settling_seconds: Annotated[float, Field(ge=0)] = 2.0
     """Age at which a block of the embedded chain is surely in its state file."""
+    max_fee_gwei: Annotated[int, Field(ge=1, le=1_000_000)] = 200
+    """What a transaction of the market offers for its gas at most; above it things wait."""
+    transaction_seconds: Annotated[float, Field(gt=0)] = 15.0
+    """How long a worker waits for one; an account whose transaction waits holds up nobody else."""
     anchor_seconds: Annotated[float, Field(gt=0)] = 3.0
     """Pause between two anchored batches; longer is cheaper and draws later."""
     faucet_gas: Annotated[int, Ge(0)] = 10**18

@@ -1,20 +1,14 @@
-"""How we read the chain, at one pinned block, and write to it, once per intention.
+"""How we read the chain: at one pinned block, with errors of ours.
 
 Reads take a `Block`, so that what is read together belongs together; a block that the chain no
-longer knows raises `ChainForgot`, which means: pin the head again. Writes go through one
-`Sender` per account (one nonce sequence): estimated first, so that a refusal costs nothing; stored
-before broadcast; sent again when the chain forgot them (an anvil that was killed loses its last
-second, a public chain reorganises).
+longer knows raises `ChainForgot`, which means: pin the head again. Writes are in `sender`.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from eth_account import Account
-from eth_account.signers.local import LocalAccount
 from eth_typing import ChecksumAddress
 from hexbytes import HexBytes
 from web3 import AsyncHTTPProvider, AsyncWeb3
@@ -25,29 +19,22 @@ from web3.exceptions import (
     TransactionNotFound,
     Web3RPCError,
 )
-from web3.types import RPCEndpoint, TxParams, TxReceipt
+from web3.types import RPCEndpoint, TxReceipt
 
 from contracts.chain.artifacts import error_names
-from contracts.chain.transactions import StoredTransaction, TransactionStore
-from contracts.keys.wallet import Wallet
 from contracts.terms.errors import (
     ChainForgot,
     ChainUnreachable,
     ContractRefused,
-    DeadlineExceeded,
     RpcFailed,
-    Unavailable,
     WrongConfiguration,
 )
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
 
 _UNREACHABLE = (aiohttp.ClientError, ConnectionError, TimeoutError, OSError)
-_POLL_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5)  # until a receipt is there; the last one repeats
-_TIP = 10**9  # wei a gas
 _RAN = ("revert", "evm error", "out of gas", "gas required exceeds", "invalid opcode")
 """In the message of an error without revert data: code was run, and the same call fails again."""
-_FEE_HEADROOM = 2  # base fees may double while a transaction waits
 
 
 @dataclass(frozen=True)
@@ -237,161 +224,14 @@ class ChainConnection:
         params = [checksummed(account), "latest"]
         return await self._number("eth_getTransactionCount", params)
 
+    async def base_fee(self) -> tuple[int, int]:
+        """Number and base fee of the newest block, the latter in wei for a unit of gas."""
+        raw = await self.request("eth_getBlockByNumber", ["latest", False])
+        return int(raw.get("number", "0x0"), 16), int(raw["baseFeePerGas"], 16)
+
     async def balance(self, account: Address) -> int:
         """Native balance in wei."""
         return await self._number("eth_getBalance", [checksummed(account), "latest"])
-
-
-Watch = Callable[[str, str], None]
-"""Told ("stored" | "broadcast" | "mined", key) after it happened; for logs and chaos tests."""
-
-
-class Sender:
-    """Writes of one account. Not concurrent over processes: one account, one nonce sequence."""
-
-    def __init__(
-        self,
-        chain: ChainConnection,
-        wallet: Wallet,
-        store: TransactionStore,
-        chain_id: int,
-        watch: Watch = lambda phase, key: None,
-    ) -> None:
-        self._chain, self._store, self._chain_id, self._watch = chain, store, chain_id, watch
-        self._signer: LocalAccount = Account.from_key(wallet.secret)
-        self.account = wallet.account
-        self._lock = asyncio.Lock()
-
-    async def send(
-        self, key: str, call: Call | None, *, value: int = 0, to: Address | None = None
-    ) -> Receipt:
-        """Make intention `key` happen once and wait until the chain ran it.
-
-        Args:
-            key: Names the intention; the same key later returns the same receipt.
-            call: What to run; None sends `value` to `to`.
-            value: Wei.
-            to: Receiver when there is no call.
-
-        Raises:
-            ContractRefused: the chain would not run it, or ran it and it reverted. The same key
-                may be tried again.
-            Unavailable: the account cannot pay for its gas.
-            ChainUnreachable, RpcFailed: it may or may not have happened; the same key may be tried
-                again.
-        """
-        async with self._lock:
-            stored = await self._store.find(self.account, key)
-            if stored is None:
-                target = call.to if call else to
-                stored = await self._sign(key, target, call.data if call else b"", value)
-            return await self._finish(stored)
-
-    async def deploy(self, key: str, creation: bytes) -> Receipt:
-        """Create a contract, once per `key`."""
-        async with self._lock:
-            stored = await self._store.find(self.account, key)
-            if stored is None:
-                stored = await self._sign(key, None, creation, 0)
-            return await self._finish(stored)
-
-    async def has_code(self, address: Address) -> bool:
-        """Whether there is a contract at `address` now."""
-        code = await self._chain.request("eth_getCode", [checksummed(address), "latest"])
-        return str(code) not in ("", "0x")
-
-    async def check(self, call: Call) -> None:
-        """Ask whether the chain would run `call` now; nothing is sent.
-
-        Raises:
-            ContractRefused: it would not.
-        """
-        await self._estimate(call.to, call.data, 0)
-
-    async def resend(self) -> int:
-        """Broadcast again what the chain does not know; returns how many were sent."""
-        known = await self._chain.nonce(self.account)
-        waiting = await self._store.since(self.account, known)
-        for transaction in waiting:
-            await self._broadcast(transaction)
-        return len(waiting)
-
-    async def _sign(
-        self, key: str, to: Address | None, data: bytes, value: int
-    ) -> StoredTransaction:
-        await self.resend()
-        nonce = max(
-            await self._store.next_nonce(self.account), await self._chain.nonce(self.account)
-        )
-        head = await self._chain.request("eth_getBlockByNumber", ["latest", False])
-        max_fee = int(head["baseFeePerGas"], 16) * _FEE_HEADROOM + _TIP
-        gas = await self._estimate(to, data, value)
-        # A node refuses what the account cannot pay, and that would block the nonces behind it.
-        if (wanted := value + gas * max_fee) > (held := await self._chain.balance(self.account)):
-            raise Unavailable(
-                f"{key}: needs {wanted} wei, {checksummed(self.account)} holds {held}; "
-                "send the account coin of this chain for gas"
-            )
-        transaction: TxParams = {
-            "chainId": self._chain_id,
-            "nonce": nonce,  # type: ignore[typeddict-item]
-            "data": HexBytes(data),
-            "value": value,  # type: ignore[typeddict-item]
-            "gas": gas,
-            "maxFeePerGas": max_fee,  # type: ignore[typeddict-item]
-            "maxPriorityFeePerGas": _TIP,  # type: ignore[typeddict-item]
-        }
-        if to is not None:
-            transaction["to"] = checksummed(to)
-        signed = self._signer.sign_transaction(transaction)  # type: ignore[arg-type]
-        stored = StoredTransaction(
-            self.account, nonce, key, Digest(bytes(signed.hash)), bytes(signed.raw_transaction)
-        )
-        await self._store.add(stored)
-        self._watch("stored", key)
-        return stored
-
-    async def _estimate(self, to: Address | None, data: bytes, value: int) -> int:
-        call = {"from": checksummed(self.account), "data": "0x" + data.hex(), "value": hex(value)}
-        if to is not None:
-            call["to"] = checksummed(to)
-        gas = int(await self._chain.request("eth_estimateGas", [call]), 16)
-        return gas + gas // 5  # storage may be colder when it runs
-
-    async def _broadcast(self, transaction: StoredTransaction) -> None:
-        try:
-            await self._chain.request("eth_sendRawTransaction", ["0x" + transaction.raw.hex()])
-        except RpcFailed as error:
-            text = str(error).lower()
-            if not any(known in text for known in ("already", "nonce too low", "known")):
-                raise
-
-    async def _finish(self, stored: StoredTransaction) -> Receipt:
-        await self.resend()
-        self._watch("broadcast", stored.key)
-        for attempt in range(200):
-            receipt = await self._chain.receipt(stored.hash)
-            if receipt is not None:
-                return await self._judge(stored, receipt)
-            if attempt % 10 == 9:
-                await self.resend()
-            await asyncio.sleep(_POLL_SECONDS[min(attempt, len(_POLL_SECONDS) - 1)])
-        raise DeadlineExceeded(f"{stored.key}: transaction 0x{stored.hash.hex()} is not mined")
-
-    async def _judge(self, stored: StoredTransaction, receipt: TxReceipt) -> Receipt:
-        if receipt["status"] != 1:
-            await self._store.mark_failed(stored)
-            raise ContractRefused(
-                f"{stored.key}: reverted in block {receipt['blockNumber']} (a lost race)",
-                transaction=stored.hash,
-            )
-        self._watch("mined", stored.key)
-        return Receipt(
-            stored.hash,
-            int(receipt["blockNumber"]),
-            Digest(bytes(receipt["blockHash"])),
-            int(receipt["gasUsed"]),
-        )
 
 
 def _no_json_rpc(url: str) -> ChainUnreachable:

@@ -19,10 +19,12 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.chain.artifacts import artifact
-from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.connection import ChainConnection
 from contracts.chain.deployment import NAMES, Deployment
+from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.parameters import KEYS
+from contracts.governance.parameters import PARAMETERS, check_values
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN
 from contracts.terms.digest import keccak
@@ -101,15 +103,18 @@ def contract_address(deployer: Address, nonce: int) -> Address:
 
 
 def parameter_values(changes: Mapping[str, int]) -> list[int]:
-    """Values in the order of `KEYS`.
+    """Values in the order of `KEYS`, as the contract will accept them.
 
     Raises:
-        Malformed: a name that is no parameter.
+        Malformed: a name that is no parameter, or a value that the contract would refuse.
     """
     if unknown := sorted(set(changes) - set(KEYS)):
         raise Malformed(f"{unknown[0]!r} is no parameter; there are: {', '.join(KEYS)}")
     values = dict(DEFAULT_PARAMETERS) | dict(changes)
-    return [values[key] for key in KEYS]
+    ordered = [values[key] for key in KEYS]
+    names = (each.name for each in PARAMETERS)
+    check_values(dict(zip(names, ordered, strict=True)))
+    return ordered
 
 
 async def deploy(

@@ -1,8 +1,9 @@
 """What we sent, so that it happens once: the store of raw signed transactions, and its SQLite twin.
 
 A transaction is stored before it is broadcast. `key` names the intention ("propose:3"); an
-intention has at most one transaction that can still succeed, so repeating it is safe. A chain that
-forgot blocks gets the same bytes again: same nonce, same hash, one event.
+intention has at most one nonce that can still succeed, so repeating it is safe. A nonce has an
+attempt for each price that was offered for it, of which the chain can run one. A chain that
+forgot blocks gets the newest bytes again: same nonce, one event.
 """
 
 import sqlite3
@@ -18,13 +19,14 @@ from contracts.terms.ids import Address, Digest
 
 @dataclass(frozen=True)
 class StoredTransaction:
-    """A signed transaction; `failed` once the chain ran it and it reverted."""
+    """A signed transaction; `failed` once the chain ran one of its nonce and it reverted."""
 
     account: Address
     nonce: int
     key: str
     hash: Digest
     raw: bytes
+    attempt: int = 0  # of its nonce, from 0
     failed: bool = False
 
 
@@ -34,17 +36,20 @@ class TransactionStore(Protocol):
     async def find(self, account: Address, key: str) -> StoredTransaction | None:
         """The newest transaction of this intention that has not failed."""
 
+    async def attempts(self, account: Address, nonce: int) -> list[StoredTransaction]:
+        """All transactions of this nonce, in their order."""
+
     async def since(self, account: Address, nonce: int) -> list[StoredTransaction]:
-        """All transactions with at least this nonce, in order of nonces."""
+        """All transactions with at least this nonce, in order of nonces and attempts."""
 
     async def next_nonce(self, account: Address) -> int:
         """One more than the highest stored nonce; 0 for none."""
 
     async def add(self, transaction: StoredTransaction) -> None:
-        """Store durably. Raises Conflict if the nonce is taken."""
+        """Store durably. Raises Conflict if this attempt of the nonce is taken."""
 
     async def mark_failed(self, transaction: StoredTransaction) -> None:
-        """The chain ran it and it reverted: its intention may be tried again."""
+        """The chain ran it and it reverted: the intention of its nonce may be tried again."""
 
 
 class SqliteTransactions:
@@ -62,14 +67,19 @@ class SqliteTransactions:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute(
-                "CREATE TABLE IF NOT EXISTS transactions (account BLOB, nonce INTEGER, key TEXT,"
-                " hash BLOB, raw BLOB, failed INTEGER, PRIMARY KEY (account, nonce))"
+                "CREATE TABLE IF NOT EXISTS attempts (account BLOB, nonce INTEGER, key TEXT,"
+                " hash BLOB, raw BLOB, attempt INTEGER, failed INTEGER,"
+                " PRIMARY KEY (account, nonce, attempt))"
             )
 
     async def find(self, account: Address, key: str) -> StoredTransaction | None:
         """See `TransactionStore.find`."""
         rows = self._select("key = ? AND NOT failed", account, key)
         return rows[-1] if rows else None
+
+    async def attempts(self, account: Address, nonce: int) -> list[StoredTransaction]:
+        """See `TransactionStore.attempts`."""
+        return self._select("nonce = ?", account, nonce)
 
     async def since(self, account: Address, nonce: int) -> list[StoredTransaction]:
         """See `TransactionStore.since`."""
@@ -86,8 +96,8 @@ class SqliteTransactions:
         try:
             with self._reported():
                 self._db.execute(
-                    "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?)",
-                    (t.account, t.nonce, t.key, t.hash, t.raw, t.failed),
+                    "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (t.account, t.nonce, t.key, t.hash, t.raw, t.attempt, t.failed),
                 )
         except sqlite3.IntegrityError as error:
             raise Conflict(f"nonce {t.nonce} of 0x{t.account.hex()} is taken") from error
@@ -96,7 +106,7 @@ class SqliteTransactions:
         """See `TransactionStore.mark_failed`."""
         with self._reported():
             self._db.execute(
-                "UPDATE transactions SET failed = 1 WHERE account = ? AND nonce = ?",
+                "UPDATE attempts SET failed = 1 WHERE account = ? AND nonce = ?",
                 (transaction.account, transaction.nonce),
             )
 
@@ -118,10 +128,13 @@ class SqliteTransactions:
     def _select(self, where: str, account: Address, value: object) -> list[StoredTransaction]:
         with self._reported():
             rows = self._db.execute(
-                "SELECT account, nonce, key, hash, raw, failed FROM transactions"
-                f" WHERE account = ? AND {where} ORDER BY nonce",
+                "SELECT account, nonce, key, hash, raw, attempt, failed FROM attempts"
+                f" WHERE account = ? AND {where} ORDER BY nonce, attempt",
                 (account, value),
             ).fetchall()
         return [
-            StoredTransaction(Address(a), n, k, Digest(h), r, bool(f)) for a, n, k, h, r, f in rows
+            StoredTransaction(
+                Address(account), nonce, key, Digest(name), raw, attempt, bool(failed)
+            )
+            for account, nonce, key, name, raw, attempt, failed in rows
         ]

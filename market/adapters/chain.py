@@ -4,20 +4,28 @@ Each role has a sender of its own, so one account is one nonce sequence; who wri
 process at a time (queue `chain`, under an advisory lock). Reads are pinned to one block.
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from contracts.chain.connection import Block, Call, ChainConnection, Log, Sender
+from contracts.chain.connection import Block, Call, ChainConnection, Log
 from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES
 from contracts.chain.layout import shipped
 from contracts.chain.proofs import Header
+from contracts.chain.sender import Sender
 from contracts.chain.wrappers.settlement import EpochState, Statement
 from contracts.governance.pay import PayLeaf
 from contracts.governance.settlement import AccountPay
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ChainForgot, InvariantBroken, WrongConfiguration
+from contracts.terms.errors import (
+    ChainForgot,
+    InvariantBroken,
+    Refused,
+    Unavailable,
+    WrongConfiguration,
+)
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.merkle import Proof, SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept
@@ -42,6 +50,7 @@ from market.service.ports import (
 from verification.collecting import FindSettlement, take_snapshot
 from verification.snapshots import SHIPPED_AS, Snapshot
 
+log = logging.getLogger(__name__)
 TOKEN_VERSION = "1"  # OpenZeppelin's ERC20Permit
 SETTLING_SECONDS = 2.0  # until a block of the embedded chain is in its state file for certain
 
@@ -332,7 +341,13 @@ class RpcChain:
 
     async def resend(self) -> int:
         """See `Chain.resend`."""
-        return sum([await sender.resend() for sender in self._senders.values()])
+        sent = 0
+        for role, sender in self._senders.items():
+            try:
+                sent += await sender.resend()
+            except (Unavailable, Refused) as error:  # which holds up no other role
+                log.warning("%s: %s: %s", role, error.code, error.message)
+        return sent
 
     async def pass_time(self, until: UnixSeconds) -> None:
         """See `Chain.pass_time`."""

@@ -25,13 +25,19 @@ class RowTransactions:
             rows = await work[TransactionRow].where(
                 account=account, intention=key, failed=False, order="-nonce", limit=1
             )
-        return _stored(rows[0]) if rows else None
+        return (await self.attempts(account, rows[0].nonce))[-1] if rows else None
+
+    async def attempts(self, account: Address, nonce: int) -> list[StoredTransaction]:
+        """See `TransactionStore.attempts`."""
+        async with self._new_work() as work:
+            rows = await work[TransactionRow].where(account=account, nonce=nonce, order="attempt")
+        return [_stored(row) for row in rows]
 
     async def since(self, account: Address, nonce: int) -> list[StoredTransaction]:
         """See `TransactionStore.since`."""
         async with self._new_work() as work:
             rows = await work[TransactionRow].where(account=account, order="nonce", after=nonce - 1)
-        return [_stored(row) for row in rows]
+        return [_stored(row) for row in sorted(rows, key=lambda row: (row.nonce, row.attempt))]
 
     async def next_nonce(self, account: Address) -> int:
         """See `TransactionStore.next_nonce`."""
@@ -49,6 +55,7 @@ class RowTransactions:
                     transaction.key,
                     transaction.hash,
                     transaction.raw,
+                    transaction.attempt,
                     transaction.failed,
                 )
             )
@@ -56,11 +63,15 @@ class RowTransactions:
     async def mark_failed(self, transaction: StoredTransaction) -> None:
         """See `TransactionStore.mark_failed`."""
         async with self._new_work() as work:
-            row = await work[TransactionRow].lock(transaction.account, transaction.nonce)
-            if row is None:
+            account, nonce = transaction.account, transaction.nonce
+            rows = await work[TransactionRow].where(account=account, nonce=nonce, lock=True)
+            if not rows:
                 raise InvariantBroken(f"{transaction.key} failed and was never stored")
-            await work[TransactionRow].put(replace(row, failed=True))
+            for row in rows:
+                await work[TransactionRow].put(replace(row, failed=True))
 
 
 def _stored(row: TransactionRow) -> StoredTransaction:
-    return StoredTransaction(row.account, row.nonce, row.intention, row.hash, row.raw, row.failed)
+    return StoredTransaction(
+        row.account, row.nonce, row.intention, row.hash, row.raw, row.attempt, row.failed
+    )

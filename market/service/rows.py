@@ -611,10 +611,10 @@ class BalanceRow(Row):
 
 @dataclass(frozen=True)
 class TransactionRow(Row):
-    """A signed transaction, stored before it is broadcast."""
+    """A signed transaction, stored before it is broadcast; one of a nonce for each price."""
 
     TABLE = "pending_transactions"
-    KEY = ("account", "nonce")
+    KEY = ("account", "nonce", "attempt")
     INDEX = (("account", "intention"),)
 
     account: Address
@@ -622,6 +622,7 @@ class TransactionRow(Row):
     intention: str
     hash: Digest
     raw: bytes
+    attempt: int = 0
     failed: bool = False
 
 

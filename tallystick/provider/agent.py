@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from contracts.chain.connection import Sender
 from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import Deployment
+from contracts.chain.sender import Sender
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens

@@ -5,8 +5,9 @@ The amount is cumulative, so a claim that is repeated pays nothing twice.
 
 from dataclasses import dataclass
 
-from contracts.chain.connection import Receipt, Sender
+from contracts.chain.connection import Receipt
 from contracts.chain.contracts import Contracts
+from contracts.chain.sender import Sender
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused, NotFound
 from contracts.terms.ids import Address

@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
+from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.wallet import Wallet
 from market.api.schemas import NetworkView

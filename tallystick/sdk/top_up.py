@@ -18,8 +18,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
+from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.escrow import Funds, JobPhase
 from contracts.keys.wallet import Wallet

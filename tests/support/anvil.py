@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contracts.chain.connection import ChainConnection, Sender
+from contracts.chain.connection import ChainConnection
 from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deploy import DeploySettings, run
 from contracts.chain.deployment import Deployment
+from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.errors import ChainUnreachable

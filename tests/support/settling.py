@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from contracts.chain.connection import Call, Sender
+from contracts.chain.connection import Call
+from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.settlement import Statement as ChainStatement
 from contracts.governance.settlement import (

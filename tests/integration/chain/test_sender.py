@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from contracts.chain.connection import ChainConnection, Sender, checksummed
+from contracts.chain.connection import ChainConnection, checksummed
 from contracts.chain.contracts import bind
 from contracts.chain.deploy import DeploySettings, run
+from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ChainForgot, ChainUnreachable, ContractRefused, Unavailable

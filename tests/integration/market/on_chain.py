@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from contracts.chain.connection import Sender
 from contracts.chain.contracts import bind
+from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.store import load_wallet
 from contracts.terms.amounts import BaseUnits

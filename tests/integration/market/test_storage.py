@@ -299,7 +299,7 @@ async def test_outbox__delivery_fails__is_repeated_until_it_succeeds(world: Worl
 def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
     url = postgres.new_database()
 
-    assert migrate(url) == migrate(url) == "0010"
+    assert migrate(url) == migrate(url) == "0011"
 
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.connect() as connection:
@@ -336,7 +336,7 @@ def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
     )
 
     assert without.returncode == 2
-    assert (done.returncode, done.stdout) == (0, "database is at revision 0010\n")
+    assert (done.returncode, done.stdout) == (0, "database is at revision 0011\n")
     assert failed.returncode == 8 and "Traceback" not in failed.stderr
 
 
@@ -429,8 +429,8 @@ def store(request: pytest.FixtureRequest) -> TransactionStore:
     return RowTransactions(world.new_work)
 
 
-def signed(nonce: int, key: str) -> StoredTransaction:
-    return StoredTransaction(ACCOUNT, nonce, key, Digest(bytes([nonce]) * 32), b"raw")
+def signed(nonce: int, key: str, attempt: int = 0) -> StoredTransaction:
+    return StoredTransaction(ACCOUNT, nonce, key, Digest(bytes([nonce]) * 32), b"raw", attempt)
 
 
 async def test_transactions__stored__are_found_by_intention_and_nonce(
@@ -446,6 +446,24 @@ async def test_transactions__stored__are_found_by_intention_and_nonce(
     assert await store.find(ACCOUNT, "d") is None
     assert await store.since(ACCOUNT, 1) == [signed(1, "b"), signed(2, "c")]
     assert await store.next_nonce(ACCOUNT) == 3
+
+
+async def test_transactions__replaced__newest_attempt_is_found_and_all_fail_together(
+    store: TransactionStore,
+) -> None:
+    for each in (signed(0, "a"), signed(1, "b"), signed(0, "a", 1), signed(0, "a", 2)):
+        await store.add(each)
+
+    with pytest.raises(Conflict):
+        await store.add(signed(0, "a", 1))
+    attempts = await store.attempts(ACCOUNT, 0)
+    assert attempts == [signed(0, "a"), signed(0, "a", 1), signed(0, "a", 2)]
+    assert await store.find(ACCOUNT, "a") == signed(0, "a", 2)
+    assert await store.since(ACCOUNT, 0) == [*attempts, signed(1, "b")]
+    assert await store.next_nonce(ACCOUNT) == 2
+    await store.mark_failed(signed(0, "a", 1))
+    assert await store.find(ACCOUNT, "a") is None
+    assert await store.find(ACCOUNT, "b") == signed(1, "b")
 
 
 async def test_transactions__failed__intention_may_be_tried_again(

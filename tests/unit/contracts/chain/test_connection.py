@@ -8,14 +8,24 @@ from typing import Any
 
 import pytest
 
-from contracts.chain.connection import Call, ChainConnection, Sender, checksummed
-from contracts.chain.transactions import SqliteTransactions, StoredTransaction
+from contracts.chain.connection import Call, ChainConnection, checksummed
+from contracts.chain.fees import GWEI
+from contracts.chain.sender import Sender
+from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.errors import ContractRefused, RpcFailed, Unavailable, WrongConfiguration
-from contracts.terms.ids import Address, Digest
+from contracts.terms.ids import Address
 from tests.support.history import make_wallet
 
 ALICE = make_wallet("alice")
 SOMEBODY = Address(b"\x51" * 20)
+
+
+NODE: dict[str, Any] = {
+    "eth_getTransactionCount": "0x0",
+    "eth_estimateGas": "0x5208",
+    "eth_getBalance": hex(10**20),
+}
+"""Of an account that can pay."""
 
 
 class Node:
@@ -101,11 +111,70 @@ async def test_send__account_without_gas__is_no_refusal_and_stores_nothing() -> 
     "message", ["already known", "nonce too low", "transaction already imported"]
 )
 async def test_resend__node_knows_the_transaction__is_sent(message: str) -> None:
-    chain = connected(eth_getTransactionCount="0x0", eth_sendRawTransaction=error(-32000, message))
+    chain = connected(
+        **NODE,
+        eth_getBlockByNumber={"number": "0x1", "baseFeePerGas": "0x7"},
+        eth_sendRawTransaction=error(-32000, message),
+    )
     store = SqliteTransactions(":memory:")
-    await store.add(StoredTransaction(ALICE.account, 0, "gift", Digest(bytes(32)), b"raw"))
+    sender = await stored(chain, store)
 
-    assert await Sender(chain, ALICE, store, 1).resend() == 1
+    assert await sender.resend() == 1
+    assert len(await store.attempts(ALICE.account, 0)) == 1
+    store.close()
+
+
+async def stored(chain: ChainConnection, store: SqliteTransactions) -> Sender:
+    """A process that was killed before it sent what it had stored, started again."""
+
+    def die(phase: str, key: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await Sender(chain, ALICE, store, 1, die).send("gift", Call(SOMEBODY, b""))
+    return Sender(chain, ALICE, store, 1)
+
+
+@pytest.mark.parametrize("message", ["underpriced", "max fee per gas less than block base fee"])
+async def test_resend__too_cheap_for_the_node__waits_and_raises_nothing(message: str) -> None:
+    chain = connected(
+        **NODE,
+        eth_getBlockByNumber={"number": "0x1", "baseFeePerGas": "0x7"},
+        eth_sendRawTransaction=error(-32000, message),
+    )
+    store = SqliteTransactions(":memory:")
+    sender = await stored(chain, store)
+
+    assert await sender.resend() == 1
+    store.close()
+
+
+async def test_resend__first_in_line_waits_ten_blocks__is_priced_again() -> None:
+    chain, store = connected(**NODE, eth_sendRawTransaction="0x"), SqliteTransactions(":memory:")
+    node = chain._provider
+    assert isinstance(node, Node)
+    node.answers["eth_getBlockByNumber"] = {"number": "0x1", "baseFeePerGas": "0x7"}
+    sender, attempts = await stored(chain, store), []
+
+    for block in (1, 10, 11, 12, 21):
+        node.answers["eth_getBlockByNumber"] = {"number": hex(block), "baseFeePerGas": "0x7"}
+        await sender.resend()
+        attempts.append(len(await store.attempts(ALICE.account, 0)))
+
+    assert attempts == [1, 1, 2, 2, 2]
+    store.close()
+
+
+async def test_send__gas_above_the_cap__takes_no_nonce() -> None:
+    chain = connected(
+        **NODE, eth_getBlockByNumber={"number": "0x1", "baseFeePerGas": hex(300 * GWEI)}
+    )
+    store = SqliteTransactions(":memory:")
+
+    with pytest.raises(Unavailable, match="it is sent when fees fall"):
+        await Sender(chain, ALICE, store, 1).send("gift", Call(SOMEBODY, b""))
+
+    assert await store.next_nonce(ALICE.account) == 0
     store.close()
 
 
