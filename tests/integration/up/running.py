@@ -84,7 +84,7 @@ class Up:
 
     def wait_ended(self, *, within: float = 60.0) -> int:
         """Its exit code."""
-        return self.process.wait(within)
+        return self.process.wait(patience(within))
 
     def stop(self) -> int:
         """SIGTERM, and its exit code."""

@@ -33,6 +33,7 @@ from tallystick.provider.outside_audits import cancelled
 from tallystick.provider.room import PAUSE, RESERVE, Free
 from tallystick.sdk.client import MarketClient
 from tests.support.history import make_session, make_spec, make_wallet
+from tests.support.patience import patience
 
 LEASE = LeaseView(
     lease=Digest(b"l" * 32), state="silent", offer=Digest(b"o" * 32), job=JobId(b"j" * 32),
@@ -233,7 +234,7 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
     for name in ("HEARTBEAT_SECONDS", "ROOM_SECONDS"):
         monkeypatch.setattr(agent_module, name, 0.001)
     folder, free, said = ProviderFolder(tmp_path), [10 * RESERVE], list[str]()
-    async with Offers() as client, asyncio.timeout(30):
+    async with Offers() as client, asyncio.timeout(patience(30)):
         agent = agent_of(client, folder, Clock(), say=said.append, free=lambda _: free[0])
         beats = asyncio.create_task(agent._heartbeats(NOWHERE))
         noted = [await client.noted.get()]
