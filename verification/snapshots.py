@@ -169,14 +169,19 @@ def snapshot_value(snapshot: Snapshot) -> dict[str, object]:
             }
             for name, proof in snapshot.contracts.items()
         },
-        "settlement": [
-            {
-                "account": each.account,
-                "jobs": [{"job": job, "amount": amount} for job, amount in each.jobs],
-            }
-            for each in snapshot.settlement.accounts
-        ],
+        "settlement": settlement_value(snapshot.settlement),
     }
+
+
+def settlement_value(settlement: EpochSettlement) -> list[object]:
+    """The leaves of a settlement as the file holds them."""
+    return [
+        {
+            "account": each.account,
+            "jobs": [{"job": job, "amount": amount} for job, amount in each.jobs],
+        }
+        for each in settlement.accounts
+    ]
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:

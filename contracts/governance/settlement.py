@@ -13,7 +13,6 @@ Invariants: nothing is paid without a seal, and nothing twice; no cumulative amo
 sum of the root = the sum of all debits ever. Units: base units. Source: PROTOCOL section 6.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,9 +107,13 @@ class AccountPay:
         """Root of the account's tree of jobs."""
         return merkle.root([job_leaf(*each) for each in self.jobs], sum_node, EMPTY_SUM)
 
+    @cached_property
+    def _node(self) -> SumNode:
+        return settlement_leaf(self.account, self.jobs_root.hash, self.cumulative)
+
     def node(self) -> SumNode:
         """The account's leaf of the settlement tree."""
-        return settlement_leaf(self.account, self.jobs_root.hash, self.cumulative)
+        return self._node
 
 
 @dataclass(frozen=True)
@@ -131,9 +134,18 @@ class EpochSettlement:
         """What this epoch debits."""
         return BaseUnits(sum(debit.amount for debit in self.debits))
 
+    @cached_property
+    def by_job(self) -> Mapping[JobId, Mapping[Address, BaseUnits]]:
+        """What each job has paid each account up to this epoch."""
+        found: dict[JobId, dict[Address, BaseUnits]] = {}
+        for each in self.accounts:
+            for job, amount in each.jobs:
+                found.setdefault(job, {})[each.account] = amount
+        return found
+
     def debited(self, job: JobId) -> BaseUnits:
         """What `job` has paid up to this epoch."""
-        return BaseUnits(sum(dict(each.jobs).get(job, 0) for each in self.accounts))
+        return BaseUnits(sum(self.by_job.get(job, {}).values()))
 
     def claim_proof(self, account: Address) -> tuple[AccountPay, Proof[SumNode]]:
         """The leaf of `account` and its path to the root.
@@ -179,10 +191,10 @@ def settle(
     """
     if epoch <= previous.epoch:
         raise Conflict(f"epoch {epoch} does not come after epoch {previous.epoch}")
-    paid = {(each.account, job): amount for each in previous.accounts for job, amount in each.jobs}
+    changed: dict[Address, dict[JobId, BaseUnits]] = {}
     debits: list[Debit] = []
     for job, offered in groupby(sorted(statements, key=_order), key=lambda each: each.job):
-        before = {account: amount for (account, of), amount in paid.items() if of == job}
+        before = previous.by_job.get(job, {})
         named = _named(list(offered), before)
         if named is None:
             continue
@@ -192,8 +204,9 @@ def settle(
             total = BaseUnits(sum(before.values()) + amount)
             debits.append(Debit(job, named, amount, total))
             for account, part in parts.items():
-                paid[account, job] = BaseUnits(before.get(account, 0) + part)
-    return EpochSettlement(epoch, _accounts(paid), tuple(debits))
+                paid = BaseUnits(before.get(account, 0) + part)
+                changed.setdefault(account, {})[job] = paid
+    return EpochSettlement(epoch, _accounts(previous, changed), tuple(debits))
 
 
 def share(amount: int, owed: Mapping[Address, int]) -> dict[Address, BaseUnits]:
@@ -258,11 +271,13 @@ def _piece(statement: ClosedStatement, before: Mapping[Address, int]) -> int:
     return max(0, min(statement.due - sum(before.values()), statement.epoch_cap))
 
 
-def _accounts(paid: Mapping[tuple[Address, JobId], int]) -> tuple[AccountPay, ...]:
-    jobs_of: dict[Address, Counter[JobId]] = {}
-    for (account, job), amount in paid.items():
-        jobs_of.setdefault(account, Counter())[job] += amount
-    return tuple(
-        AccountPay(account, tuple((job, BaseUnits(jobs[job])) for job in sorted(jobs)))
-        for account, jobs in sorted(jobs_of.items(), key=lambda item: item[0])
-    )
+def _accounts(
+    previous: EpochSettlement, changed: Mapping[Address, Mapping[JobId, BaseUnits]]
+) -> tuple[AccountPay, ...]:
+    """Leaves of accounts that nothing changes for are those of before, trees and all."""
+    accounts = {each.account: each for each in previous.accounts}
+    for account, jobs in changed.items():
+        known = accounts.get(account)
+        paid = {**dict(known.jobs if known else ()), **jobs}
+        accounts[account] = AccountPay(account, tuple((job, paid[job]) for job in sorted(paid)))
+    return tuple(accounts[account] for account in sorted(accounts))

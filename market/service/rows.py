@@ -545,7 +545,8 @@ class SnapshotRow(Row):
     block: int
     block_hash: Digest
     reason: str  # epoch:N, refund
-    data: bytes
+    root: Digest  # that is final in the block; its leaves are rows of its epoch
+    data: bytes  # all but those leaves
 
 
 # -------------------------------------------------------------------------------- chain and ledger

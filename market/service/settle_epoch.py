@@ -20,7 +20,7 @@ from contracts.governance.settlement import (
 )
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused, InvariantBroken
-from contracts.terms.ids import ZERO_DIGEST, Address, EpochNumber, JobId, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.api.schemas import EpochEvent, EpochState
 from market.domain.jobs import SETTLES, JobState
@@ -38,6 +38,8 @@ from market.service.rows import (
     SealRow,
 )
 
+LEAVES_AT_ONCE = 5000
+"""Rows of a statement: a round of the chain's worker has to let others have the processor."""
 MAX_SEALS_OFFERED = 1000  # of a job, newest first
 MAX_DEBITS = 300
 """Of an epoch: at 39,000 gas each, and a fifth to spare, below the 2^24 that a transaction may have
@@ -103,12 +105,27 @@ async def load_settlement(work: UnitOfWork, epoch: EpochNumber | None = None) ->
         if not rows:
             return NOTHING_SETTLED
         epoch = rows[0].epoch
+    row = await work[EpochRow].get(epoch)
+    known = None if row is None else _REMEMBERED.get((epoch, row.root))
+    if known is not None:
+        return known
     leaves = await work[EpochLeafRow].where(epoch=epoch)
     by_account: dict[Address, list[tuple[JobId, BaseUnits]]] = {}
     for leaf in leaves:
         by_account.setdefault(leaf.account, []).append((leaf.job, leaf.cumulative))
     accounts = (AccountPay(each, tuple(sorted(by_account[each]))) for each in sorted(by_account))
     return EpochSettlement(epoch, tuple(accounts), ())
+
+
+_REMEMBERED: dict[tuple[EpochNumber, Digest], EpochSettlement] = {}
+"""The newest settlement that was made or checked here, by its root, which binds its leaves: so that
+the next one hashes only what changed."""
+
+
+def _remember(settlement: EpochSettlement) -> None:
+    _REMEMBERED.clear()
+    kept = replace(settlement, debits=())
+    _REMEMBERED[settlement.epoch, settlement.root.hash] = kept
 
 
 async def parts_of(epoch: EpochNumber, job: JobId, work: UnitOfWork) -> dict[Address, BaseUnits]:
@@ -225,11 +242,15 @@ async def _store(settlement: EpochSettlement, now: UnixMillis, work: UnitOfWork)
     root = settlement.root
     row = EpochRow(settlement.epoch, "planned", root.hash, root.sum, now)
     await work[EpochRow].add(row)
-    for debit in _debits(settlement):
-        await work[DebitRow].add(debit)
-    for account in settlement.accounts:
-        for job, cumulative in account.jobs:
-            await work[EpochLeafRow].add(EpochLeafRow(row.epoch, account.account, job, cumulative))
+    await work[DebitRow].add_all(_debits(settlement))
+    leaves = [
+        EpochLeafRow(row.epoch, account.account, job, cumulative)
+        for account in settlement.accounts
+        for job, cumulative in account.jobs
+    ]
+    for start in range(0, len(leaves), LEAVES_AT_ONCE):
+        await work[EpochLeafRow].add_all(leaves[start : start + LEAVES_AT_ONCE])
+    _remember(settlement)
     await work.emit("epoch", row.epoch.to_bytes(8, "big"))
     tell_of_epoch(row, now, work)
     return row
@@ -258,6 +279,7 @@ async def _propose(
         orders = [await _order(debit, work) for debit in debits]
     if settlement.root.hash != row.root or row.root == ZERO_DIGEST:
         raise InvariantBroken(f"epoch {row.epoch}: its leaves do not make its root")
+    _remember(settlement)
     try:
         transaction = await chain.propose(row.epoch, settlement.root, orders)
     except ContractRefused:

@@ -5,13 +5,19 @@ A node proves its newest states only, so a snapshot is taken in time, at the new
 events are in rows: what is final in rows is final in it, and it counts as confirmed. One snapshot
 shows all that happened before it, so several that are due are one. Each proves the block of the one
 before; where that is too far back, a new chain of snapshots begins.
+
+The leaves of the settlement that is final in a block are the same for all jobs of an epoch, so they
+are no part of what is stored: whoever is shown a snapshot gets them from the epoch's rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
 from contracts.terms.auditors import AuditorList
-from contracts.terms.errors import ChainForgot, NotFound
+from contracts.terms.encoding import Value, decode
+from contracts.terms.errors import ChainForgot, InvariantBroken, NotFound
 from contracts.terms.history import decode_kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, EpochNumber, JobId
 from contracts.terms.messages import JobOpening, LeaseAccept
@@ -20,12 +26,15 @@ from market.domain.jobs import JobState
 from market.service.ports import Audited, Chain, UnitOfWork
 from market.service.rows import CursorRow, DebitRow, EpochRow, JobRow, MessageRow, SnapshotRow
 from market.service.settle_epoch import load_settlement
+from verification.collecting import FindSettlement
 from verification.snapshots import (
+    MAX_SNAPSHOTS_BYTES,
     Snapshot,
     claimants,
     decode_snapshot,
     encode_snapshot,
     is_near,
+    settlement_value,
 )
 
 WITH_CLAIMANTS = tuple(each.model_fields["kind"].default for each in (LeaseAccept, AuditorList))
@@ -55,7 +64,32 @@ async def store_snapshots(work: UnitOfWork, chain: Chain) -> list[JobId]:
     async with work:
         due = await due_snapshots(work)
         cursors = await work[CursorRow].where(order="-block", limit=1)
-    return [each.job for each in due if await _take(each, cursors[0], work, chain)]
+    settled: dict[Digest, EpochSettlement] = {}
+
+    async def find(root: Digest) -> EpochSettlement:
+        if root not in settled:
+            async with work:
+                settled[root] = await _settlement_of(root, work)
+        return settled[root]
+
+    return [each.job for each in due if await _take(each, cursors[0], find, work, chain)]
+
+
+async def shown_snapshots(rows: Sequence[SnapshotRow], work: UnitOfWork) -> list[Value]:
+    """Snapshots as an audit file holds them. The caller is inside a transaction."""
+    leaves: dict[Digest, Value] = {}
+    shown: list[Value] = []
+    for row in rows:
+        value = decode(row.data, max_bytes=MAX_SNAPSHOTS_BYTES)
+        if not isinstance(value, dict):
+            raise InvariantBroken("a stored snapshot is none")
+        if row.root != ZERO_DIGEST:
+            if row.root not in leaves:
+                settlement = await _settlement_of(row.root, work)
+                leaves[row.root] = cast(Value, settlement_value(settlement))
+            value["settlement"] = leaves[row.root]
+        shown.append(value)
+    return shown
 
 
 async def due_snapshots(work: UnitOfWork) -> list[Due]:
@@ -83,7 +117,9 @@ async def forget_snapshots(common: int, work: UnitOfWork) -> None:
         await _mark(Due(job, epochs, refund=True), False, work)
 
 
-async def _take(due: Due, at: CursorRow, work: UnitOfWork, chain: Chain) -> bool:
+async def _take(
+    due: Due, at: CursorRow, find: FindSettlement, work: UnitOfWork, chain: Chain
+) -> bool:
     """Take one; False if there is nothing to take."""
     async with work:
         newest = await work[SnapshotRow].where(job=due.job, order="-number", limit=1)
@@ -95,10 +131,6 @@ async def _take(due: Due, at: CursorRow, work: UnitOfWork, chain: Chain) -> bool
     before = None if last is None else decode_snapshot(last.data).header
     if before is not None and not is_near(before, at.block):
         before = None
-
-    async def find(root: Digest) -> EpochSettlement:
-        async with work:
-            return await _settlement_of(root, work)
 
     snapshot = await chain.snapshot(audited, find, block=at.block, before=before)
     async with work:
@@ -131,8 +163,10 @@ async def _store(
 ) -> None:
     if snapshot.header.hash != at.hash or await work[CursorRow].get(at.block) != at:
         raise ChainForgot(f"block {at.block} was replaced while it was proved", number=at.block)
-    data = encode_snapshot(snapshot)
-    await work[SnapshotRow].add(SnapshotRow(due.job, number, at.block, at.hash, due.reason, data))
+    root = snapshot.settlement.root.hash
+    data = encode_snapshot(replace(snapshot, settlement=NOTHING_SETTLED))
+    row = SnapshotRow(due.job, number, at.block, at.hash, due.reason, root, data)
+    await work[SnapshotRow].add(row)
     await _mark(due, True, work)
 
 

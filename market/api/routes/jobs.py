@@ -74,7 +74,7 @@ from market.service.show_coins import coins_of_job, lane_of_job
 from market.service.store_checkpoints import Claim, claimed_checkpoints, store_checkpoint
 from market.service.store_messages import store_messages
 from market.service.store_reports import store_reports
-from verification.snapshots import MAX_SNAPSHOTS_BYTES
+from market.service.store_snapshots import shown_snapshots
 
 router = APIRouter(tags=["jobs"])
 
@@ -241,7 +241,7 @@ async def get_snapshots(
     async with work:
         await job_row(job, work)
         rows = await work[SnapshotRow].where(job=job, order="number", after=after, limit=limit)
-    values = [decode(row.data, max_bytes=MAX_SNAPSHOTS_BYTES) for row in rows]
+        values = await shown_snapshots(rows, work)
     return Response(encode(values), media_type=MSGPACK)
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from contracts.terms.encoding import encode
 from contracts.terms.errors import ChainForgot, RpcFailed
 from contracts.terms.ids import Address, JobId
 from market.api.app import make_app
 from market.service.rows import DebitRow, SnapshotRow
 from market.service.settle_epoch import load_settlement
+from market.service.store_snapshots import shown_snapshots
 from tallystick.audit.export import export
 from tallystick.audit.rpc import JsonRpc
 from tallystick.sdk.client import MarketClient
@@ -25,7 +27,7 @@ from tests.support.offline import verify_offline
 from tests.support.patience import patience
 from verification.audit_file import AuditFile
 from verification.collecting import Rpc
-from verification.snapshots import decode_snapshot
+from verification.snapshots import decode_snapshots
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +105,8 @@ async def test_export__node_restarted_after_two_epochs__stored_snapshots_cover_t
         head = await world.on.chain.head()
         assert [row.reason for row in rows] == [f"epoch:{epoch}" for epoch in epochs]
         assert len(rows) >= 2
-        shown = tuple(decode_snapshot(row.data) for row in rows)
+        async with world.new_work() as work:
+            shown = decode_snapshots(encode(await shown_snapshots(rows, work)))
         assert alone.snapshots == whole.snapshots[:-1] == shown
         assert whole.snapshots[-1].header.hash == head.hash
         for file in (whole, alone):

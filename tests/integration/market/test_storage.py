@@ -299,7 +299,7 @@ async def test_outbox__delivery_fails__is_repeated_until_it_succeeds(world: Worl
 def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
     url = postgres.new_database()
 
-    assert migrate(url) == migrate(url) == "0011"
+    assert migrate(url) == migrate(url) == "0012"
 
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.connect() as connection:
