@@ -1,0 +1,310 @@
+"""One measure of `market_speed`, over whatever checkout PYTHONPATH names; prints JSON.
+
+It uses only what both commits have, and the book where there is one. Seconds, unless named else.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+NUM_OFFERS, NUM_JOBS = 10_000, 1_000
+OFFERS_AT_ONCE = 5_000  # rows of a statement
+
+
+def clearing() -> dict[str, float]:
+    """10,000 offers and 1,000 jobs in pure code; before, of 60 jobs, as much for each."""
+    from contracts.terms.errors import NoMatch
+    from market.domain.auction import clear
+    from market.domain.matching import Need, feasible
+    from market.domain.offers import Candidate
+
+    chance, now = random.Random(1), 10**12
+    offers: Any = [
+        Candidate(
+            offer=chance.randbytes(32),  # type: ignore[arg-type]
+            account=chance.randbytes(20),  # type: ignore[arg-type]
+            price=chance.randint(1, 1000),  # type: ignore[arg-type]
+            memory_bytes=chance.choice([8, 16, 24, 48, 80]) * 2**30,
+            flops_per_second=10**13,
+            available_from=0,  # type: ignore[arg-type]
+            expires_at=10**9 + chance.randint(0, 10**6),  # type: ignore[arg-type]
+            heard_at=now,  # type: ignore[arg-type]
+            leased=False,
+            free_stake=chance.randint(0, 1000),  # type: ignore[arg-type]
+            device_class=chance.choice("abc"),
+        )
+        for _ in range(NUM_OFFERS)
+    ]
+    jobs = [
+        (
+            Need(
+                chance.randint(200, 1000),  # type: ignore[arg-type]
+                chance.randint(1, 80) * 2**30,
+                chance.randint(0, 800),  # type: ignore[arg-type]
+                10**9 + chance.randint(0, 10**6),  # type: ignore[arg-type]
+                now,  # type: ignore[arg-type]
+            ),
+            chance.randint(1, 12),
+        )
+        for _ in range(NUM_JOBS)
+    ]
+    try:
+        from market.domain.book import Book
+    except ImportError:
+        Book, jobs = None, jobs[:60]  # type: ignore[assignment,misc]
+    begun, leased = time.perf_counter(), set[bytes]()
+    book = Book(offers, now) if Book else None  # type: ignore[arg-type]
+    for need, slots in jobs:
+        if book is not None:
+            asks = book.cheapest(book.fitting(need), slots + 2)
+        else:
+            asks = [ask for ask in feasible(need, offers) if ask.offer not in leased]
+        try:
+            cleared = clear(asks, slots=slots, spares=1, reserve=need.price_ceiling)
+        except NoMatch:
+            continue
+        for ask in cleared.winners:
+            leased.add(ask.offer)
+            if book is not None:
+                book.take(ask.offer)
+    took = time.perf_counter() - begun
+    return {"ms a job": 1000 * took / len(jobs), "1,000 jobs": took * NUM_JOBS / len(jobs)}
+
+
+def settlement() -> dict[str, float]:
+    """100,000 leaves (1,000 jobs of 100 accounts); an epoch in which 300 jobs pay again."""
+    from contracts.governance.pay import PayLeaf
+    from contracts.governance.settlement import NOTHING_SETTLED, SealStatement, settle
+
+    chance = random.Random(1)
+    jobs = [chance.randbytes(32) for _ in range(1000)]
+    accounts = [chance.randbytes(20) for _ in range(10_000)]
+    pay = {job: sorted(chance.sample(accounts, 100)) for job in jobs}
+
+    def statements(of: list[bytes], step: int) -> Any:
+        return [
+            SealStatement(
+                job,  # type: ignore[arg-type]
+                chance.randbytes(32),  # type: ignore[arg-type]
+                step,  # type: ignore[arg-type]
+                tuple(PayLeaf(each, step * 9, step * 9) for each in pay[job]),  # type: ignore[arg-type]
+                10**18,  # type: ignore[arg-type]
+            )
+            for job in of
+        ]
+
+    first = settle(1, NOTHING_SETTLED, statements(jobs, 1))  # type: ignore[arg-type]
+    assert first.root.sum
+    second = statements(jobs[:300], 2)
+    begun = time.perf_counter()
+    debited = sum(first.debited(job) for job in jobs[:300])  # type: ignore[arg-type]
+    settled = settle(2, first, second)  # type: ignore[arg-type]
+    root = settled.root
+    assert debited < root.sum
+    return {"an epoch": time.perf_counter() - begun}
+
+
+@contextmanager
+def _database() -> Iterator[str]:
+    from market.migrate import migrate
+    from tests.support.market_services import run_postgres
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        with run_postgres(Path(folder) / "postgres") as server:
+            url = server.new_database()
+            migrate(url)
+            yield url
+
+
+@asynccontextmanager
+async def _world(url: str) -> AsyncIterator[Any]:
+    from market.adapters.postgres import PostgresWork, make_engine
+    from tests.support.market_world import World
+
+    engine, reading = make_engine(url), make_engine(url, reads=True)
+    world = World(lambda: PostgresWork(engine), lambda: PostgresWork(reading))
+    try:
+        yield world
+    finally:
+        await engine.dispose()
+        await reading.dispose()
+
+
+async def _filled(world: Any, num_jobs: int) -> None:
+    """10,000 offers that are heard, and jobs that wait."""
+    from market.service.rows import HeartbeatRow, JobRow, OfferRow, StakeRow
+    from tests.support.history import DOMAIN, make_wallet
+    from tests.support.market_world import DEVICE, market_spec
+
+    chance, now = random.Random(1), world.now
+    names = [(chance.randbytes(32), chance.randbytes(20)) for _ in range(NUM_OFFERS)]
+    offers: list[Any] = [
+        OfferRow(
+            offer,  # type: ignore[arg-type]
+            bytes(300),
+            account,  # type: ignore[arg-type]
+            chance.randbytes(32),  # type: ignore[arg-type]
+            chance.randint(1, 10**12),  # type: ignore[arg-type]
+            DEVICE,
+            2 ** chance.randint(28, 40),
+            10**13,
+            0,  # type: ignore[arg-type]
+            4 * 10**9,  # type: ignore[arg-type]
+            now,
+        )
+        for offer, account in names
+    ]
+    beats = [HeartbeatRow(offer, now, now) for offer, _ in names]  # type: ignore[arg-type]
+    stakes = [StakeRow(account, 10**7, 0, 0, 1) for _, account in names]  # type: ignore[arg-type]
+    base, wallet, jobs = market_spec(), make_wallet("poster"), list[Any]()
+    for number in range(num_jobs):
+        ceiling = chance.randint(10**10, 10**12)
+        spec = base.model_copy(update={"nonce": number + 1, "price_ceiling": ceiling})
+        signed = wallet.sign(spec, DOMAIN).encoded()
+        who, sums = (spec.poster, spec.coordinator, "x"), (spec.budget, spec.epoch_cap)
+        rest = (spec.deadline, 12, "funded", now + number)
+        jobs.append(JobRow(spec.job(), signed, *who, *sums, *rest))
+    async with world.new_work() as work:
+        for table, rows in ((OfferRow, offers), (HeartbeatRow, beats), (StakeRow, stakes)):
+            for start in range(0, NUM_OFFERS, OFFERS_AT_ONCE):
+                await work[table].add_all(rows[start : start + OFFERS_AT_ONCE])
+        await work[JobRow].add_all(jobs)
+
+
+async def _clear(world: Any) -> dict[str, float]:
+    """Jobs that are bought: all of them now, 20 before, as long for each."""
+    from market.service import clear_jobs as clearing_round
+
+    is_new = hasattr(clearing_round, "Book")
+    num_jobs = NUM_JOBS if is_new else 20
+    await _filled(world, num_jobs)
+    begun, bought = time.perf_counter(), 0
+    while leases := await clearing_round.clear_jobs(world.now, world.new_work()):
+        bought += len(leases)
+        if bought >= num_jobs:
+            break
+    took = time.perf_counter() - begun
+    assert bought, "nothing was matched"
+    return {"ms a bought lease": 1000 * took / bought}
+
+
+async def _view(world: Any) -> dict[str, float]:
+    """`GET /v1/market` of 10,000 offers, 20 times one after the other."""
+    async with _client(world) as client:
+        await _filled(world, 0)
+        took = []
+        for _ in range(20):
+            begun = time.perf_counter()
+            assert (await client.get("/v1/market")).status_code == 200
+            took.append(time.perf_counter() - begun)
+    took.sort()
+    return {"median ms": 1000 * took[10], "slowest ms": 1000 * took[-1]}
+
+
+@asynccontextmanager
+async def _client(world: Any) -> AsyncIterator[Any]:
+    import httpx
+
+    from market.api.app import make_app
+
+    transport = httpx.ASGITransport(make_app(world.api()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://market") as client:
+        yield client
+
+
+async def _beats(world: Any) -> dict[str, float]:
+    """Milliseconds of a beat through the application, 16 at once, without a socket."""
+    from market.api.schemas import Heartbeat, heartbeat_digest
+    from tests.support.history import make_session
+    from tests.support.market_world import sign_digest
+
+    for number in range(16):
+        await world.offer(f"p{number}", 10**11)
+
+    async def one(client: Any, number: int) -> None:
+        offer, session = world.offers[f"p{number}"], make_session(f"agent p{number}")
+        for count in range(1, 26):
+            at = world.now + count
+            beat = Heartbeat(at=at, signature=sign_digest(session, heartbeat_digest(offer, at)))
+            path = f"/v1/offers/{offer.hex()}/heartbeat"
+            answer = await client.post(path, content=beat.json_bytes())
+            assert answer.status_code == 200, answer.text
+
+    async with _client(world) as client:
+        begun = time.perf_counter()
+        await asyncio.gather(*[one(client, number) for number in range(16)])
+    return {"ms a beat": 1000 * (time.perf_counter() - begun) / 400}
+
+
+async def _offers(world: Any) -> dict[str, float]:
+    """Milliseconds of an offer of an account with stake; each chain read takes 4 ms here."""
+    chain, reads = world.chain, 0
+
+    async def slow(values: int) -> None:
+        nonlocal reads
+        reads += values
+        for _ in range(values):
+            await asyncio.sleep(0.004)
+
+    plain = chain.account
+
+    async def account(name: Any) -> Any:
+        await slow(6)  # the head, and five values
+        return await plain(name)
+
+    for number in range(8):
+        await world.stake(f"p{number}")
+    await world.sync()
+    chain.account = account
+    if hasattr(chain, "stake_of"):
+        one = chain.stake_of
+
+        async def stake_of(name: Any) -> Any:
+            await slow(2)  # the head, and one value
+            return await one(name)
+
+        chain.stake_of = stake_of
+    signed = [world.sign_offer(f"p{n % 8}", 10**11, nonce=n + 10) for n in range(160)]
+    bodies = [json.dumps({"signed": "0x" + each.encoded().hex()}) for each in signed]
+
+    async def post(client: Any, mine: list[str]) -> None:
+        for each in mine:
+            answer = await client.post("/v1/offers", content=each)
+            assert answer.status_code == 201, answer.text
+
+    async with _client(world) as client:
+        begun = time.perf_counter()
+        await asyncio.gather(*[post(client, bodies[n::8]) for n in range(8)])
+        took = time.perf_counter() - begun
+    return {"ms an offer": 1000 * took / len(signed), "chain reads an offer": reads / len(signed)}
+
+
+def _on_postgres(measure: Callable[[Any], Awaitable[dict[str, float]]]) -> dict[str, float]:
+    async def run(url: str) -> dict[str, float]:
+        async with _world(url) as world:
+            return await measure(world)
+
+    with _database() as url:
+        return asyncio.run(run(url))
+
+
+MEASURES: dict[str, Callable[[], dict[str, float]]] = {
+    "clearing": clearing,
+    "clearing_postgres": lambda: _on_postgres(_clear),
+    "market_view": lambda: _on_postgres(_view),
+    "beats": lambda: _on_postgres(_beats),
+    "offers": lambda: _on_postgres(_offers),
+    "settlement": settlement,
+}
+
+
+if __name__ == "__main__":
+    print(json.dumps(MEASURES[sys.argv[1]]()))
