@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,11 @@ def clearing() -> dict[str, float]:
         for _ in range(NUM_JOBS)
     ]
     try:
-        from market.domain.book import Book
+        book: Any = import_module("market.domain.book").Book
     except ImportError:
-        Book, jobs = None, jobs[:60]  # type: ignore[assignment,misc]
+        book, jobs = None, jobs[:60]
     begun, leased = time.perf_counter(), set[bytes]()
-    book = Book(offers, now) if Book else None  # type: ignore[arg-type]
+    book = book and book(offers, now)
     for need, slots in jobs:
         if book is not None:
             asks = book.cheapest(book.fitting(need), slots + 2)
@@ -104,7 +105,7 @@ def settlement() -> dict[str, float]:
     assert first.root.sum
     second = statements(jobs[:300], 2)
     begun = time.perf_counter()
-    debited = sum(first.debited(job) for job in jobs[:300])  # type: ignore[arg-type]
+    debited = sum(int(first.debited(job)) for job in jobs[:300])  # type: ignore[arg-type]
     settled = settle(2, first, second)  # type: ignore[arg-type]
     root = settled.root
     assert debited < root.sum
@@ -169,9 +170,9 @@ async def _filled(world: Any, num_jobs: int) -> None:
         ceiling = chance.randint(10**10, 10**12)
         spec = base.model_copy(update={"nonce": number + 1, "price_ceiling": ceiling})
         signed = wallet.sign(spec, DOMAIN).encoded()
-        who, sums = (spec.poster, spec.coordinator, "x"), (spec.budget, spec.epoch_cap)
-        rest = (spec.deadline, 12, "funded", now + number)
-        jobs.append(JobRow(spec.job(), signed, *who, *sums, *rest))
+        row: Any = (spec.job(), signed, spec.poster, spec.coordinator, "x", spec.budget)
+        row = (*row, spec.epoch_cap, spec.deadline, 12, "funded", now + number)
+        jobs.append(JobRow(*row))
     async with world.new_work() as work:
         for table, rows in ((OfferRow, offers), (HeartbeatRow, beats), (StakeRow, stakes)):
             for start in range(0, NUM_OFFERS, OFFERS_AT_ONCE):

@@ -336,7 +336,7 @@ def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
     )
 
     assert without.returncode == 2
-    assert (done.returncode, done.stdout) == (0, "database is at revision 0011\n")
+    assert (done.returncode, done.stdout) == (0, "database is at revision 0012\n")
     assert failed.returncode == 8 and "Traceback" not in failed.stderr
 
 

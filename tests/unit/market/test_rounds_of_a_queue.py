@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from contracts.terms.errors import ChainUnreachable
-from market.adapters.celery_tasks import Periodic, Runtime, UseCase
+from market.adapters.celery_tasks import Periodic, Runtime, UseCase, periodic
 from market.settings import Settings
 
 
@@ -69,3 +69,9 @@ def test_run_due__somebody_else_writes_to_the_chain__nothing_runs() -> None:
     runtime.close()
 
     assert not runtime.ran
+
+
+def test_periodic__what_the_clock_decides__runs_before_clearing() -> None:
+    order = list(periodic(Settings.model_construct(anchor_seconds=12)))
+
+    assert max(map(order.index, ("lapse", "silent", "deadlines"))) < order.index("clear")
