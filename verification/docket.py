@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 
-from contracts.governance.checking import Forfeit, Late, Standing, StepFacts, Terms
+from contracts.governance.checking import Cause, Forfeit, Late, Standing, StepFacts, Terms
 from contracts.governance.steps import require
 from contracts.terms.amounts import FLOPS_PER_PFLOP, Flops
 from contracts.terms.auditors import AuditorList
@@ -261,7 +261,7 @@ class _Fold:
             self._apply(case, cases.passed_over(case, self._facts.step))
             return
         if (newest := max(self.docket.earned.get(auditor, ()), default=None)) is not None:
-            self._forfeit(auditor, newest)
+            self._forfeit(auditor, newest, "missed_report")
         self._apply(case, cases.missed(case, self._facts.step))
 
     def _note_missing(self, subject: Digest, doer: PeerId) -> None:
@@ -416,11 +416,11 @@ class _Fold:
             case "convicted":
                 convicts = self.docket.convicts | {ruling.peer}
                 self.docket = replace(self.docket, convicts=convicts)
-                self._forfeit(ruling.peer, None)
+                self._forfeit(ruling.peer, None, "convicted")
                 if case.kind == "report" and ruling.peer == case.doer:
                     self._reopen(case, inside)
             case "missing":
-                self._forfeit(ruling.peer, None)
+                self._forfeit(ruling.peer, None, "missing_data")
             case "unrepeated" if case.kind == "work":
                 self.docket = replace(self.docket, watched={**self.docket.watched, case.doer: 0})
 
@@ -436,8 +436,8 @@ class _Fold:
         opened = {**self.docket.open, case.work: (again, inside)}
         self.docket = replace(self.docket, open=opened)
 
-    def _forfeit(self, peer: PeerId, step: StepNumber | None) -> None:
-        self._forfeits.append(Forfeit(peer, step))
+    def _forfeit(self, peer: PeerId, step: StepNumber | None, cause: Cause) -> None:
+        self._forfeits.append(Forfeit(peer, step, cause))
         own = self.docket.earned.get(peer, {})
         left = {} if step is None else {at: work for at, work in own.items() if at != step}
         self.docket = replace(self.docket, earned={**self.docket.earned, peer: left})

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias
 
-from contracts.governance.checking import NOTHING_SAID, Standing
+from contracts.governance.checking import NOTHING_SAID, Cause, Forfeit, Standing
 from contracts.governance.job import SealedStep
 from contracts.governance.pay import Lease
 from contracts.governance.record import JobRecord
@@ -54,7 +54,7 @@ class Line:
     price: PricePerPflop
     rate: Fraction | None  # with which it is drawn; None: it never is
     resolved: StepNumber | None = None  # the step whose seal vested it, or took it
-    is_lost: bool = False
+    lost_by: Cause | None = None  # why its pay was taken, if it was
     amount: BaseUnits = NOTHING  # once resolved
     start: BaseUnits = NOTHING  # once vested: what had vested for the account before it
 
@@ -129,7 +129,7 @@ class Earnings:
             if line.flops:
                 self._waiting[line.peer].append(line)
         for forfeit in sealed.standing.forfeits:
-            self._take(forfeit.peer, forfeit.step, record.step)
+            self._take(forfeit, record.step)
         self._vest(record)
 
     # ----------------------------------------------------------------------------- what is shown
@@ -229,11 +229,12 @@ class Earnings:
                 rates.get(said.report),
             )  # fmt: skip
 
-    def _take(self, peer: PeerId, step: StepNumber | None, seal: StepNumber) -> None:
-        """What waits of a peer, or of one of its steps, is lost: see `vesting.Forfeit`."""
+    def _take(self, forfeit: Forfeit, seal: StepNumber) -> None:
+        """What waits of a peer, or of one of its steps, is lost: see `checking.Forfeit`."""
+        peer, step = forfeit.peer, forfeit.step
         for line in [each for each in self._waiting[peer] if step in (None, each.sealed)]:
             self._resolve(line, seal)
-            line.is_lost = True
+            line.lost_by = forfeit.cause
             self._lost[line.account] = BaseUnits(self._lost[line.account] + line.amount)
             self._lost_of_peer[peer] = BaseUnits(self._lost_of_peer[peer] + line.amount)
 
@@ -279,7 +280,7 @@ def _settled(line: Line) -> Standings:
     """A line that waits for no verdict and no draw any more."""
     if line.resolved is None:
         return Standings(line, "uncounted", NOTHING, NOTHING)
-    return Standings(line, "forfeited" if line.is_lost else "vested", line.amount, line.start)
+    return Standings(line, "forfeited" if line.lost_by else "vested", line.amount, line.start)
 
 
 def _rates(record: JobRecord) -> dict[Digest, Fraction]:

@@ -8,7 +8,7 @@ has to agree on. Source: PROTOCOL sections 4 to 6.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from contracts.governance.pay import Lease
 from contracts.terms.amounts import Flops
@@ -49,12 +49,17 @@ class StepFacts:
     last: bool
 
 
+Cause: TypeAlias = Literal["convicted", "missing_data", "missed_report"]
+"""Why pay is lost: its work was found false, could not be shown, or a report never came."""
+
+
 @dataclass(frozen=True)
 class Forfeit:
     """Pay that is lost: all of a peer's that has not vested, or that of one step."""
 
     peer: PeerId
     step: StepNumber | None = None  # None: all
+    cause: Cause = "convicted"
 
 
 @dataclass(frozen=True)

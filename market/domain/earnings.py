@@ -4,14 +4,15 @@ What a job has paid an account, epoch by epoch, is told line by line: lines are 
 which they vested, those that wait come last (`verification.earnings`). So a line may be in two
 epochs at once, and its parts sum to its amount.
 
-Invariant: every line with an amount that is not claimed, forfeited or uncounted has a reason.
+Invariant: every line with an amount that is not claimed or uncounted has a reason.
 Units: base units; moments in ms since the Unix epoch unless named seconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
+from contracts.governance.checking import Cause
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Digest, EpochNumber, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
@@ -37,6 +38,9 @@ Code: TypeAlias = Literal[
     "challenge",
     "finalization",
     "claim",
+    "convicted",
+    "missing_data",
+    "missed_report",
 ]
 
 
@@ -93,7 +97,7 @@ class Around:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a line waits: a stable code, a sentence, and the step or the moment that it waits for."""
+    """Why a line waits, or is lost: a stable code, a sentence, what step or moment it waits for."""
 
     code: Code
     sentence: str
@@ -140,10 +144,11 @@ def reason_of(
     around: Around,
     *,
     worth: BaseUnits,
+    lost_by: Cause | None,
     is_anchored: bool,
     above_cap: bool,
 ) -> Reason | None:
-    """Why a line waits; None where it does not.
+    """Why a line waits, or was lost; None where neither is so.
 
     Args:
         state: Of the line.
@@ -151,9 +156,12 @@ def reason_of(
         paid: The epochs that pay it.
         around: The job, the clock, and the next epoch.
         worth: Its amount.
+        lost_by: Why it was taken, if it was.
         is_anchored: Whether the seal that vested it is in a batch on chain.
         above_cap: Whether that seal vests more than the next epoch may debit.
     """
+    if lost_by is not None:
+        return Reason(lost_by, _LOST_BY[lost_by])
     if not worth and state == "vested":
         return None  # too little to be a base unit by itself; nothing more comes
     match state:
@@ -167,6 +175,13 @@ def reason_of(
             return Reason("claim", "not claimed yet: its account may claim it at any time")
     return None
 
+
+_LOST_BY: Mapping[Cause, str] = {
+    "convicted": "lost: an audit found work or a report of its peer false, and a second one agreed",
+    "missing_data": "lost: its peer could not show auditors the data of work that was drawn",
+    "missed_report": "lost: its peer was drawn to audit somebody else's work and no report came in "
+    "time, as when a machine sleeps or is cut off; that takes the pay of its newest step",
+}
 
 _BEFORE_RUNNING_ENDED = (JobState.MATCHED, JobState.RUNNING, JobState.FUNDED)
 

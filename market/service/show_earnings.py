@@ -210,6 +210,7 @@ class _Reading:
             reason = reason_of(
                 state, wait, paid, around,
                 worth=standing.amount,
+                lost_by=line.lost_by,
                 is_anchored=vested_on is not None,
                 above_cap=vesting is not None and vesting.vested - debited > cap,
             )  # fmt: skip

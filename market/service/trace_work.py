@@ -160,7 +160,7 @@ async def trace_work(
     commit = await _commit(job, line, work)
     paid = paid_parts(standing, await paid_epochs(job, line.account, work))
     parts = parts_of(standing, paid)
-    vesting = None if line.resolved is None or line.is_lost else line.resolved
+    vesting = None if line.resolved is None or line.lost_by else line.resolved
     return WorkTrace(
         standing=standing,
         parts=parts,

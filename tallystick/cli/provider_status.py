@@ -33,6 +33,8 @@ from tallystick.provider.folder import (
     keystore_in,
     leases_in,
 )
+from tallystick.provider.losses import losses_in
+from tallystick.provider.slashes import audits_in
 from tallystick.sdk.client import MarketClient
 
 OVER = ("ended", "lapsed")
@@ -54,6 +56,14 @@ class OwnLease(Body):
     stake: Money
 
 
+class Lost(Body):
+    """Pay of a job that is forfeited, and why."""
+
+    job: JobIdField
+    amount: Money
+    reason: str
+
+
 class ProviderStatus(Body):
     """An account as a provider; `pid` of its agent, and its leases, where it lives here."""
 
@@ -71,6 +81,7 @@ class ProviderStatus(Body):
     claimed: Money
     offers: tuple[schemas.OfferView, ...]
     leases: tuple[OwnLease, ...]
+    lost: tuple[Lost, ...]  # in the jobs of the newest leases here
 
 
 def _status_lines(status: ProviderStatus) -> Iterator[RenderableType]:
@@ -91,6 +102,10 @@ def _status_lines(status: ProviderStatus) -> Iterator[RenderableType]:
     for offer in status.offers:
         rows[f"offer {offer.offer.hex()[:8]}"] = (
             f"{offer.state} at {format_tokens(offer.price)} tokens/PFLOP"
+        )
+    for each in status.lost:
+        rows[f"forfeited, job {short(each.job)}"] = (
+            f"{format_tokens(each.amount)} tokens: {each.reason}"
         )
     yield facts("", rows)
     if status.leases:
@@ -149,7 +164,20 @@ async def _status(client: MarketClient, account: Address, home: Path | None) -> 
         claimed=money.claimed,
         offers=known.offers,
         leases=() if home is None else await _leases(client, home),
+        lost=() if home is None else await _lost(client, account, home),
     )
+
+
+async def _lost(client: MarketClient, account: Address, home: Path) -> tuple[Lost, ...]:
+    jobs = dict.fromkeys(audit.job for audit in audits_in(home))
+    found = []
+    for job in list(jobs)[-MAX_LEASES:]:
+        try:
+            losses = await losses_in(client, account, job)
+        except NotFound:  # of another market
+            continue
+        found += [Lost(job=job, amount=lost, reason=why) for why, lost in losses.items()]
+    return tuple(found)
 
 
 async def _leases(client: MarketClient, home: Path) -> tuple[OwnLease, ...]:

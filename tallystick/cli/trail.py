@@ -40,8 +40,11 @@ def paid(part: schemas.PaidPartView) -> str:
 
 
 def waits(reason: schemas.WaitsForView | None) -> Iterator[str]:
-    """Why money waits, and until when at the earliest."""
+    """Why money waits, and until when at the earliest; or why it is lost."""
     if reason is None:
+        return
+    if reason.sentence.startswith("lost: "):
+        yield reason.sentence
         return
     until = [f"seal of step {reason.step}"] if reason.step is not None else []
     until += [f"{moment(reason.at)} UTC"] if reason.at is not None else []

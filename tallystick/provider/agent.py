@@ -33,7 +33,7 @@ from contracts.terms.errors import (
     Refused,
     Unavailable,
 )
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
@@ -50,6 +50,7 @@ from tallystick.provider.folder import (
     save_peer_file,
 )
 from tallystick.provider.lease_folders import LeaseFolders
+from tallystick.provider.losses import Losses
 from tallystick.provider.on_chain import on_chain
 from tallystick.provider.outside_audits import OutsideAudits, cancelled
 from tallystick.provider.room import Free, Room, folder_bytes, free_bytes
@@ -111,6 +112,7 @@ class Agent:
     free: Free = free_bytes
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
+    _jobs: dict[Digest, JobId] = field(default_factory=dict)  # of leases that had a peer
     _over_since: dict[Digest, float] = field(default_factory=dict)
     _paused: Digest | None = None  # the offer that we took back ourselves
     _tasks: asyncio.TaskGroup | None = None
@@ -421,6 +423,7 @@ class Agent:
             disk_of(lease),
         )
         save_peer_file(folder, peer)
+        self._jobs[lease.lease] = lease.job
         if self._coins is not None:
             self._coins.follow(folder, lease.job)
         kept = asyncio.create_task(self._keep_peer(lease.lease, folder))
@@ -478,11 +481,16 @@ class Agent:
 
     async def _watch_slashes(self, seconds: float) -> None:
         slashes = Slashes(self.client, self.folder.home, self.wallet.account, self.say)
+        losses = Losses(self.client, self.wallet.account, self.say)
         while True:
+            over = set(self._jobs) - set(self._peers)
             busy = {self.folder.lease(lease) for lease in self._peers}
             busy |= {each for each, task in self.outside.auditors.items() if not task.done()}
             try:
                 await slashes.look(busy)
+                await losses.look(set(self._jobs.values()))
+                for lease in over:  # its last seals were looked at after its peer had ended
+                    self._jobs.pop(lease)
                 self.faults.over("slashes")
             except Unavailable as error:
                 self.faults.tell("slashes", f"waiting: {error}")

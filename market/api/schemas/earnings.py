@@ -31,6 +31,9 @@ WaitsForCode = Literal[
     "challenge",
     "finalization",
     "claim",
+    "convicted",
+    "missing_data",
+    "missed_report",
 ]
 
 
@@ -47,7 +50,7 @@ class PartsView(Body):
 
 
 class WaitsForView(Body):
-    """Why a line waits; `step` and `at` say until when, at the earliest, where that is known."""
+    """Why a line waits, or was lost; `step` and `at`: until when, at the earliest, if known."""
 
     code: WaitsForCode
     sentence: str

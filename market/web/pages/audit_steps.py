@@ -163,8 +163,8 @@ async def _sealed(job: JobId, step: int, api: Api, work: UnitOfWork) -> StepView
 
 
 def waits_at(line: EarningView) -> Link | None:
-    """The part of the evidence that the money waits at; None where it does not."""
-    return None if line.waits_for is None else _WAITS_AT[line.waits_for.code]
+    """The part of the evidence that the money waits at; None where it does not, or is lost."""
+    return None if line.waits_for is None else _WAITS_AT.get(line.waits_for.code)
 
 
 def odds_of(checks: ChecksView, peer: PeerId) -> PeerChecksView | None:

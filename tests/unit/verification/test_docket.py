@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.governance.checking import Terms, Unchecked
+from contracts.governance.checking import Forfeit, Terms, Unchecked
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import InvalidSeal, Refused
@@ -285,7 +285,7 @@ def test_after__auditor_owes__holds_back_its_pay_until_it_is_told_late() -> None
 
     assert job.rulings == [("missed", first)]
     assert standing.owing == {peer(second)}
-    assert [(each.peer, each.step) for each in standing.forfeits] == [(peer(first), 1)]
+    assert standing.forfeits == (Forfeit(peer(first), StepNumber(1), "missed_report"),)
 
 
 def test_after__late_report_of_a_missed_attempt__still_outranks_the_next_one() -> None:

@@ -1,0 +1,74 @@
+"""Is an owner told why pay was lost, once, and of each further loss?"""
+
+from typing import Any, get_args
+
+import pytest
+
+from contracts.governance.checking import Cause
+from contracts.terms.amounts import BaseUnits
+from contracts.terms.errors import ContractRefused
+from contracts.terms.ids import Address, JobId
+from market.api.schemas import EarningsView, EarningView, PartsView, WaitsForView
+from market.domain.earnings import Around, JobState, reason_of
+from tallystick.provider.claims import refused_claim
+from tallystick.provider.losses import Losses
+from tallystick.sdk.client import MarketClient
+
+ANN, JOB = Address(b"a" * 20), JobId(b"j" * 32)
+AROUND: Any = Around(JobState.RUNNING, False, None, 2, None, None)  # type: ignore[arg-type]
+
+
+def line(amount: int, sentence: str = "lost: no report came", state: str = "forfeited") -> Any:
+    why = WaitsForView(code="missed_report", sentence=sentence, step=None, at=None)
+    return EarningView.model_construct(amount=amount, state=state, waits_for=why)  # type: ignore[arg-type]
+
+
+class Lines(MarketClient):
+    """A market with one account's lines, one a page."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.lines: list[Any] = []
+
+    async def earnings(self, account: Address, **asked: Any) -> EarningsView:
+        """One line, and where the next is."""
+        at = int(asked["after"] or 0)
+        lost = sum(each.amount for each in self.lines if each.state == "forfeited")
+        return EarningsView.model_construct(
+            parts=PartsView.model_construct(forfeited=BaseUnits(lost)),
+            lines=tuple(self.lines[at : at + 1]),
+            next=str(at + 1) if at + 1 < len(self.lines) else None,
+        )
+
+
+async def test_look__pay_is_lost_in_two_seals__each_loss_is_told_once_with_its_reason() -> None:
+    said: list[str] = []
+    async with Lines() as client:
+        losses = Losses(client, ANN, said.append)
+        client.lines = [line(5, state="vested"), line(24_000)]
+        for _ in range(2):
+            await losses.look([JOB])
+        client.lines += [line(1000), line(7, "lost: it was found false")]
+        await losses.look([JOB])
+
+    assert said == [
+        "0.024000 tokens of job 6a6a6a6a6a6a are forfeited: no report came",
+        "0.001000 tokens of job 6a6a6a6a6a6a are forfeited: no report came",
+        "0.000007 tokens of job 6a6a6a6a6a6a are forfeited: it was found false",
+    ]
+
+
+@pytest.mark.parametrize("cause", get_args(Cause))
+def test_reason_of__forfeited_line__says_why(cause: Cause) -> None:
+    reason = reason_of(
+        "forfeited", None, (), AROUND,
+        worth=BaseUnits(1), lost_by=cause, is_anchored=True, above_cap=False,
+    )  # fmt: skip
+
+    assert reason is not None and reason.code == cause
+    assert reason.sentence.startswith("lost: its peer") or "audit" in reason.sentence
+
+
+def test_refused_claim__newer_epoch_came_in_between__says_that_nothing_is_lost() -> None:
+    assert "nothing is lost" in refused_claim(ContractRefused("WrongProof()"))
+    assert "refused by the Settlement contract" in refused_claim(ContractRefused("Paused()"))
