@@ -36,6 +36,7 @@ from tallystick.cli.output import notice, shows
 from tallystick.cli.provider_earnings import earnings_command
 from tallystick.cli.provider_money import claim_command, withdraw_command
 from tallystick.cli.provider_status import drain_command, status_command
+from tallystick.provider.devices import AUTO, WISH, fits
 from tallystick.provider.folder import (
     DRAIN_SIGNAL,
     ProviderFolder,
@@ -48,7 +49,7 @@ from tallystick.sdk.convictions import state_of_slash
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import span, tokens
 
-PROBED = {"device_class", "memory_bytes", "flops_per_second"}
+PROBED = {"device", "device_class", "memory_bytes", "flops_per_second"}
 
 app = typer.Typer(no_args_is_help=True, help="Offer this machine's compute and work for pay.")
 
@@ -76,8 +77,20 @@ def start(
     home: Annotated[Path | None, typer.Option("--home", help="Wallet, journals, logs.")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads of a peer.", min=1, max=1024)] = 1,
     memory: Annotated[
-        int | None, typer.Option(help="MiB to offer; measured if absent.", min=1, max=2**32)
+        int | None,
+        typer.Option(help="MiB to offer at most; its share if absent.", min=64, max=2**32),
     ] = None,
+    cores: Annotated[
+        float | None,
+        typer.Option(help="Cores to offer at most; its share if absent.", min=0.001, max=1024),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Measured, offered and computed on: auto, cpu, cuda, cuda:N.",
+            envvar="TALLYSTICK_PEER_DEVICE",
+        ),
+    ] = AUTO,
     window: Annotated[
         str, typer.Option(help="How long an offer stands; longer jobs do not get it.")
     ] = "30d",
@@ -126,6 +139,8 @@ def start(
         BaseUnits(amount),
         threads,
         memory,
+        cores,
+        _device(device),
         nice,
         _span("--window", window),
         _span("--drain", drain),
@@ -179,6 +194,8 @@ async def _start(
     stake: BaseUnits,
     threads: int,
     memory: int | None,
+    cores: float | None,
+    device: str,
     nice: int,
     window: timedelta,
     drain: timedelta,
@@ -193,6 +210,7 @@ async def _start(
     plans(behaviour)  # a wrong one is told here, not by each of its peers
     from tallystick.provider.agent import Agent, Ask
     from tallystick.provider.reachable import listen_address
+    from tallystick.provider.machine import CORE, Machine
     from tallystick.up.forkserver import starter
     from tallystick.up.ports import checked_address
 
@@ -201,16 +219,26 @@ async def _start(
     try:
         async with MarketClient(market) as client:
             network = await client.network()  # a wrong URL is told at once; later it is waited for
-            measured = await _probe(folder.home / "probe.json")
+            measured = await _probe(folder.home / "probe.json", device)
+            machine = Machine(
+                HomeSettings().home,
+                measured["device"],
+                memory=measured["memory_bytes"],
+                cores=(os.cpu_count() or 1) * CORE,
+                speed=measured["flops_per_second"],
+                cap=None if memory is None else memory * 2**20,
+                cap_cores=None if cores is None else round(cores * CORE),
+            )
             ask = Ask(
                 price=PricePerPflop(1) if price is None else price,
                 stake=stake,
                 device_class=measured["device_class"],
-                memory_bytes=memory * 2**20 if memory else measured["memory_bytes"],
+                memory_bytes=measured["memory_bytes"],
                 flops_per_second=measured["flops_per_second"],
                 bandwidth=10**8,
                 threads=threads,
                 window=window,
+                device=measured["device"],
             )
             await Agent(
                 client=client,
@@ -229,6 +257,7 @@ async def _start(
                 drain=drain,
                 offers=price is not None,
                 audits=audit,
+                machine=None if price is None else machine,
             ).run()
     finally:
         folder.close()
@@ -261,12 +290,20 @@ async def _until_stopped(work: Coroutine[None, None, None]) -> None:
         notice("stopped; the same command resumes")
 
 
-async def _probe(path: Path) -> dict[str, Any]:
+def _device(wanted: str) -> str:
+    if not WISH.fullmatch(wanted):
+        raise Malformed(f"--device {wanted:.20}: it is auto, cpu, cuda, or cuda:N")
+    return wanted
+
+
+async def _probe(path: Path, device: str) -> dict[str, Any]:
     """Measure once; the result is kept, because equal claims make equal offers."""
     measured = _kept_probe(path)
+    if measured is not None and not fits(measured["device"], device):
+        measured = None
     if measured is None:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tallystick.provider.probe"),
+            *(sys.executable, "-m", "tallystick.provider.probe", device),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,  # a terminal's Ctrl-C is for the agent
@@ -279,8 +316,9 @@ async def _probe(path: Path) -> dict[str, Any]:
             raise
         if process.returncode != 0:
             raise WrongConfiguration(
-                "this machine cannot compute: install the extra `provider` "
-                f"(pip install 'tallystick[provider]'); {complaint.decode().strip()[-300:]}"
+                "this machine cannot compute: choose another --device, or install the extra "
+                "`provider` (pip install 'tallystick[provider]'); "
+                f"{complaint.decode().strip()[-300:]}"
             )
         measured = json.loads(said)
         write_durably(path, said)

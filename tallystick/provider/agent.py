@@ -15,7 +15,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from market.api import schemas
 from tallystick.provider.beats import heartbeat
 from tallystick.provider.claims import Dues, claim, refused_claim
 from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
+from tallystick.provider.devices import told
 from tallystick.provider.faults import Faults, Say
 from tallystick.provider.folder import (
     PeerFile,
@@ -51,9 +52,10 @@ from tallystick.provider.folder import (
 )
 from tallystick.provider.lease_folders import LeaseFolders
 from tallystick.provider.losses import Losses
+from tallystick.provider.machine import LEAST_MEMORY, Machine
 from tallystick.provider.on_chain import on_chain
 from tallystick.provider.outside_audits import OutsideAudits, cancelled
-from tallystick.provider.room import Free, Room, folder_bytes, free_bytes
+from tallystick.provider.room import Free, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.slashes import Slashes
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of
@@ -83,12 +85,13 @@ class Ask:
 
     price: PricePerPflop
     stake: BaseUnits
-    device_class: str
+    device_class: str  # of `device`
     memory_bytes: int
     flops_per_second: int
     bandwidth: int
     threads: int
     window: timedelta
+    device: str = "cpu"
 
 
 @dataclass
@@ -110,6 +113,7 @@ class Agent:
     audit_argv: tuple[str, ...] = (sys.executable, "-m", "tallystick.provider.outside")
     monotonic: Callable[[], float] = time.monotonic
     free: Free = free_bytes
+    machine: Machine | None = None  # what it shares with other agents; None: nothing
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
     _jobs: dict[Digest, JobId] = field(default_factory=dict)  # of leases that had a peer
@@ -120,6 +124,8 @@ class Agent:
 
     def __post_init__(self) -> None:
         """Nothing is looked at yet."""
+        # What computes is what is offered, whatever the environment says.
+        self.environment = {**self.environment, **told(self.ask.device)}
         self.faults = Faults(self.say, self.monotonic)
         self.room = Room(self.folder.home, free=self.free, monotonic=self.monotonic)
         self.outside = OutsideAudits(
@@ -170,6 +176,8 @@ class Agent:
                         tasks.create_task(self._clear_folders())
         finally:
             await self._stop_peers()
+            if self.machine is not None:
+                self.machine.close()
 
     # ------------------------------------------------------------------------ stake and offer
 
@@ -212,9 +220,32 @@ class Agent:
 
     async def _standing_offer(self, deployment: Deployment) -> Signed[Offer]:
         """The stored offer while it stands or is leased, else a new one in its place; posted."""
+        while not self._takes_share():
+            await asyncio.sleep(HEARTBEAT_SECONDS)
         offer = await retrying(lambda: self._post_offer(deployment), on_error=self._waiting)
         self.faults.over("market")
         return offer
+
+    def _takes_share(self) -> bool:
+        """Ask for what is fair of the machine now; whether it is worth an offer."""
+        if self.machine is None:
+            return True
+        try:
+            share = self.machine.offer()
+        except Unavailable as error:
+            self.faults.tell("share", f"waiting: {error}")
+            return False
+        if share.memory < LEAST_MEMORY:
+            self.faults.tell(
+                "share",
+                f"the other agents on this machine hold its memory, {megabytes(share.memory)} are "
+                "left: waiting until one gives a part back",
+            )
+            return False
+        self.faults.over("share")
+        speed = self.machine.speed(self.ask.threads)
+        self.ask = replace(self.ask, memory_bytes=share.memory, flops_per_second=speed)
+        return True
 
     async def _post_offer(self, deployment: Deployment) -> Signed[Offer]:
         offer = self.folder.offer()
@@ -297,8 +328,8 @@ class Agent:
                     wait = 0 if leases or beats else WAIT_SECONDS
                     leases = await self._heartbeat(offer, wait)
                     await self._follow(leases, deployment)
-                    if not leases and self._has_to_be_renewed(offer):
-                        offer = await self._standing_offer(deployment)
+                    if not leases:
+                        offer = await self._kept_up(offer, deployment)
                 self.faults.over("market")
             except NotFound:  # a market that was set up anew
                 offer, leases = await self._standing_offer(deployment), ()
@@ -309,6 +340,15 @@ class Agent:
             beats = beats + 1 if is_at_work else 0
             rest = begun + HEARTBEAT_SECONDS - self.monotonic()
             await asyncio.sleep(LEASED_SECONDS if is_at_work else rest)
+
+    async def _kept_up(self, offer: Signed[Offer], deployment: Deployment) -> Signed[Offer]:
+        """The offer, or the one in its place if it has to be renewed or our share has changed."""
+        if not self._takes_share():
+            self._paused = offer.message.digest()
+            await self._withdraw(offer)
+        if self._has_to_be_renewed(offer):
+            return await self._standing_offer(deployment)
+        return offer
 
     async def _stand_back(self, offer: Signed[Offer], lacks: str) -> None:
         """Take the offer back and let all peers leave; until there is room again."""
@@ -385,7 +425,10 @@ class Agent:
 
     async def _accept(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)
-        self.room.need(disk_of(lease), held=folder_bytes(folder))
+        spec = spec_of(lease)
+        self.room.need(lease_disk(spec), held=folder_bytes(folder))
+        if self.machine is not None and spec.memory_bytes > self.machine.share.memory:
+            raise Refused("other agents on this machine hold memory that it was offered with")
         session = load_or_create_session(folder / "session.key")
         accept = load_accept(folder)
         if accept is None:
@@ -413,14 +456,16 @@ class Agent:
     def _start_peer(self, lease: schemas.LeaseView) -> None:
         if lease.lease in self._peers or lease.lease in self._done:
             return
-        folder = self.folder.lease(lease.lease)
+        folder, spec = self.folder.lease(lease.lease), spec_of(lease)
+        if self.machine is not None:
+            self.machine.work(spec.memory_bytes)
         peer = PeerFile(
             self.client.url,
             lease.job.hex(),
             lease.lease.hex(),
             self.ask.threads,
             self.ask.bandwidth,
-            disk_of(lease),
+            lease_disk(spec),
         )
         save_peer_file(folder, peer)
         self._jobs[lease.lease] = lease.job
@@ -538,13 +583,13 @@ class Agent:
         self.faults.tell("market", f"waiting: {error}")
 
 
-def disk_of(lease: schemas.LeaseView) -> int:
-    """Bytes that the folder of a lease may take; the peer checks the job itself.
+def spec_of(lease: schemas.LeaseView) -> JobSpec:
+    """What a lease says that its job is; the peer checks the job itself.
 
     Raises:
-        Refused: this is no job.
+        Refused: it is no job.
     """
-    return lease_disk(expect(decode_signed(lease.spec), JobSpec).message)
+    return expect(decode_signed(lease.spec), JobSpec).message
 
 
 def look_every(period: int, *, least: float) -> float:

@@ -28,6 +28,7 @@ from tallystick.gym.registry import behaviour_of
 from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
+from tallystick.provider.devices import check_class
 from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import PeerFile, load_accept, load_peer_file
 from tallystick.provider.priority import MAX_NICE, NICE, stand_back
@@ -74,6 +75,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
     if accept is None:
         raise NotFound(f"{folder} holds no lease: its agent makes it")
     lease = expect(accept, LeaseAccept)
+    check_class(lease.message.device_class, settings.device)
     session = load_or_create_session(folder / "session.key")
     set_threads(peer.threads)
     async with MarketClient(peer.market) as client:

@@ -1,33 +1,46 @@
 """What can this machine do? Measured in a process of its own.
 
-`python -m tallystick.provider.probe` prints one JSON object: device class, memory in bytes, and
-the FLOP/s of a large fp32 matrix product, best of several. The market's hardware challenge (a
-later version) checks such claims; until then they order nothing but a quote's seconds.
+`python -m tallystick.provider.probe [auto|cpu|cuda|cuda:N]` prints one JSON object: the device, its
+class, memory in bytes, and the FLOP/s of a large fp32 matrix product, best of several. Its peers
+compute on that very device (`devices.py`). The market's hardware challenge (a later version) checks
+such claims; until then they order nothing but a quote's seconds.
 """
 
 import json
 import os
 import platform
+import sys
 import time
 
 import torch
+
+from contracts.terms.errors import WrongConfiguration
+from tallystick.provider.devices import AUTO, resolve
 
 _SIZE = 768
 _ROUNDS = 5
 
 
-def main() -> None:
+def main(arguments: list[str]) -> int:
     """Measure and print."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    wanted = arguments[0] if arguments else AUTO
+    try:
+        name = resolve(wanted, torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    except WrongConfiguration as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    device = torch.device(name)
     print(
         json.dumps(
             {
+                "device": name,
                 "device_class": device_class(device),
                 "memory_bytes": memory_bytes(device),
                 "flops_per_second": matmul_flops_per_second(device),
             }
         )
     )
+    return 0
 
 
 def device_class(device: torch.device) -> str:
@@ -58,4 +71,4 @@ def matmul_flops_per_second(device: torch.device) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

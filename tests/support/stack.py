@@ -115,7 +115,8 @@ class Stack:
             (
                 *(sys.executable, "-m", *agent),
                 *("--market", self.client.url, "--home", str(self.folder / name)),
-                *(("--audit",) if ask is None else ("--ask", ask)),
+                # A cap: else each that comes makes all others offer anew.
+                *(("--audit",) if ask is None else ("--ask", ask, "--memory", "1024")),
                 *("--stake", stake),
             ),
             environment=environment,

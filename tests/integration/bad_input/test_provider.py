@@ -39,7 +39,9 @@ from tests.support.market_world import World, market_spec
 from tests.support.patience import patience
 from tests.support.stack import ROOT
 
-PROBE = {"device_class": "cpu", "memory_bytes": 2**40, "flops_per_second": 10**10}
+PROBE = {
+    "device": "cpu", "device_class": "cpu", "memory_bytes": 2**40, "flops_per_second": 10**10
+}  # fmt: skip
 STAKE = 10**7
 PEER, PROBE_MODULE = "tallystick.provider.peer", "tallystick.provider.probe"
 OURS = secrets.token_hex(4)  # in the run ids: other runs of these tests have their own
@@ -257,7 +259,11 @@ async def agent(home: Path, market: str, run_id: str, *more: str) -> AsyncIterat
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tallystick", *line_of(home, market), *more),
         cwd=ROOT,
-        env={**os.environ, RUN_ID: f"{run_id}-{OURS}"},
+        env={
+            **os.environ,
+            RUN_ID: f"{run_id}-{OURS}",
+            "TALLYSTICK_HOME": str(home.parent),  # shares the machine with nobody else's agents
+        },
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -93,10 +93,12 @@ async def check_ledger(
 
 
 def check_line(line: EarningView) -> None:
-    """Its parts are its amount; it has a reason just while it waits."""
+    """Its parts are its amount; it has a reason just while it waits, or if it is lost."""
     assert sum(getattr(line.parts, state) for state in STATES) == line.amount
     waits = line.state not in DONE and (line.amount > 0 or line.vested is None)
-    assert (line.waits_for is not None) == waits
+    is_lost = line.state == "forfeited"
+    assert (line.waits_for is not None) == (waits or is_lost)
+    assert not is_lost or (line.waits_for and line.waits_for.sentence.startswith("lost: "))
     assert line.seal is not None
     paid = sum(part.amount for part in line.paid if part.state != "planned")
     assert paid == line.parts.debited + line.parts.final + line.parts.claimed

@@ -1,0 +1,153 @@
+"""Agents on one machine share it: what each may offer of its memory and cores, by a locked file.
+
+`machine-HOST.json` in the user's folder lists the agents that live: pid and start time, device, and
+what each holds of it. Each agent asks again before it offers; an agent that is gone has given its
+share back, as nobody has its pid and start time any more. An agent at work holds what its job needs
+and its owner's cap no further; those without work share the rest equally (`fair`).
+
+Invariant: the agents of one user never hold more of a device than there is, at any moment: a share
+grows only into what the others have already given back. Units: bytes, thousandths of a core.
+"""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from contracts.terms.errors import Unavailable
+from tallystick.up.processes import Identity, Ticks, identify, is_alive
+
+LEAST_MEMORY = 64 * 2**20  # less is not worth an offer
+CORE = 1000
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one agent holds."""
+
+    pid: int
+    start: int  # clock ticks since boot
+    device: str
+    memory: int
+    cores: int
+    cap: int | None  # bytes that its owner allows
+    cap_cores: int | None
+    is_at_work: bool = False
+
+
+def fair(total: int, held: int, caps: Sequence[int | None]) -> list[int]:
+    """Equal parts of `total` less `held`, none above its cap; what a cap leaves goes to others.
+
+    Args:
+        total: Of the machine.
+        held: By agents at work.
+        caps: Of the agents without work, None for no cap.
+
+    Returns:
+        Their shares in the same order, whole numbers that sum to at most the rest.
+    """
+    left, found = max(0, total - held), [0] * len(caps)
+    order = sorted(range(len(caps)), key=lambda n: (caps[n] is None, caps[n] or 0))
+    for place, number in enumerate(order):
+        cap, part = caps[number], left // (len(caps) - place)
+        found[number] = part if cap is None else min(part, cap)
+        left -= found[number]
+    return found
+
+
+def claimed(mine: Share, others: Sequence[Share], memory: int, cores: int) -> Share:
+    """What an agent without work may hold now: its fair part, as far as the others left it."""
+    idle = [mine, *(each for each in others if not each.is_at_work)]
+    busy = [each for each in others if each.is_at_work]
+    part = fair(memory, sum(each.memory for each in busy), [each.cap for each in idle])[0]
+    core = fair(cores, sum(each.cores for each in busy), [each.cap_cores for each in idle])[0]
+    return replace(
+        mine,
+        memory=max(0, min(part, memory - sum(each.memory for each in others))),
+        cores=max(0, min(core, cores - sum(each.cores for each in others))),
+        is_at_work=False,
+    )
+
+
+class Machine:
+    """One agent's view of the machine; `close` gives its share back.
+
+    Raises:
+        Unavailable: the file cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        device: str,
+        *,
+        memory: int,
+        cores: int,
+        speed: int = 0,
+        cap: int | None = None,
+        cap_cores: int | None = None,
+    ) -> None:
+        self._path = folder / f"machine-{socket.gethostname()}.json"
+        self._memory, self._cores, self._speed = memory, cores, speed
+        ours = identify(os.getpid())
+        assert ours is not None
+        self.share = Share(ours.pid, ours.start_time, device, 0, 0, cap, cap_cores)
+
+    def offer(self) -> Share:
+        """Take what an agent without work may offer now."""
+        with self._others() as others:
+            same = [each for each in others if each.device == self.share.device]
+            self.share = claimed(self.share, same, self._memory, self._cores)
+            self._write([*others, self.share])
+        return self.share
+
+    def speed(self, threads: int) -> int:
+        """FLOP/s of our part of the cores, with so many threads, of what all of them do."""
+        return max(1, self._speed * min(threads * CORE, self.share.cores) // self._cores)
+
+    def work(self, memory: int) -> None:
+        """Hold what a job needs, of what was offered; the rest is for others."""
+        with self._others() as others:
+            kept = min(memory, self.share.memory)
+            self.share = replace(self.share, memory=kept, is_at_work=True)
+            self._write([*others, self.share])
+
+    def close(self) -> None:
+        """Give the share back."""
+        with self._others() as others:
+            self._write(others)
+
+    @contextmanager
+    def _others(self) -> Iterator[list[Share]]:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise Unavailable(f"cannot open {self._path}: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield [each for each in self._read() if each.pid != self.share.pid and _lives(each)]
+        finally:
+            os.close(lock)
+
+    def _read(self) -> list[Share]:
+        try:
+            return [Share(**each) for each in json.loads(self._path.read_text() or "[]")]
+        except (ValueError, TypeError):
+            return []  # a kill in the middle: each agent that lives writes its share again
+        except OSError as error:
+            raise Unavailable(f"cannot read {self._path}: {error.strerror}") from error
+
+    def _write(self, shares: Sequence[Share]) -> None:
+        try:
+            self._path.write_text(json.dumps([asdict(each) for each in shares]))
+        except OSError as error:
+            raise Unavailable(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def _lives(share: Share) -> bool:
+    return is_alive(Identity(share.pid, Ticks(share.start)))
