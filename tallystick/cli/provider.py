@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import signal
 import sys
-from collections.abc import Coroutine
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,9 +34,11 @@ from tallystick.cli.output import notice, shows
 from tallystick.cli.provider_earnings import earnings_command
 from tallystick.cli.provider_money import claim_command, withdraw_command
 from tallystick.cli.provider_status import drain_command, status_command
+from tallystick.provider.background import AgentLog, log_of, until_stopped
+from tallystick.provider.background import detach as go_on
 from tallystick.provider.devices import AUTO, WISH, fits
+from tallystick.provider.faults import Say
 from tallystick.provider.folder import (
-    DRAIN_SIGNAL,
     ProviderFolder,
     keystore_in,
     write_durably,
@@ -60,14 +60,22 @@ def provider() -> None:
 
 
 class Stopped(Body):
-    """Whose agent it was that has stopped; it may have had no time to make an account."""
+    """Whose agent has stopped, or with a `pid` goes on; it may have had no time for an account."""
 
     account: AddressField | None
     home: str
+    pid: int | None
+
+
+def _stopped_lines(stopped: Stopped) -> list[str]:
+    if stopped.pid is None:
+        return []
+    log = log_of(Path(stopped.home))
+    return [f"the agent goes on with pid {stopped.pid}; log {log}; `provider drain` ends it"]
 
 
 @app.command()
-@shows(Stopped, lines=lambda stopped: [])
+@shows(Stopped, lines=_stopped_lines)
 def start(
     ask: Annotated[
         str | None, typer.Option("--ask", help="Tokens per PFLOP, at least; none: no offer.")
@@ -116,6 +124,9 @@ def start(
     audit: Annotated[
         bool, typer.Option("--audit", help="Audit other owners' work for pay when drawn.")
     ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Go on without this terminal; `drain` ends it.")
+    ] = False,
     behaviour: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> Stopped:
     """Stake, offer, and work for whatever job is matched, until Ctrl-C.
@@ -123,7 +134,9 @@ def start(
     Example: tallystick provider start --market http://127.0.0.1:8420 --ask 1000
 
     Ctrl-C lets its peers leave their jobs in order, as `provider drain` does; a second one ends
-    them at once. It claims by itself what it was paid. The answer comes when it has stopped.
+    them at once. A terminal that is closed does the same; with --detach the agent goes on without
+    one, and the answer comes when it has begun, else when it has stopped. What it says is in
+    logs/agent.log of its home as well. It claims by itself what it was paid.
     Started again with the same --home it goes on where it stopped. An offer is renewed when half of
     its window is over, and after a change of these options, but never while it is leased.
     """
@@ -132,6 +145,10 @@ def start(
     price = None if ask is None else PricePerPflop(_tokens("--ask", ask, 1, UINT64_MAX))
     amount = _tokens("--stake", stake, 0, UINT96_MAX)
     folder = provider_home(home)
+    if detach:
+        pid = go_on(folder, [each for each in sys.argv[1:] if each != "--detach"])
+        return Stopped(account=account_in(keystore_in(folder)), home=str(folder), pid=pid)
+    log = AgentLog(folder, notice)
     work = _start(
         market_url(market),
         folder,
@@ -148,10 +165,15 @@ def start(
         listen,
         audit,
         behaviour,
+        log,
     )
-    asyncio.run(_until_stopped(work))
+    try:
+        asyncio.run(until_stopped(work, log))
+    finally:
+        log.close()
     keystore = keystore_in(folder)
-    return Stopped(account=account_in(keystore) if keystore.exists() else None, home=str(folder))
+    account = account_in(keystore) if keystore.exists() else None
+    return Stopped(account=account, home=str(folder), pid=None)
 
 
 @app.command()
@@ -203,6 +225,7 @@ async def _start(
     listen: str | None,
     audit: bool,
     behaviour: str,
+    say: Say,
 ) -> None:
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
     from tallystick.gym.registry import plans
@@ -252,7 +275,7 @@ async def _start(
                     **os.environ,
                     **_as_told(nice, behaviour, listen),
                 },
-                say=notice,
+                say=say,
                 start=starter(forkserver),
                 drain=drain,
                 offers=price is not None,
@@ -268,26 +291,6 @@ def _as_told(nice: int, behaviour: str, listen: str | None) -> dict[str, str]:
     found = {f"TALLYSTICK_{process}_NICE": str(nice) for process in ("PEER", "AUDIT")}
     found |= {"TALLYSTICK_PEER_LISTEN": f"{listen}:0"} if listen else {}
     return found | ({"TALLYSTICK_PEER_BEHAVIOUR": behaviour} if behaviour else {})
-
-
-async def _until_stopped(work: Coroutine[None, None, None]) -> None:
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    is_draining = False
-
-    def drain() -> None:  # once: to ask again hurries nobody
-        nonlocal is_draining
-        if not is_draining:
-            is_draining = True
-            task.cancel()
-
-    loop.add_signal_handler(DRAIN_SIGNAL, drain)
-    try:
-        await task
-    except asyncio.CancelledError:
-        notice("stopped; the same command resumes")
 
 
 def _device(wanted: str) -> str:

@@ -12,6 +12,7 @@ chain for its peers, may offer itself as an outside auditor, and tells its owner
 """
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import (
     ContractRefused,
+    Expired,
     InsufficientStake,
     Misbehaved,
     NotFound,
@@ -38,6 +40,7 @@ from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.api import schemas
+from tallystick.provider.awake import Clocks, aftermath, interruption, read_clocks
 from tallystick.provider.beats import heartbeat
 from tallystick.provider.claims import Dues, claim, refused_claim
 from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
@@ -72,7 +75,8 @@ LEASED_SECONDS = 7.0  # while it has work: a market waits for 15 s, so one may b
 OFFER_BEATS = 6  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
 CLAIM_SECONDS, SLASH_SECONDS = 5.0, 10.0  # between two looks, at least
-ROOM_SECONDS, CLEAR_SECONDS = 5.0, 60.0
+WATCH_SECONDS = 1.0  # between two looks at the clocks
+ROOM_SECONDS, CLEAR_SECONDS = 2.0, 60.0
 LONGEST_LOOK = 60.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 MIN_GAS_WEI = 10**17
@@ -113,6 +117,7 @@ class Agent:
     audit_argv: tuple[str, ...] = (sys.executable, "-m", "tallystick.provider.outside")
     monotonic: Callable[[], float] = time.monotonic
     free: Free = free_bytes
+    clocks: Callable[[], Clocks] = read_clocks
     machine: Machine | None = None  # what it shares with other agents; None: nothing
     _peers: dict[Digest, "asyncio.Task[None]"] = field(default_factory=dict)
     _done: set[Digest] = field(default_factory=set)
@@ -127,6 +132,8 @@ class Agent:
         # What computes is what is offered, whatever the environment says.
         self.environment = {**self.environment, **told(self.ask.device)}
         self.faults = Faults(self.say, self.monotonic)
+        self._woken = asyncio.Event()
+        self._interruption = ""  # told once the market has answered after it
         self.room = Room(self.folder.home, free=self.free, monotonic=self.monotonic)
         self.outside = OutsideAudits(
             self.client,
@@ -165,6 +172,7 @@ class Agent:
                         self._tasks = tasks
                         if self.offers:
                             tasks.create_task(self._heartbeats(deployment))
+                            tasks.create_task(self._watch_clocks())
                         if self.audits:
                             audits = self.outside.run(
                                 deployment, contracts, self._coins, self._adopt
@@ -322,24 +330,51 @@ class Agent:
                 if (lacks := self.room.lacks()) is not None:
                     await self._stand_back(offer, lacks)
                     leases, beats = (), 0
-                if beats % OFFER_BEATS:
+                if beats % OFFER_BEATS and not self._interruption:
                     leases = await self._speak_for(leases)
                 else:
-                    wait = 0 if leases or beats else WAIT_SECONDS
+                    wait = 0 if leases or beats or self._interruption else WAIT_SECONDS
                     leases = await self._heartbeat(offer, wait)
+                    self._tell_interruption(leases)
                     await self._follow(leases, deployment)
                     if not leases:
                         offer = await self._kept_up(offer, deployment)
                 self.faults.over("market")
             except NotFound:  # a market that was set up anew
                 offer, leases = await self._standing_offer(deployment), ()
-            except Unavailable as error:
+            except (
+                Expired,
+                Unavailable,
+            ) as error:  # Expired: our clock is off, or was a moment ago
                 self._waiting(error)
                 leases = ()
             is_at_work = any(lease.state == "active" for lease in leases)
             beats = beats + 1 if is_at_work else 0
             rest = begun + HEARTBEAT_SECONDS - self.monotonic()
-            await asyncio.sleep(LEASED_SECONDS if is_at_work else rest)
+            await self._pause(LEASED_SECONDS if is_at_work else rest)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than until this machine has slept."""
+        self._woken.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+
+    async def _watch_clocks(self) -> None:
+        before = self.clocks()
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            after = self.clocks()
+            if (what := interruption(before, after, WATCH_SECONDS)) is not None:
+                self._interruption = what
+                self._woken.set()
+            before = after
+
+    def _tell_interruption(self, leases: tuple[schemas.LeaseView, ...]) -> None:
+        """Say what happened and what it did, in one sentence, when the market has answered."""
+        if self._interruption:
+            live = [each.lease for each in leases if each.state in ACTIVE]
+            self.say(f"{self._interruption}: {aftermath(self._peers, live)}")
+            self._interruption = ""
 
     async def _kept_up(self, offer: Signed[Offer], deployment: Deployment) -> Signed[Offer]:
         """The offer, or the one in its place if it has to be renewed or our share has changed."""
@@ -357,6 +392,9 @@ class Agent:
         await asyncio.gather(self._withdraw(offer), self._let_peers_go())
         while (lacks_now := self.room.lacks()) is not None:
             self.faults.tell("disk", lacks_now)
+            # An agent that answers has given its leases up in order: none is held against it.
+            with contextlib.suppress(NotFound, Unavailable):
+                await self._heartbeat(offer)
             await asyncio.sleep(ROOM_SECONDS)
         self.faults.over("disk")
 
@@ -579,7 +617,7 @@ class Agent:
             await claim(due, contracts, sender)
             self.say(f"claimed {format_tokens(due.amount)} tokens of epoch {due.proof.epoch}")
 
-    def _waiting(self, error: Unavailable) -> None:
+    def _waiting(self, error: Expired | Unavailable) -> None:
         self.faults.tell("market", f"waiting: {error}")
 
 

@@ -23,7 +23,7 @@ from contracts.keys.store import load_or_create_wallet, load_wallet
 from contracts.terms.moments import UnixSeconds
 from market.service.rows import OfferRow
 from tallystick.cli.main import EXIT_CODES
-from tallystick.provider.folder import ProviderFolder
+from tallystick.provider.folder import DRAIN_SIGNAL, ProviderFolder, agent_pid
 from tallystick.up.processes import RUN_ID, environment_of, running
 from tests.integration.bad_input.servers import (
     empty_world,
@@ -335,7 +335,7 @@ async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_re
             await first.until("peer of lease")
             await child_of("ctrl-c")
             assert await first.end(signal.SIGINT) == 0
-        assert first.said[-1] == "stopped; the same command resumes"
+        assert first.said[-1].endswith("Z stopped; the same command resumes")
         assert left("ctrl-c") == []
 
         async with agent(home, market, "again", "--ask", "2000") as second:  # for the next job
@@ -348,10 +348,12 @@ async def test_start__ctrl_c_with_a_peer_at_work__leaves_nothing_and_the_next_re
         key.write_bytes(b"damaged")
         async with agent(home, market, "damaged") as third:
             await third.until("a session key has 32 bytes")  # told once; other leases go on
-            assert await third.end(signal.SIGINT) == 0
+            assert await third.end(signal.SIGHUP) == 0  # its terminal was closed
         assert len([line for line in third.said if "session key" in line]) == 1
+        assert "terminal was closed (SIGHUP)" in third.said[-2]
+        assert "terminal was closed" in (home / "logs" / "agent.log").read_text()
 
-    peers = [[line for line in each.said if "peer of" in line] for each in (first, second)]
+    peers = [[line[21:] for line in each.said if "peer of" in line] for each in (first, second)]
     assert peers[0] == peers[1]  # of the same lease
     assert [row.account for row in await offers(world)] == [account]
     assert load_wallet(home / "wallet.json").account == account
@@ -380,7 +382,7 @@ async def test_start__ctrl_c_twice_and_a_peer_that_hangs__ends_at_once_with_its_
         await first.until("peers leave their jobs, within 3600 s")
         assert await first.end(signal.SIGINT) == 0
 
-    assert first.said[-1] == "stopped; the same command resumes"
+    assert first.said[-1].endswith("Z stopped; the same command resumes")
     eventually(lambda: left("hangs") == [], within=5, what="nothing is left")
 
 
@@ -399,10 +401,33 @@ async def test_start__offer_half_over_or_asked_otherwise__is_taken_back_for_a_ne
         async with agent(home, market, "dearer", "--ask", "2000") as second:
             await second.until("offering at 2000.000000")
             assert await second.end(signal.SIGINT) == 0
+        await _goes_on_without_its_starter(home, market)
 
     told = sorted(await offers(world), key=lambda row: row.expires_at)
     assert [row.withdrawn for row in told] == [True] * (len(told) - 1) + [False]
     assert told[-1].price == 2 * told[0].price
+
+
+async def _goes_on_without_its_starter(home: Path, market: str) -> None:
+    """The same with --detach: the command ends, its agent offers until it is drained."""
+    line = (*line_of(home, market), "--ask", "2000", "--detach")
+    variables = {**os.environ, "TALLYSTICK_HOME": str(home.parent)}
+    starting = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tallystick", "-o", "json", *line),
+        cwd=ROOT,
+        env=variables,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await starting.communicate()
+    pid = json.loads(said)["pid"]
+    try:
+        assert agent_pid(home) == pid and os.getsid(pid) == pid != os.getsid(0)
+        assert "offering at 2000.000000" in (home / "logs" / "agent.log").read_text()
+    finally:
+        os.kill(pid, DRAIN_SIGNAL)
+    async with asyncio.timeout(30):
+        while agent_pid(home) is not None:
+            await asyncio.sleep(0.02)
 
 
 async def test_start__ctrl_c_while_it_measures__is_a_clean_end(tmp_path: Path) -> None:
@@ -413,5 +438,5 @@ async def test_start__ctrl_c_while_it_measures__is_a_clean_end(tmp_path: Path) -
         await child_of("measuring", PROBE_MODULE)
         assert await first.end(signal.SIGINT) == 0
 
-    assert first.said == ["stopped; the same command resumes"]
+    assert [line[21:] for line in first.said] == ["stopped; the same command resumes"]
     assert left("measuring") == []

@@ -36,11 +36,14 @@ class Lines(MarketClient):
         """One line, and where the next is."""
         at = int(asked["after"] or 0)
         lost = sum(each.amount for each in self.lines if each.state == "forfeited")
-        return EarningsView.model_construct(
-            parts=PartsView.model_construct(forfeited=BaseUnits(lost)),
+        view: Any = EarningsView
+        parts: Any = PartsView
+        found: EarningsView = view.model_construct(
+            parts=parts.model_construct(forfeited=BaseUnits(lost)),
             lines=tuple(self.lines[at : at + 1]),
             next=str(at + 1) if at + 1 < len(self.lines) else None,
         )
+        return found
 
 
 async def test_look__pay_is_lost_in_two_seals__each_loss_is_told_once_with_its_reason() -> None:
