@@ -29,7 +29,6 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import (
     ContractRefused,
     Expired,
-    InsufficientStake,
     Misbehaved,
     NotFound,
     Refused,
@@ -56,10 +55,11 @@ from tallystick.provider.folder import (
 from tallystick.provider.lease_folders import LeaseFolders
 from tallystick.provider.losses import Losses
 from tallystick.provider.machine import LEAST_MEMORY, Machine
-from tallystick.provider.on_chain import on_chain
+from tallystick.provider.on_chain import OnChain, on_chain
 from tallystick.provider.outside_audits import OutsideAudits, cancelled
 from tallystick.provider.room import Free, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.slashes import Slashes
+from tallystick.provider.staking import prepare
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of
 from tallystick.sdk.submit import check_clock
@@ -79,7 +79,6 @@ WATCH_SECONDS = 1.0  # between two looks at the clocks
 ROOM_SECONDS, CLEAR_SECONDS = 2.0, 60.0
 LONGEST_LOOK = 60.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
-MIN_GAS_WEI = 10**17
 ACTIVE = ("accepted", "active")
 
 
@@ -159,9 +158,7 @@ class Agent:
                 contracts, sender = own.contracts, own.sender
                 is_theirs = contracts.chain.need_chain
                 await retrying(lambda: is_theirs(network.chain_id), on_error=self._waiting)
-                await retrying(
-                    lambda: self._prepare(network, contracts, sender), on_error=self._waiting
-                )
+                await retrying(lambda: self._prepare(network, own), on_error=self._waiting)
                 settling = SETTLING_SECONDS if network.embedded else 0.0
                 counts = Counts(network.confirmations, settling)
                 self._coins = CoinWatches(self.client, contracts, counts, time.time)
@@ -187,44 +184,11 @@ class Agent:
             if self.machine is not None:
                 self.machine.close()
 
-    # ------------------------------------------------------------------------ stake and offer
+    # ---------------------------------------------------------------------------------- offer
 
-    async def _prepare(
-        self, network: schemas.NetworkView, contracts: Contracts, sender: Sender
-    ) -> None:
-        """Gas, tokens and stake, as far as they are missing."""
-        await sender.resend()
-        head = await contracts.chain.head()
-        staked = await contracts.stakes.stake(self.wallet.account, head)
-        missing = BaseUnits(max(0, self.ask.stake - staked.active))
-        held = await contracts.token.balance(self.wallet.account, head)
-        gas = await contracts.chain.balance(self.wallet.account)
-        if (gas < MIN_GAS_WEI or held < missing) and network.embedded:
-            key = f"faucet-{self.wallet.account.hex()}-{head.number}"
-            try:
-                await self.client.faucet(self.wallet.account, idempotency_key=key)
-            except Refused as error:  # what is held may be enough
-                self.say(f"faucet: {error}")
-            head = await contracts.chain.head()
-            held = await contracts.token.balance(self.wallet.account, head)
-        if held < missing:
-            raise InsufficientStake(
-                f"0x{self.wallet.account.hex()} holds {format_tokens(held)} tokens and "
-                f"{format_tokens(missing)} more are to be staked: send tokens to this account "
-                "or lower --stake",
-                wanted=missing,
-                free=held,
-            )
-        if missing:
-            await self._stake(contracts, sender, missing)
-
-    async def _stake(self, contracts: Contracts, sender: Sender, amount: BaseUnits) -> None:
-        # The keys name the nonce they would get, so that topping up again is another intention.
-        number = await contracts.chain.nonce(self.wallet.account)
-        call = contracts.token.approve(contracts.stakes.address, amount)
-        await sender.send(f"approve:{number}:{amount}", call)
-        await sender.send(f"stake:{number}:{amount}", contracts.stakes.add(amount))
-        self.say(f"staked {format_tokens(amount)} tokens")
+    async def _prepare(self, network: schemas.NetworkView, own: OnChain) -> None:
+        stake, account = self.ask.stake, self.wallet.account
+        await prepare(self.client, account, stake, network, own, self.say)
 
     async def _standing_offer(self, deployment: Deployment) -> Signed[Offer]:
         """The stored offer while it stands or is leased, else a new one in its place; posted."""
@@ -342,10 +306,7 @@ class Agent:
                 self.faults.over("market")
             except NotFound:  # a market that was set up anew
                 offer, leases = await self._standing_offer(deployment), ()
-            except (
-                Expired,
-                Unavailable,
-            ) as error:  # Expired: our clock is off, or was a moment ago
+            except (Expired, Unavailable) as error:  # Expired: our clock is off
                 self._waiting(error)
                 leases = ()
             is_at_work = any(lease.state == "active" for lease in leases)
@@ -355,9 +316,9 @@ class Agent:
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but no longer than until this machine has slept."""
-        self._woken.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
+        self._woken.clear()
 
     async def _watch_clocks(self) -> None:
         before = self.clocks()

@@ -45,7 +45,9 @@ class Leasing(Offers):
 
     leases = (LEASE.model_copy(update={"state": "silent"}),)
 
-    async def heartbeat_offer(self, offer: Digest, body: Heartbeat) -> LeasesView:
+    async def heartbeat_offer(
+        self, offer: Digest, body: Heartbeat, *, wait_seconds: int = 0
+    ) -> LeasesView:
         """What is live, noted."""
         self.noted.put_nowait("heard")
         return LeasesView(leases=self.leases)
@@ -63,7 +65,7 @@ async def test_heartbeats__machine_slept__are_there_at_once_and_say_what_it_cost
         beats = asyncio.create_task(agent._heartbeats(NOWHERE))
         while await client.noted.get() != "heard":
             pass
-        monkeypatch.setattr(agent_module, "HEARTBEAT_SECONDS", 0.001)
+        monkeypatch.setattr(agent_module, "WATCH_SECONDS", 0.001)
         watch = asyncio.create_task(agent._watch_clocks())
         await asyncio.sleep(0)
         clocks[0] = Clocks(1076.0, 50.0, 166.0)

@@ -1,0 +1,62 @@
+"""What an account needs before it offers: gas, tokens, stake; from the faucet if there is one."""
+
+from contracts.terms.amounts import BaseUnits, format_tokens
+from contracts.terms.errors import InsufficientStake, Refused
+from contracts.terms.ids import Address
+from market.api import schemas
+from tallystick.provider.faults import Say
+from tallystick.provider.on_chain import OnChain
+from tallystick.sdk.client import MarketClient
+
+MIN_GAS_WEI = 10**17
+
+
+async def prepare(
+    client: MarketClient,
+    account: Address,
+    wanted: BaseUnits,
+    network: schemas.NetworkView,
+    own: OnChain,
+    say: Say,
+) -> None:
+    """Gas, tokens and stake up to `wanted`, as far as they are missing.
+
+    Raises:
+        InsufficientStake: the account holds too few tokens, and there is no faucet.
+        Unavailable: chain or market do not answer; safe to repeat.
+    """
+    contracts, sender = own.contracts, own.sender
+    await sender.resend()
+    head = await contracts.chain.head()
+    staked = await contracts.stakes.stake(account, head)
+    missing = BaseUnits(max(0, wanted - staked.active))
+    held = await contracts.token.balance(account, head)
+    gas = await contracts.chain.balance(account)
+    if (gas < MIN_GAS_WEI or held < missing) and network.embedded:
+        key = f"faucet-{account.hex()}-{head.number}"
+        try:
+            await client.faucet(account, idempotency_key=key)
+        except Refused as error:  # what is held may be enough
+            say(f"faucet: {error}")
+        head = await contracts.chain.head()
+        held = await contracts.token.balance(account, head)
+    if held < missing:
+        raise InsufficientStake(
+            f"0x{account.hex()} holds {format_tokens(held)} tokens and "
+            f"{format_tokens(missing)} more are to be staked: send tokens to this account "
+            "or lower --stake",
+            wanted=missing,
+            free=held,
+        )
+    if missing:
+        await _stake(account, missing, own, say)
+
+
+async def _stake(account: Address, amount: BaseUnits, own: OnChain, say: Say) -> None:
+    contracts, sender = own.contracts, own.sender
+    # The keys name the nonce they would get, so that topping up again is another intention.
+    number = await contracts.chain.nonce(account)
+    call = contracts.token.approve(contracts.stakes.address, amount)
+    await sender.send(f"approve:{number}:{amount}", call)
+    await sender.send(f"stake:{number}:{amount}", contracts.stakes.add(amount))
+    say(f"staked {format_tokens(amount)} tokens")
