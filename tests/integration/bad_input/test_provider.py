@@ -266,6 +266,8 @@ async def agent(home: Path, market: str, run_id: str, *more: str) -> AsyncIterat
         },
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
+        # These tests may run under nohup(1), which an agent would heed.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     try:
         yield Agent(process)
