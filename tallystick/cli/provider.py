@@ -232,8 +232,8 @@ async def _start(
 
     plans(behaviour)  # a wrong one is told here, not by each of its peers
     from tallystick.provider.agent import Agent, Ask
-    from tallystick.provider.reachable import listen_address
     from tallystick.provider.machine import CORE, Machine
+    from tallystick.provider.reachable import listen_address
     from tallystick.up.forkserver import starter
     from tallystick.up.ports import checked_address
 
