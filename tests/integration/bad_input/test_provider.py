@@ -415,7 +415,7 @@ async def _goes_on_without_its_starter(home: Path, market: str) -> None:
     line = (*line_of(home, market), "--ask", "2000", "--detach")
     variables = {**os.environ, "TALLYSTICK_HOME": str(home.parent)}
     starting = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tallystick", "-o", "json", *line),
+        *(sys.executable, "-m", "tallystick", *line, "-o", "json"),
         cwd=ROOT,
         env=variables,
         stdout=asyncio.subprocess.PIPE,
