@@ -19,7 +19,7 @@ from tests.support.stack import ROOT
 AGENT = """
 import asyncio, sys
 from pathlib import Path
-from tallystick.cli.provider import _until_stopped
+from tallystick.provider.background import until_stopped
 from tallystick.provider.folder import ProviderFolder
 
 async def work():
@@ -32,7 +32,7 @@ async def work():
         print("left in order", flush=True)
         folder.close()
 
-asyncio.run(_until_stopped(work()))
+asyncio.run(until_stopped(work(), lambda line: print(line, file=sys.stderr)))
 """
 
 
