@@ -16,7 +16,7 @@ from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import Buffer
 
@@ -57,6 +57,8 @@ class Fault(Enum):
     """One bit in the middle of the last tensor, or of the header, is flipped."""
     PARTITION = auto()
     """From this message on nothing passes between us and this peer, either way, until healed."""
+    SILENCE = auto()
+    """A request from which on the network between us and this peer drops all, and tells nobody."""
     HEAL = auto()
     """A request that ends the partition, and passes."""
 
@@ -76,17 +78,37 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Silence:
+    """As `Fault.SILENCE`, for this long."""
+
+    lasts: timedelta
+
+
+@runtime_checkable
+class Silencing(Protocol):
+    """A transport whose network can be cut, such as the twin in memory."""
+
+    def silence(self, peer: SessionKey) -> None:
+        """Let nothing pass to and from `peer`, without a word."""
+        ...
+
+    def hear(self, peer: SessionKey) -> None:
+        """End that."""
+        ...
+
+
+@dataclass(frozen=True)
 class OnReply:
     """The request is handled, and `fault` hits the answer, be it an error."""
 
     fault: Fault | Delay | Partition
 
     def __post_init__(self) -> None:
-        if self.fault in (Fault.DUPLICATE, Fault.HEAL):
+        if self.fault in (Fault.DUPLICATE, Fault.HEAL, Fault.SILENCE):
             raise WrongConfiguration(f"{self.fault} is for requests: a call has one answer")
 
 
-AnyFault: TypeAlias = Fault | Delay | Partition | OnReply
+AnyFault: TypeAlias = Fault | Delay | Partition | Silence | OnReply
 When: TypeAlias = tuple[str, SessionKey, int]  # kind, peer, occurrence from 1
 _PassOn: TypeAlias = Callable[[bytes, Sequence[Buffer]], Awaitable[Reply]]
 
@@ -239,9 +261,23 @@ class FaultyTransport:
                 self.note_struck(when)
                 self.partition(peer)
                 asyncio.get_running_loop().call_later(lasts.total_seconds(), self.heal, peer)
+            case Fault.SILENCE:
+                self.note_struck(when)
+                self._network.silence(peer)
+            case Silence(lasts):
+                self.note_struck(when)
+                network = self._network
+                network.silence(peer)
+                asyncio.get_running_loop().call_later(lasts.total_seconds(), network.hear, peer)
             case Fault.HEAL if peer in self._cut_off:
                 self.note_struck(when)
                 self.heal(peer)
+
+    @property
+    def _network(self) -> Silencing:
+        if not isinstance(self._inner, Silencing):
+            raise WrongConfiguration("the network of this transport cannot be cut")
+        return self._inner
 
     def _wrap(self, session: Session) -> "_FaultySession":
         if session not in self._wrapped:

@@ -135,6 +135,11 @@ class Outbox:
         self._urgent.append(frame)
         self._ready.set()
 
+    def beat(self, frame: bytes) -> None:
+        """Send this frame unless another urgent one waits."""
+        if not self._urgent:
+            self.add_urgent(frame)
+
     def drop(self, message: Outgoing) -> None:
         """Send no further frame of `message`, and keep none of it; its `on_sent` does not run."""
         if message in self._messages:

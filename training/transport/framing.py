@@ -14,6 +14,7 @@ are big-endian; `id` is chosen by the caller's side and is free again after the 
     DATA    kind u8 | of reply u8 | 0 u16 | 0 u32 | id u64 | body
     CANCEL  kind u8 | 0 u8 | 0 u16 | 0 u32 | id u64           the caller gave up
     ABORT   kind u8 | 0 u8 | 0 u16 | 0 u32 | id u64           the rest of a reply will not come
+    BEAT    kind u8                                           this side lives and has nothing to say
 """
 
 import struct
@@ -44,6 +45,7 @@ class Kind(IntEnum):
     DATA = 5
     CANCEL = 6
     ABORT = 7
+    BEAT = 8
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,20 @@ class AbortFrame:
     id: int
 
 
+@dataclass(frozen=True)
+class BeatFrame:
+    """The other side lives."""
+
+
 Frame: TypeAlias = (
-    HelloFrame | RefuseFrame | CallFrame | ReplyFrame | DataFrame | CancelFrame | AbortFrame
+    HelloFrame
+    | RefuseFrame
+    | CallFrame
+    | ReplyFrame
+    | DataFrame
+    | CancelFrame
+    | AbortFrame
+    | BeatFrame
 )
 
 
@@ -140,6 +154,10 @@ def cancel_frame(call: int) -> bytes:
 def abort_frame(call: int) -> bytes:
     """The reply ends early."""
     return _FIXED.pack(Kind.ABORT, 0, 0, 0, call)
+
+
+BEAT = bytes([Kind.BEAT])
+"""The whole frame."""
 
 
 def call_frames(
@@ -199,6 +217,8 @@ def read_frame(data: bytes) -> Frame:
         return HelloFrame(data[1:])
     if data[0] == Kind.REFUSE:
         return RefuseFrame(data[1:])
+    if data == BEAT:
+        return BeatFrame()
     return _read_numbered(data)
 
 

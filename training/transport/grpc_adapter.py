@@ -2,7 +2,8 @@
 
 gRPC brings connections, TLS, HTTP/2 flow control and keep-alive; frames, bounds and errors are
 `endpoint`'s and `session`'s. Messages pass through unserialised. A killed process is noticed when
-its socket closes, a vanished machine by keep-alive, within `KEEPALIVE`.
+its socket closes, silence by the session's beats; a connection that no session is on any more ends
+by keep-alive, within twice `KEEPALIVE`.
 
 gRPC does not survive a fork: nothing starts before the first `serve` or `dial`, and both refuse to
 run in another process than the one that used gRPC first. Proxies of the environment are ignored.
@@ -50,14 +51,15 @@ from training.transport.tls import (
 from training.transport.wire import Methods
 
 SERVICE, STREAM = "tallystick.Peer", "Session"
-KEEPALIVE = timedelta(seconds=10)
-_KEEPALIVE_MS = int(KEEPALIVE.total_seconds() * 1000)
+KEEPALIVE = timedelta(seconds=5)
+_KEEPALIVE_MS = round(KEEPALIVE.total_seconds() * 1000)
 
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
     ("grpc.max_send_message_length", MAX_FRAME_BYTES),
     ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS // 2),
+    ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),  # also TCP_USER_TIMEOUT, set by gRPC
+    ("grpc.http2.ping_timeout_ms", _KEEPALIVE_MS),  # 60 s by default, whatever the line above says
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.max_frame_size", 2 * MIB),

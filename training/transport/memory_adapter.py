@@ -8,7 +8,8 @@ rather than proved: a dial succeeds at the address of exactly that key, for memb
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from weakref import WeakSet
 
 from contracts.terms.errors import PeerUnreachable, WrongConfiguration
 from contracts.terms.ids import SessionKey
@@ -28,23 +29,28 @@ _QUEUED_FRAMES = 4
 
 
 class _Lane:
-    """One direction of a pipe; after `end` its reader still gets what was written."""
+    """One direction of a pipe; after `end` its reader still gets what was written.
 
-    def __init__(self) -> None:
+    While the network between its ends is cut, its reader gets nothing and hears of no end, as over
+    TCP: what was written waits, unless the writer gives up meanwhile.
+    """
+
+    def __init__(self, is_cut: Callable[[], bool]) -> None:
+        self._is_cut = is_cut
         self._frames: deque[bytes] = deque()
         self._changed = asyncio.Event()
         self._ended = False
 
     async def put(self, frame: bytes) -> None:
-        while len(self._frames) >= _QUEUED_FRAMES and not self._ended:
+        while len(self._frames) >= _QUEUED_FRAMES and (self._is_cut() or not self._ended):
             await self._change()
-        if self._ended:
+        if self._ended and not self._is_cut():
             raise PeerUnreachable("the stream has ended")
         self._frames.append(frame)
         self._changed.set()
 
     async def get(self) -> bytes | None:
-        while not self._frames and not self._ended:
+        while self._is_cut() or not (self._frames or self._ended):
             await self._change()
         if not self._frames:
             return None
@@ -53,6 +59,12 @@ class _Lane:
 
     def end(self) -> None:
         self._ended = True
+        if self._is_cut():
+            self._frames.clear()
+        self._changed.set()
+
+    def look(self) -> None:
+        """The network has changed."""
         self._changed.set()
 
     async def _change(self) -> None:
@@ -80,9 +92,18 @@ class MemoryPipe:
         self._inward.end()
 
 
-def pipe_pair() -> tuple[MemoryPipe, MemoryPipe]:
-    """Both ends of one stream."""
-    there, back = _Lane(), _Lane()
+def _never() -> bool:
+    """Of a network that nobody cuts."""
+    return False
+
+
+def pipe_pair(
+    is_cut: Callable[[], bool] = _never, lanes: WeakSet[_Lane] | None = None
+) -> tuple[MemoryPipe, MemoryPipe]:
+    """Both ends of one stream; `lanes` is told of them."""
+    there, back = _Lane(is_cut), _Lane(is_cut)
+    if lanes is not None:
+        lanes.update((there, back))
     return MemoryPipe(back, there), MemoryPipe(there, back)
 
 
@@ -92,6 +113,29 @@ class MemoryNetwork:
     def __init__(self) -> None:
         self._listening: dict[str, MemoryTransport] = {}
         self._ports = itertools.count(1)
+        self._cut: set[frozenset[SessionKey]] = set()  # pairs that hear nothing of each other
+        self._lanes: WeakSet[_Lane] = WeakSet()
+
+    def silence(self, side: Iterable[SessionKey], other: Iterable[SessionKey]) -> None:
+        """Let nothing pass between two sides, and tell neither: no stream ends by that."""
+        others = tuple(other)
+        self._cut |= {frozenset((a, b)) for a in side for b in others}
+        self._look()
+
+    def hear(self, side: Iterable[SessionKey], other: Iterable[SessionKey]) -> None:
+        """End a silence; what both have not given up meanwhile arrives."""
+        others = tuple(other)
+        self._cut -= {frozenset((a, b)) for a in side for b in others}
+        self._look()
+
+    def _look(self) -> None:
+        for lane in self._lanes:
+            lane.look()
+
+    def pipes(self, caller: SessionKey, called: SessionKey) -> tuple[MemoryPipe, MemoryPipe]:
+        """Both ends of a stream between these two."""
+        pair = frozenset((caller, called))
+        return pipe_pair(lambda: pair in self._cut, self._lanes)
 
     def bind(self, address: str, transport: "MemoryTransport") -> str:
         """Reach `transport` at `address` from now on.
@@ -189,9 +233,17 @@ class MemoryTransport:
             raise PeerUnreachable("nobody there proves this key and accepts ours")
         return there.open_pipe(self.key)
 
+    def silence(self, peer: SessionKey) -> None:
+        """See `MemoryNetwork.silence`."""
+        self._network.silence([self.key], [peer])
+
+    def hear(self, peer: SessionKey) -> None:
+        """See `MemoryNetwork.hear`."""
+        self._network.hear([self.key], [peer])
+
     def open_pipe(self, caller: SessionKey) -> MemoryPipe:
         """The dialling end of a new stream from `caller`, whom the network vouches for."""
-        dialled, accepted = pipe_pair()
+        dialled, accepted = self._network.pipes(caller, self.key)
         task = asyncio.create_task(self._endpoint.accept(accepted, lambda: caller))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)

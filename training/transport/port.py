@@ -57,6 +57,9 @@ class Limits:
     """Sessions that one peer may hold open here; the oldest is closed for a fifth."""
     handshake: timedelta = timedelta(seconds=10)
     """Time that an accepted connection has to say who it is."""
+    silence: timedelta = timedelta(seconds=3.5)
+    """After which a session ends of which nothing was heard; alike on both sides, each of which
+    says something five times in that time. A frame that takes longer to arrive is silence too."""
 
 
 @dataclass

@@ -4,7 +4,8 @@ Invariants:
 * every call that was started gets exactly one end (`calling`, `serving`);
 * what a peer can make this side hold is bounded by `Limits`, whatever it sends;
 * the reader never waits for a handler or for room, so replies always get through;
-* when the session ends, every pending call raises `PeerUnreachable` and every handler is cancelled.
+* when the session ends, every pending call raises `PeerUnreachable` and every handler is cancelled;
+* a session of which nothing is heard for `Limits.silence` ends as one that the other side resets.
 
 A frame that breaks the rules ends the session with a REFUSE that says why, and nothing else.
 """
@@ -22,7 +23,9 @@ from training.transport.calling import OurCalls
 from training.transport.failures import failure_bytes, reported_error
 from training.transport.flow import Outbox
 from training.transport.framing import (
+    BEAT,
     AbortFrame,
+    BeatFrame,
     CallFrame,
     CancelFrame,
     DataFrame,
@@ -39,6 +42,7 @@ from training.transport.wire import Hello, Methods
 log = logging.getLogger(__name__)
 
 _LAST_WORDS = 1.0  # seconds to get a REFUSE out
+_BEATS = 5  # in `Limits.silence`, of a side that says nothing else
 
 
 class FramePipe(Protocol):
@@ -76,6 +80,8 @@ class MuxSession:
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
         self._reason: PeerUnreachable | None = None
+        self._beat_every = limits.silence.total_seconds() / _BEATS
+        self._num_read = self._num_written = 0  # frames
         self._outbox = Outbox(on_overflow=self._stop.set)
         if greeting is not None:
             self._outbox.add_urgent(greeting)
@@ -124,11 +130,12 @@ class MuxSession:
         """Read and write until either side ends; returns when all is cleaned up."""
         reader = asyncio.create_task(self._read())
         writer = asyncio.create_task(self._write())
-        tasks = (reader, writer, asyncio.create_task(self._stop.wait()))
+        watcher = asyncio.create_task(self._watch())
+        tasks = (reader, writer, watcher, asyncio.create_task(self._stop.wait()))
         reason = self._unreachable("the session broke off")
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            reason = await self._reason_of(reader, writer)
+            reason = await self._reason_of(reader, writer, watcher)
         finally:
             self._end(reason)
             for task in tasks:
@@ -141,9 +148,9 @@ class MuxSession:
                 self._ended.set()
 
     async def _reason_of(
-        self, reader: asyncio.Task[None], writer: asyncio.Task[None]
+        self, reader: asyncio.Task[None], writer: asyncio.Task[None], watcher: asyncio.Task[None]
     ) -> PeerUnreachable:
-        for task in (reader, writer):
+        for task in (reader, writer, watcher):
             if task.done() and not task.cancelled() and (error := task.exception()):
                 if not isinstance(error, TallystickError):
                     raise error  # a bug of ours: the session ends, and the task's owner hears it
@@ -176,11 +183,31 @@ class MuxSession:
 
     async def _read(self) -> None:
         while (data := await self._pipe.read()) is not None:
+            self._num_read += 1
             self._receive(read_frame(data))
 
     async def _write(self) -> None:
         while (frame := await self._outbox.next()) is not None:
             await self._pipe.write(frame)
+            self._num_written += 1
+
+    async def _watch(self) -> None:
+        """Say that we live; end when the other side does not.
+
+        Rounds without a frame are counted, not seconds: after a pause of our own the first round
+        hears what has come meanwhile.
+
+        Raises:
+            PeerUnreachable: nothing was heard in `_BEATS` rounds.
+        """
+        silent = 0
+        while silent < _BEATS:
+            num_read, num_written = self._num_read, self._num_written
+            await asyncio.sleep(self._beat_every)
+            if self._num_written == num_written:
+                self._outbox.beat(BEAT)
+            silent = silent + 1 if self._num_read == num_read else 0
+        raise self._unreachable(f"silent for {_BEATS * self._beat_every:.1f} s")
 
     def _receive(self, frame: Frame) -> None:
         match frame:
@@ -196,6 +223,8 @@ class MuxSession:
                 self._theirs.on_cancel(number)
             case AbortFrame(number):
                 self._ours.on_abort(number)
+            case BeatFrame():
+                pass  # it was heard
             case RefuseFrame(payload):
                 error = reported_error(payload, self._node)
                 raise PeerUnreachable(f"it ended the session: {error.message}")

@@ -172,7 +172,7 @@ async def ask(
 class Hello(WireMessage):
     """The first frame of either side: who, what time it is there, how much may be in flight."""
 
-    kind: Literal["hello.v1"] = "hello.v1"
+    kind: Literal["hello.v2"] = "hello.v2"  # since then both sides beat
     key: SessionKeyField
     at: UnixMillisField
     max_calls: Bound
