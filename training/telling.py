@@ -16,6 +16,7 @@ once, without a sleep anywhere. The same lines feed the metrics and the timeline
     took_us     microseconds that it took; it ended with this line
     waited_us   microseconds that it waited before that, for its turn or for another process
     cpu_us      microseconds of CPU time that the thread which computes gave it
+    times       how often a fault came since its line before
     queue       how many wait for their turn in this process now
     units, loss, members, code, reason and others           as the event says
 
@@ -26,7 +27,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -55,6 +56,36 @@ def telling_about(tell: Tell, **about: object) -> Tell:
         tell(event, **(about | fields))
 
     return tell_about
+
+
+class Rarely:
+    """Tells of a fault that lasts once, and then once in a while how often it came (`times`).
+
+    One fault: an event with the same peer, stage, duty, method and code.
+    """
+
+    NAMED_BY = ("peer", "stage", "duty", "method", "code")
+    MOST = 1000  # faults that are remembered
+
+    def __init__(
+        self, tell: Tell, *, every: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`every`: seconds between two lines of one fault."""
+        self._tell, self._every, self._clock = tell, every, clock
+        self._told: dict[tuple[object, ...], tuple[float, int]] = {}  # when; how often since
+
+    def __call__(self, event: str, **fields: object) -> None:
+        """See `Tell`."""
+        fault = (event, *(fields.get(name) for name in self.NAMED_BY))
+        at, times = self._told.pop(fault, (None, 0))
+        now = self._clock()
+        if at is not None and now < at + self._every:
+            self._told[fault] = at, times + 1
+            return
+        self._told[fault] = now, 0
+        if len(self._told) > self.MOST:
+            del self._told[next(iter(self._told))]
+        self._tell(event, **(fields | {"times": times + 1} if times else fields))
 
 
 class Span:

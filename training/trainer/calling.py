@@ -8,6 +8,7 @@ left are lifted pro rata (PROTOCOL section 7), so that a peer that never answers
 """
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from contracts.terms.digest import peer_id
@@ -29,7 +30,7 @@ from training.transport.wire import ask
 
 Pause = Callable[[float], Awaitable[None]]
 
-FORWARD_TIME, BACKWARD_TIME = 30.0, 75.0  # seconds, as in SWARM
+SHORTEST, TIMES_USUAL = 5.0, 2.0  # seconds, and times what a pass usually takes: a call's deadline
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 MOST_BLAME = 3  # complaints in a step
 LIFT_AFTER = 5.0  # seconds in which nobody could be asked within the caps
@@ -62,6 +63,8 @@ class Calling:
         self._blamed: dict[PeerId, list[PeerId]] = {}  # in this step, by whom
         self._attempts: dict[UnitId, int] = {}
         self._attempts_from = 0
+        self._open: Counter[PeerId] = Counter()  # calls that wait for an answer
+        self._late: Counter[UnitId] = Counter()  # deadlines that passed in this step
         self._waited: dict[StageIndex, float] = {}  # seconds since somebody of it has answered
         self._step = StepNumber(0)
 
@@ -72,6 +75,7 @@ class Calling:
         if work.step != self._step:
             self._attempts.clear()
             self._blamed.clear()
+            self._late.clear()
         self._step, self._attempts_from = StepNumber(work.step), work.attempts_from
         self._workers = {peer_id(each.session_key): each for each in work.workers}
         self._remember()
@@ -192,16 +196,35 @@ class Calling:
         self, stretch: Stretch, call: Call, peer: PeerId, attempt: int, samples: float
     ) -> Passed:
         began = time.monotonic()
-        computed = await self._compute(stretch, call, peer, attempt)
+        self._open[peer] += 1
+        try:
+            computed = await self._compute(stretch, call, peer, attempt, samples)
+        finally:
+            self._open[peer] -= 1
         check_answer(stretch, call, computed)
         seconds = time.monotonic() - began
         self._change(call.stage, lambda b: b.answered(peer, samples, seconds))
         self._waited.pop(call.stage, None)
         return Passed(peer, attempt, computed)
 
+    def _deadline(self, stage: StageIndex, unit: UnitId, peer: PeerId, samples: float) -> float:
+        """Seconds after which another peer is asked.
+
+        What a peer was measured to take includes its queue; before its first answer ours is added.
+        Where everybody is slow a deadline that has passed doubles the next one of its unit.
+        """
+        entry = self._balancer(stage).entries.get(peer)
+        if entry is None:
+            return SHORTEST
+        usual = samples / entry.speed.samples_per_second
+        if not entry.speed.num_updates:
+            usual *= max(1, self._open[peer])
+        return float(max(SHORTEST, TIMES_USUAL * usual) * 2 ** self._late[unit])
+
     async def _compute(
-        self, stretch: Stretch, call: Call, peer: PeerId, attempt: int
+        self, stretch: Stretch, call: Call, peer: PeerId, attempt: int, samples: float
     ) -> calls.Computed:
+        deadline = self._deadline(call.stage, stretch.unit, peer, samples)
         session = await self._session(peer)
         if isinstance(call, AskForward):
             forward = calls.Forward(
@@ -214,7 +237,6 @@ class Calling:
                 evaluate=False,
                 dx=call.dx,
             )
-            deadline = FORWARD_TIME + (BACKWARD_TIME if stretch.ends_at(call.stage) else 0)
             computed, _ = await ask(session, calls.FORWARD, forward, deadline=deadline)
             return computed
         backward = calls.Backward(
@@ -228,7 +250,7 @@ class Calling:
             y=call.y,
             dx=call.dx,
         )
-        computed, _ = await ask(session, calls.BACKWARD, backward, deadline=BACKWARD_TIME)
+        computed, _ = await ask(session, calls.BACKWARD, backward, deadline=deadline)
         return computed
 
     async def evaluate(
@@ -246,7 +268,8 @@ class Calling:
             request = calls.Forward(
                 job=self._job, step=step, stage=stage, unit=group, attempt=0, x=x, evaluate=True
             )
-            computed, _ = await ask(session, calls.FORWARD, request, deadline=FORWARD_TIME)
+            deadline = self._deadline(stage, group, peer, FORWARD)
+            computed, _ = await ask(session, calls.FORWARD, request, deadline=deadline)
         except TallystickError as error:
             self._note_failure(group, stage, peer, error)
             raise
@@ -265,6 +288,7 @@ class Calling:
             self._change(stage, lambda b: b.released(unit, peer))
         else:
             late = isinstance(error, DeadlineExceeded)
+            self._late[unit] += late
             self._change(stage, lambda b: b.failed(unit, peer, by_deadline=late))
 
     def _change(self, stage: StageIndex, change: Callable[[Balancer], Balancer]) -> None:

@@ -11,9 +11,10 @@ from zlib import crc32
 
 from contracts.terms.errors import Unavailable
 from contracts.terms.ids import JobId, SessionKey, StageIndex, StepNumber, UnitId
+from training.backoff import Backoff
 from training.changes import Changes
 from training.tasks import first_error
-from training.telling import Span, Tell
+from training.telling import Rarely, Span, Tell
 from training.trainer.calling import FIRST_PAUSE, LONGEST_PAUSE, Calling, Pause, TensorLost
 from training.trainer.sessions import Locate, Sessions
 from training.trainer.validation import validation_loss
@@ -99,6 +100,7 @@ class _Trainer:
         self._job, self._sessions = job, sessions
         self._calling, self._validating = calling, validating
         self._tell, self._pause = tell, pause
+        self._tell_rarely = Rarely(tell)
         self._in_flight, self._max_units = in_flight, max_units
         self._tasks = asyncio.TaskGroup()
         self._step, self._known = StepNumber(0), tuple[calls.QuotaView, ...]()
@@ -126,17 +128,16 @@ class _Trainer:
     # ---------------------------------------------------------------------------------- asking
 
     async def _ask_for_work(self) -> None:
-        span = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             try:
                 session, work = await self._next_work()
             except Unavailable as error:
-                self._tell("waits", step=self._step, code=error.code, reason=error.message)
+                self._tell_rarely("waits", step=self._step, code=error.code, reason=error.message)
                 self._heard = (None, 0)
-                await self._pause(span)
-                span = min(2 * span, LONGEST_PAUSE)
+                await self._pause(backoff.next())
                 continue
-            span = FIRST_PAUSE
+            backoff.begin()
             if work is None:
                 self._heard = (None, 0)  # a report says that there is something to be done
             elif work.finished:
@@ -300,15 +301,14 @@ class _Trainer:
             self._look_again.set()
 
     async def _insist(self, method: Method[Request, Answer], request: Request) -> Answer:
-        span = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             try:
                 session = await self._sessions.to_coordinator()
                 answer, _ = await ask(session, method, request, deadline=ASK)
             except Unavailable as error:
-                self._tell("waits", step=self._step, code=error.code, reason=error.message)
-                await self._pause(span)
-                span = min(2 * span, LONGEST_PAUSE)
+                self._tell_rarely("waits", step=self._step, code=error.code, reason=error.message)
+                await self._pause(backoff.next())
             else:
                 return answer
 

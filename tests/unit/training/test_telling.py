@@ -15,6 +15,7 @@ from training.telling import (
     Failpoint,
     FailpointFile,
     JsonLines,
+    Rarely,
     Span,
     parse_failpoints,
     tell_nobody,
@@ -97,3 +98,27 @@ def test_failpoint_file__two_processes_of_a_folder__each_is_struck_once(
             FailpointFile(tell_nobody, tmp_path / name)("seal_stored", step=3)
 
     assert struck == [signal.SIGKILL] * 2
+
+
+def test_rarely__fault_that_lasts__is_told_once_a_minute_with_how_often_it_came() -> None:
+    told: list[dict[str, object]] = []
+    now = [0.0]
+    tell = Rarely(lambda event, **fields: told.append(fields), clock=lambda: now[0])
+
+    for now[0] in (0.0, 0.2, 59.0, 60.0, 61.0):
+        tell("waits", code="unavailable", step=int(now[0]))
+
+    assert told == [
+        {"code": "unavailable", "step": 0},
+        {"code": "unavailable", "step": 60, "times": 3},
+    ]
+
+
+def test_rarely__another_peer__is_another_fault() -> None:
+    told: list[object] = []
+    tell = Rarely(lambda event, **fields: told.append(fields["peer"]), clock=lambda: 0.0)
+
+    for peer in (b"a", b"b", b"a"):
+        tell("not_fetched", peer=peer)
+
+    assert told == [b"a", b"b"]

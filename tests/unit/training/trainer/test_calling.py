@@ -42,6 +42,7 @@ class Peer:
     def __init__(self, *first: TallystickError | Computed) -> None:
         self._first = list(first)
         self.attempts: list[int] = []
+        self.deadlines: list[Deadline] = []
 
     async def call(
         self,
@@ -53,6 +54,7 @@ class Peer:
         answer_bytes: int | None = None,
     ) -> Reply:
         """See `port.Session.call`."""
+        self.deadlines.append(deadline)
         forward = method == "stage.forward"
         if forward:
             self.attempts.append(Forward.decoded(header, max_bytes=4096).attempt)
@@ -84,20 +86,25 @@ async def _at_once(_span: float) -> None:
 class World:
     """A `Calling` with a stage of peers, and the pauses that it made."""
 
-    def __init__(self, *, quota: int = 4, **peers: Peer) -> None:
+    def __init__(self, *, quota: int = 4, rate: int = 10**6, **peers: Peer) -> None:
         self.pauses: list[float] = []
         self.pause: Pause = _at_once
         self.peers = peers
         sessions = cast(Sessions, FakeSessions(**peers))
         self.calling = Calling(JOB, sessions, seed=1, tell=tell_nobody, pause=self._pause)
-        self.announce(*peers, quota=quota)
+        self.announce(*peers, quota=quota, rate=rate)
 
     async def _pause(self, span: float) -> None:
         self.pauses.append(span)
         await self.pause(span)
 
     def announce(
-        self, *names: str, quota: int = 4, full: Sequence[str] = (), version: int = 1000
+        self,
+        *names: str,
+        quota: int = 4,
+        full: Sequence[str] = (),
+        version: int = 1000,
+        rate: int = 10**6,
     ) -> None:
         """A StepWork with these workers, of whom some have had their quota."""
         workers = tuple(
@@ -105,7 +112,7 @@ class World:
                 session_key=make_session(name).key,
                 stage=STAGE,
                 address="memory:1",
-                rate=10**6,
+                rate=rate,
                 quota=quota,
                 counted=quota if name in full else 0,
             )
@@ -153,6 +160,31 @@ async def test_calling__one_peer_fails__the_other_answers_at_once(error: Tallyst
     assert world.num_calls["ann"] >= 1, "its turn has to come"
     assert world.num_calls["bob"] >= 1
     assert world.pauses == []
+
+
+async def test_calling__quick_peer__has_five_seconds_for_a_call() -> None:
+    world = World(ann=Peer())
+
+    await world.forward()
+
+    assert world.peers["ann"].deadlines == [5.0]
+
+
+async def test_calling__slow_peer__has_twice_what_a_pass_was_measured_to_take() -> None:
+    ann = Peer()
+    world = World(ann=ann, rate=35_000)  # a unit of 3.5 samples in 28.6 s: forward in 8.2 s
+
+    await world.forward()
+
+    assert ann.deadlines[0] == pytest.approx(2 * 10**6 / 35_000 / 3.5)
+
+
+async def test_calling__deadline_passed__the_next_one_of_its_unit_is_twice_as_long() -> None:
+    world = World(ann=Peer(DeadlineExceeded("late"), DeadlineExceeded("late")))
+
+    await world.forward()
+
+    assert world.peers["ann"].deadlines == [5.0, 10.0, 20.0]
 
 
 async def test_calling__answer_that_does_not_fit__its_peer_is_not_asked_again() -> None:
