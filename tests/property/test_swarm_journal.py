@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from contracts.terms.history import Kept, Leaves, decode_kept
-from contracts.terms.messages import AveragedChunk, GradCommit, LeaseAccept
+from contracts.terms.messages import GradCommit, LeaseAccept
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
 from tests.support.mutation import mutant
@@ -24,7 +24,7 @@ from training.swarm.events import Event, SealStored
 from training.swarm.journaled import decode_event
 from training.telling import tell_nobody
 
-OF_PEERS = (LeaseAccept, GradCommit, AveragedChunk)
+OF_PEERS = (LeaseAccept, GradCommit)
 Life = list[tuple[Event, list[Kept]]]
 
 

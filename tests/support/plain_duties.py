@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from contracts.terms.chunks import Chunk
 from contracts.terms.ids import PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import GradCommit
+from contracts.terms.messages import AverageSet, GradCommit
 from training.swarm.closing import NEVER, assigned_units
 from training.swarm.copies import _beside, _counts, _fit, _gives_way
 from training.swarm.dealing import Summing, summing_orders
@@ -17,6 +17,7 @@ from training.swarm.duties import (
     Commit,
     Duty,
     FetchParts,
+    HoldChunks,
     SumChunks,
     work_given_away_at,
 )
@@ -201,14 +202,31 @@ def _duty_of(state: SwarmState, member: Member) -> Duty | None:
             missing = (parts_wanted(state) or frozenset()) - _held(phase)
             parts = sorted(part for peer, part in missing if peer == member.peer)
             return FetchParts(tuple(parts)) if parts else None
-        case Averaging(draft, average, _, averaged):
+        case Averaging(draft, average, _, averaged, held):
             chunks = tuple(
                 chunk
                 for chunk, keepers in _keepers(state, draft)
                 if keepers and chunk not in averaged and keepers[0] == member.peer
             )
-            return SumChunks(average, chunks) if chunks else None
+            if chunks:
+                return SumChunks(average, chunks)
+            return _to_hold(state, member, average, averaged, held)
     return None
+
+
+def _to_hold(
+    state: SwarmState,
+    member: Member,
+    average: AverageSet,
+    averaged: Mapping[Chunk, object],
+    held: Mapping[PeerId, frozenset[Chunk]],
+) -> Duty | None:
+    """Once all that it applies is averaged, whatever of it the member does not hold."""
+    applied = state.terms.chunking.of_stage(member.stage)
+    lacking = tuple(sorted(c for c in applied if c not in held.get(member.peer, ())))
+    if not lacking or not all(each in averaged for each in applied):
+        return None
+    return HoldChunks(average, lacking)
 
 
 def _newest_seal(state: SwarmState) -> StepNumber:

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from contracts.governance.seals import UnderSeal, derive_seal
+from contracts.terms.chunks import Chunk
 from contracts.terms.digest import digest
 from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import (
@@ -48,6 +49,7 @@ from training.swarm.duties import (
     Commit,
     Duty,
     FetchParts,
+    HoldChunks,
     SumChunks,
     copies_known,
     duties_of,
@@ -58,9 +60,11 @@ from training.swarm.duties import (
 from training.swarm.events import (
     BuildSeal,
     ChunkAveraged,
+    ChunksHeld,
     Effect,
     Event,
     GradCommitted,
+    KeepChunks,
     LinkBroken,
     PartsDenied,
     PartsHeld,
@@ -261,8 +265,6 @@ class World:
         match event:
             case GradCommitted(commit=commit):
                 self.messages.append(commit)
-            case ChunkAveraged(chunk=chunk):
-                self.messages.append(chunk)
         for effect in effects:
             self._follow(effect)
 
@@ -275,6 +277,8 @@ class World:
                 self.messages.append(message)
                 if message.members and self.may_lose_sums and self.fate.random() < LOST_SUMS:
                     self.at(0, self._lose_a_sum)
+            case KeepChunks(chunks):
+                self.messages += [chunk for chunk, _ in chunks]
             case SendStepClose(message):
                 self._check_close(message)
                 self.messages.append(message)
@@ -369,6 +373,8 @@ class World:
                 self._fetch(machine, parts)
             case SumChunks(average, chunks) if isinstance(self.state.phase, Averaging):
                 self._sum(machine, average, chunks)
+            case HoldChunks():
+                self._hold(machine, duty)
 
     def _told(self, event: Event) -> None:
         """The answer may be lost, or come twice; what the peer did stays done."""
@@ -459,7 +465,7 @@ class World:
             owner = next((p for p in self.peers.values() if part in p.parts and p.alive), None)
             if part in machine.parts:
                 held.append(part)
-            elif owner is None or owner.frozen or not self._served(part, owner, machine):
+            elif owner is None or owner.frozen or not self._reached(owner, machine):
                 continue
             elif machine.denies:
                 self.tell(PartsDenied(self.state.step, machine.peer, UnixMillis(self.now)))
@@ -471,8 +477,8 @@ class World:
             at = UnixMillis(self.now)
             self._told(PartsHeld(self.state.step, machine.peer, tuple(held), at))
 
-    def _served(self, part: Part, owner: Peer, to: Peer) -> bool:
-        return self.linked(owner, to) or owner.connected
+    def _reached(self, owner: Peer, by: Peer) -> bool:
+        return self.linked(owner, by) or owner.connected
 
     def linked(self, one: Peer, other: Peer) -> bool:
         """Whether two peers reach each other."""
@@ -515,6 +521,32 @@ class World:
             if isinstance(phase, Averaging) and (stage, chunk) not in phase.chunks:
                 self.means[stage, chunk] = mean
                 self.tell(ChunkAveraged(message, UnixMillis(self.now)))
+
+    def _hold(self, machine: Peer, duty: HoldChunks) -> None:
+        """Straight from a holder, or through the coordinator, else summed again."""
+        held = tuple(each for each in duty.chunks if self._has_mean(machine, duty, each))
+        if held:
+            at = UnixMillis(self.now)
+            self._told(ChunksHeld(self.state.step, machine.peer, held, at))
+
+    def _has_mean(self, machine: Peer, duty: HoldChunks, chunk: Chunk) -> bool:
+        assert isinstance(self.state.phase, Averaging)
+        holders = [self.peers[p] for p, own in self.state.phase.held.items() if chunk in own]
+        if any(p.alive and not p.frozen and self._reached(p, machine) for p in holders):
+            return True
+        parts = self._parts_of(duty.average, chunk)
+        return all(self._has_part(machine, part) for part in parts)
+
+    def _parts_of(self, average: AverageSet, chunk: Chunk) -> list[Part]:
+        names = {each.grad_commit for each in average.members}
+        givers = self.state.terms.chunking.stages_of(chunk)
+        commits = (m for m in self.messages if isinstance(m, GradCommit) and m.stage in givers)
+        return [(m.digest(), chunk[1]) for m in commits if m.digest() in names]
+
+    def _has_part(self, machine: Peer, part: Part) -> bool:
+        return part in machine.parts or any(
+            p.alive and part in p.parts for p in self.peers.values()
+        )
 
     # ------------------------------------------------------------------------------ membership
 

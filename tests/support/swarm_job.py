@@ -59,7 +59,7 @@ from training.trainer.run import run_trainer
 from training.transport.calls import METHODS, NEXT_STEP, StepWork
 from training.transport.endpoint import system_clock
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
-from training.transport.port import Handler, Transport
+from training.transport.port import Handler, Limits, Transport
 from training.worker.counting import CountingCompute, CountingReplayer
 from training.worker.outside_audited import Arithmetic, run_outside
 from training.worker.ports import HONEST, Behaviour, Checking, Compute
@@ -266,11 +266,15 @@ class MemorySwarm:
     report_on: Replaying = report_by_bytes
     arithmetic: Callable[[JobSpec], Arithmetic] = CountingArithmetic
     """How draws are folded, cases audited, and what auditors from outside compute with."""
+    limits: Limits = field(default_factory=Limits)
+    """Of all sessions."""
+    watch: Callable[[str, Line], None] = lambda _name, _line: None
+    """Hears every line as it is told."""
     together: bool = False
     """Each step begins when all workers may be given units of it, so that everybody has some."""
 
     def __post_init__(self) -> None:
-        self._network = MemoryNetwork()
+        self.network = MemoryNetwork()
         self._ahead = 0  # ms, of the coordinator's clock
         self._ticks = count(0, 10**6)  # ns: every peer is measured as equally fast
         self._address: str | None = None
@@ -323,7 +327,8 @@ class MemorySwarm:
             self.restarts += 1
 
     def _start(self, name: str) -> Party:
-        transport = MemoryTransport(self._network, self.session_of(name).key, METHODS)
+        key = self.session_of(name).key
+        transport = MemoryTransport(self.network, key, METHODS, limits=self.limits)
         wrapped = self.wrap(name, transport)
         party = Party(name, asyncio.ensure_future(self._live(name, wrapped)), wrapped)
         self.parties[name] = party
@@ -367,6 +372,7 @@ class MemorySwarm:
             self.log.append((name, {"event": event, **fields}))
             if name == COORDINATOR:
                 self._note_listed(self.log[-1][1])
+            self.watch(name, self.log[-1][1])
             line = (name, event, fields.get("step", 0))
             self._awaited(line).set()
             self._ahead += self.jumps.pop(line, 0)

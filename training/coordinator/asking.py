@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from contracts.terms.chunks import Chunk
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import (
     DeadlineExceeded,
@@ -24,6 +25,7 @@ from contracts.terms.ids import ChunkIndex, Digest, PeerId, StepNumber
 from contracts.terms.messages import (
     AuditReport,
     AveragedChunk,
+    AverageSet,
     GradCommit,
     Message,
     UnitLeaf,
@@ -32,6 +34,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
 from training.averaging.norms import need_norm
 from training.averaging.slices import need_digest
+from training.backoff import Backoff
 from training.coordinator.acceptance import check_chunk, check_commit
 from training.coordinator.book import Book
 from training.coordinator.links import (
@@ -49,12 +52,14 @@ from training.swarm.duties import (
     Commit,
     Duty,
     FetchParts,
+    HoldChunks,
     SumChunks,
     all_applied,
     duties_of,
 )
 from training.swarm.events import (
     ChunkAveraged,
+    ChunksHeld,
     GradCommitted,
     LinkBroken,
     PartsDenied,
@@ -62,17 +67,17 @@ from training.swarm.events import (
     SealApplied,
     UnitsLacked,
 )
-from training.swarm.state import Closed, Member, Part, Working
-from training.telling import Tell
+from training.swarm.state import Averaging, Closed, Member, Part, Working
+from training.telling import Rarely, Tell
 from training.transport import calls
 from training.transport.port import Session, Transport
 from training.transport.wire import ask
 
 Pause = Callable[[float], Awaitable[None]]
 
-RETRY, LONGEST_RETRY = 0.2, 1.0  # seconds between two tries of a call that failed
+RETRY, LONGEST_RETRY = 0.2, 5.0  # seconds between two tries of a call that failed
 LONGEST_CALL = 600.0
-MAX_FAILED_SUMS = 5  # tries of one peer before another one sums
+MAX_FAILED_SUMS = 4  # tries of one peer before another one sums
 SUMMERS = 3  # peers that may let a call for sums time out before its deadline
 FETCH = 60.0  # seconds for one tensor or part, if its step waits that long
 SHORTEST_CALL = 1.0
@@ -86,6 +91,7 @@ class Asking:
     ) -> None:
         self._book, self._transport = book, transport
         self._clock, self._tell, self._pause = clock, tell, pause
+        self._tell_rarely = Rarely(tell)
         self._failed_sums: Counter[tuple[StepNumber, PeerId]] = Counter()  # of the step in work
         self._duties = book.state, duties_of(book.state)
 
@@ -93,16 +99,32 @@ class Asking:
         """Do for `peer` whatever is owed to it, for ever; cancelled when the job is over."""
         key = self._book.key_of(peer)
         failed: Duty | None = None
-        span = RETRY
+        backoff = Backoff(RETRY, LONGEST_RETRY)
         while True:
             seen = self._book.changes.version
             duty, session = self._duty_of(peer), self._transport.sessions.get(key)
             if duty is None or session is None:
                 await self._book.changes.beyond(seen)
             elif not await self._try(peer, session, duty):
-                span = min(2 * span, LONGEST_RETRY) if duty == failed else RETRY
+                if duty != failed:
+                    backoff.begin()
                 failed = duty
-                await self._pause(span)
+                await self._pause_or_news(backoff.next())
+
+    async def _pause_or_news(self, span: float) -> None:
+        """Less than that if who is here has changed: what failed may go well now."""
+        here, pausing = self._here(), asyncio.ensure_future(self._pause(span))
+        try:
+            while not pausing.done() and self._here() == here:
+                news = asyncio.ensure_future(self._book.changes.beyond(self._book.changes.version))
+                await asyncio.wait({pausing, news}, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+        finally:
+            pausing.cancel()
+
+    def _here(self) -> set[PeerId]:
+        members = self._book.state.members.items()
+        return {peer for peer, member in members if member.is_here}
 
     def _duty_of(self, peer: PeerId) -> Duty | None:
         """Every change wakes every member's task: what all of them owe is found out once."""
@@ -114,15 +136,23 @@ class Asking:
     async def _try(self, peer: PeerId, session: Session, duty: Duty) -> bool:
         """Whether the member has done its duty, as far as it could."""
         try:
-            return await self._do(peer, session, duty)
+            is_done = await self._do(peer, session, duty)
+            if not is_done and isinstance(duty, HoldChunks):
+                self._note_failed_sum(peer, duty, None)
+            return is_done
         except (Unavailable, Refused, Misbehaved) as error:
             self._tell_failed(peer, type(duty).__name__, error)
-            if isinstance(duty, SumChunks):
+            if isinstance(duty, SumChunks | HoldChunks):
                 self._note_failed_sum(peer, duty, error)
             return False
 
-    def _note_failed_sum(self, peer: PeerId, duty: SumChunks, error: TallystickError) -> None:
-        """A summing peer that cannot sum, or does not answer, is replaced before the deadline."""
+    def _note_failed_sum(
+        self, peer: PeerId, duty: SumChunks | HoldChunks, error: TallystickError | None
+    ) -> None:
+        """A summing peer that cannot sum, or does not answer, is replaced before the deadline.
+
+        So that it is known when nobody can: also one that cannot come to what another has summed.
+        """
         step = StepNumber(duty.average.step)
         self._failed_sums[step, peer] += 1
         for other in [name for name in self._failed_sums if name[0] != step]:
@@ -132,7 +162,7 @@ class Asking:
             self._book.record(PartsDenied(step, peer, self._clock()))
 
     def _tell_failed(self, peer: PeerId, duty: str, error: TallystickError) -> None:
-        self._tell(
+        self._tell_rarely(
             "call_failed",
             step=self._book.state.step,
             peer=peer,
@@ -151,6 +181,8 @@ class Asking:
                 return await self._ask_parts(peer, session, duty)
             case SumChunks():
                 return await self._ask_chunks(peer, session, duty)
+            case HoldChunks():
+                return await self._ask_to_hold(peer, session, duty)
 
     def _time_left(self) -> float:
         ends: UnixMillis | None = getattr(self._book.state.phase, "ends", None)
@@ -390,8 +422,6 @@ class Asking:
         return sorted(near, key=lambda member: (member.peer != commit.peer, member.peer))
 
     async def _ask_chunks(self, peer: PeerId, session: Session, duty: SumChunks) -> bool:
-        names: list[Digest] = [member.grad_commit for member in duty.average.members]
-        commits = self._book.signed_commits(names)
         _, tensors = await ask(
             session,
             calls.SUM_CHUNKS,
@@ -399,12 +429,47 @@ class Asking:
                 members=member_views(self._book),
                 chunks=tuple(chunk for _, chunk in duty.chunks),
             ),
-            [self._book.signed_average().encoded(), *(each.encoded() for each in commits)],
+            self._what_was_summed(duty.average),
             deadline=self._time_to_sum(),
         )
         if not tensors:
             raise Malformed("no mean came back")
         return any([self._take_chunk(peer, duty, bytes(tensor)) for tensor in tensors])
+
+    async def _ask_to_hold(self, peer: PeerId, session: Session, duty: HoldChunks) -> bool:
+        """What it cannot fetch it is asked to sum again, from what was summed."""
+        wanted = {*duty.chunks}
+        held = await self._hold(peer, session, wanted, [])
+        if lacking := wanted - held:
+            parts = self._what_was_summed(duty.average)
+            held |= await self._hold(peer, session, lacking, parts) if parts else set()
+        return bool(held)
+
+    async def _hold(
+        self, peer: PeerId, session: Session, wanted: set[Chunk], parts: Sequence[bytes]
+    ) -> set[Chunk]:
+        step = self._book.state.step
+        phase = self._book.state.phase
+        averaged = phase.chunks if isinstance(phase, Averaging) else {}
+        named = [Signed(*averaged[each]).encoded() for each in sorted(wanted & averaged.keys())]
+        if not named:
+            return set()  # sealed meanwhile
+        request = calls.HoldChunks(members=member_views(self._book), num_chunks=len(named))
+        answer, _ = await ask(
+            session, calls.HOLD_CHUNKS, request, [*named, *parts], deadline=self._time_to_sum()
+        )
+        held = wanted & {(each.stage, each.chunk) for each in answer.chunks}
+        if held:
+            self._book.record(ChunksHeld(step, peer, tuple(sorted(held)), self._clock()))
+        return held
+
+    def _what_was_summed(self, average: AverageSet) -> list[bytes]:
+        """The AverageSet and its GradCommits; nothing once they are sealed."""
+        names: list[Digest] = [member.grad_commit for member in average.members]
+        commits = self._book.signed_commits(names)
+        if not commits:
+            return []
+        return [self._book.signed_average().encoded(), *(each.encoded() for each in commits)]
 
     def _take_chunk(self, peer: PeerId, duty: SumChunks, data: bytes) -> bool:
         signed = expect(decode_signed(data), AveragedChunk)
@@ -413,8 +478,8 @@ class Asking:
             raise Malformed("a mean that its sender was not asked for")
         commits = [each.message for each in self._book.pending(GradCommit)]
         check_chunk(self._book.record_of_job.spec, chunk, duty.average, commits)
-        kept = Signed[Message](chunk, signed.signature)
-        return self._book.record(ChunkAveraged(chunk, self._clock()), kept)
+        verify_session(signed, self._book.key_of(peer))
+        return self._book.record(ChunkAveraged(chunk, self._clock(), signed.signature))
 
 
 def _names(parts: Iterable[Part]) -> tuple[calls.PartName, ...]:

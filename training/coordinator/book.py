@@ -52,6 +52,7 @@ from training.swarm.events import (
     EndedWithoutUpdate,
     Event,
     GradCommitted,
+    KeepChunks,
     LinkBroken,
     PartsDenied,
     PartsHeld,
@@ -370,6 +371,8 @@ class Book:
                 case SendNotice(message) | SendStepClose(message) | SendAverageSet(message):
                     signed = self._signer.session.sign(message)
                     yield Signed(signed.message, signed.signature)
+                case KeepChunks(chunks):
+                    yield from (Signed[Message](*signed) for signed in chunks)
 
     def _report(self, step: StepNumber, at: UnixMillis) -> StepReport | None:
         batch, model = self.record_of_job.spec.batch, self.record_of_job.spec.model

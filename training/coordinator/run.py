@@ -31,7 +31,7 @@ from training.swarm.duties import next_deadline
 from training.swarm.events import PeerLost, Resumed, StopAsked, Ticked
 from training.swarm.state import Finished
 from training.tasks import end, first_error
-from training.telling import Tell
+from training.telling import Rarely, Tell
 from training.transport import calls
 from training.transport.endpoint import system_clock
 from training.transport.port import Session, Transport
@@ -138,6 +138,7 @@ class _Running:
             book, coins, self._finding, clock=clock, tell=tell, pause=pause
         )
         self._clock, self._tell, self._pause = clock, tell, pause
+        self._tell_rarely = Rarely(tell)
         self._answers = Answers(
             book,
             lambda: transport.sessions,
@@ -263,7 +264,7 @@ class _Running:
             try:
                 self._trust(await self._roster.accepted())
             except (Unavailable, Refused) as error:
-                self._tell("roster_waits", code=error.code, reason=error.message)
+                self._tell_rarely("roster_waits", code=error.code, reason=error.message)
             await self._pause(ASK_FULL_ROSTER_EVERY if self._is_full() else ASK_ROSTER_EVERY)
 
     def _is_full(self) -> bool:

@@ -31,6 +31,7 @@ from training.swarm.events import (
     Change,
     EndedWithoutUpdate,
     GradCommitted,
+    KeepChunks,
     PartsDenied,
     Redo,
     SendAverageSet,
@@ -176,9 +177,15 @@ def given_away(state: SwarmState, peers: Iterable[PeerId]) -> set[PeerId]:
 
 
 def replaceable(state: SwarmState, draft: Draft, away: set[PeerId]) -> set[PeerId]:
-    """All that are `away`, if others can do all that they did; else nobody."""
+    """All that are `away`, if others can do all that they did; else nobody.
+
+    With them goes who else is away and has done something: the tensors between their units would
+    have to come from them. So a site that falls silent is replaced at once, and no unit is torn.
+    """
     if not away:
         return away
+    doers = {copy.peer for copy in draft.done.values()}
+    away = away | {peer for peer in doers if not _is_here(state, peer)}
     stages = {stage for (stage, _), copy in draft.done.items() if copy.peer in away}
     without = replace(draft, struck=draft.struck | away)
     can = state.standing_since is None and all(_can_redo(state, without, s) for s in stages)
@@ -282,10 +289,12 @@ def _average_set(state: SwarmState, draft: Draft, members: tuple[AverageMember, 
     )
 
 
-def end_with_update(state: SwarmState, draft: Draft) -> Change:
-    """Every chunk is averaged."""
-    gates = remember(state.gates, _peer_steps(state, draft))
-    return _seal(replace(state, gates=gates), has_update=True)
+def end_with_update(state: SwarmState, phase: Averaging) -> Change:
+    """Every chunk is averaged, and held."""
+    gates = remember(state.gates, _peer_steps(state, phase.draft))
+    kept = KeepChunks(tuple(phase.chunks[name] for name in sorted(phase.chunks)))
+    state, effects = _seal(replace(state, gates=gates), has_update=True)
+    return state, (kept, *effects)
 
 
 def end_without_update(state: SwarmState, draft: Draft) -> Change:

@@ -21,6 +21,7 @@ from contracts.terms.messages import AverageSet, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm.dealing import Summing, summing_orders
 from training.swarm.remembering import last_answer
+from training.swarm.securing import chunks_unheld, moments_to_seal
 from training.swarm.state import (
     LONG_AGO,
     Averaging,
@@ -71,7 +72,15 @@ class SumChunks:
     chunks: tuple[Chunk, ...]
 
 
-Duty: TypeAlias = ApplySeal | Commit | FetchParts | SumChunks
+@dataclass(frozen=True)
+class HoldChunks:
+    """Ask it to hold these averaged chunks, before a seal names them."""
+
+    average: AverageSet
+    chunks: tuple[Chunk, ...]
+
+
+Duty: TypeAlias = ApplySeal | Commit | FetchParts | SumChunks | HoldChunks
 
 
 def duties_of(state: SwarmState) -> Mapping[PeerId, Duty]:
@@ -102,7 +111,9 @@ def _owed_in_step(state: SwarmState) -> Mapping[PeerId, Duty]:
             return {peer: FetchParts(parts) for peer, parts in parts_lacking(state).items()}
         case Averaging(average=average) as averaging:
             missing = _chunks_missing(state, averaging).items()
-            return {peer: SumChunks(average, tuple(chunks)) for peer, chunks in missing}
+            sums = {peer: SumChunks(average, tuple(chunks)) for peer, chunks in missing}
+            unheld = chunks_unheld(state, averaging).items()
+            return {peer: HoldChunks(average, chunks) for peer, chunks in unheld} | sums
     return {}
 
 
@@ -223,6 +234,8 @@ def next_deadline(state: SwarmState, after: UnixMillis = LONG_AGO) -> UnixMillis
     away = [m.lost_at for m in state.members.values() if m.lost_at is not None]
     moments = [UnixMillis(since + state.terms.lease_grace) for since in away]
     moments += [at for at in work_given_away_at(state).values() if at > state.at]
+    if isinstance(state.phase, Averaging):
+        moments += moments_to_seal(state, state.phase)
     ends = getattr(state.phase, "ends", None)
     if ends is not None and state.standing_since is None:
         moments.append(ends)

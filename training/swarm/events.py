@@ -7,6 +7,7 @@ Effects that carry a message want it signed, stored and sent; the others ask for
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from contracts.terms.chunks import Chunk
 from contracts.terms.ids import Address, Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Notice, StepClose
 from contracts.terms.moments import UnixMillis
@@ -124,9 +125,23 @@ class PartsHeld:
 
 @dataclass(frozen=True)
 class ChunkAveraged:
-    """A summing peer bound itself to the mean of a chunk."""
+    """A summing peer bound itself to the mean of a chunk; shell has checked the signature.
+
+    It enters the history when enough members hold the mean: what is there cannot be taken back.
+    """
 
     chunk: AveragedChunk
+    at: UnixMillis
+    signature: bytes = b""
+
+
+@dataclass(frozen=True)
+class ChunksHeld:
+    """A member holds averaged chunks, with the digests that will be sealed."""
+
+    step: StepNumber
+    peer: PeerId
+    chunks: tuple[Chunk, ...]
     at: UnixMillis
 
 
@@ -230,6 +245,7 @@ Event: TypeAlias = (
     | PartsHeld
     | PartsDenied
     | ChunkAveraged
+    | ChunksHeld
     | SealStored
     | SealApplied
     | Resumed
@@ -266,6 +282,13 @@ class SendAverageSet:
 
 
 @dataclass(frozen=True)
+class KeepChunks:
+    """Store these means and their signatures, which the seal is about to name."""
+
+    chunks: tuple[tuple[AveragedChunk, bytes], ...]
+
+
+@dataclass(frozen=True)
 class BuildSeal:
     """Derive, sign and store the seal of this step, then tell `SealStored`."""
 
@@ -293,7 +316,14 @@ class PauseJob:
 
 
 Effect: TypeAlias = (
-    SendNotice | SendStepClose | SendAverageSet | BuildSeal | Redo | EndedWithoutUpdate | PauseJob
+    SendNotice
+    | SendStepClose
+    | SendAverageSet
+    | KeepChunks
+    | BuildSeal
+    | Redo
+    | EndedWithoutUpdate
+    | PauseJob
 )
 
 Change: TypeAlias = tuple[SwarmState, tuple[Effect, ...]]

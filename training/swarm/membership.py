@@ -237,6 +237,9 @@ def _moved(state: SwarmState, span: int) -> SwarmState:
     match state.phase:
         case Working(ends=int(ends)) as working:
             return replace(state, phase=replace(working, ends=UnixMillis(ends + span)))
+        case Averaging(ends=ends, averaged_at=int(at)) as holding:
+            ends, at = UnixMillis(ends + span), UnixMillis(at + span)
+            return replace(state, phase=replace(holding, ends=ends, averaged_at=at))
         case Closed(ends=ends) | Committed(ends=ends) | Averaging(ends=ends) as waiting:
             return replace(state, phase=replace(waiting, ends=UnixMillis(ends + span)))
     return state

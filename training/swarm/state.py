@@ -23,7 +23,7 @@ from contracts.terms.ids import (
     StepNumber,
     UnitId,
 )
-from contracts.terms.messages import AverageSet, GradCommit, JobSpec, StepClose
+from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, JobSpec, StepClose
 from contracts.terms.moments import UnixMillis
 from training.swarm.remembering import last_answer
 
@@ -213,12 +213,14 @@ class Committed:
 
 @dataclass(frozen=True)
 class Averaging:
-    """The AverageSet is out; averaged chunks come in until `ends`, then it lapses."""
+    """The AverageSet is out; averaged chunks come in, and are held, until `ends`: it lapses."""
 
     draft: Draft
     average: AverageSet
     ends: UnixMillis
-    chunks: frozenset[Chunk] = frozenset()
+    chunks: Mapping[Chunk, tuple[AveragedChunk, bytes]] = field(default_factory=dict)  # signed
+    held: Mapping[PeerId, frozenset[Chunk]] = field(default_factory=dict)  # of those, by whom
+    averaged_at: UnixMillis | None = None  # when the last of them was
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,11 @@ Invariants
 Source: PROTOCOL section 3. Units: Unix milliseconds.
 """
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import assert_never
 
+from contracts.terms.chunks import Chunk
 from contracts.terms.ids import PeerId, StepNumber
 from contracts.terms.moments import UnixMillis
 from training.swarm.closing import (
@@ -57,6 +59,7 @@ from training.swarm.events import (
     Change,
     Checked,
     ChunkAveraged,
+    ChunksHeld,
     Effect,
     Event,
     GoOnAsked,
@@ -94,6 +97,7 @@ from training.swarm.membership import (
     returned,
     with_deadlines_in_order,
 )
+from training.swarm.securing import is_hopeless, may_seal
 from training.swarm.state import (
     Averaging,
     Closed,
@@ -162,6 +166,8 @@ def _note(state: SwarmState, event: Event) -> Change:
             return deny_parts(state, event), ()
         case ChunkAveraged():
             return _averaged(state, event), ()
+        case ChunksHeld():
+            return _chunks_held(state, event), ()
         case SealStored(step, last):
             return _sealed(state, step, last), ()
         case Checked(takes_work, is_clear):
@@ -296,10 +302,28 @@ def _averaged(state: SwarmState, event: ChunkAveraged) -> SwarmState:
     match state.phase:
         case Averaging(average=average) as phase if chunk.average_set == average.digest():
             name = (chunk.stage, chunk.chunk)
-            if not state.terms.chunking.stages_of(name):
+            if not state.terms.chunking.stages_of(name) or name in phase.chunks:
                 return state
-            return replace(state, phase=replace(phase, chunks=phase.chunks | {name}))
+            chunks = {**phase.chunks, name: (chunk, event.signature)}
+            is_last = len(chunks) == len(state.terms.chunks)
+            averaged_at = UnixMillis(max(state.at, event.at)) if is_last else None
+            phase = replace(phase, chunks=chunks, averaged_at=averaged_at)
+            return replace(state, phase=_with_held(phase, chunk.peer, {name}))
     return state
+
+
+def _chunks_held(state: SwarmState, event: ChunksHeld) -> SwarmState:
+    match state.phase:
+        case Averaging() as phase if event.step == state.step and event.peer in state.members:
+            applied = state.terms.chunking.of_stage(state.members[event.peer].stage)
+            fresh = phase.chunks.keys() & set(event.chunks) & set(applied)
+            return replace(state, phase=_with_held(phase, event.peer, fresh))
+    return state
+
+
+def _with_held(phase: Averaging, peer: PeerId, chunks: Set[Chunk]) -> Averaging:
+    held = phase.held.get(peer, frozenset()) | chunks
+    return replace(phase, held={**phase.held, peer: held})
 
 
 def _sealed(state: SwarmState, step: StepNumber, last: bool) -> SwarmState:
@@ -369,10 +393,10 @@ def _progress(state: SwarmState) -> Change | None:
                 return leave_out(state, draft, away)
             if _passed(state, ends):
                 return exchange_is_late(state, phase)
-        case Averaging(draft, ends=ends, chunks=chunks):
-            if len(chunks) == len(state.terms.chunks):
-                return end_with_update(state, draft)
-            if _passed(state, ends):
+        case Averaging(draft, ends=ends) as phase:
+            if may_seal(state, phase):
+                return end_with_update(state, phase)
+            if _passed(state, ends) or is_hopeless(state, phase):
                 return lapse(state)
     return None
 

@@ -385,6 +385,32 @@ class ChunksSummed(WireMessage):
     kind: Literal["chunks_summed.v1"] = "chunks_summed.v1"
 
 
+class ChunkName(Record):
+    """An averaged chunk of the step in work."""
+
+    stage: StageField
+    chunk: ChunkField
+
+
+class HoldChunks(WireMessage):
+    """The coordinator asks a peer to hold means, before it seals them.
+
+    The tensors: the signed AveragedChunks; where one has to be summed again also the signed
+    AverageSet and its GradCommits.
+    """
+
+    kind: Literal["hold_chunks.v1"] = "hold_chunks.v1"
+    members: Members
+    num_chunks: Annotated[int, Ge(1), Le(MAX_CHUNKS)]
+
+
+class ChunksHeld(WireMessage):
+    """Means that the peer holds now, each with the bytes that its AveragedChunk bound."""
+
+    kind: Literal["chunks_held.v1"] = "chunks_held.v1"
+    chunks: Annotated[tuple[ChunkName, ...], Len(0, MAX_CHUNKS)]
+
+
 class TakeSeal(WireMessage):
     """The coordinator hands over a seal; the tensors are all kept items under it, itself last."""
 
@@ -549,6 +575,15 @@ SUM_CHUNKS = Method(
     max_reply_tensor_bytes=MAX_ITEMS_BYTES,
     max_reply_tensors=MAX_TENSORS,
 )
+HOLD_CHUNKS = Method(
+    "step.hold_chunks",
+    HoldChunks,
+    ChunksHeld,
+    MAX_HEADER,
+    MAX_ITEMS_BYTES,
+    MAX_TENSORS,
+    max_reply_header_bytes=MAX_HEADER,
+)
 TAKE_SEAL = Method("step.take_seal", TakeSeal, SealTaken, MAX_HEADER, MAX_ITEMS_BYTES, MAX_TENSORS)
 GET_PART = Method(
     "peer.get_part",
@@ -624,6 +659,7 @@ METHODS = Methods(
         FETCH_PARTS,
         TAKE_PARTS,
         SUM_CHUNKS,
+        HOLD_CHUNKS,
         TAKE_SEAL,
         GET_PART,
         GET_CHUNK,

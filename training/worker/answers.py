@@ -17,7 +17,14 @@ from contracts.terms.ids import (
     StageIndex,
     StepNumber,
 )
-from contracts.terms.messages import AverageSet, GradCommit, Message, StepClose, UnitLeaf
+from contracts.terms.messages import (
+    AveragedChunk,
+    AverageSet,
+    GradCommit,
+    Message,
+    StepClose,
+    UnitLeaf,
+)
 from contracts.terms.signatures import Signed, decode_signed, expect
 from training.stages.validation import num_groups
 from training.swarm.state import Part
@@ -38,6 +45,7 @@ _OF_THE_COORDINATOR = tuple(
         calls.FETCH_PARTS,
         calls.TAKE_PARTS,
         calls.SUM_CHUNKS,
+        calls.HOLD_CHUNKS,
         calls.TAKE_SEAL,
     )
 )
@@ -61,6 +69,7 @@ class Answers:
         dispatcher.on(calls.FETCH_PARTS, self.fetch_parts)
         dispatcher.on(calls.TAKE_PARTS, self.take_parts)
         dispatcher.on(calls.SUM_CHUNKS, self.sum_chunks)
+        dispatcher.on(calls.HOLD_CHUNKS, self.hold_chunks)
         dispatcher.on(calls.TAKE_SEAL, self.take_seal)
         dispatcher.on(calls.GET_PART, self.get_part)
         dispatcher.on(calls.GET_CHUNK, self.get_chunk)
@@ -197,6 +206,23 @@ class Answers:
             _need_below(chunk, num_chunks, "chunks")
         signed = await self._work.averages.average(average, commits, request.chunks)
         return calls.ChunksSummed(), [each.encoded() for each in signed]
+
+    async def hold_chunks(
+        self, _caller: SessionKey, request: calls.HoldChunks, tensors: Tensors
+    ) -> tuple[calls.ChunksHeld, Sequence[Buffer]]:
+        """Which of these means are here now."""
+        self._peers.set_members(request.members)
+        named, rest = tensors[: request.num_chunks], tensors[request.num_chunks :]
+        chunks = [expect(decode_signed(bytes(each)), AveragedChunk) for each in named]
+        for chunk in chunks:
+            self._need_job(chunk.message.job)
+            self._peers.verify(chunk)
+        average = _first(rest, AverageSet) if rest else None
+        held = await self._work.averages.hold_means(
+            [chunk.message for chunk in chunks], average, self._commits(rest[1:])
+        )
+        names = tuple(calls.ChunkName(stage=each.stage, chunk=each.chunk) for each in held)
+        return calls.ChunksHeld(chunks=names), ()
 
     def _commits(self, tensors: Tensors) -> dict[Digest, Signed[GradCommit]]:
         signed = [expect(decode_signed(bytes(each)), GradCommit) for each in tensors]

@@ -40,7 +40,7 @@ from contracts.terms.signatures import Signed, verify_session
 from training.averaging.slices import Slice, in_peer_order, need_digest, slice_digest
 from training.swarm.state import Part
 from training.tasks import first_error
-from training.telling import Span
+from training.telling import Rarely, Span
 from training.worker.patience import Patience
 from training.worker.ports import HONEST, Behaviour
 from training.worker.station import Station
@@ -58,6 +58,7 @@ class Averages:
 
     def __init__(self, station: Station, behaviour: Behaviour = HONEST) -> None:
         self._at, self._behaviour = station, behaviour
+        self._tell_rarely = Rarely(station.tell)
         self._lanes = asyncio.Semaphore(FETCHES)
         self._lanes_of: dict[PeerId, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(FETCHES_OF_ONE)
@@ -105,7 +106,7 @@ class Averages:
         return held
 
     def _tell_lack(self, chunk: ChunkIndex, error: TallystickError) -> None:
-        self._at.tell(
+        self._tell_rarely(
             "part_not_fetched",
             step=self._at.step,
             stage=self._at.stage,
@@ -256,7 +257,44 @@ class Averages:
         means = applied_chunks(self._at.book.record.spec, messages)
         names = self._at.chunking.of_stage(self._at.stage)
         own = [chunk for chunk in means if (chunk.stage, chunk.chunk) in names]
-        await _together(self._mean_or_sum(chunk, messages) for chunk in own)
+        average = next((each for each in messages if isinstance(each, AverageSet)), None)
+        commits = {each.digest(): each for each in messages if isinstance(each, GradCommit)}
+        await _together(self._mean_or_sum(chunk, average, commits) for chunk in own)
+
+    async def hold_means(
+        self,
+        chunks: Sequence[AveragedChunk],
+        average: Signed[AverageSet] | None,
+        commits: Commits,
+    ) -> list[AveragedChunk]:
+        """Have means before a seal names them; returns those that are here now.
+
+        `average` and `commits` come where a mean has to be summed again, as nobody has it.
+
+        Raises:
+            BadSignature: the AverageSet is not the coordinator's. Conflict: not of this step.
+        """
+        if average is not None:
+            verify_session(average, self._at.book.record.opening.session_key)
+        for chunk in chunks:
+            self._at.need_step(chunk.step)
+        summed = None if average is None else average.message
+        messages = {name: signed.message for name, signed in commits.items()}
+        held: list[AveragedChunk] = []
+
+        async def hold(chunk: AveragedChunk) -> None:
+            try:
+                await self._mean_or_sum(chunk, summed, messages)
+                held.append(chunk)
+            except TallystickError as error:  # the coordinator sees which are not here
+                self._tell_lack(chunk.chunk, error)
+
+        names = self._at.chunking.of_stage(self._at.stage)
+        own = [chunk for chunk in chunks if (chunk.stage, chunk.chunk) in names]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._at.rules.exchange_timeout / 1000 / 4):
+                await _together(map(hold, own))
+        return held
 
     async def sum_again(
         self,
@@ -279,16 +317,19 @@ class Averages:
         except (Malformed, NotFinite):
             return None
 
-    async def _mean_or_sum(self, chunk: AveragedChunk, messages: Sequence[Message]) -> None:
+    async def _mean_or_sum(
+        self,
+        chunk: AveragedChunk,
+        average: AverageSet | None,
+        commits: Mapping[Digest, GradCommit],
+    ) -> None:
         """A mean, summed again from its parts if who summed it took it along."""
         try:
             await self.sealed(chunk)
         except Unavailable:
-            mean = await self._sum(
-                next(message for message in messages if isinstance(message, AverageSet)),
-                {m.digest(): m for m in messages if isinstance(m, GradCommit)},
-                (chunk.stage, chunk.chunk),
-            )
+            if average is None:
+                raise
+            mean = await self._sum(average, commits, (chunk.stage, chunk.chunk))
             check = partial(self._need_digest, mean.data, chunk.chunk_digest)
             await self._at.engine.beside(check)
             await self._keep_mean(chunk, mean.data)

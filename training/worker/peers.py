@@ -39,7 +39,7 @@ from contracts.terms.messages import (
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
 from training.averaging.slices import need_digest
 from training.compression.formats import FORMATS
-from training.telling import Tell
+from training.telling import Rarely, Tell
 from training.transport import calls
 from training.transport.port import Session, Transport
 from training.transport.reach import Reach
@@ -50,7 +50,7 @@ from training.worker.tensors import Kept
 FETCH = 300.0  # seconds for one part or mean, at most
 FETCH_RANGE = 60.0  # for a range of a checkpoint
 ASK_STATE = 30.0  # a member reads its checkpoint once before it answers
-FETCH_TENSOR = 20.0  # a trainer waits 30 for the pass that needs it
+FETCH_TENSOR = 20.0  # a holder that is silent has no session any more before that
 ASK = 10.0
 HEADERS = 64 * KIB  # of an answer beside its tensors, at most
 
@@ -72,7 +72,8 @@ class Peers:
     def __init__(
         self, transport: Transport, spec: JobSpec, opening: JobOpening, tell: Tell
     ) -> None:
-        self._transport, self._tell, self._job = transport, tell, JobId(opening.job)
+        self._transport, self._tell_rarely = transport, Rarely(tell)
+        self._job = JobId(opening.job)
         self._reach = Reach(transport, opening.session_key, calls.RELAYED)
         self._codec, self._chunking = spec.rules.gradient_codec, spec.chunking
         num_elements = spec.batch.rows_per_unit * spec.model.sequence_length * spec.model.width
@@ -121,8 +122,8 @@ class Peers:
         found = (p for p, m in self._members.items() if m.stage == stage and m.session_key != own)
         return sorted(found)
 
-    def verify(self, signed: Signed[GradCommit]) -> None:
-        """Check that a member signed its own GradCommit.
+    def verify(self, signed: Signed[GradCommit] | Signed[AveragedChunk]) -> None:
+        """Check that a member signed its own GradCommit, or AveragedChunk.
 
         Also one that is gone since: an AverageSet that is out counts it all the same. Raises
         PeerUnreachable: we know nobody of that name. BadSignature: somebody else signed it.
@@ -158,7 +159,7 @@ class Peers:
             await self._session(member, HEADERS)
         except TallystickError as error:
             peer = peer_id(member.session_key)
-            self._tell("not_greeted", peer=peer, code=error.code, reason=error.message)
+            self._tell_rarely("not_greeted", peer=peer, code=error.code, reason=error.message)
 
     # ----------------------------------------------------------------------- parts and averages
 
@@ -419,7 +420,7 @@ class Peers:
     def _not_fetched(
         self, method: str, peer: PeerId, step: StepNumber, error: TallystickError
     ) -> None:
-        self._tell(
+        self._tell_rarely(
             "not_fetched",
             step=step,
             method=method,

@@ -20,9 +20,10 @@ from contracts.terms.ids import StageIndex, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
+from training.backoff import Backoff
 from training.journal import Journal
 from training.tasks import end
-from training.telling import Tell
+from training.telling import Rarely, Tell
 from training.transport import calls
 from training.transport.port import Session, Transport
 from training.transport.wire import ask
@@ -167,6 +168,7 @@ class _Joining:
         self._work, self._transport = work, transport
         self._lease, self._address, self._bandwidth = lease, address, bandwidth
         self._locate, self._leave, self._tell, self._pause = locate, work.leave, tell, pause
+        self._tell_rarely = Rarely(tell)
         self.has_left = False
 
     @property
@@ -175,19 +177,18 @@ class _Joining:
 
     async def until_over(self) -> None:
         """Join, again whenever the session ends; the coordinator ends it after the last seal."""
-        span, at = FIRST_PAUSE, self._work.station
+        backoff, at = Backoff(FIRST_PAUSE, LONGEST_PAUSE), self._work.station
         while not self._is_over:
             try:
                 if (session := await self._joined()) is not None:
-                    span = FIRST_PAUSE
+                    backoff.begin()
                     await self._while_open(session)
             except Conflict:
                 raise  # another job, or one that goes on without us: asking again changes nothing
             except (Unavailable, Refused, Misbehaved) as error:
                 self._tell_waits(error)
             if not self._is_over:
-                await self._pause(span)
-                span = min(2 * span, LONGEST_PAUSE)
+                await self._pause(backoff.next())
         if self.has_left:
             self._tell("left", step=at.applied)
         else:
@@ -219,7 +220,7 @@ class _Joining:
 
     def _tell_waits(self, error: TallystickError) -> None:
         step = self._work.station.step
-        self._tell("waits", step=step, code=error.code, reason=error.message)
+        self._tell_rarely("waits", step=step, code=error.code, reason=error.message)
 
     async def _greet(self) -> None:
         at = self._work.station

@@ -19,6 +19,7 @@ from contracts.terms.moments import UnixMillis
 from training.swarm.duties import Duty, duties_of
 from training.swarm.events import (
     ChunkAveraged,
+    ChunksHeld,
     Effect,
     Event,
     GradCommitted,
@@ -175,6 +176,19 @@ class Swarm:
                 self.tell(PartsHeld(self.state.step, each, parts, self.at))
 
     def average(self, *peers: PeerId) -> None:
+        """The peers take turns in averaging all chunks, and everybody here holds them."""
+        self.average_only(*peers)
+        for member in [*self.state.members.values()]:
+            if member.is_here:
+                self.hold_chunks(member.peer)
+
+    def hold_chunks(self, *peers: PeerId) -> None:
+        """Each peer holds every averaged chunk of its stage."""
+        for each in peers:
+            own = self.terms.chunking.of_stage(self.state.members[each].stage)
+            self.tell(ChunksHeld(self.state.step, each, own, self.at))
+
+    def average_only(self, *peers: PeerId) -> None:
         """The peers take turns in averaging all chunks."""
         assert isinstance(self.state.phase, Averaging)
         average = self.state.phase.average
