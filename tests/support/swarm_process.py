@@ -3,8 +3,9 @@
 What the entries of `tallystick` do with API and wallet files, this does with one folder: papers
 are made again by every process (keys are deterministic), blobs lie in `blobs/`, the coordinator's
 address in `address`, what the market would hear in `feed.hex`. Roles: coordinator, and the
-trainers and workers by name. TALLYSTICK_FAILPOINT says where to die, TALLYSTICK_PEER_BEHAVIOUR
-which adversary a worker plays. Coins of a checked job are made up, and there at once.
+trainers and workers by name. TALLYSTICK_LISTEN says where to listen, TALLYSTICK_FAILPOINT where to
+die, TALLYSTICK_PEER_BEHAVIOUR which adversary a worker plays. Coins of a checked job are made up,
+and there at once.
 """
 
 import asyncio
@@ -45,15 +46,15 @@ def process_papers(folder: Path) -> Papers:
     from tests.support.stage_swarm import stage_papers
 
     about = json.loads((folder / "job.json").read_text())
-    config = micro(num_steps=NUM_STEPS)
+    changed = about.get("changed", {})
+    config = micro(num_steps=changed.get("steps", NUM_STEPS))
     return stage_papers(
         replace(config, data=replace(config.data, rows_per_unit=ROWS)),
         Digest(bytes.fromhex(about["manifest"])),
         *about["workers"],
         stages=about["stages"],
         trainers=about["trainers"],
-        chunks=2,
-        validate_every=2,
+        **{"chunks": 2, "validate_every": 2} | changed,
     )
 
 
@@ -146,7 +147,7 @@ async def _coordinator(
         wallet=papers.coordinator,
         session=papers.session,
         transport=transport,
-        listen=LOOPBACK,
+        listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         feed=FileFeed(folder),
         roster=MemoryRoster(tuple(papers.leases.values())),
         coins=None if papers.opening.auditors is None else MadeUpCoins(),
@@ -180,7 +181,7 @@ async def _worker(
         domain=DOMAIN,
         session=session,
         transport=transport,
-        listen=LOOPBACK,
+        listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         locate=addresses.locate,
         compute_for=lambda stage: StageCompute(
             papers.spec.message, FolderBlobs(folder / "blobs"), stage=stage

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from contracts.governance.job import JobHistory, follow
 from contracts.terms.history import decode_kept
 from tests.support.history import DOMAIN
+from tests.support.namespaces import Site
 from tests.support.patience import patience
 from tests.support.swarm_job import COORDINATOR, trainer_names
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
@@ -36,6 +37,10 @@ class ProcessSwarm:
     failpoints: dict[str, str] = field(default_factory=dict)
     behaviours: dict[str, str] = field(default_factory=dict)
     """Worker -> adversary that it plays, as `tallystick.gym.registry` names it."""
+    changed: dict[str, Any] = field(default_factory=dict)
+    """Of the job, as `make_papers` takes it."""
+    sites: Mapping[str, Site] = field(default_factory=dict)
+    """Role -> machine that it runs on; none: this one."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -46,6 +51,7 @@ class ProcessSwarm:
             "workers": list(self.workers),
             "stages": self.stages,
             "trainers": self.trainers,
+            "changed": self.changed,
         }
         (self.folder / "job.json").write_text(json.dumps(about))
         self.processes: dict[str, asyncio.subprocess.Process] = {}
@@ -84,13 +90,13 @@ class ProcessSwarm:
             "TALLYSTICK_PEER_BEHAVIOUR": self.behaviours.get(role, ""),
             "TALLYSTICK_GYM": "1",
         }
+        words = [sys.executable, "-m", "tests.support.swarm_process", role, str(self.folder)]
+        if (site := self.sites.get(role)) is not None:
+            environment["TALLYSTICK_LISTEN"] = f"{site.address}:0"
+            words = site.command(*words)
         with (self.folder / f"{role}.stderr").open("ab") as errors:
             return await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "tests.support.swarm_process",
-                role,
-                str(self.folder),
+                *words,
                 env=environment,
                 stderr=errors,
             )
