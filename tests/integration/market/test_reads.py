@@ -3,10 +3,15 @@
 import pytest
 
 from contracts.terms.ids import Address
+from contracts.terms.moments import UnixMillis
 from market.adapters.memory import MemoryStore, MemoryWork
 from market.adapters.memory_chain import MemoryChain
-from market.service.ports import AccountNow, StakeNow
+from market.domain.offers import Candidate
+from market.service import clear_jobs
+from market.service.candidates import candidates
+from market.service.ports import AccountNow, StakeNow, UnitOfWork
 from market.service.post_offer import post_offer
+from tests.integration.market.test_rounds import funded_job
 from tests.support.history import DOMAIN, START
 from tests.support.market_world import ANCHORER, World
 
@@ -64,3 +69,25 @@ async def test_post_offer__stake_is_known__reads_nothing_of_the_chain(
         await post_offer(signed.encoded(), counted.now, counted.new_work(), counted.ports)
 
     assert chain.reads == []
+
+
+async def test_clear__several_jobs_wait__offers_are_read_once(
+    counted: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = list[int]()
+
+    async def noted(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
+        found = await candidates(now, work)
+        reads.append(len(found))
+        return found
+
+    monkeypatch.setattr(clear_jobs, "candidates", noted)
+    await counted.register()
+    for name, price in (("ann", 10**11), ("bob", 2 * 10**11)):
+        await counted.offer(name, price)
+    for nonce in range(4):
+        await funded_job(counted, nonce=nonce)
+
+    leases = await counted.clear()
+
+    assert (len(leases), reads) == (2, [2])
