@@ -24,9 +24,10 @@ from contracts.terms.messages import PartDigest
 from tests.unit.training.swarm.factories import averaged_chunk, copy, grad_commit, joining, terms
 from training.swarm import step as machine
 from training.swarm.closing import assigned_units
-from training.swarm.duties import FetchParts, SumChunks, duties_of
+from training.swarm.duties import FetchParts, HoldChunks, SumChunks, duties_of
 from training.swarm.events import (
     ChunkAveraged,
+    ChunksHeld,
     Event,
     GradCommitted,
     PartsHeld,
@@ -123,6 +124,9 @@ class Measured:
             for stage, chunk in duty.chunks:
                 message = averaged_chunk(peer, average, chunk, stage=stage)
                 yield ChunkAveraged(message, self.state.at)
+        for peer, duty in duties_of(self.state).items():
+            assert isinstance(duty, HoldChunks)
+            yield ChunksHeld(self.state.step, peer, duty.chunks, self.state.at)
 
     def seal(self) -> Iterator[Event]:
         """The seal is stored, and applied by one after the other."""
