@@ -203,10 +203,37 @@ def least_stake(terms: Terms, *, value: BaseUnits, power: Fraction) -> BaseUnits
     return BaseUnits(ceil(value * (terms.margin / power - 1)))
 
 
-def least_stake_among_equals(
+def stake_at_floor(terms: Terms, *, value: BaseUnits, power: Fraction) -> BaseUnits | None:
+    """The smallest S by which a newcomer's q is the floor from its first step on, rounded up.
+
+    None if there is none: what is drawn is never found, or there is no floor to come down to.
+    """
+    if not power or not terms.floor:
+        return None
+    return BaseUnits(max(0, ceil(value * (terms.margin / (power * terms.floor) - 1))))
+
+
+@dataclass(frozen=True)
+class StakeRange:
+    """Stakes of a job; None where there is none (`least_stake`, `stake_at_floor`)."""
+
+    least: BaseUnits | None
+    at_floor: BaseUnits | None
+
+    def within(self, reservable: BaseUnits) -> BaseUnits:
+        """The stake that is best for a poster: no more than anybody gains by, or can reserve.
+
+        Args:
+            reservable: What enough providers can reserve; the least is asked for all the same.
+        """
+        least = self.least or BaseUnits(0)
+        return least if self.at_floor is None else max(least, min(self.at_floor, reservable))
+
+
+def stakes_among_equals(
     terms: Terms, *, unit_flops: Sequence[Flops], units: int, price: PricePerPflop, owners: int
-) -> BaseUnits | None:
-    """`least_stake` of a newcomer that does `units` units of the dearest stage.
+) -> StakeRange:
+    """Stakes of a newcomer that does `units` units of the dearest stage.
 
     Args:
         terms: Of the job.
@@ -216,9 +243,12 @@ def least_stake_among_equals(
         owners: In the stage, this one included, each of whom does as much; alone it is audited
             from outside.
     """
-    phi = Fraction(1, owners - 1) if owners > 1 else None
+    found = power(terms, Fraction(1, owners - 1) if owners > 1 else None)
     worth = value(Flops(max(unit_flops) * units), price)
-    return least_stake(terms, value=worth, power=power(terms, phi))
+    return StakeRange(
+        least_stake(terms, value=worth, power=found),
+        stake_at_floor(terms, value=worth, power=found),
+    )
 
 
 def audits_at_once(terms: Terms, flops: int) -> int:

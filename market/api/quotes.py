@@ -53,6 +53,7 @@ def quote_view(found: Quote) -> QuoteView:
         owners=found.owners,
         slots=found.slots,
         spares=found.spares,
+        reservable=found.reservable,
         stages=tuple(_stage(each) for each in found.stages),
     )
 

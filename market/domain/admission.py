@@ -18,7 +18,7 @@ from market.domain.pricing import affordable_price, affordable_steps, job_cost, 
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import unit_flops
 from training.memory import peer_memory
-from verification.economics import least_budget, least_stake_among_equals, terms_of
+from verification.economics import least_budget, stakes_among_equals, terms_of
 from verification.thresholds import Calibration
 
 SHORTEST_JOB_SECONDS = 60
@@ -234,13 +234,13 @@ def _least_stake(
     price: PricePerPflop,
 ) -> BaseUnits | None:
     """What covers one unit of the dearest stage; None if no stake does."""
-    return least_stake_among_equals(
+    return stakes_among_equals(
         terms_of(audit, spec.rules.vesting_window),
         unit_flops=unit_flops,
         units=1,
         price=price,
         owners=owners,
-    )
+    ).least
 
 
 def _check_calibration(audit: AuditSpec, around: Surroundings) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
 from contracts.terms.errors import NoMatch, Refused
+from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.domain.admission import (
@@ -22,7 +23,7 @@ from market.domain.admission import (
 from market.domain.advice import Advice, WhyNot, why_no_bundle
 from market.domain.auction import Ask, Clearing
 from market.domain.bundles import bundle_of, buy, deal
-from market.domain.matching import Exclusion, Need, asks_of, judge
+from market.domain.matching import Exclusion, Judged, Need, asks_of, judge
 from market.domain.offers import Candidate
 from market.domain.pricing import job_cost, job_flops, stage_seconds
 from training.config import slices_of, train_config
@@ -67,6 +68,7 @@ class Quote:
     owners: int  # that fit
     slots: int
     spares: int | None  # that would come
+    reservable: BaseUnits | None  # stake that twice the wanted owners hold, see `reservable_stake`
     stages: tuple[StageQuote, ...]
 
 
@@ -115,8 +117,23 @@ def quote(
         owners=owners,
         slots=bundle.slots,
         spares=None if cleared is None else len(cleared.winners) - bundle.slots,
+        reservable=reservable_stake(judged, bundle.slots),
         stages=stages,
     )
+
+
+def reservable_stake(judged: Sequence[Judged], slots: int) -> BaseUnits | None:
+    """The most that a job of so many slots may ask as stake of twice as many owners.
+
+    Owners count whose offer fits, but perhaps for its stake. If there are fewer than twice the
+    slots, it is what all of them can reserve; None if there are not even enough.
+    """
+    free: dict[Address, BaseUnits] = {}
+    for offer, failed in judged:
+        if set(failed) <= {"stake"}:
+            free[offer.account] = max(free.get(offer.account, BaseUnits(0)), offer.free_stake)
+    stakes = sorted(free.values(), reverse=True)
+    return stakes[min(len(stakes), 2 * slots) - 1] if len(stakes) >= max(1, slots) else None
 
 
 def _reasons(spec: JobSpec, around: Surroundings) -> list[str]:

@@ -23,6 +23,7 @@ from tallystick.cli.job_watch import DAY, follow
 from tallystick.cli.keystore import is_terminal, open_or_create
 from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet
 from tallystick.cli.output import answer, facts, notice, shows
+from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, size, span, tokens
 from tallystick.sdk.job_schema import schema_text
@@ -51,12 +52,18 @@ class Sampled(Body):
 
     file: str | None
     text: str
+    checking: CheckingPlan | None  # what it would cost at the price ceiling; None: not checked
 
 
 def _sampled_lines(sampled: Sampled) -> Iterator[str]:
     if sampled.file is None:
         yield sampled.text.rstrip("\n")
     else:
+        if sampled.checking is not None:
+            yield f"checking: {'; '.join(checking_phrases(sampled.checking))}"
+            yield from (
+                f"cheaper checking, more work with {each}" for each in sampled.checking.cheaper
+            )
         yield f"{sampled.file}: see what it costs with `tallystick job plan {sampled.file}`"
 
 
@@ -93,12 +100,12 @@ def sample_command(
         peer_memory=None if peer_memory is None else _read("--peer-memory", peer_memory, size),
         checking=not unchecked,
     )
-    text = sample(wanted)
+    text, checking = sample(wanted)
     if to is not None:
         if to.exists():
             raise Conflict(f"{to} is there already, and a job file is never overwritten")
         write(to, text.encode())
-    return Sampled(file=None if to is None else str(to), text=text)
+    return Sampled(file=None if to is None else str(to), text=text, checking=checking)
 
 
 def _read(option: str, text: str, parse: Callable[[object], T]) -> T:

@@ -6,11 +6,11 @@ from datetime import timedelta
 from rich.console import RenderableType
 from rich.table import Table
 
-from contracts.terms.messages import MILLION
 from market.api.schemas import StageQuoteView
 from tallystick.cli.output import facts, printable, table
 from tallystick.sdk.advice import plain
-from tallystick.sdk.plan import CheckingPlan, Plan
+from tallystick.sdk.checking import CheckingPlan, checking_phrases
+from tallystick.sdk.plan import Plan
 
 PFLOP = 10**15
 NOW = "nothing matches now"
@@ -26,6 +26,8 @@ def plan_lines(plan: Plan, *, why: bool = False) -> Iterator[RenderableType]:
     yield facts(f"{plan.name}: {_verdict(plan)}; nothing was signed or moved", _rows(plan))
     yield _stages(plan.stages)
     yield from _obstacles(plan)
+    if plan.checking is not None:
+        yield from (f"cheaper checking, more work with {each}" for each in plan.checking.cheaper)
     for each in plan.warnings:
         yield f"{'warning, costs money' if each in plan.costly else 'warning'}: {each}"
     if why:
@@ -83,11 +85,7 @@ def _stake(plan: Plan) -> str:
 def _checking(checking: CheckingPlan | None) -> str:
     if checking is None:
         return "off: work is paid unchecked"
-    return (
-        f"{checking.first_rate / MILLION:.2%} of a newcomer's steps are drawn, later "
-        f"{checking.later_rate / MILLION:.2%}; {checking.expected_extra / MILLION:.2%} more work, "
-        f"about {_tokens(checking.expected_cost)}"
-    )
+    return "; ".join(checking_phrases(checking))
 
 
 def _stages(stages: tuple[StageQuoteView, ...]) -> Table:

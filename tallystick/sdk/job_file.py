@@ -446,7 +446,8 @@ class JobFile(Fields):
         Tokens | None,
         Field(
             description="What each provider reserves and loses if it cheats; without it 0, or of "
-            "a checked job what covers a peer's part of a step",
+            "a checked job what brings its draws to audit_rate, as far as twice the wanted "
+            "providers can reserve it",
             examples=[5],
         ),
     ] = None

@@ -28,8 +28,11 @@ from training.flops import unit_flops
 from training.memory import FP32, num_parameters, peer_memory
 from training.planner import plan_layers
 from training.transport.calls import MAX_CHUNK_BYTES
-from verification.economics import least_budget, least_stake_among_equals, terms_of
+from verification.economics import least_budget, stakes_among_equals, terms_of
 from verification.thresholds import shipped_digest
+
+USUAL_STAKE = BaseUnits(10 * 10**6)
+"""What a provider holds where no market says more: the stake of `provider start`."""
 
 
 def cut(job: JobFile, config: TrainConfig) -> tuple[int, ...]:
@@ -69,8 +72,11 @@ def build_spec(
     now: UnixSeconds,
     tokenizer: Digest = ZERO_DIGEST,
     weights: Digest = ZERO_DIGEST,
+    reservable: BaseUnits = USUAL_STAKE,
 ) -> JobSpec:
     """What the poster signs.
+
+    `reservable` bounds the stake that a checked job asks for if its file says none.
 
     Raises:
         Malformed: a value does not fit its message field.
@@ -91,7 +97,7 @@ def build_spec(
             epoch_cap=BaseUnits(job.budget if job.epoch_cap is None else job.epoch_cap),
             price_ceiling=PricePerPflop(job.price_ceiling),
             deadline=UnixSeconds(now + int(job.deadline.total_seconds())),
-            min_stake=_min_stake(job, config, flops, audit),
+            min_stake=_min_stake(job, config, flops, audit, reservable),
             memory_bytes=_memory(job, config, stages),
             unit_flops=flops,
             model=model_spec(config.model, weights=weights),
@@ -159,21 +165,25 @@ def _audit(job: JobFile, config: TrainConfig, flops: Sequence[Flops]) -> AuditSp
 
 
 def _min_stake(
-    job: JobFile, config: TrainConfig, flops: Sequence[Flops], audit: AuditSpec | None
+    job: JobFile,
+    config: TrainConfig,
+    flops: Sequence[Flops],
+    audit: AuditSpec | None,
+    reservable: BaseUnits,
 ) -> BaseUnits:
-    """As the file says, else what covers a peer's equal part of a step from the first one on."""
+    """As the file says, else what brings the draws to their floor, as far as it can be reserved."""
     if job.min_stake is not None:
         return BaseUnits(job.min_stake)
     if audit is None:
         return BaseUnits(0)
-    least = least_stake_among_equals(
+    stakes = stakes_among_equals(
         terms_of(audit, job.vesting_window),
         unit_flops=flops,
         units=-(-config.data.units_per_step // job.peers_per_stage),
         price=PricePerPflop(job.price_ceiling),
         owners=job.peers_per_stage,
     )
-    return BaseUnits(0) if least is None else least  # no stake would do: the market says why
+    return stakes.within(reservable)  # 0 if no stake would do: the market says why
 
 
 def _chunks(model: ModelConfig, stages: tuple[StageSlice, ...], peers_per_stage: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from math import ceil
 
-from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
 from contracts.terms.moments import UnixSeconds
@@ -24,14 +24,14 @@ from market.api.schemas import (
     Wide,
 )
 from tallystick.sdk.advice import in_words, plain
+from tallystick.sdk.checking import CheckingPlan, checking_plan
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.job_spec import build_spec
+from tallystick.sdk.job_spec import USUAL_STAKE, build_spec
 from tallystick.sdk.prepare import Prepared, prepare
 from training.config import TrainConfig, whole_model
 from training.disk import lease_disk
 from training.memory import num_parameters
-from verification.economics import power, rate, terms_of, value
 from verification.thresholds import shipped_calibration
 
 NOBODY = Address(bytes(20))
@@ -66,17 +66,6 @@ class TimePlan(Body):
     epochs: int
     epoch_cap: Money
     epoch_cap_needed: Money
-
-
-class CheckingPlan(Body):
-    """How much of the work would be done again."""
-
-    floor: int
-    first_rate: int
-    later_rate: int
-    expected_extra_flops: Wide
-    expected_extra: int
-    expected_cost: Money
 
 
 class StakePlan(Body):
@@ -148,18 +137,27 @@ async def draft(
     client: MarketClient, job: JobFile, prepared: Prepared, *, poster: Address, now: UnixSeconds
 ) -> tuple[JobSpec, QuoteView]:
     """What `poster` would sign, but for coordinator and nonce, and what the market says of it."""
-    spec = build_spec(
-        job,
-        prepared.config,
-        poster=poster,
-        coordinator=NOBODY,
-        nonce=0,
-        manifest=prepared.corpus.manifest.digest(),
-        now=now,
-        tokenizer=prepared.tokenizer,
-        weights=prepared.weights,
-    )
-    return spec, await client.quote(spec.encoded())
+
+    def spec_for(reservable: BaseUnits) -> JobSpec:
+        return build_spec(
+            job,
+            prepared.config,
+            poster=poster,
+            coordinator=NOBODY,
+            nonce=0,
+            manifest=prepared.corpus.manifest.digest(),
+            now=now,
+            tokenizer=prepared.tokenizer,
+            weights=prepared.weights,
+            reservable=reservable,
+        )
+
+    spec = spec_for(USUAL_STAKE)
+    quote = await client.quote(spec.encoded())
+    if quote.reservable is None:
+        return spec, quote
+    fitted = spec_for(quote.reservable)
+    return fitted, quote if fitted == spec else await client.quote(fitted.encoded())
 
 
 def plan_of_draft(spec: JobSpec, prepared: Prepared, quote: QuoteView, now: UnixSeconds) -> Plan:
@@ -173,7 +171,8 @@ def plan_of(
 ) -> Plan:
     """The plan that follows from a spec and the market's quote of it."""
     cost, time, stake = _cost(spec, quote), _time(spec, quote, now), _stake(spec, quote)
-    checking = _checking(spec, quote)
+    price = spec.price_ceiling if quote.price_at_asks is None else quote.price_at_asks
+    checking = checking_plan(spec, price, seconds=quote.seconds)
     found = Plan(
         name=spec.name,
         fits=not quote.reasons,
@@ -249,53 +248,6 @@ def _stake(spec: JobSpec, quote: QuoteView) -> StakePlan:
     return StakePlan(each=spec.min_stake, hours_of_income=hours)
 
 
-def _checking(spec: JobSpec, quote: QuoteView) -> CheckingPlan | None:
-    audit = spec.rules.audit
-    if audit is None:
-        return None
-    price = spec.price_ceiling if quote.price_at_asks is None else quote.price_at_asks
-    dearest = Flops(max(spec.unit_flops))
-    rates = [_rate(spec, audit, dearest, price, steps) for steps in (0, spec.rules.vesting_window)]
-    extra = ceil(_extra_flops(spec, audit, price))
-    return CheckingPlan(
-        floor=audit.floor,
-        first_rate=ceil(rates[0] * MILLION),
-        later_rate=ceil(rates[1] * MILLION),
-        expected_extra_flops=extra,
-        expected_extra=ceil(Fraction(extra * MILLION, quote.flops)),
-        expected_cost=value(Flops(extra), price),
-    )
-
-
-def _rate(
-    spec: JobSpec, audit: AuditSpec, unit: Flops, price: PricePerPflop, steps_waiting: int
-) -> Fraction:
-    """q of a peer that does an equal part of a stage and has worked so many steps before."""
-    batch, owners = spec.batch, spec.batch.peers_per_stage
-    terms = terms_of(audit, spec.rules.vesting_window)
-    work = Flops(unit * -(-batch.units_per_step // owners))
-    return rate(
-        terms,
-        value=value(work, price),
-        stake=spec.min_stake,
-        waiting=pay_for(Flops(work * steps_waiting), price),
-        power=power(terms, Fraction(1, owners - 1) if owners > 1 else None),
-    )
-
-
-def _extra_flops(spec: JobSpec, audit: AuditSpec, price: PricePerPflop) -> Fraction:
-    """FLOPs of all audits that are to be expected, step by step and stage by stage."""
-    repeated = 1 + Fraction(audit.repeats, MILLION)
-    window, steps = spec.rules.vesting_window, spec.batch.steps
-    growing = min(window, steps)
-    total = Fraction(0)
-    for unit in spec.unit_flops:
-        rates = [_rate(spec, audit, unit, price, waiting) for waiting in range(growing)]
-        rates_summed = sum(rates) + (steps - growing) * _rate(spec, audit, unit, price, window)
-        total += unit * spec.batch.units_per_step * rates_summed
-    return total * repeated
-
-
 # ----------------------------------------------------------------------------------------- in words
 
 
@@ -356,8 +308,10 @@ def _why_stake(spec: JobSpec) -> str:
     if spec.rules.audit is None:
         return "min_stake of the job file, else 0: work is not checked, so nothing is at risk"
     return (
-        "min_stake of the job file; without it what covers a peer's equal part of a step: "
-        "its worth x (margin / detection power - 1)"
+        "min_stake of the job file; without it what brings a newcomer's draws to the floor, worth "
+        "of its part of a step x (margin / (detection power x floor) - 1), but no more than twice "
+        "the wanted owners that fit, or all of them, can reserve (10 tokens where too few fit), "
+        "and no less than covers that part: worth x (margin / detection power - 1)"
     )
 
 
@@ -415,6 +369,12 @@ def _why_checking(spec: JobSpec, audit: AuditSpec) -> Iterator[tuple[str, str]]:
         "every step's FLOPs x its q x (1 + repeat_rate), summed over stages and steps",
     )
     yield "checking.expected_extra", "expected_extra_flops / flops, in millionths"
+    yield (
+        "checking.later_extra",
+        f"later_rate x (1 + repeat_rate): of the steps behind the first "
+        f"{spec.rules.vesting_window} of a lease, in millionths",
+    )
+    yield "checking.expected_seconds", "time.seconds x expected_extra, rounded up"
     yield (
         "checking.expected_cost",
         "expected_extra_flops / 1e15 x price.at_asks, or the ceiling; from verification_budget",

@@ -2,21 +2,30 @@
 
 The model is a Llama with about as many layers as 64 goes into its width. It is trained for as many
 steps as the budget pays at the price ceiling, and for no more than twenty tokens a parameter
-(Hoffmann et al. 2022). Comments are the descriptions of the fields in `job_file`, so they are
-written down once.
+(Hoffmann et al. 2022). Steps are made smaller, and pay waits longer before it vests, until there
+are `ENOUGH_STEPS` and checking costs at most `CHECKING_AIM` of the compute, as far as it goes.
+Comments are the descriptions of the fields in `job_file`, so they are written down once.
 """
 
 import json
 from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, format_tokens, pay_for
 from contracts.terms.errors import Refused, Unaffordable
 from contracts.terms.ids import MAX_STAGES, Address, Digest
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
+from tallystick.sdk.advice import plain
+from tallystick.sdk.checking import (
+    CheckingPlan,
+    checking_phrases,
+    checking_plan,
+    later_share,
+)
 from tallystick.sdk.job_file import JobFile, job_schema, parse_job_file
 from tallystick.sdk.job_schema import SCHEMA_PATH
 from tallystick.sdk.job_spec import build_spec
@@ -28,7 +37,14 @@ DEFAULT_PRICE = PricePerPflop(2000 * 10**6)
 TOKENS_PER_PARAMETER = 20
 MOST_PARAMETERS = 10**12
 _HEAD_WIDTH = 64
-_ROWS_PER_UNIT, _UNITS_PER_STEP = 4, 8
+ENOUGH_STEPS, LEAST_STEPS = 50, 10
+CHECKING_AIM = Fraction(8, 100)
+"""Extra compute by audits after the newcomers' phase, as a part of the job's own."""
+_ROWS_PER_UNIT = 4
+_BATCHES = ((8, _ROWS_PER_UNIT), (8, 2), (8, 1), (6, 1), (3, 1), (2, 1), (1, 1))
+"""Units a step and rows a unit, from the largest step to the smallest."""
+_WINDOWS = (5, 8, 12, 16, 20, 30, 40, 60, 80)
+"""Steps between earned and vested, from the default on; the newcomers' phase is as long."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +59,15 @@ class Wanted:
     checking: bool = True
 
 
-def sample(wanted: Wanted, *, schema: str = "") -> str:
-    """The text of a job file, which loads as it is.
+class Sample(NamedTuple):
+    """A starter file, and what its checking would cost at the price ceiling."""
+
+    text: str
+    checking: CheckingPlan | None
+
+
+def sample(wanted: Wanted, *, schema: str = "") -> Sample:
+    """A job file, which loads as it is.
 
     Args:
         wanted: Size of the model, budget and so on.
@@ -52,12 +75,13 @@ def sample(wanted: Wanted, *, schema: str = "") -> str:
 
     Raises:
         Refused: no such model, or none that fits into the memory.
-        Unaffordable: the budget does not pay a single step; data: `budget_would_fit`.
+        Unaffordable: the budget pays less than `LEAST_STEPS`; data: `budget_would_fit`.
     """
     model = model_of_size(wanted.parameters)
-    fields = _fields(wanted, model, _stages(model, wanted))
-    fields["steps"] = _steps(fields, wanted, model)
-    return _text(fields, schema or SCHEMA_PATH.as_uri())
+    fields = _fitted(_fields(wanted, model, _stages(model, wanted)), wanted, model)
+    spec = _spec(parse_job_file(fields, source="sample"))
+    checking = checking_plan(spec, spec.price_ceiling)
+    return Sample(_text(fields, schema or SCHEMA_PATH.as_uri(), checking), checking)
 
 
 def model_of_size(parameters: int) -> ModelConfig:
@@ -123,7 +147,7 @@ def _fields(wanted: Wanted, model: ModelConfig, stages: int) -> dict[str, Any]:
         "data": "builtin",
         "model": {name: getattr(model, name) for name in shape},
         "steps": 1,
-        "units_per_step": _UNITS_PER_STEP,
+        "units_per_step": _BATCHES[0][0],
         "rows_per_unit": _ROWS_PER_UNIT,
         "stages": stages,
         "peers_per_stage": 3 if wanted.checking else 1,
@@ -138,21 +162,64 @@ def _number(base_units: int) -> str:
     return format_tokens(BaseUnits(base_units)).rstrip("0").rstrip(".")
 
 
-def _steps(fields: dict[str, Any], wanted: Wanted, model: ModelConfig) -> int:
-    job = parse_job_file(fields, source="sample")
-    tokens_per_step = _UNITS_PER_STEP * _ROWS_PER_UNIT * model.sequence_length
-    wished = -(-TOKENS_PER_PARAMETER * wanted.parameters // tokens_per_step)
-    most = min(MAX_STEPS, max(1, wished))
-    found = bisect_left(range(1, most + 1), True, key=lambda steps: _missing(job, steps) > 0)
-    if found == 0:
-        least = BaseUnits(wanted.budget + _missing(job, 1))
+def _fitted(fields: dict[str, Any], wanted: Wanted, model: ModelConfig) -> dict[str, Any]:
+    """The fields with the largest step that leaves enough steps and cheap checking."""
+    for units, rows in _BATCHES:
+        if units < fields["peers_per_stage"]:
+            break
+        tokens_per_step = units * rows * model.sequence_length
+        wished = min(MAX_STEPS, -(-TOKENS_PER_PARAMETER * wanted.parameters // tokens_per_step))
+        fields = fields | {"units_per_step": units, "rows_per_unit": rows}
+        steps = _most_steps(fields, wished)
+        if steps < min(ENOUGH_STEPS, wished):
+            continue
+        fields |= {"steps": steps}
+        vesting, later = _vesting(fields)
+        if later <= CHECKING_AIM:
+            return vesting
+    return _smallest(fields, wanted, min(LEAST_STEPS, wished))
+
+
+def _smallest(fields: dict[str, Any], wanted: Wanted, least: int) -> dict[str, Any]:
+    """The fields, whose steps are as small as they can be, with as many as are paid for.
+
+    Raises:
+        Unaffordable: fewer than `least`.
+    """
+    steps = _most_steps(fields, ENOUGH_STEPS)
+    if steps < least:
+        missing = _missing(parse_job_file(fields, source="sample"), least)
+        enough = BaseUnits(wanted.budget + missing)
         raise Unaffordable(
-            f"{format_tokens(wanted.budget)} tokens do not pay one step of this model at "
-            f"{format_tokens(wanted.price_ceiling)} tokens per PFLOP; "
-            f"{format_tokens(least)} would: raise the budget or train a smaller model",
-            budget_would_fit=str(least),
+            f"{plain(wanted.budget)} tokens pay {steps} steps of this model at "
+            f"{plain(wanted.price_ceiling)} tokens per PFLOP, too few to train anything; "
+            f"{plain(enough)} would pay {least}: raise the budget or train a smaller model",
+            budget_would_fit=str(enough),
         )
-    return found
+    return _vesting(fields | {"steps": steps})[0]
+
+
+def _vesting(fields: dict[str, Any]) -> tuple[dict[str, Any], Fraction]:
+    """The shortest window with which checking is cheap enough, and the share that it then costs.
+
+    At most half of the steps are newcomers' ones. If no window will do, the default stays.
+    """
+    shares: list[tuple[dict[str, Any], Fraction]] = []
+    for window in _WINDOWS:
+        tried = fields if window == _WINDOWS[0] else fields | {"vesting_window": window}
+        spec = _spec(parse_job_file(tried, source="sample"))
+        if 2 * window > fields["steps"] and shares:
+            break
+        shares.append((tried, later_share(spec, spec.price_ceiling)))
+        if shares[-1][1] <= CHECKING_AIM:
+            return shares[-1]
+    return shares[0]
+
+
+def _most_steps(fields: dict[str, Any], most: int) -> int:
+    """The most steps up to `most` that the budget pays, audits included."""
+    job = parse_job_file(fields, source="sample")
+    return bisect_left(range(1, most + 1), True, key=lambda steps: _missing(job, steps) > 0)
 
 
 def _missing(job: JobFile, steps: int) -> int:
@@ -179,13 +246,17 @@ def _spec(job: JobFile) -> JobSpec:
 # ----------------------------------------------------------------------------------------- as text
 
 
-def _text(fields: dict[str, Any], schema: str) -> str:
+def _text(fields: dict[str, Any], schema: str, checking: CheckingPlan | None) -> str:
     known = job_schema()["properties"]
     lines = [
         f"# yaml-language-server: $schema={schema}",
         "# What is set is what you asked for; what begins with # has the value that it shows, or",
         "# none. First `tallystick job plan` on this file, then `tallystick job submit`.",
     ]
+    if checking is not None:
+        lines += ["#", "# What checking would cost at the price ceiling:"]
+        lines += [f"#   {each}" for each in checking_phrases(checking)]
+        lines += [f"#   less with {each}" for each in checking.cheaper]
     for name, value in fields.items():
         lines += ["", *_comment(known[name]), f"{name}: {_yaml(value)}"]
     lines += ["", "# ------------------------------------------------ what else may be said"]

@@ -30,6 +30,7 @@ from training.data.manifest import (
     TokenKind,
 )
 from training.data.order import index_rows
+from training.data.plain_text import need_plain_text
 from training.data.tokens import token_values
 
 BUILTIN = "builtin"
@@ -89,15 +90,18 @@ def read_corpus(files: Iterable[Path], *, max_bytes: int | None = None) -> bytes
     """The files' bytes, a newline after each, in order; cut at `max_bytes` where it is given.
 
     Raises:
-        Refused: a file cannot be read.
+        Refused: a file cannot be read, or is no plain text (see `need_plain_text`).
         TooLarge: no `max_bytes`, and more than `MAX_CORPUS_BYTES`.
     """
     corpus = bytearray()
     for path in files:
         try:
-            corpus += path.read_bytes() + b"\n"
+            data = path.read_bytes()
         except OSError as error:
             raise Refused(f"data: cannot read {path}: {error.strerror}; {_REMEDY}") from error
+        if max_bytes is None:  # the built-in corpus is Python's own, and cut
+            need_plain_text(str(path), data)
+        corpus += data + b"\n"
         if max_bytes is not None and len(corpus) >= max_bytes:
             break
         if len(corpus) > MAX_CORPUS_BYTES:

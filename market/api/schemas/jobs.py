@@ -136,6 +136,7 @@ class QuoteView(Body):
     owners: int  # that fit
     slots: int  # owners that the job wants
     spares: int | None  # that would come beside them
+    reservable: Money | None  # stake that twice as many owners as slots, or all that fit, can give
     stages: tuple[StageQuoteView, ...]
 
 

@@ -15,7 +15,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.plan import Plan, plan
 from tests.integration.bad_input.posting import Poster, poster_at
-from tests.support.history import START
+from tests.support.history import START, make_wallet
 
 CHECKED = {"checking": "on", "peers_per_stage": 3, "price_ceiling": 200_000, "min_stake": 5}
 
@@ -162,3 +162,24 @@ async def test_plan__then_submit__signs_what_was_planned(tmp_path: Path) -> None
     assert before.fits
     assert submitted.spec.budget == before.cost.budget
     assert submitted.spec.deadline - UnixSeconds(START) >= before.time.seconds_until_deadline
+
+
+async def test_plan__no_stake_said__asks_for_what_enough_offers_hold_and_says_what_is_cheaper(
+    tmp_path: Path,
+) -> None:
+    poster = await poster_at(tmp_path)
+    held = 7 * 10**6
+    for each in range(7):
+        account = make_wallet(f"seller {each}").account
+        poster.world.chain.give_tokens(account, held)
+        poster.world.chain.stake(account, held)
+    await offering(poster, 7, 10**10)
+    dear = {**CHECKED, "min_stake": None, "price_ceiling": 2_000_000, "budget": 400}
+
+    alone = await planned(await poster_at(tmp_path / "no offers"), poster.job(**dear))
+    found = await planned(poster, poster.job(**dear))
+
+    assert alone.stake.each == 10 * 10**6
+    assert found.stake.each == held < alone.stake.each
+    assert found.fits and found.checking is not None and found.checking.expected_seconds
+    assert any("min_stake" in each for each in found.checking.cheaper)

@@ -6,10 +6,10 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.admission import Surroundings
-from market.domain.matching import Exclusion
+from market.domain.matching import Exclusion, Need, judge
 from market.domain.offers import Candidate
 from market.domain.pricing import job_cost, job_flops
-from market.domain.quote import need_of, quote
+from market.domain.quote import need_of, quote, reservable_stake
 from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START
 from tests.unit.market.test_admission import spec
@@ -119,3 +119,33 @@ def test_need_of__class_held_against_one_other_alone__is_none_that_will_do() -> 
 
     assert need_of(spec(audit=audit_spec()), NOW, table).devices == frozenset({"cpu/b"})
     assert need_of(spec(), NOW, table).devices is None
+
+
+def test_reservable_stake__more_than_twice_the_slots_fit__is_what_twice_as_many_hold() -> None:
+    held = [with_stake(number, stake) for number, stake in enumerate((9, 8, 7, 6, 1, 0), 1)]
+
+    assert reservable_stake(judge(need(), held), 2) == 6
+
+
+def test_reservable_stake__fewer_than_twice_fit__is_what_all_of_them_hold() -> None:
+    held = [with_stake(number, stake) for number, stake in enumerate((9, 8, 3), 1)]
+
+    assert reservable_stake(judge(need(), held), 2) == 3
+    assert reservable_stake(judge(need(), held), 4) is None
+
+
+def test_reservable_stake__two_offers_of_one_and_one_too_dear__count_once_and_not() -> None:
+    same = replace(with_stake(2, 4), account=with_stake(1, 9).account)
+    dear = replace(with_stake(3, 100), price=PricePerPflop(10**30))
+
+    found = reservable_stake(judge(need(), [with_stake(1, 9), same, dear]), 1)
+
+    assert found == 9
+
+
+def with_stake(number: int, stake: int) -> Candidate:
+    return replace(offer(number, 10**10), free_stake=BaseUnits(stake))
+
+
+def need() -> Need:
+    return need_of(spec(min_stake=BaseUnits(50)), NOW, TABLE)

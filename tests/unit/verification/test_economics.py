@@ -1,5 +1,6 @@
 """The audit rate and what surrounds it: by example, in round numbers."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,18 +10,20 @@ from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, StepNumber
 from contracts.terms.messages import AuditSpec
 from verification.economics import (
+    StakeRange,
     Terms,
     forced,
     largest_owner,
     largest_owners,
     least_stake,
-    least_stake_among_equals,
     most_value,
     most_work,
     needed_rate,
     power,
     rate,
     repeat_rate,
+    stake_at_floor,
+    stakes_among_equals,
     terms_of,
     value,
     waiting,
@@ -207,10 +210,10 @@ def test_least_stake__friends_that_nobody_repeats__is_never_enough() -> None:
         (5, 169),  # phi = 1/4: 300 (5/4 x 5/4 - 1), rounded up
     ],
 )
-def test_least_stake_among_equals__units_of_the_dearest_stage__are_covered(
+def test_stakes_among_equals__units_of_the_dearest_stage__are_covered(
     owners: int, least: int
 ) -> None:
-    found = least_stake_among_equals(
+    found = stakes_among_equals(
         TERMS,
         unit_flops=(Flops(A_PFLOP), Flops(50 * A_PFLOP)),
         units=3,
@@ -218,15 +221,43 @@ def test_least_stake_among_equals__units_of_the_dearest_stage__are_covered(
         owners=owners,
     )
 
-    assert found == least
+    assert found.least == least
 
 
-def test_least_stake_among_equals__two_owners_and_no_repeats__is_never_enough() -> None:
-    found = least_stake_among_equals(
+def test_stakes_among_equals__two_owners_and_no_repeats__is_never_enough() -> None:
+    found = stakes_among_equals(
         NEVER_REPEATED, unit_flops=(Flops(1),), units=1, price=PricePerPflop(1), owners=2
     )
 
-    assert found is None
+    assert found.least is None and found.at_floor is None
+
+
+@pytest.mark.parametrize("worth", [1, 300, 10**15])
+@pytest.mark.parametrize("owners", [2, 3, 40])
+@pytest.mark.parametrize("floor", [Fraction(1, 100), Fraction(1, 20), Fraction(1, 3)])
+def test_stake_at_floor__any_worth__is_the_least_whose_newcomer_is_drawn_at_the_floor(
+    worth: int, owners: int, floor: Fraction
+) -> None:
+    terms, found = replace(TERMS, floor=floor), power(TERMS, Fraction(1, owners - 1))
+    stake = stake_at_floor(terms, value=BaseUnits(worth), power=found)
+
+    def drawn(stake: int) -> Fraction:
+        return rate(
+            terms,
+            value=BaseUnits(worth),
+            stake=BaseUnits(stake),
+            waiting=BaseUnits(0),
+            power=found,
+        )
+
+    assert stake is not None
+    assert drawn(stake) == floor < drawn(stake - 1)
+
+
+def test_stake_range__more_than_can_be_reserved__is_what_can_be_but_never_below_the_least() -> None:
+    stakes = StakeRange(least=BaseUnits(5), at_floor=BaseUnits(100))
+
+    assert [stakes.within(BaseUnits(each)) for each in (1, 50, 1000)] == [5, 50, 100]
 
 
 def test_forced__above_the_norm_gate__is_certain() -> None:

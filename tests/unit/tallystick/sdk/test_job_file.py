@@ -43,7 +43,7 @@ def job(**changed: Any) -> JobFile:
     return parse_job_file(GOOD | changed)
 
 
-def spec_of(made: JobFile) -> JobSpec:
+def spec_of(made: JobFile, **options: Any) -> JobSpec:
     return build_spec(
         made,
         made.train_config(),
@@ -52,6 +52,7 @@ def spec_of(made: JobFile) -> JobSpec:
         nonce=1,
         manifest=Digest(bytes(32)),
         now=UnixSeconds(1000),
+        **options,
     )
 
 
@@ -400,14 +401,22 @@ def test_load__paths_of_model_and_tokenizer__are_relative_to_the_file(tmp_path: 
 # ---------------------------------------------------------------------------------- checked jobs
 
 
-def test_build_spec__checked__stake_covers_an_equal_part_of_a_step() -> None:
-    spec = spec_of(job(checking="on", peers_per_stage=3, units_per_step=7, repeat_rate=0))
+@pytest.mark.parametrize(
+    ("reservable", "times"),
+    [(10**18, Fraction(5, 4) * 20), (1, Fraction(5, 4))],
+    ids=["enough", "less than the least"],
+)
+def test_build_spec__checked__stake_brings_draws_to_their_floor_as_far_as_it_can_be_reserved(
+    reservable: int, times: Fraction
+) -> None:
+    asked = job(checking="on", peers_per_stage=3, units_per_step=7, repeat_rate=0)
+    spec = spec_of(asked, reservable=BaseUnits(reservable))
 
     audit = spec.rules.audit
     assert audit is not None
     worth = value(Flops(3 * spec.unit_flops[0]), spec.price_ceiling)
     power = Fraction(99, 100) / 2  # one of the two who may audit is a friend
-    assert spec.min_stake == ceil(worth * (Fraction(5, 4) / power - 1))
+    assert spec.min_stake == ceil(worth * (times / power - 1))
     assert (
         most_value(terms_of(audit, 5), stake=spec.min_stake, waiting=BaseUnits(0), power=power)
         >= worth

@@ -10,7 +10,13 @@ import yaml
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused, Unaffordable
 from tallystick.sdk.job_file import JobFile, job_schema, load_job_file
-from tallystick.sdk.sample import Wanted, model_of_size, sample
+from tallystick.sdk.sample import (
+    CHECKING_AIM,
+    LEAST_STEPS,
+    Wanted,
+    model_of_size,
+    sample,
+)
 from training.config import whole_model
 from training.memory import num_parameters, peer_memory
 
@@ -32,7 +38,7 @@ def wanted(parameters: int, budget: int, *, checking: bool = True) -> Wanted:
 def test_sample__any_size__loads_and_fits_the_schema(
     parameters: int, budget: int, checking: bool, tmp_path: Path
 ) -> None:
-    text = sample(wanted(parameters, budget, checking=checking))
+    text = sample(wanted(parameters, budget, checking=checking)).text
 
     job = loaded(tmp_path, text)
     assert jsonschema_rs.Draft202012Validator(job_schema()).is_valid(yaml.safe_load(text))
@@ -41,7 +47,7 @@ def test_sample__any_size__loads_and_fits_the_schema(
 
 
 def test_sample__every_field__is_there_with_its_words() -> None:
-    text = sample(wanted(2_000_000, 10))
+    text = sample(wanted(2_000_000, 10)).text
 
     for name, field in job_schema()["properties"].items():
         assert f"{name}: " in text and field["description"] in text
@@ -57,19 +63,44 @@ def test_model_of_size__asked_for__is_within_a_quarter(asked: int) -> None:
 def test_sample__little_memory__is_cut_into_stages_that_fit(tmp_path: Path) -> None:
     asked = Wanted(10**8, BaseUnits(10**6 * TOKEN), peer_memory=4 * 2**30)
 
-    job = loaded(tmp_path, sample(asked))
+    job = loaded(tmp_path, sample(asked).text)
 
     model = job.train_config().model
     assert job.stages > 1
     assert peer_memory(model, whole_model(model), 4, audits=True) > 4 * 2**30
 
 
-def test_sample__budget_below_one_step__says_what_would_do(tmp_path: Path) -> None:
+def test_sample__budget_below_ten_steps__says_what_would_do(tmp_path: Path) -> None:
     with pytest.raises(Unaffordable) as refused:
         sample(wanted(10**8, 1))
 
     enough = BaseUnits(int(str(refused.value.data["budget_would_fit"])))
-    assert loaded(tmp_path, sample(Wanted(10**8, enough))).steps == 1
+    assert loaded(tmp_path, sample(Wanted(10**8, enough)).text).steps == LEAST_STEPS
+
+
+@pytest.mark.parametrize("parameters", [2 * 10**6, 2 * 10**7, 10**8])
+@pytest.mark.parametrize("budget", [100, 1000])
+def test_sample__by_default__checking_costs_at_most_eight_percent_after_the_first_steps(
+    parameters: int, budget: int, tmp_path: Path
+) -> None:
+    found = sample(wanted(parameters, budget))
+
+    job = loaded(tmp_path, found.text)
+    assert found.checking is not None and job.min_stake is None
+    assert found.checking.later_extra <= CHECKING_AIM * 10**6
+    assert job.steps is not None and job.steps >= 3 * LEAST_STEPS
+    assert 2 * job.vesting_window <= job.steps
+    assert f"{found.checking.later_extra / 10**6:.2%} after the newcomers'" in found.text
+
+
+def test_sample__dear_model__has_steps_and_a_stake_that_providers_have(tmp_path: Path) -> None:
+    found = sample(wanted(135 * 10**6, 50))
+
+    job = loaded(tmp_path, found.text)
+    assert job.steps is not None and job.steps >= LEAST_STEPS
+    assert found.checking is not None and any(
+        "min_stake" in each for each in found.checking.cheaper
+    )
 
 
 @pytest.mark.parametrize("parameters", [0, -1, 10**13])
@@ -81,7 +112,7 @@ def test_sample__no_such_model__is_refused(parameters: int) -> None:
 def test_sample__schema_and_deadline_said__are_in_it() -> None:
     text = sample(
         Wanted(10**5, BaseUnits(TOKEN), deadline=timedelta(hours=3)), schema="../job.schema.json"
-    )
+    ).text
 
     assert text.startswith("# yaml-language-server: $schema=../job.schema.json\n")
     assert "deadline: 10800s" in text
