@@ -173,8 +173,8 @@ async def test_plan__no_stake_said__asks_for_what_enough_offers_hold_and_says_wh
         account = make_wallet(f"seller {each}").account
         poster.world.chain.give_tokens(account, held)
         poster.world.chain.stake(account, held)
-    await offering(poster, 7, 10**10)
-    dear = {**CHECKED, "min_stake": None, "price_ceiling": 2_000_000, "budget": 400}
+    await offering(poster, 7, 19 * 10**12)
+    dear = {**CHECKED, "min_stake": None, "price_ceiling": 20_000_000, "budget": 4000}
 
     alone = await planned(await poster_at(tmp_path / "no offers"), poster.job(**dear))
     found = await planned(poster, poster.job(**dear))
