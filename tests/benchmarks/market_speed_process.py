@@ -105,7 +105,8 @@ def settlement() -> dict[str, float]:
     assert first.root.sum
     second = statements(jobs[:300], 2)
     begun = time.perf_counter()
-    debited = sum(int(first.debited(job)) for job in jobs[:300])  # type: ignore[arg-type]
+    paying: Any = jobs[:300]
+    debited = sum(first.debited(job) for job in paying)
     settled = settle(2, first, second)  # type: ignore[arg-type]
     root = settled.root
     assert debited < root.sum
