@@ -326,10 +326,25 @@ KeyDep = Annotated[str, Depends(idempotency_key)]
 
 
 @dataclass(frozen=True)
+class Keyed:
+    """A request with the key that its caller gave it; whose key it is, its route finds out."""
+
+    route: str
+    key: str
+    request: Digest
+    now: UnixMillis
+
+    def of(self, account: Address) -> "Once":
+        """The request as one of `account`: another's keys are others, whatever they are called."""
+        return Once(self.route, account, self.key, self.request, self.now)
+
+
+@dataclass(frozen=True)
 class Once:
     """A request whose answer is stored with what it did."""
 
     route: str
+    owner: Address
     key: str
     request: Digest
     now: UnixMillis
@@ -340,7 +355,7 @@ class Once:
         Raises:
             Conflict: the key was used for another request.
         """
-        known = await work[IdempotencyRow].get(self.route, self.key)
+        known = await work[IdempotencyRow].get(self.route, self.owner, self.key)
         if known is None:
             return None
         if known.request != self.request:
@@ -351,6 +366,7 @@ class Once:
         """Keep the answer."""
         row = IdempotencyRow(
             self.route,
+            self.owner,
             self.key,
             self.request,
             response.status_code,
@@ -360,14 +376,14 @@ class Once:
         await work[IdempotencyRow].add(row)
 
 
-async def once(request: Request, api: ApiDep, key: KeyDep) -> Once:
-    """The `Once` of a request; its body, if it has one, is read by an earlier parameter."""
+async def keyed(request: Request, api: ApiDep, key: KeyDep) -> Keyed:
+    """The `Keyed` of a request; its body, if it has one, is read by an earlier parameter."""
     sent: bytes = getattr(request.state, "body", b"")
     name = digest("request", request.url.path.encode() + b"\0" + sent)
-    return Once(f"{request.method} {request.url.path}", key, name, api.market.clock())
+    return Keyed(f"{request.method} {request.url.path}", key, name, api.market.clock())
 
 
-OnceDep = Annotated[Once, Depends(once)]
+KeyedDep = Annotated[Keyed, Depends(keyed)]
 
 
 async def carry_out(

@@ -13,6 +13,7 @@ from market.domain import ledger
 from market.domain.jobs import Funded, FundingRefused, JobState, Wanted
 from market.service.booking import balances_of
 from market.service.coding import spec_of
+from market.service.coordinators import note_paid
 from market.service.life import happen
 from market.service.ports import Chain, JobNow, UnitOfWork
 from market.service.rows import JobRow, PermitRow
@@ -46,6 +47,7 @@ async def note_deposits(row: JobRow, now: UnixMillis, work: UnitOfWork) -> JobRo
     held = (await balances_of([account], work)).get(account, 0)
     if held < row.budget:
         return row
+    await note_paid(row.coordinator, row.job, work)
     return await happen(row, Funded(cancelled=row.wanted == Wanted.CANCELLED), now, work)
 
 

@@ -7,7 +7,7 @@ their coordinator when they are signed, so a host can claim exactly the jobs tha
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from contracts.terms.errors import BadSignature, Forbidden, NoMatch
+from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
@@ -15,6 +15,7 @@ from market.api.schemas import hosting_digest
 from market.domain.jobs import JobState, Wanted, is_hosted
 from market.service.auditors import is_checked
 from market.service.coding import spec_of
+from market.service.coordinators import num_free
 from market.service.life import tell_of_state
 from market.service.ports import UnitOfWork
 from market.service.rows import (
@@ -72,24 +73,7 @@ async def register_host(
                 await work[CoordinatorRow].add(CoordinatorRow(address, host))
             elif known.host != host:
                 raise Forbidden(f"0x{address.hex()} belongs to another host")
-        return len(await work[CoordinatorRow].where(host=host, allocated_at=None))
-
-
-async def allocate_coordinator(now: UnixMillis, work: UnitOfWork) -> Address:
-    """A coordinator that no job has been promised yet, of the host that was heard last.
-
-    Raises:
-        NoMatch: no host has one left.
-    """
-    async with work:
-        for host in await work[HostRow].where(order="-heard_at"):
-            free = await work[CoordinatorRow].where(
-                host=host.host, allocated_at=None, limit=1, lock=True
-            )
-            if free:
-                await work[CoordinatorRow].put(replace(free[0], allocated_at=now))
-                return free[0].address
-    raise NoMatch("no host has a coordinator left; start a host, or run your own")
+        return num_free(await work[CoordinatorRow].where(host=host, job=None), now)
 
 
 async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> list[HostedJobRow]:

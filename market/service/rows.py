@@ -236,11 +236,13 @@ class CoordinatorRow(Row):
 
     TABLE = "coordinators"
     KEY = ("address",)
-    INDEX = (("host",),)
+    INDEX = (("host",), ("job",))
 
     address: Address
     host: str
     allocated_at: UnixMillis | None = None
+    allocated_to: Address | None = None
+    job: JobId | None = None  # the first one in escrow that names it
 
 
 @dataclass(frozen=True)
@@ -738,9 +740,10 @@ class IdempotencyRow(Row):
     """The answer to a request that must not be carried out twice."""
 
     TABLE = "idempotency_keys"
-    KEY = ("route", "key")
+    KEY = ("route", "owner", "key")
 
     route: str
+    owner: Address  # whose key it is
     key: str
     request: Digest
     status: int

@@ -320,12 +320,11 @@ class MarketClient:
 
     # ------------------------------------------------------------------------------------ jobs
 
-    async def coordinator(self, *, idempotency_key: str) -> Address:
-        """A hosted coordinator for a job that is about to be signed."""
-        answer = await self._post(
-            "/coordinators", None, schemas.CoordinatorView, key=idempotency_key
-        )
-        return answer.coordinator
+    async def coordinator(self, *, by: Wallet, idempotency_key: str) -> Address:
+        """A hosted coordinator for a job that `by` is about to sign."""
+        headers = {"idempotency-key": idempotency_key}
+        answer = await self._send_signed("POST", "/coordinators", b"", by, headers=headers)
+        return _body(answer, schemas.CoordinatorView).coordinator
 
     async def quote(self, spec: bytes) -> schemas.QuoteView:
         """What an unsigned JobSpec would cost, and whether it fits."""

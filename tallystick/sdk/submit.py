@@ -172,7 +172,8 @@ class _Placing:
         else:
             order = before.next()
         await self._fund(drafted, order.key)
-        coordinator = await self.client.coordinator(idempotency_key=f"coordinator-{order.key}")
+        key = f"coordinator-{order.key}"
+        coordinator = await self.client.coordinator(by=self.wallet, idempotency_key=key)
         await self._bring()
         nonce = secrets.randbits(52)
         spec = drafted.model_copy(update={"coordinator": coordinator, "nonce": nonce})

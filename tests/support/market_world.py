@@ -4,7 +4,7 @@
 `JobMaker`, so its messages are what coordinator and peers would say.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -246,11 +246,14 @@ class World:
         signature = sign_digest(make_session(f"agent {name}"), heartbeat_digest(offer, now))
         return await hear_offer(offer, now, signature, now, self.new_work())
 
-    async def register(self, host: str = "host") -> None:
+    async def register(self, host: str = "host", names: Sequence[str] = ("coordinator",)) -> None:
         """A host with the wallet of the test's coordinator."""
-        wallet = make_wallet("coordinator")
-        signature = wallet.sign_digest(hosting_digest(host, wallet.account))
-        await register_host(host, [(wallet.account, signature)], self.now, self.new_work())
+        wallets = [make_wallet(name) for name in names]
+        claims = [
+            (wallet.account, wallet.sign_digest(hosting_digest(host, wallet.account)))
+            for wallet in wallets
+        ]
+        await register_host(host, claims, self.now, self.new_work())
 
     async def post(self, spec: JobSpec, *, permit_by: str = "poster") -> JobRow:
         """The poster orders work, with tokens for it."""
@@ -346,7 +349,7 @@ class World:
 
         All who audit have their stakes reserved for it.
         """
-        await self.register()
+        await self.register(names=("coordinator", "another coordinator"))
         await self.offer(name, price)
         spec = market_spec(**changed)
         await self.post(spec)

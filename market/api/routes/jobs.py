@@ -22,13 +22,15 @@ from contracts.terms.errors import (
     WrongBytes,
 )
 from contracts.terms.ids import JobId, StageIndex, StepNumber
+from contracts.terms.messages import JobSpec
+from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from market.api.callers import Caller, caller
 from market.api.context import (
     Api,
     ApiDep,
     JobPath,
-    Once,
-    OnceDep,
+    Keyed,
+    KeyedDep,
     WorkDep,
     answer,
     body,
@@ -100,16 +102,18 @@ async def post_jobs(
     api: ApiDep,
     work: WorkDep,
     posted: Annotated[PostJob, body(PostJob)],
-    this: OnceDep,
+    this: KeyedDep,
 ) -> Response:
     """Order work; the id comes back at once, the budget goes into escrow next."""
     return await accept_job(posted.signed, posted.permit, api, work, this)
 
 
 async def accept_job(
-    signed: bytes, permit: Permit, api: Api, work: UnitOfWork, this: Once
+    signed: bytes, permit: Permit, api: Api, work: UnitOfWork, this: Keyed
 ) -> Response:
     """Store a signed JobSpec with its permit, and answer with its id."""
+    spec = expect(decode_signed(signed), JobSpec)
+    verify_wallet(spec, spec.message.poster, api.market.chain.domain)
     epoch_seconds = await api.epoch_seconds()
 
     async def make(work: UnitOfWork) -> Response:
@@ -124,7 +128,7 @@ async def accept_job(
         )
         return answer(JobPosted.model_validate({"job": row.job, "state": row.state}), 202)
 
-    return await carry_out(this, work, make)
+    return await carry_out(this.of(spec.message.poster), work, make)
 
 
 @router.post(

@@ -13,11 +13,12 @@ from contracts.terms.errors import (
     WrongConfiguration,
 )
 from contracts.terms.ids import Address
+from market.api.callers import Caller, caller
 from market.api.context import (
     AccountPath,
     Api,
     ApiDep,
-    OnceDep,
+    KeyedDep,
     WorkDep,
     answer,
     body,
@@ -38,8 +39,8 @@ from market.api.schemas import (
     TokenView,
 )
 from market.api.views import earned_by, entry_views
+from market.service.coordinators import allocate_coordinator
 from market.service.faucet import ask_faucet
-from market.service.host_jobs import allocate_coordinator
 from market.service.ports import UnitOfWork
 from market.service.rows import FaucetRow
 
@@ -99,11 +100,12 @@ async def post_faucet(
     api: ApiDep,
     work: WorkDep,
     asked: Annotated[FaucetRequest, body(FaucetRequest)],
-    this: OnceDep,
+    this: KeyedDep,
 ) -> Response:
     """Gas and test tokens, on an embedded chain; waits until they are there."""
+    once = this.of(asked.account)
     async with work:
-        if (known := await this.find(work)) is not None:
+        if (known := await once.find(work)) is not None:
             return known
     if not (await api.network()).embedded:
         raise WrongConfiguration(
@@ -119,8 +121,8 @@ async def post_faucet(
     )
     response = answer(await _given(row, api, work))
     async with work:
-        if await this.find(work) is None:
-            await this.store(response, work)
+        if await once.find(work) is None:
+            await once.store(response, work)
     return response
 
 
@@ -172,11 +174,17 @@ async def account_view(account: Address, api: Api, work: UnitOfWork) -> AccountV
     status_code=201,
     responses=refused(NoMatch, Conflict),
 )
-async def post_coordinator(api: ApiDep, work: WorkDep, this: OnceDep) -> Response:
-    """Allocate a hosted coordinator to the caller's next job."""
+async def post_coordinator(
+    api: ApiDep, work: WorkDep, this: KeyedDep, who: Annotated[Caller, caller("jobs")]
+) -> Response:
+    """Allocate a hosted coordinator to the caller's next job.
+
+    It is kept for ten minutes, and for good once that job is in escrow. An account has four that it
+    has not paid for, then its oldest again.
+    """
 
     async def make(work: UnitOfWork) -> Response:
-        coordinator = await allocate_coordinator(api.market.clock(), work)
+        coordinator = await allocate_coordinator(who.account, api.market.clock(), work)
         return answer(CoordinatorView(coordinator=coordinator), 201)
 
-    return await carry_out(this, work, make)
+    return await carry_out(this.of(who.account), work, make)

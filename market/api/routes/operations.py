@@ -15,8 +15,8 @@ from market.api.context import (
     ApiDep,
     DigestPath,
     JobPath,
-    Once,
-    OnceDep,
+    Keyed,
+    KeyedDep,
     WorkDep,
     answer,
     body,
@@ -78,7 +78,7 @@ def _wish(action: JobAction) -> Any:
     responses=REFUSALS,
 )
 async def post_pause(
-    wish: Annotated[_Wish, _wish("pause")], api: ApiDep, work: WorkDep, this: OnceDep
+    wish: Annotated[_Wish, _wish("pause")], api: ApiDep, work: WorkDep, this: KeyedDep
 ) -> Response:
     """Begin no step after the one in work; members stay, and what is open is still checked."""
     return await _ask(wish, api, work, this)
@@ -92,7 +92,7 @@ async def post_pause(
     responses=REFUSALS,
 )
 async def post_resume(
-    wish: Annotated[_Wish, _wish("resume")], api: ApiDep, work: WorkDep, this: OnceDep
+    wish: Annotated[_Wish, _wish("resume")], api: ApiDep, work: WorkDep, this: KeyedDep
 ) -> Response:
     """Go on where a pause began."""
     return await _ask(wish, api, work, this)
@@ -106,7 +106,7 @@ async def post_resume(
     responses=REFUSALS,
 )
 async def post_cancel(
-    wish: Annotated[_Wish, _wish("cancel")], api: ApiDep, work: WorkDep, this: OnceDep
+    wish: Annotated[_Wish, _wish("cancel")], api: ApiDep, work: WorkDep, this: KeyedDep
 ) -> Response:
     """End the job for good after the step in work: what was done is paid, the rest goes back."""
     return await _ask(wish, api, work, this)
@@ -118,14 +118,14 @@ async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> Re
     return answer(_view(await find_operation(operation, api.market.clock(), work)))
 
 
-async def _ask(wish: _Wish, api: Api, work: UnitOfWork, this: Once) -> Response:
+async def _ask(wish: _Wish, api: Api, work: UnitOfWork, this: Keyed) -> Response:
     async def make(work: UnitOfWork) -> Response:
         found = await ask_job(
             wish.job, Action(wish.action), by=wish.by, at=wish.at, now=api.market.clock(), work=work
         )
         return answer(_view(found), 202)
 
-    return await carry_out(this, work, make)
+    return await carry_out(this.of(wish.by), work, make)
 
 
 def _view(found: Operation) -> OperationView:

@@ -15,13 +15,13 @@ from contracts.terms.typed_data import (
     WalletDomain,
     wallet_request,
 )
-from market.api.context import Api, ApiDep, OnceDep, WorkDep, answer, body, carry_out, documented
+from market.api.context import Api, ApiDep, KeyedDep, WorkDep, answer, body, carry_out, documented
 from market.api.refusals import CHAIN, refused
 from market.api.routes.jobs import POSTING, accept_job
 from market.api.schemas import JobPosted, OrderLike, OrderTyped, PostOrder
 from market.api.views import job_row
 from market.service.coding import spec_of
-from market.service.host_jobs import allocate_coordinator
+from market.service.coordinators import allocate_coordinator
 from market.service.order_like import Wish, order_like
 from market.service.ports import UnitOfWork
 
@@ -37,7 +37,7 @@ PERMIT_SECONDS = 3600
     responses=refused(NotFound, NoMatch, Unaffordable, Conflict, *CHAIN),
 )
 async def post_typed_data(
-    api: ApiDep, work: WorkDep, wanted: Annotated[OrderLike, body(OrderLike)], this: OnceDep
+    api: ApiDep, work: WorkDep, wanted: Annotated[OrderLike, body(OrderLike)], this: KeyedDep
 ) -> Response:
     """Write an order down for its poster's wallet; a coordinator is allocated to it."""
     held = (await api.market.chain.account(wanted.poster)).token
@@ -50,11 +50,11 @@ async def post_typed_data(
         now = api.market.clock()
         like = spec_of(await job_row(wanted.like, work)).message
         wish = Wish(wanted.name, wanted.steps, wanted.budget, wanted.price_ceiling, wanted.deadline)
-        coordinator = await allocate_coordinator(now, work)
+        coordinator = await allocate_coordinator(wanted.poster, now, work)
         spec = order_like(like, wish, poster=wanted.poster, coordinator=coordinator, nonce=now)
         return answer(await _typed(spec, UnixSeconds(now // 1000 + PERMIT_SECONDS), api))
 
-    return await carry_out(this, work, make)
+    return await carry_out(this.of(wanted.poster), work, make)
 
 
 @router.post(
@@ -65,7 +65,7 @@ async def post_typed_data(
     responses=POSTING,
 )
 async def post_orders(
-    api: ApiDep, work: WorkDep, posted: Annotated[PostOrder, body(PostOrder)], this: OnceDep
+    api: ApiDep, work: WorkDep, posted: Annotated[PostOrder, body(PostOrder)], this: KeyedDep
 ) -> Response:
     """Order work, as `POST /jobs`, for who cannot encode a signed message."""
     spec = expect(Signed(decode_message(posted.spec), posted.signature), JobSpec)

@@ -96,9 +96,10 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
             client, "/hosting/register", RegisterHost(host="host", coordinators=(claim,))
         )
         assert read_body(HostRegistered, answer.content).coordinators == 1
-        answer = await client.post("/coordinators", headers=once("c1"))
+        asked = signed(world, make_wallet("poster"), "POST", "/coordinators", key="c1")
+        answer = await client.post("/coordinators", headers=asked)
         assert read_body(CoordinatorView, answer.content).coordinator == wallet.account
-        again = await client.post("/coordinators", headers=once("c1"))
+        again = await client.post("/coordinators", headers=asked)
         assert again.content == answer.content
 
         account = make_wallet("ann").account

@@ -133,8 +133,14 @@ async def test_route__money_without_key__is_malformed(path: str, header: dict[st
         },
     }
 
-    async with client_of(memory_world()) as client:
-        response = await client.post(path, content=json.dumps(bodies[path]), headers=header)
+    world = memory_world()
+    shown = signed(world, make_wallet("ann"), "POST", path, key=next(iter(header.values()), ""))
+    headers = header | (
+        {"Authorization": shown["Authorization"]} if path == "/coordinators" else {}
+    )
+
+    async with client_of(world) as client:
+        response = await client.post(path, content=json.dumps(bodies[path]), headers=headers)
 
     assert check_problem(response).code == "malformed"
 

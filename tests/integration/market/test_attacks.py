@@ -8,21 +8,23 @@ import pytest
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
+from contracts.terms.errors import BadSignature
 from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Address
 from contracts.terms.messages import GradCommit
-from contracts.terms.moments import UnixMillis
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.api.schemas import HostHeartbeat, RefusedJob
+from market.api.schemas import HostHeartbeat, Permit, PostJob, RefusedJob
+from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
-from market.service.rows import MessageRow
+from market.service.rows import CoordinatorRow, MessageRow
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.signing import Signer, signed_by
-from tests.integration.market.client import ON_MEMORY, client_of, signed
+from tests.integration.market.client import ON_MEMORY, client_of, once, signed
 from tests.support.history import DOMAIN, JobMaker, make_wallet
-from tests.support.market_world import World
+from tests.support.market_world import World, market_spec
 
 COORDINATOR = make_wallet("coordinator")
 
@@ -168,3 +170,62 @@ async def test_heartbeat__coordinator_was_refused__who_watches_the_job_reads_why
     async with world.new_reading() as work:
         told = await newest_events(job, work, limit=2, kinds=("state",))
     assert [b"stands still" in event.data for event in told] == [False, True]
+
+
+# ------------------------------------------------------------------- coordinators, keys of callers
+
+
+@ON_MEMORY
+async def test_coordinators__nobody_asks__is_refused_and_none_is_taken(world: World) -> None:
+    await world.register()
+    async with client_of(world) as http:
+        answer = await http.post("/coordinators", headers=once("a"))
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "bad_signature")
+    async with world.new_work() as work:
+        assert await work[CoordinatorRow].count(allocated_at=None) == 1
+
+
+async def test_coordinators__one_account_takes_all_it_can__others_still_get_one(
+    world: World,
+) -> None:
+    await world.register(names=[f"coordinator {number}" for number in range(6)])
+    eve, ann = make_wallet("eve"), make_wallet("ann")
+    async with sdk(world) as client:
+        taken = [await client.coordinator(by=eve, idempotency_key=f"{n}") for n in range(20)]
+        mine = await client.coordinator(by=ann, idempotency_key="0")
+
+    assert len(set(taken)) == UNPAID_AT_MOST
+    assert mine not in taken
+
+
+@ON_MEMORY
+async def test_idempotency_key__stranger_uses_mine__neither_reads_my_answer_nor_takes_my_key(
+    world: World,
+) -> None:
+    await world.register(names=("coordinator", "another coordinator"))
+    eve, ann = make_wallet("eve"), make_wallet("ann")
+    async with sdk(world) as client:
+        theirs = await client.coordinator(by=eve, idempotency_key="order 7")
+        mine = await client.coordinator(by=ann, idempotency_key="order 7")
+        again = await client.coordinator(by=ann, idempotency_key="order 7")
+
+    assert theirs != mine == again
+
+
+@ON_MEMORY
+async def test_idempotency_key__of_a_job_that_another_signed__is_not_taken_by_a_bad_signature(
+    world: World,
+) -> None:
+    await world.register()
+    spec = market_spec()
+    world.chain.give_tokens(spec.poster, spec.budget)
+    permit = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
+    forged = PostJob(signed=make_wallet("eve").sign(spec, DOMAIN).encoded(), permit=permit)
+    mine = PostJob(signed=make_wallet("poster").sign(spec, DOMAIN).encoded(), permit=permit)
+    async with sdk(world) as client:
+        with pytest.raises(BadSignature):
+            await client.post_job(forged, idempotency_key="order 7")
+        posted = await client.post_job(mine, idempotency_key="order 7")
+
+    assert posted.job == spec.job()

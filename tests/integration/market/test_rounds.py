@@ -14,10 +14,10 @@ from market.api.views import job_view
 from market.domain.jobs import JobState
 from market.service.accept_lease import accept_lease
 from market.service.clear_jobs import clear_jobs
+from market.service.coordinators import allocate_coordinator, note_paid
 from market.service.fund_jobs import fund_jobs
 from market.service.host_jobs import (
     HOSTING_MILLIS,
-    allocate_coordinator,
     claim_jobs,
     register_host,
     renew_jobs,
@@ -336,13 +336,17 @@ async def test_host__not_registered__is_forbidden(world: World) -> None:
         await claim_jobs("nobody", world.now, world.new_work())
 
 
-async def test_coordinators__all_allocated__says_so(world: World) -> None:
+async def test_coordinators__paid_for_by_a_job__is_nobody_elses(world: World) -> None:
     await world.register()
-    first = await allocate_coordinator(world.now, world.new_work())
+    row = await world.post(market_spec())
 
-    assert first == make_wallet("coordinator").account
+    first = await allocate_coordinator(make_wallet("eve").account, world.now, world.new_work())
+    async with world.new_work() as work:
+        await note_paid(row.coordinator, row.job, work)
+
+    assert first == row.coordinator
     with pytest.raises(NoMatch):
-        await allocate_coordinator(world.now, world.new_work())
+        await allocate_coordinator(make_wallet("ann").account, world.now, world.new_work())
 
 
 # ------------------------------------------------------------------------------------------ time
