@@ -38,7 +38,8 @@ class Settings(BaseSettings):
     home: Path
     """The data folder; `run/failpoints-market` in it is for chaos tests."""
     host_token: SecretStr = SecretStr("")
-    """What hosts show; empty: `host-token` in the folder of keys, made on first use."""
+    """The operator's, of which each host's credential is made; empty: `host-token` in the folder of
+    keys, made on first use. Whoever has it is every host and judges contests: it stays here."""
     api_port: Annotated[int, Field(ge=0, le=65_535)] = DEFAULT_PORT
     listen_address: str = ""
     """Where the API listens beside loopback: an address under which others reach this machine."""

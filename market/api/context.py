@@ -29,7 +29,7 @@ from market.api.arrivals import Arrivals
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
 from market.api.kept_market import KeptMarket, Make
-from market.api.schemas import MAX_JSON_BYTES, Body, read_body, signed_call
+from market.api.schemas import MAX_JSON_BYTES, Body, host_credential, read_body, signed_call
 from market.api.watching import Watching
 from market.bootstrap import Market
 from market.domain.rates import Rate
@@ -258,28 +258,60 @@ AccountPath = Annotated[Address, Depends(_account)]
 
 _HOST = HTTPBearer(
     scheme_name="host",
-    description="The token of this market's hosts: the file `keys/host-token` of its data folder.",
+    description="The credential of a host: `python -m tallystick.host.credential NAME` makes it.",
     auto_error=False,
 )
 
 
-def is_host(request: Request, api: Api) -> bool:
-    """Whether the request shows the hosts' token."""
+@dataclass(frozen=True)
+class HostCaller:
+    """A host by its name, or the market's operator, who has none."""
+
+    host: str | None
+    owner: Address | None = None
+
+
+def host_of(request: Request, api: Api) -> HostCaller | None:
+    """Which host the request shows the credential of; None if it shows none that holds."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    shown, known = token.strip().encode(errors="replace"), api.host_token.encode()
-    return secrets.compare_digest(shown, known) and kind.lower() == "bearer"
+    if kind.lower() != "bearer":
+        return None
+    token = token.strip()
+    if secrets.compare_digest(token.encode(errors="replace"), api.host_token.encode()):
+        return HostCaller(None)
+    found = host_credential(token, api.host_token)
+    return None if found is None else HostCaller(found.host, found.owner)
 
 
-async def host_only(
+async def _judge(
     request: Request, api: ApiDep, shown: Annotated[object, Depends(_HOST)]
-) -> None:
-    """Let hosts in.
+) -> HostCaller:
+    found = host_of(request, api)
+    if found is None:
+        raise Forbidden("hosts show a credential of this market: Authorization: Bearer tsh_...")
+    return found
+
+
+async def _named_host(who: Annotated[HostCaller, Depends(_judge)]) -> str:
+    if who.host is None:
+        raise Forbidden("this is the operator's token: a host shows a credential of its own name")
+    return who.host
+
+
+JudgeDep = Annotated[HostCaller, Depends(_judge)]
+"""A host, or the operator. Raises Forbidden: no credential, or another market's."""
+HostDep = Annotated[str, Depends(_named_host)]
+"""The name of the host that calls. Raises Forbidden: no credential, or the operator's token."""
+
+
+def check_host(shown: str, said: str) -> None:
+    """Refuse what a host does under the name of another.
 
     Raises:
-        Forbidden: no token, or another one.
+        Forbidden: its credential has another name.
     """
-    if not is_host(request, api):
-        raise Forbidden("hosts show the token of this market: Authorization: Bearer ...")
+    if shown != said:
+        raise Forbidden(f"this credential is of host {shown!r}, not of {said!r}", host=shown)
 
 
 # ----------------------------------------------------------------------------------------- answers

@@ -2,7 +2,7 @@
 
 A caller is the account whose token he shows, else the network address that he comes from: keys to
 sign a request with cost nothing, so who signs is counted by his address. Hosts
-show their token and are not counted: their coordinators post what everybody else waits for.
+show their credential and are not counted: their coordinators post what everybody else waits for.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contracts.terms.errors import RateLimited, Unavailable
 from market.api.callers import identify
-from market.api.context import Api, api_of, is_host
+from market.api.context import Api, api_of, host_of
 from market.api.problems import problem
 from market.api.schemas import API_PREFIX, REQUEST_SCHEME
 from market.domain.rates import SECOND, Allowance
@@ -51,7 +51,7 @@ def _is_counted(path: str) -> bool:
 
 
 async def _allowance(request: Request, api: Api) -> Allowance | None:
-    if is_host(request, api):
+    if host_of(request, api) is not None:
         return None
     return await api.market.limiter.take(await _name(request, api), api.rate)
 

@@ -18,15 +18,15 @@ announced, if one was shown, or may be shown still. Each auditor shows one, so t
 
 from dataclasses import replace
 
-from contracts.terms.errors import BadSignature, Conflict, NotFound
-from contracts.terms.ids import Digest
+from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound
+from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
 from market.api.schemas import contest_digest
 from market.service.convictions import show_next
 from market.service.evidence import Bundles, need_contest
 from market.service.ports import Chain, UnitOfWork
-from market.service.rows import SlashRow
+from market.service.rows import CoordinatorRow, SlashRow
 from market.service.slash_events import blocks_of_case, is_renewing, tell_of_slash
 
 
@@ -68,16 +68,48 @@ async def contest_slash(
     return row
 
 
+async def accounts_of_judge(
+    host: str | None, owner: Address | None, work: UnitOfWork
+) -> frozenset[Address]:
+    """Whom a judge speaks for: none for the operator; of a host its owner and its coordinators.
+
+    Raises:
+        Forbidden: a host that does not say whose it is.
+    """
+    if host is None:
+        return frozenset()
+    if owner is None:
+        raise Forbidden("this host's credential does not say whose it is: it judges nothing")
+    async with work:
+        mine = await work[CoordinatorRow].where(host=host)
+    return frozenset({owner, *(row.address for row in mine)})
+
+
 async def judge_contest(
-    evidence: Digest, *, upheld: bool, now: UnixMillis, work: UnitOfWork
+    evidence: Digest,
+    *,
+    upheld: bool,
+    by: frozenset[Address] = frozenset(),
+    now: UnixMillis,
+    work: UnitOfWork,
 ) -> SlashRow:
-    """The operator ran the bundles again: `upheld` ends the case without a slash.
+    """Somebody ran the bundles again: `upheld` ends the case without a slash.
+
+    Args:
+        evidence: Names the slash.
+        upheld: Whether the contest is right.
+        by: Accounts that the judge speaks for; the operator speaks for none.
+        now: The market's clock.
+        work: Holds the rows.
 
     Raises:
         NotFound: no such slash. Conflict: it is not contested.
+        Forbidden: the judge is the accused, or who accuses.
     """
     async with work:
         row = await _held(evidence, work)
+        if by & {row.account, row.challenger}:
+            raise Forbidden("a party to a contest does not judge it")
         if row.state != "contested":
             raise Conflict(f"a slash that is {row.state} is not contested", state=row.state)
         has_ended = row.case is not None and len(await blocks_of_case(row.case, work)) > 1

@@ -4,11 +4,8 @@ import os
 import secrets
 import sys
 
-from pydantic import ValidationError
-
-from contracts.terms.errors import WrongConfiguration
 from tallystick.host.host import Host
-from tallystick.host.settings import HostSettings
+from tallystick.host.settings import HostSettings, credential_of, read
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.process import run_process
 from tallystick.up.forkserver import starter
@@ -19,8 +16,8 @@ def _say(line: str) -> None:
 
 
 async def _host() -> None:
-    settings = _settings()
-    token = settings.host_token.get_secret_value() or _stored_token(settings)
+    settings = read(HostSettings)
+    token = credential_of(settings)
     async with MarketClient(settings.api_url, token=token) as client:
         await Host(
             client=client,
@@ -35,27 +32,6 @@ async def _host() -> None:
             say=_say,
             start=starter(settings.forkserver),
         ).run()
-
-
-def _settings() -> HostSettings:
-    try:
-        return HostSettings()
-    except ValidationError as error:
-        problems = (
-            f"TALLYSTICK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
-            for problem in error.errors(include_input=False)  # an input may be the token
-        )
-        raise WrongConfiguration("; ".join(problems)) from None
-
-
-def _stored_token(settings: HostSettings) -> str:
-    path = settings.keys / "host-token"
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise WrongConfiguration(
-            f"no host token: set TALLYSTICK_HOST_TOKEN, or store it in {path} ({error.strerror})"
-        ) from error
 
 
 def main() -> int:

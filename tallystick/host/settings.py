@@ -1,23 +1,35 @@
 """What a host is told by its environment."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from contracts.terms.errors import WrongConfiguration
+from market.api.schemas import HostCredential
 
-class HostSettings(BaseSettings):
-    """`TALLYSTICK_*` variables; `up` sets them."""
+S = TypeVar("S", bound=BaseSettings)
+
+
+class OperatorSettings(BaseSettings):
+    """Where the operator's token is."""
 
     model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
 
-    api_url: str
     keys: Path
-    """Folder with `coordinators/` and, unless it is given, `host-token`."""
+    """Folder with `coordinators/` and, at the operator's, `host-token`."""
+    host_token: SecretStr = SecretStr("")
+    """This host's credential (`tsh_...`), or the operator's token, from which it makes its own;
+    empty: the operator's lies in the folder of keys."""
+
+
+class HostSettings(OperatorSettings):
+    """`TALLYSTICK_*` variables; `up` sets them."""
+
+    api_url: str
     jobs: Path
     """One folder a hosted job."""
-    host_token: SecretStr = SecretStr("")
     host_name: str = "local"
     listen: str = "127.0.0.1:0"
     """Where coordinators listen; port 0 is a free one."""
@@ -25,3 +37,50 @@ class HostSettings(BaseSettings):
     """Trainers of a job; 0: two where it has several stages, else one."""
     forkserver: Path | None = None
     """Socket of the forkserver that a job's processes are started from; None: they are executed."""
+
+
+def read(cls: type[S]) -> S:
+    """The settings of this process.
+
+    Raises:
+        WrongConfiguration: a variable is missing or has a value that it cannot have.
+    """
+    try:
+        return cls()
+    except ValidationError as error:
+        problems = (
+            f"TALLYSTICK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+            for problem in error.errors(include_input=False)  # an input may be the token
+        )
+        raise WrongConfiguration("; ".join(problems)) from None
+
+
+def credential_of(settings: HostSettings) -> str:
+    """What the host shows: what it was given, else what it makes of the operator's token.
+
+    Raises:
+        WrongConfiguration: there is neither.
+    """
+    given = settings.host_token.get_secret_value()
+    if given.startswith("tsh_"):
+        return given
+    return HostCredential(settings.host_name).shown(operator_token(settings))
+
+
+def operator_token(settings: OperatorSettings) -> str:
+    """The operator's token.
+
+    Raises:
+        WrongConfiguration: it is not here.
+    """
+    if given := settings.host_token.get_secret_value():
+        return given
+    path = settings.keys / "host-token"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise WrongConfiguration(
+            "no host credential: the operator makes one by `python -m tallystick.host.credential "
+            f"NAME`; set it as TALLYSTICK_HOST_TOKEN, or store the operator's token in {path} "
+            f"({error.strerror})"
+        ) from error

@@ -1,12 +1,14 @@
-"""Hosting: rows of jobs leased to the hosts that run their coordinators. Hosts show a token."""
+"""Hosting: rows of jobs leased to the hosts that run their coordinators. Each shows its own
+credential, and speaks for itself alone.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from contracts.terms.errors import BadSignature
-from market.api.context import ApiDep, WorkDep, answer, body, documented, host_only
+from market.api.context import ApiDep, HostDep, WorkDep, answer, body, check_host, documented
 from market.api.refusals import refused
 from market.api.schemas import (
     ClaimJobs,
@@ -29,7 +31,7 @@ from market.service.host_jobs import (
 from market.service.ports import UnitOfWork
 from market.service.rows import AuditorListRow, HostedJobRow, JobRow
 
-router = APIRouter(tags=["hosting"], prefix="/hosting", dependencies=[Depends(host_only)])
+router = APIRouter(tags=["hosting"], prefix="/hosting")
 
 
 @router.post(
@@ -39,9 +41,10 @@ router = APIRouter(tags=["hosting"], prefix="/hosting", dependencies=[Depends(ho
     responses=refused(BadSignature),
 )
 async def post_register(
-    api: ApiDep, work: WorkDep, posted: Annotated[RegisterHost, body(RegisterHost)]
+    api: ApiDep, work: WorkDep, who: HostDep, posted: Annotated[RegisterHost, body(RegisterHost)]
 ) -> Response:
     """Name a host and the coordinators whose wallets it holds."""
+    check_host(who, posted.host)
     claims = [(claim.address, claim.signature) for claim in posted.coordinators]
     known = await register_host(posted.host, claims, api.market.clock(), work)
     return answer(HostRegistered(coordinators=known))
@@ -49,9 +52,10 @@ async def post_register(
 
 @router.post("/claim", response_model=HostedJobs, openapi_extra=documented(ClaimJobs))
 async def post_claim(
-    api: ApiDep, work: WorkDep, posted: Annotated[ClaimJobs, body(ClaimJobs)]
+    api: ApiDep, work: WorkDep, who: HostDep, posted: Annotated[ClaimJobs, body(ClaimJobs)]
 ) -> Response:
     """Take every job of this host's coordinators that nobody holds; answers all it holds."""
+    check_host(who, posted.host)
     async with work:
         rows = await claim_jobs(posted.host, api.market.clock(), work)
         return answer(await _hosted(rows, work))
@@ -59,9 +63,10 @@ async def post_claim(
 
 @router.post("/heartbeat", response_model=HostedJobs, openapi_extra=documented(HostHeartbeat))
 async def post_heartbeat(
-    api: ApiDep, work: WorkDep, posted: Annotated[HostHeartbeat, body(HostHeartbeat)]
+    api: ApiDep, work: WorkDep, who: HostDep, posted: Annotated[HostHeartbeat, body(HostHeartbeat)]
 ) -> Response:
     """Keep jobs for another while; a job that is missing in the answer is not held any more."""
+    check_host(who, posted.host)
     endpoints = [Endpoint(each.job, each.address) for each in posted.endpoints]
     said = [Heeded(each.job, each.wish) for each in posted.heeded]
     async with work:

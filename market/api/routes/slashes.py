@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from contracts.terms.errors import (
     BadSignature,
@@ -21,11 +21,11 @@ from market.api.context import (
     ApiDep,
     DigestPath,
     JobPath,
+    JudgeDep,
     WorkDep,
     answer,
     body,
     documented,
-    host_only,
 )
 from market.api.cursors import FIRST, Asked, Listing, Part, asked
 from market.api.refusals import CHAIN, refused
@@ -41,7 +41,7 @@ from market.api.schemas import (
 )
 from market.api.views import job_row
 from market.service.coding import items
-from market.service.contests import contest_slash, judge_contest
+from market.service.contests import accounts_of_judge, contest_slash, judge_contest
 from market.service.convictions import publish_evidence
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import ConvictionRow, SlashRow
@@ -169,17 +169,23 @@ async def post_contest(
     "/slashes/{name}/judgement",
     response_model=SlashView,
     openapi_extra=documented(JudgeContest),
-    dependencies=[Depends(host_only)],
-    responses=refused(NotFound, Conflict),
+    responses=refused(NotFound, Conflict, Forbidden),
 )
 async def post_judgement(
     evidence: DigestPath,
     api: ApiDep,
     work: WorkDep,
+    who: JudgeDep,
     posted: Annotated[JudgeContest, body(JudgeContest)],
 ) -> Response:
-    """What the operator found who ran both bundles again; shows the hosts' token."""
-    row = await judge_contest(evidence, upheld=posted.upheld, now=api.market.clock(), work=work)
+    """What came of running both bundles again; by the operator, or a host that is no party."""
+    row = await judge_contest(
+        evidence,
+        upheld=posted.upheld,
+        by=await accounts_of_judge(who.host, who.owner, work),
+        now=api.market.clock(),
+        work=work,
+    )
     return answer(await _view(row, api.market.chain))
 
 

@@ -70,6 +70,7 @@ from market.api.schemas.callers import (
     Shown,
     SignIn,
 )
+from market.api.schemas.credentials import HostCredential, host_credential
 from market.api.schemas.earnings import (
     EARNINGS_PAGE,
     AnchorView,
@@ -407,6 +408,7 @@ __all__ = [
     "HealthView",
     "Heartbeat",
     "HeededWish",
+    "HostCredential",
     "HostHeartbeat",
     "HostName",
     "HostRegistered",
@@ -548,6 +550,7 @@ __all__ = [
     "contest_digest",
     "evidence_digest",
     "heartbeat_digest",
+    "host_credential",
     "hosting_digest",
     "job_event_schema",
     "market_event_schema",

@@ -50,7 +50,7 @@ def test_process__folder_missing_or_damaged__names_it_in_its_log(
     [
         ({}, "TALLYSTICK_API_URL: Field required"),
         ({"API_URL": "nonsense", "HOST_TOKEN": "secret"}, "is no URL of a market"),
-        ({"API_URL": "http://127.0.0.1:1"}, "no host token"),
+        ({"API_URL": "http://127.0.0.1:1"}, "no host credential"),
     ],
 )
 def test_host__not_set_up__says_what_is_missing_and_no_secret(

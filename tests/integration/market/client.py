@@ -8,14 +8,15 @@ import pytest
 
 from contracts.terms.digest import blob_digest
 from market.api.app import make_app
-from market.api.schemas import API_PREFIX
+from market.api.schemas import API_PREFIX, HostCredential
 from tallystick.sdk.signing import Signer, signed_by
 from tests.support.market_world import World
 
 ON_MEMORY = pytest.mark.parametrize("world", ["memory"], indirect=True)
 """For tests of a decision that storage has no part in."""
 
-HOST = {"Authorization": "Bearer the host's token"}
+TOKEN = "the host's token"
+HOST = {"Authorization": f"Bearer {HostCredential('host').shown(TOKEN)}"}
 
 
 def once(key: str = "k1") -> dict[str, str]:

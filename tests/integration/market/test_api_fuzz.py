@@ -41,7 +41,7 @@ from market.service.rows import BatchRow, LeaseRow
 from market.service.sign_in import sign_in
 from market.service.sign_in_message import make_nonce
 from tallystick.sdk.sign_in import sign_in_text
-from tests.integration.market.client import HOST
+from tests.integration.market.client import HOST, TOKEN
 from tests.integration.market.test_slash import convicted
 from tests.support.history import DOMAIN, make_wallet
 from tests.support.market_world import MANIFEST, World, market_spec, memory_world
@@ -196,10 +196,10 @@ def msgpack() -> Iterator[None]:
 
 
 def headers_of(operation: Any) -> dict[str, str]:
-    """What lets a caller in: the hosts' token, or a session's."""
+    """What lets a caller in: a host's credential, the operator's token, or a session's."""
     schemes = {name for each in operation.definition.raw.get("security", ()) for name in each}
     if "host" in schemes:
-        return HOST
+        return HOST if "/hosting/" in operation.path else {"Authorization": f"Bearer {TOKEN}"}
     return {"Authorization": f"Bearer {BUSY.token()}"} if schemes else {}
 
 

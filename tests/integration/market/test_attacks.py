@@ -1,6 +1,7 @@
 """What strangers and members put into a market that is not theirs: each attack, and its refusal."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -8,7 +9,7 @@ import pytest
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import BadSignature
+from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Address
 from contracts.terms.messages import GradCommit
@@ -16,22 +17,33 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.api.schemas import HostHeartbeat, Permit, PostJob, RefusedJob
+from market.api.schemas import (
+    CoordinatorClaim,
+    HostCredential,
+    HostHeartbeat,
+    Permit,
+    PostJob,
+    RefusedJob,
+    RegisterHost,
+    hosting_digest,
+)
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
-from market.service.rows import CoordinatorRow, MessageRow
+from market.service.rows import CoordinatorRow, MessageRow, SlashRow
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.signing import Signer, signed_by
-from tests.integration.market.client import ON_MEMORY, client_of, once, signed
+from tests.integration.market.client import HOST, ON_MEMORY, TOKEN, client_of, once, signed
+from tests.integration.market.test_slash import announced, slash_of
 from tests.support.history import DOMAIN, JobMaker, make_wallet
 from tests.support.market_world import World, market_spec
 
 COORDINATOR = make_wallet("coordinator")
 
 
-def sdk(world: World) -> MarketClient:
+def sdk(world: World, token: str = "") -> MarketClient:
     """A client of a test's market."""
-    return MarketClient("http://market", transport=httpx.ASGITransport(make_app(world.api())))
+    transport = httpx.ASGITransport(make_app(world.api()))
+    return MarketClient("http://market", token=token, transport=transport)
 
 
 async def stored(world: World, maker: JobMaker) -> int:
@@ -70,7 +82,7 @@ async def test_messages__commit_that_its_coordinator_never_had__is_refused_and_s
         await client.post_messages(maker.spec.job(), encoded(closes), by=COORDINATOR)
         before = await stored(world, maker)
 
-        header = {"authorization": "Bearer the host's token"} if by == "host" else {}
+        header = HOST if by == "host" else {}
         if by in signer:
             header = signed(world, signer[by], "POST", path, body)
         answer = await http.post(path, content=body, headers=header)
@@ -155,7 +167,7 @@ async def test_heartbeat__coordinator_was_refused__who_watches_the_job_reads_why
     refused = RefusedJob(job=job, why="conflict: x")
     async with MarketClient(
         "http://market",
-        token="the host's token",
+        token=HostCredential("host").shown(TOKEN),
         transport=httpx.ASGITransport(make_app(world.api())),
     ) as host:
         await host.claim_jobs("host")
@@ -229,3 +241,70 @@ async def test_idempotency_key__of_a_job_that_another_signed__is_not_taken_by_a_
         posted = await client.post_job(mine, idempotency_key="order 7")
 
     assert posted.job == spec.job()
+
+
+# ------------------------------------------------------------------------------------------- hosts
+
+
+@ON_MEMORY
+@pytest.mark.parametrize(
+    "token",
+    [
+        TOKEN,
+        HostCredential("evil").shown(TOKEN),
+        HostCredential("host").shown("another market's"),
+        HostCredential("host").shown(TOKEN)[:-1],
+        HostCredential("evil").shown(TOKEN).replace("ZXZpbA", "aG9zdA"),
+        "tsh_",
+        "tsh_!.x.y",
+        "tsh_aG9zdA.zz.00",
+    ],
+)
+async def test_hosting__under_the_name_of_another_host__is_refused(
+    world: World, token: str
+) -> None:
+    maker = await world.start_job()
+    job, wallet = maker.spec.job(), make_wallet("evil's own")
+    claim = CoordinatorClaim(
+        address=wallet.account,
+        signature=wallet.sign_digest(hosting_digest("host", wallet.account)),
+    )
+    async with sdk(world, token) as evil, sdk(world, HostCredential("host").shown(TOKEN)) as host:
+        with pytest.raises(Forbidden):
+            await evil.register_host(RegisterHost(host="host", coordinators=(claim,)))
+        with pytest.raises(Forbidden):
+            await evil.claim_jobs("host")
+        with pytest.raises(Forbidden):
+            await evil.heartbeat_host(HostHeartbeat(host="host", jobs=(job,)))
+        held = await host.claim_jobs("host")
+
+    assert [each.job for each in held] == [job]
+
+
+@ON_MEMORY
+@pytest.mark.parametrize(
+    ("judge", "judged"),
+    [
+        (HostCredential("host"), False),
+        (HostCredential("host", make_wallet("ann").account), False),
+        (HostCredential("host", make_wallet("challenger").account), False),
+        (HostCredential("host", make_wallet("carl").account), True),
+        (None, True),
+    ],
+)
+async def test_judgement__by_a_party_or_by_nobody_knows_whom__is_refused(
+    world: World, judge: HostCredential | None, judged: bool
+) -> None:
+    _, row = await announced(world)
+    row = replace(row, challenger=make_wallet("challenger").account)
+    async with world.new_work() as work:
+        await work[SlashRow].put(replace(row, state="contested"))
+    async with sdk(world, TOKEN if judge is None else judge.shown(TOKEN)) as client:
+        refusal = None
+        try:
+            await client.judge_contest(row.evidence, upheld=True)
+        except Forbidden as error:
+            refusal = error
+
+    assert (refusal is None) == judged
+    assert ((await slash_of(world, row.evidence)).state == "dropping") == judged

@@ -28,7 +28,7 @@ from market.service.contests import judge_contest
 from market.service.rows import BalanceRow, JobRow, SlashRow
 from market.service.slash import announce_slashes, convict, execute_slashes
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import HOST, ON_MEMORY
+from tests.integration.market.client import ON_MEMORY, TOKEN
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import STAKE, World
 
@@ -398,9 +398,6 @@ async def announced(world: World) -> tuple[JobMaker, SlashRow]:
     await wait_and_tick(world, ANNOUNCEMENT)
     await world.sync()
     return maker, await slash_of(world, row.evidence)
-
-
-TOKEN = HOST["Authorization"].removeprefix("Bearer ")
 
 
 @pytest.mark.parametrize(

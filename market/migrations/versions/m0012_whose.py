@@ -3,18 +3,20 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
-down_revision = "0009"
+revision = "0012"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 
 
 def _make_keys(*key: str) -> None:
     text, data, number = sa.Text(), sa.LargeBinary(), sa.BigInteger()
-    types = {"route": text, "owner": data, "key": text}
     op.create_table(
         "idempotency_keys",
-        *(sa.Column(name, types[name], autoincrement=False, nullable=False) for name in key),
+        *(
+            sa.Column(name, data if name == "owner" else text, autoincrement=False, nullable=False)
+            for name in key
+        ),
         sa.Column("request", data, nullable=False),
         sa.Column("status", number, nullable=False),
         sa.Column("response", data, nullable=False),
