@@ -314,7 +314,7 @@ class MarketClient:
         return await self._post(f"/slashes/{evidence.hex()}/contest", body, schemas.SlashView)
 
     async def judge_contest(self, evidence: Digest, *, upheld: bool) -> schemas.SlashView:
-        """Say what came of running both bundles again; by the operator, or a host that is no party."""
+        """Say what came of running both bundles again; no party to the contest may."""
         path = f"/slashes/{evidence.hex()}/judgement"
         return await self._post(path, schemas.JudgeContest(upheld=upheld), schemas.SlashView)
 
