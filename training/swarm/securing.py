@@ -57,13 +57,15 @@ def may_seal(state: SwarmState, phase: Averaging) -> bool:
     """Whether everything that the seal names is held by so many that it may be sealed now."""
     if phase.averaged_at is None:
         return False
+    is_waited_for = bool(chunks_unheld(state, phase))
+    soonest = min(phase.averaged_at + HOLD, phase.ends)
+    if is_waited_for and (state.standing_since is not None or state.at < soonest):
+        return False
     holders = _holders(state, phase)
     if not all(holders.values()):
         return False
-    if not chunks_unheld(state, phase):
+    if not is_waited_for:
         return True
-    if state.standing_since is not None:
-        return False
     if any(state.at >= moment for moment in (_without_many(state, phase), phase.ends)):
         return True
     by_two = all(len(owners) > 1 for owners in holders.values())
@@ -72,7 +74,7 @@ def may_seal(state: SwarmState, phase: Averaging) -> bool:
 
 def is_hopeless(state: SwarmState, phase: Averaging) -> bool:
     """Whether a chunk cannot be had from who is here, and who has it stays away."""
-    if state.standing_since is not None:
+    if state.standing_since is not None or not _away_since(state, phase):
         return False
     orphans = {chunk[0] for chunk, owners in _holders(state, phase).items() if not owners}
     return any(_is_given_up(state, phase, stage) for stage in orphans)
