@@ -24,6 +24,7 @@ async function unpack() {
 }
 
 const browser = await puppeteer.launch({
+  protocolTimeout: 0, // how long is waited is said by whoever waits
   args: [...chromium.args.filter((flag) => !LOOSE.includes(flag)), "--lang=en-US"],
   env: { ...process.env, LC_ALL: "en_US.UTF-8", LANGUAGE: "en_US" }, // not the C locale of a server
   executablePath: await unpack(),
@@ -59,7 +60,7 @@ const commands = {
       { name: "prefers-color-scheme", value: scheme },
       { name: "prefers-reduced-motion", value: "reduce" },
     ]);
-    const answer = await page.goto(url, { waitUntil: "load", timeout: 60000 });
+    const answer = await page.goto(url, { waitUntil: "load", timeout: 0 });
     return { status: answer.status(), url: page.url(), title: await page.title() };
   },
   async leave() {

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import patience
+
 FOLDER = Path(__file__).parent
 ANSWER_SECONDS = 90.0
 WAIT_SECONDS = 30.0  # a busy machine is no fault of a page
@@ -71,7 +73,7 @@ class Browser:
 
     def wait(self, code: str, *, seconds: float = WAIT_SECONDS) -> None:
         """Until an expression in the page is true."""
-        self._tell("wait", code=code, millis=round(seconds * 1000))
+        self._tell("wait", code=code, millis=round(patience(seconds) * 1000))
 
     def arrive(self, code: str) -> None:
         """Until an expression is true in a page that is all there."""

@@ -66,7 +66,9 @@ class RealJob:
         """End it, and wait until its money is where it belongs and its last epoch is final."""
         client, now = self.running.client, UnixMillis(time.time_ns() // 10**6)
         operation = await ask_job(client, self.running.poster, self.job, "cancel", at=now)
-        done = await until_over(client, operation.operation, within=timedelta(seconds=within))
+        done = await until_over(
+            client, operation.operation, within=timedelta(seconds=patience(within))
+        )
         assert done.state == "done", done
         await self.running.settled(self.job, within=within)
 
