@@ -248,6 +248,8 @@ async def _beats(world: Any) -> dict[str, float]:
 
 async def _offers(world: Any) -> dict[str, float]:
     """Milliseconds of an offer of an account with stake; each chain read takes 4 ms here."""
+    from market.api.schemas import SignedBody
+
     chain, reads = world.chain, 0
 
     async def slow(values: int) -> None:
@@ -275,9 +277,9 @@ async def _offers(world: Any) -> dict[str, float]:
 
         chain.stake_of = stake_of
     signed = [world.sign_offer(f"p{n % 8}", 10**11, nonce=n + 10) for n in range(160)]
-    bodies = [json.dumps({"signed": "0x" + each.encoded().hex()}) for each in signed]
+    bodies = [SignedBody(signed=each.encoded()).json_bytes() for each in signed]
 
-    async def post(client: Any, mine: list[str]) -> None:
+    async def post(client: Any, mine: list[bytes]) -> None:
         for each in mine:
             answer = await client.post("/v1/offers", content=each)
             assert answer.status_code == 201, answer.text
