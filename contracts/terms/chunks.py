@@ -24,6 +24,8 @@ from contracts.terms.ids import ChunkIndex, StageIndex
 Chunk: TypeAlias = tuple[StageIndex, ChunkIndex]
 """The stage whose members sum it, and its number there."""
 
+MAX_CHUNK_BYTES = 240 * 2**20
+"""Of a chunk, and of any tensor, in the codec of the job: what one call carries."""
 _FIRST = StageIndex(0)
 
 

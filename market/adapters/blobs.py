@@ -7,6 +7,7 @@ renamed only if its bytes hash to its name; a crash leaves drafts that the next 
 import asyncio
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
@@ -50,6 +51,14 @@ class FileBlobs:
             return self.path(name).stat().st_size
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
+
+    async def free_bytes(self) -> int | None:
+        """See `BlobStore.free_bytes`."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return shutil.disk_usage(self._folder).free
         except OSError as error:
             raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 

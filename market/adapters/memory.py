@@ -278,6 +278,7 @@ class MemoryBlobs:
 
     def __init__(self) -> None:
         self.blobs: dict[Digest, bytes] = {}
+        self.free: int | None = None
 
     async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
         """See `BlobStore.put`."""
@@ -295,6 +296,10 @@ class MemoryBlobs:
     async def size(self, name: Digest) -> int | None:
         """See `BlobStore.size`."""
         return len(self.blobs[name]) if name in self.blobs else None
+
+    async def free_bytes(self) -> int | None:
+        """See `BlobStore.free_bytes`."""
+        return self.free
 
     async def read(self, name: Digest) -> AsyncIterator[bytes]:
         """See `BlobStore.read`."""

@@ -44,6 +44,7 @@ _NAMED: Mapping[str, object] = {
     "epoch_seconds": 20,
     "event": "epoch:12",
     "expires_at": 1_777_723_200_000,
+    "PostCheckpoint.failure": "",
     "failure": None,
     "flops": "4500000000000000",
     "flops_per_second": 12_000_000_000,

@@ -3,12 +3,12 @@
 The caller is inside a transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
-from contracts.terms.ids import Address, Digest, EpochNumber, JobId
+from contracts.terms.ids import Address, Digest, EpochNumber, JobId, StageIndex, StepNumber
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.api.quotes import advised, excluded
@@ -36,6 +36,7 @@ from market.api.schemas import (
     ProviderView,
     ReputationView,
     StepReport,
+    UnpublishedView,
 )
 from market.domain import ledger
 from market.domain.advice import WhyNot
@@ -54,6 +55,7 @@ from market.service.rows import (
     BatchEntryRow,
     BatchRow,
     ChainEventRow,
+    CheckpointRow,
     DebitRow,
     EpochLeafRow,
     EpochRow,
@@ -66,6 +68,7 @@ from market.service.rows import (
     ReportRow,
 )
 from market.service.settle_epoch import load_settlement
+from market.service.store_checkpoints import failures
 
 MAX_ENTRIES = 1000
 _NAMED = {
@@ -248,6 +251,22 @@ async def job_view(row: JobRow, work: UnitOfWork, booked: Booked) -> JobView:
         not_matched=excluded(why.exclusions),
         advice=advised(why.advice),
         transactions=await _transactions(row.job, work),
+        unpublished=unpublished_views(
+            failures(await work[CheckpointRow].where(job=row.job, order="peer"))
+        ),
+    )
+
+
+def unpublished_views(failed: Iterable[CheckpointRow]) -> tuple[UnpublishedView, ...]:
+    """What members could not upload, and why."""
+    return tuple(
+        UnpublishedView(
+            stage=StageIndex(each.stage),
+            step=StepNumber(each.step),
+            peer=each.peer,
+            reason=each.failure,
+        )
+        for each in failed
     )
 
 

@@ -15,6 +15,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.bundles import bundle_of
 from market.domain.cuts import Terms, cut_of
 from market.domain.pricing import affordable_price, affordable_steps, job_cost, step_flops
+from market.domain.sizes import check_sizes
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import unit_flops
 from training.memory import peer_memory
@@ -36,6 +37,8 @@ class Surroundings:
     coordinator_known: bool
     calibration: Calibration
     """The table that this market ships: verdicts of its checked jobs follow from it."""
+    free_bytes: int | None = None
+    """Of the disk that blobs are kept on; None: not known."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -57,7 +60,7 @@ def check_job(spec: JobSpec, around: Surroundings) -> None:
         )
     if around.missing_blobs:
         raise NotFound(
-            f"not in the blob store: {', '.join(around.missing_blobs)}; "
+            f"not in the blob store, or not all parts of it: {', '.join(around.missing_blobs)}; "
             "PUT /v1/blobs/{digest} first",
             missing=list(around.missing_blobs),
         )
@@ -73,6 +76,7 @@ def check_terms(spec: JobSpec, around: Surroundings) -> None:
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     _check_work(spec, config)
     _check_memory(spec, config)
+    check_sizes(spec, config, around.free_bytes)
     _check_budget(spec)
     _check_epoch_cap(spec, around)
     if spec.rules.audit is not None:

@@ -167,6 +167,9 @@ class BlobStore(Protocol):
     async def size(self, name: Digest) -> int | None:
         """Size in bytes; None if it is not here."""
 
+    async def free_bytes(self) -> int | None:
+        """How many more could be stored; None: not known."""
+
     def read(self, name: Digest) -> AsyncIterator[bytes]:
         """Its bytes in pieces.
 

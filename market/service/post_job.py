@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from contracts.terms.errors import Expired
 from contracts.terms.history import encode_kept, kept_digest
+from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec, decode_message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
@@ -16,6 +17,7 @@ from market.service.feeds import tell_job
 from market.service.life import tell_of_state
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import CoordinatorRow, JobRow, MessageRow, PermitRow
+from market.service.stored_parts import size_in_parts
 from verification.thresholds import shipped_calibration
 
 
@@ -96,14 +98,23 @@ async def quote_job(
 async def _surroundings(
     spec: JobSpec, now: UnixMillis, epoch_seconds: int, work: UnitOfWork, blobs: BlobStore
 ) -> Surroundings:
-    missing = [what for what, name in named_blobs(spec).items() if await blobs.size(name) is None]
+    missing = [
+        what for what, name in named_blobs(spec).items() if not await _is_here(what, name, blobs)
+    ]
     return Surroundings(
         now=UnixSeconds(now // 1000),
         epoch_seconds=epoch_seconds,
         missing_blobs=tuple(missing),
         coordinator_known=await work[CoordinatorRow].get(spec.coordinator) is not None,
         calibration=shipped_calibration(),
+        free_bytes=await blobs.free_bytes(),
     )
+
+
+async def _is_here(what: str, name: Digest, blobs: BlobStore) -> bool:
+    """Whether all of it is: weights are an index, and its parts."""
+    size = size_in_parts(name, blobs) if what == "weights" else blobs.size(name)
+    return await size is not None
 
 
 def _row(signed: Signed[JobSpec], encoded: bytes, now: UnixMillis) -> JobRow:

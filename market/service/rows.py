@@ -443,7 +443,7 @@ class ReportRow(Row):
 
 @dataclass(frozen=True)
 class CheckpointRow(Row):
-    """Which blob holds a stage's weights, as a member said last."""
+    """Which index lists a stage's weights, as a member said last."""
 
     TABLE = "checkpoints"
     KEY = ("job", "peer")
@@ -453,6 +453,8 @@ class CheckpointRow(Row):
     stage: int
     step: int
     blob: Digest
+    is_here: bool  # all of it was, when the member said it last
+    failure: str  # why the member could not upload it; empty: nothing failed
 
 
 # --------------------------------------------------------------------------- anchors and settlement

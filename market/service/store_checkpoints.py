@@ -1,43 +1,64 @@
-"""Which blob holds the weights of a stage: what its members say, for whoever downloads the model.
+"""Which blobs hold the weights of a stage: what its members say, for whoever downloads the model.
 
-A claim binds its peer alone. Members of a stage hold equal bytes, so they name the same blob; where
-they do not, all claims are shown, and the poster sees how many stand behind each.
+A claim names an index of parts (`contracts.terms.parts`) and binds its peer alone. Members of a
+stage hold equal bytes, so they name the same index; where they do not, all claims are shown, and
+the poster sees how many stand behind each. Weights are here when the index and all of its parts
+are: a member that uploads the index alone keeps no other from uploading the rest.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden, NotFound
-from contracts.terms.ids import Digest, JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    Digest,
+    JobId,
+    PeerId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+)
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import CheckpointEvent, checkpoint_digest
+from market.api.schemas import CheckpointEvent, UnpublishedEvent, checkpoint_digest
 from market.service.feeds import tell_job
 from market.service.histories import Histories
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import CheckpointRow, JobRow
 from market.service.session import check_session
+from market.service.stored_parts import size_in_parts
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one member says."""
+    """What one member says; `failure` is why it could not upload the parts."""
 
     session_key: SessionKey
     stage: int
     step: int
     blob: Digest
     signature: bytes
+    failure: str = ""
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """A blob, who says that it holds a stage's weights after a step, and its size if it is here."""
+    """An index of a stage's weights after a step, by whose word, and their size if all is here."""
 
     stage: int
     step: int
     blob: Digest
     peers: tuple[PeerId, ...]
     num_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """All claims, and what failed for weights that are not here."""
+
+    claimed: tuple[Claimed, ...]
+    failed: tuple[CheckpointRow, ...]
 
 
 async def store_checkpoint(
@@ -49,18 +70,20 @@ async def store_checkpoint(
     histories: Histories,
     blobs: BlobStore,
 ) -> bool:
-    """Store a member's newest claim; returns whether the blob is still to be uploaded.
+    """Store a member's newest claim; returns whether any of the weights is still to be uploaded.
 
-    Safe to repeat; a claim of an older step changes nothing.
+    Safe to repeat; a claim of an older step changes nothing, and the first failure of a step stays
+    until the weights are here.
 
     Raises:
         NotFound: no such job. Conflict: it is not opened yet.
         BadSignature: not by that session key.
         Forbidden: the key is no sealed member's, or of another stage.
     """
-    signed = checkpoint_digest(job, claim.stage, claim.step, claim.blob)
+    signed = checkpoint_digest(job, claim.stage, claim.step, claim.blob, claim.failure)
     check_session(claim.session_key, signed, claim.signature)
     peer = peer_id(claim.session_key)
+    is_here = await size_in_parts(claim.blob, blobs) is not None
     async with work:
         row = await work[JobRow].get(job)
         if row is None:
@@ -72,25 +95,35 @@ async def store_checkpoint(
             raise Forbidden(f"{peer.hex()} is no sealed member of stage {claim.stage}")
         known = await work[CheckpointRow].get(job, peer)
         if known is None or known.step <= claim.step:
-            claimed = CheckpointRow(job, peer, claim.stage, claim.step, claim.blob)
+            claimed = _claimed(job, peer, claim, known, is_here=is_here)
             await work[CheckpointRow].put(claimed)
             if claimed != known:
                 _tell(claimed, now, work)
-    return await blobs.size(claim.blob) is None
+    return not is_here
+
+
+def _claimed(
+    job: JobId, peer: PeerId, claim: Claim, known: CheckpointRow | None, *, is_here: bool
+) -> CheckpointRow:
+    is_same = known is not None and (known.step, known.blob) == (claim.step, claim.blob)
+    before = known.failure if known is not None and is_same else ""
+    failure = "" if is_here else before or claim.failure
+    return CheckpointRow(job, peer, claim.stage, claim.step, claim.blob, is_here, failure)
 
 
 def _tell(row: CheckpointRow, now: UnixMillis, work: UnitOfWork) -> None:
+    stage, step = StageIndex(row.stage), StepNumber(row.step)
+    if row.failure:
+        failed = UnpublishedEvent(at=now, stage=stage, step=step, peer=row.peer, reason=row.failure)
+        tell_job(row.job, failed, work)
+        return
     event = CheckpointEvent(
-        at=now,
-        stage=StageIndex(row.stage),
-        step=StepNumber(row.step),
-        blob=row.blob,
-        peer=row.peer,
+        at=now, stage=stage, step=step, blob=row.blob, peer=row.peer, is_here=row.is_here
     )
     tell_job(row.job, event, work)
 
 
-async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> list[Claimed]:
+async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> Checkpoints:
     """All claims of a job, by stage, the newest step first, then by the number of peers.
 
     A claim of a step that is not sealed is not shown (yet): one member alone could else name a
@@ -104,12 +137,23 @@ async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) ->
         if row is None:
             raise NotFound("no such job", job=job.hex())
         claims = await work[CheckpointRow].where(job=job, order="peer")
+    claims = [claim for claim in claims if claim.step <= row.step]
     peers: dict[tuple[int, int, Digest], list[PeerId]] = {}
     for claim in claims:
-        if claim.step <= row.step:
+        if claim.blob != ZERO_DIGEST:
             peers.setdefault((claim.stage, claim.step, claim.blob), []).append(claim.peer)
     claimed = [
-        Claimed(stage, step, blob, tuple(found), await blobs.size(blob))
+        Claimed(stage, step, blob, tuple(found), await size_in_parts(blob, blobs))
         for (stage, step, blob), found in peers.items()
     ]
-    return sorted(claimed, key=lambda each: (each.stage, -each.step, -len(each.peers), each.blob))
+    claimed.sort(key=lambda each: (each.stage, -each.step, -len(each.peers), each.blob))
+    here = {(each.stage, each.step) for each in claimed if each.num_bytes is not None}
+    failed = [each for each in failures(claims) if (each.stage, each.step) not in here]
+    return Checkpoints(tuple(claimed), tuple(failed))
+
+
+def failures(claims: Iterable[CheckpointRow]) -> list[CheckpointRow]:
+    """Those that tell of a failure, of weights that no member has seen here whole."""
+    known = list(claims)
+    here = {(each.stage, each.step) for each in known if each.is_here}
+    return [each for each in known if each.failure and (each.stage, each.step) not in here]

@@ -155,8 +155,14 @@ def _coin(event: schemas.CoinEvent, job: str) -> Said:
 
 
 def _checkpoint(event: schemas.CheckpointEvent, job: str) -> Said:
-    text = f"stage {event.stage} after step {event.step}, says {_hex(event.peer)}"
+    what = "is here whole" if event.is_here else "is claimed"
+    text = f"stage {event.stage} after step {event.step} {what}, says {_hex(event.peer)}"
     return Said(text, "#checkpoints-title")
+
+
+def _unpublished(event: schemas.UnpublishedEvent, job: str) -> Said:
+    text = f"weights of stage {event.stage} were not published: {event.reason}"
+    return Said(text, "#checkpoints-title", "failed")
 
 
 def _settled(event: schemas.SettledEvent, job: str) -> Said:
@@ -196,6 +202,7 @@ _JOB: Mapping[str, Words] = {
     "anchored": ("anchor", _anchored),
     "coin": ("coin", _coin),
     "checkpoint": ("checkpoint", _checkpoint),
+    "unpublished": ("checkpoint", _unpublished),
     "settled": ("epoch", _settled),
     "claimed": ("claim", _claimed),
     "refunded": ("refund", _refunded),

@@ -47,7 +47,7 @@ def live_line(live: JobLive) -> str:
         line += f"  {audits.matched} of {audits.drawn} audits match"
     if live.seconds_left is not None:
         line += f"  {_span(live.seconds_left)} left"
-    return line
+    return line + "".join(f"  {each}" for each in _unpublished(live))
 
 
 def _line(
@@ -103,6 +103,13 @@ def _rows(live: JobLive) -> Iterator[tuple[str, str]]:
     if live.checkpoints:
         steps = (each.step for each in live.checkpoints.values())
         yield "checkpoint", f"step {min(steps)}, {len(live.checkpoints)} stages"
+    for line in _unpublished(live):
+        yield "weights", line
+
+
+def _unpublished(live: JobLive) -> Iterator[str]:
+    for stage, reason in sorted(live.unpublished.items()):
+        yield f"weights of stage {stage} were not published: {printable(reason)}"
 
 
 def _peers(live: JobLive) -> str:

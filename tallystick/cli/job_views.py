@@ -45,6 +45,8 @@ def job_table(view: schemas.JobView) -> Table:
         rows[f"not matched: {excluded.constraint}"] = (
             f"{excluded.offers} offers; would fit: {excluded.would_fit}"
         )
+    for each in view.unpublished:
+        rows[f"weights of stage {each.stage}"] = f"were not published: {each.reason}"
     if view.advice is not None:
         now, budget = UnixSeconds(int(time.time())), BaseUnits(int(view.spec["budget"]))
         rows["to match it now"] = in_words(view.advice, now=now, budget=budget)

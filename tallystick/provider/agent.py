@@ -48,6 +48,7 @@ from tallystick.provider.faults import Faults, Say
 from tallystick.provider.folder import (
     PeerFile,
     ProviderFolder,
+    last_upload,
     load_accept,
     save_accept,
     save_peer_file,
@@ -79,6 +80,7 @@ WATCH_SECONDS = 1.0  # between two looks at the clocks
 ROOM_SECONDS, CLEAR_SECONDS = 2.0, 60.0
 LONGEST_LOOK = 60.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
+UPLOAD_SECONDS = 600.0  # that it has for each part of the weights that it still uploads
 ACTIVE = ("accepted", "active")
 
 
@@ -405,7 +407,7 @@ class Agent:
         self._over_since = {name: self._over_since.get(name, now) for name in over}
         for name, since in self._over_since.items():
             # Over, and its peer knows best when it has nothing left to do.
-            if now - since > WIND_DOWN_SECONDS:
+            if now - since > WIND_DOWN_SECONDS and not self._uploads(name):
                 await self._stop_peer(name)
 
     async def _hold(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
@@ -494,6 +496,11 @@ class Agent:
         if self._coins is not None:
             self._coins.forget(folder)
         self.say(f"peer of lease {lease.hex()[:12]} is done")
+
+    def _uploads(self, lease: Digest) -> bool:
+        """Whether a part of its weights has reached the market a moment ago."""
+        since = last_upload(self.folder.lease(lease))
+        return since is not None and since < UPLOAD_SECONDS
 
     async def _stop_peer(self, lease: Digest) -> None:
         task = self._peers.pop(lease, None)

@@ -1,27 +1,46 @@
 """What a peer leaves behind when its job has ended: the weights of its stage, for the poster.
 
-Every member says which blob they are; equal states make equal blobs, so the poster sees who agrees.
-One of them uploads it: the first in peer order at once, the others only if nobody before them did
-within `TURN`, so that a peer that died last does not cost the model.
+Every member says which index of parts they are; equal states make equal parts, so the poster sees
+who agrees. One of them uploads: the first in peer order at once, the others only if no part has
+come for `TURN`, so that a peer that died last does not cost the model. A member that cannot
+publish says why to the market, which tells the poster.
+
+Weights are read from the checkpoint part by part: one part is in memory at a time.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from contracts.keys.wallet import Session
-from contracts.terms.digest import blob_digest
-from contracts.terms.errors import Malformed, Unavailable
-from contracts.terms.ids import Digest, JobId, StageIndex, StepNumber
-from market.api.schemas import MAX_BLOB_BYTES, PostCheckpoint, checkpoint_digest
+from contracts.terms.errors import Malformed, Misbehaved, Refused, TallystickError, Unavailable
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
+from contracts.terms.parts import MAX_PART_BYTES, Parts
+from market.api.schemas import MAX_FAILURE, PostCheckpoint, checkpoint_digest
 from tallystick.sdk.client import MarketClient, retrying
-from training.models.weights import encode_weights, tensors_in
+from tallystick.sdk.parts import Stored, put_parts
+from training.models.sources import FileSource, Source, parts_of
+from training.models.weights import StoredWeights, tensors_in, weights_source
 from training.stages.stage import EXP_AVG, EXP_AVG_SQ
 from training.telling import Tell
 
 TURN, POLL = 10.0, 0.5  # seconds
+PATIENCE = timedelta(seconds=30)
+"""With a market that takes no part, before the poster is told of it; it is tried on."""
 
 Pause = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What is said, and uploaded."""
+
+    stage: StageIndex
+    step: StepNumber
+    file: Source
+    index: Parts
 
 
 class MarketArtifacts:
@@ -34,10 +53,15 @@ class MarketArtifacts:
         session: Session,
         tell: Tell,
         *,
+        stored: Stored = lambda: None,
+        part_bytes: int = MAX_PART_BYTES,
+        patience: timedelta = PATIENCE,
         pause: Pause = asyncio.sleep,
     ) -> None:
+        """`stored` is called as the upload goes on."""
         self._client, self._job, self._session = client, job, session
         self._tell, self._pause = tell, pause
+        self._part_bytes, self._patience, self._stored = part_bytes, patience, stored
 
     async def publish(
         self, stage: StageIndex, step: StepNumber, checkpoint: Path, *, turn: int
@@ -52,30 +76,34 @@ class MarketArtifacts:
 
         Raises:
             Malformed: it is no checkpoint.
-            Refused, Unavailable: as the market answers.
+            Refused: the market does not take the claim, or a part. The poster was told, if the
+                market listens.
         """
-        blob = await asyncio.to_thread(weights_of, checkpoint)
-        if len(blob) > MAX_BLOB_BYTES:
-            self._tell("weights_too_large", step=step, bytes=len(blob))
-            return
-        name = blob_digest(blob)
-        signed = checkpoint_digest(self._job, stage, step, name)
-        claim = PostCheckpoint(
-            stage=stage,
-            step=step,
-            blob=name,
-            session_key=self._session.key,
-            signature=self._session.private_key.sign(signed),
-        )
-        wanted = await retrying(lambda: self._client.post_checkpoint(self._job, claim))
-        for _ in range(round(turn * TURN / POLL)):
-            if not wanted:
-                break
-            await self._pause(POLL)
-            wanted = not await self._has(name)
+        try:
+            file = weights_of(checkpoint)
+            index = await asyncio.to_thread(parts_of, file, part_bytes=self._part_bytes)
+        except Malformed as error:
+            await self._fail(stage, step, ZERO_DIGEST, error)
+            raise
+        ours = _Stage(stage, step, file, index)
+        wanted = await self._claim(ours)
+        if wanted and turn:
+            await self._wait(ours, turn * TURN)
+            wanted = await self._claim(ours)
         if wanted:
-            await retrying(lambda: self._client.put_blob(blob))
-            self._tell("weights_uploaded", step=step, bytes=len(blob))
+            await self._upload(ours)
+            await self._claim(ours)  # the market looks: now all of it is there
+            self._tell("weights_uploaded", step=step, bytes=index.num_bytes)
+
+    async def _wait(self, ours: _Stage, span: float) -> None:
+        """Until no part has come for `span` seconds, or all have."""
+        names, left = [*ours.index.parts, ours.index.digest()], round(span / POLL)
+        while left and names:
+            await self._pause(POLL)
+            left -= 1
+            while names and await self._has(names[0]):
+                del names[0]
+                left = round(span / POLL)
 
     async def _has(self, name: Digest) -> bool:
         try:
@@ -83,22 +111,69 @@ class MarketArtifacts:
         except Unavailable:
             return False
 
+    async def _upload(self, ours: _Stage) -> None:
+        """All parts that the market lacks; for as long as it takes, while it may still work."""
+        name = ours.index.digest()
 
-def weights_of(checkpoint: Path) -> bytes:
-    """The weights in a stage's checkpoint as the blob that all of its members make.
+        async def upload() -> None:
+            await put_parts(self._client, ours.file, ours.index, stored=self._stored)
+
+        try:
+            try:
+                await retrying(upload, patience=self._patience)
+            except Unavailable as error:
+                await self._fail(ours.stage, ours.step, name, error)
+                await retrying(upload)
+        except (Refused, Misbehaved) as error:
+            await self._fail(ours.stage, ours.step, name, error)
+            raise
+
+    async def _claim(self, ours: _Stage) -> bool:
+        """Say what we hold; whether the market lacks any of it."""
+        claim = self._signed(ours.stage, ours.step, ours.index.digest(), "")
+        return await retrying(lambda: self._client.post_checkpoint(self._job, claim))
+
+    async def _fail(
+        self, stage: StageIndex, step: StepNumber, name: Digest, error: TallystickError
+    ) -> None:
+        """Tell the poster; a market that does not listen is left alone."""
+        self._tell("weights_not_published", step=step, code=error.code, reason=error.message)
+        claim = self._signed(stage, step, name, _printable(error.message))
+        try:
+            await retrying(
+                lambda: self._client.post_checkpoint(self._job, claim), patience=self._patience
+            )
+        except (Unavailable, Refused) as silent:
+            self._tell("failure_not_told", step=step, code=silent.code, reason=silent.message)
+
+    def _signed(
+        self, stage: StageIndex, step: StepNumber, name: Digest, failure: str
+    ) -> PostCheckpoint:
+        signed = checkpoint_digest(self._job, stage, step, name, failure)
+        return PostCheckpoint(
+            stage=stage,
+            step=step,
+            blob=name,
+            failure=failure,
+            session_key=self._session.key,
+            signature=self._session.private_key.sign(signed),
+        )
+
+
+def _printable(reason: str) -> str:
+    return "".join(c if " " <= c <= "~" else "?" for c in reason)[:MAX_FAILURE] or "no reason given"
+
+
+def weights_of(checkpoint: Path) -> Source:
+    """The weights in a stage's checkpoint as the file that all of its members make.
 
     Raises:
         Malformed: it is no safetensors file, or cannot be read.
     """
-    try:
-        data = checkpoint.read_bytes()
-    except OSError as error:
-        raise Malformed(f"cannot read {checkpoint}: {error.strerror}") from error
-    tensors = tensors_in(data, what=str(checkpoint))
-    return encode_weights(
-        {
-            name: values.astype("<f4")
-            for name, values in tensors.items()
-            if not name.startswith((EXP_AVG, EXP_AVG_SQ))
-        }
-    )
+    tensors = tensors_in(FileSource(checkpoint), what=str(checkpoint))
+    ours = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not name.startswith((EXP_AVG, EXP_AVG_SQ))
+    }
+    return weights_source(StoredWeights(ours))

@@ -4,8 +4,9 @@
 `withdrawn` (the offer that its owner took back while it stood), `audit.key` (signs reports as an
 outside auditor), `agent.lock` (the agent's pid), `transactions.db` (what was sent to the chain),
 `leases/<id>/` (one folder a lease, with the session key and the signed LeaseAccept that were stored
-before they left, and the job's `coins`), `audits/<job>/` (a job that may draw us from outside, with
-the LeaseAccept that reserves our stake for it, its `coins` and our reports). All mode 0600.
+before they left, the job's `coins`, and `upload` while weights go up), `audits/<job>/` (a job that
+may draw us from outside, with the LeaseAccept that reserves our stake for it, its `coins` and our
+reports). All mode 0600.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import fcntl
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from contracts.terms.messages import Message, Offer
 from contracts.terms.signatures import Signed, decode_signed, expect
 
 T = TypeVar("T")
+_UPLOAD = "upload"
 
 DRAIN_SIGNAL = signal.SIGUSR1
 """Tells an agent to let its peers leave and to end; SIGTERM does, too, and twice ends them."""
@@ -221,6 +224,26 @@ def load_peer_file(folder: Path) -> PeerFile:
         Malformed: not such a file.
     """
     return _told(folder / "lease.json", PeerFile)
+
+
+def note_upload(folder: Path) -> None:
+    """Say that weights are on their way from the lease in `folder`, and go on."""
+    with contextlib.suppress(OSError):  # it only asks for time
+        (folder / _UPLOAD).touch()
+
+
+def end_upload(folder: Path) -> None:
+    """Say that nothing is uploaded any more."""
+    with contextlib.suppress(OSError):
+        (folder / _UPLOAD).unlink(missing_ok=True)
+
+
+def last_upload(folder: Path) -> float | None:
+    """Seconds since `note_upload`; None: nothing is uploaded."""
+    try:
+        return time.time() - (folder / _UPLOAD).stat().st_mtime
+    except OSError:
+        return None
 
 
 def save_audit_file(folder: Path, audit: AuditFile) -> None:

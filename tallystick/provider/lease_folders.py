@@ -72,7 +72,7 @@ class LeaseFolders:
 
     async def _has_weights(self, lease: LeaseView) -> bool:
         stages = expect(decode_signed(lease.spec), JobSpec).message.batch.stages
-        claims = await self._client.checkpoints(lease.job)
+        claims = (await self._client.checkpoints(lease.job)).checkpoints
         return len({each.stage for each in claims if each.num_bytes is not None}) == stages
 
     async def _audit(self, job: JobId) -> Ended:

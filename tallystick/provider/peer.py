@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,13 @@ from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
 from tallystick.provider.devices import check_class
 from tallystick.provider.evidence import Evidence
-from tallystick.provider.folder import PeerFile, load_accept, load_peer_file
+from tallystick.provider.folder import (
+    PeerFile,
+    end_upload,
+    load_accept,
+    load_peer_file,
+    note_upload,
+)
 from tallystick.provider.priority import MAX_NICE, NICE, stand_back
 from tallystick.provider.slowed import slow_down
 from tallystick.sdk.client import MarketClient, retrying
@@ -41,7 +48,7 @@ from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from training.worker.ports import Checking, Compute
-from training.worker.run import run_worker
+from training.worker.run import Finished, run_worker
 from training.worker.stage_compute import StageCompute
 from verification.auditing.auditor import report_on
 from verification.auditing.loop import Auditing
@@ -143,15 +150,32 @@ async def _work(
                 tell=tell,
             )
             if finished is not None:
-                artifacts = MarketArtifacts(client, lease.message.job, session, tell)
-                await artifacts.publish(
-                    finished.stage, finished.step, finished.checkpoint, turn=finished.turn
-                )
+                await _publish(folder, finished, client, lease.message.job, session, tell)
         if finished is not None:
             await evidence.finish()
     finally:
         await transport.close()
         blobs.close()
+
+
+async def _publish(
+    folder: Path,
+    finished: Finished,
+    client: MarketClient,
+    job: JobId,
+    session: Session,
+    tell: Tell,
+) -> None:
+    """The agent gives us time while parts reach the market."""
+    stored = partial(note_upload, folder)
+    artifacts = MarketArtifacts(client, job, session, tell, stored=stored)
+    stored()
+    try:
+        await artifacts.publish(
+            finished.stage, finished.step, finished.checkpoint, turn=finished.turn
+        )
+    finally:
+        end_upload(folder)
 
 
 async def _checking(

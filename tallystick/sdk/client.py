@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -49,7 +50,7 @@ R = TypeVar("R")
 _Reader = Callable[[httpx.Response], Awaitable[bytes]]
 
 _MSGPACK = {"content-type": "application/msgpack"}
-MAX_ANSWER_BYTES = 260 * 2**20  # the largest blob, and some more
+MAX_ANSWER_BYTES = 260 * 2**20  # of any list
 _MAX_PAUSE = 60.0  # seconds, whatever a market asks for
 _STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * schemas.HEARTBEAT_SECONDS)
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
@@ -430,10 +431,9 @@ class MarketClient:
         path = f"/jobs/{job.hex()}/checkpoints"
         return (await self._post(path, body, schemas.CheckpointStored)).wanted
 
-    async def checkpoints(self, job: JobId) -> tuple[schemas.CheckpointView, ...]:
-        """Where a job's weights are, by stage, the newest step first."""
-        view = await self._get(f"/jobs/{job.hex()}/checkpoints", schemas.CheckpointsView)
-        return view.checkpoints
+    async def checkpoints(self, job: JobId) -> schemas.CheckpointsView:
+        """Where a job's weights are, by stage, the newest step first, and what failed."""
+        return await self._get(f"/jobs/{job.hex()}/checkpoints", schemas.CheckpointsView)
 
     async def checks(self, job: JobId, *, falsified: int | None = None) -> schemas.ChecksView:
         """Audits, rates, odds and stakes of a job's peers; odds of so many peer-steps, too."""
@@ -516,14 +516,16 @@ class MarketClient:
         _check(answer)
         return True
 
-    async def get_blob(self, name: Digest) -> bytes:
+    async def get_blob(self, name: Digest, *, max_bytes: int = schemas.MAX_BLOB_BYTES) -> bytes:
         """A blob, checked against its digest.
 
         Raises:
             NotFound: the market does not hold it.
+            TooLarge: it is of more than `max_bytes`.
             WrongBytes: it answered with other bytes.
         """
-        data = (await self._send("GET", f"/blobs/{name.hex()}")).content
+        read = partial(_read, most=max_bytes)
+        data = (await self._send("GET", f"/blobs/{name.hex()}", read=read)).content
         if (actual := blob_digest(data)) != name:
             raise WrongBytes(f"blob {name.hex()}", expected=name, actual=actual)
         return data
@@ -538,9 +540,13 @@ class MarketClient:
         if size > (most := schemas.MAX_BUNDLE_BYTES):
             raise TooLarge(f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most)
         if not await self.has_blob(name):
-            url, headers = f"/blobs/{name.hex()}", {"content-length": str(size)}
-            await self._send("PUT", url, content=pieces(path), headers=headers)
+            await self.put_pieces(name, size, pieces(path))
         return name
+
+    async def put_pieces(self, name: Digest, size: int, content: AsyncIterator[bytes]) -> None:
+        """Store a blob of `size` bytes as they come; raises WrongBytes if it is not `name`."""
+        headers = {"content-length": str(size)}
+        await self._send("PUT", f"/blobs/{name.hex()}", content=content, headers=headers)
 
     async def save_blob(self, name: Digest, path: Path) -> None:
         """Write a blob to a file, which is there whole and checked, or not at all.
@@ -693,15 +699,15 @@ def _no_answer(url: str, error: httpx.HTTPError) -> ServiceUnreachable:
     return ServiceUnreachable(f"no market answers at {url} ({type(error).__name__}); is it up?")
 
 
-async def _read(response: httpx.Response) -> bytes:
-    content = bytearray()
+async def _read(response: httpx.Response, *, most: int | None = None) -> bytes:
+    content, most = bytearray(), MAX_ANSWER_BYTES if most is None else most
     async for chunk in response.aiter_bytes():
         content += chunk
-        if len(content) > MAX_ANSWER_BYTES:
+        if len(content) > most:
             raise TooLarge(
-                f"{response.request.url}: an answer of more than {MAX_ANSWER_BYTES} bytes",
+                f"{response.request.url}: an answer of more than {most} bytes",
                 size=len(content),
-                limit=MAX_ANSWER_BYTES,
+                limit=most,
             )
     return bytes(content)
 

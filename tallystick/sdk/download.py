@@ -1,11 +1,15 @@
-"""A trained model as a folder of `transformers`, from the blobs that the job's members published.
+"""A trained model as a folder of `transformers`, from the parts that the job's members published.
 
 Every stage is taken after the same step, the newest that the market has of all stages. Where
-members of a stage name different blobs, the one with most peers behind it is taken or waited for,
+members of a stage name different indexes, the one with most peers behind it is taken or waited for,
 and it is said: members of a stage hold equal bytes, so one of them is wrong.
+
+Parts go to a folder beside the model's and stay there until the model is whole, so that the same
+call goes on after an interruption. Neither parts nor model are in memory but tensor by tensor.
 """
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +18,11 @@ from contracts.terms.errors import Conflict, NotFound, Refused
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market.api.schemas import CheckpointView
+from market.api.schemas import CheckpointsView, CheckpointView, UnpublishedView
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.parts import get_parts
 from training.config import slices_of, train_config
+from training.models.sources import Source
 
 ENDED = ("finished", "closed", "refunded")
 PATIENCE, POLL = 30.0, 0.5  # seconds; members take turns to upload, see `provider/artifacts.py`
@@ -27,7 +33,7 @@ Pause = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which blob of each stage makes the model after `step`."""
+    """Which index of each stage makes the model after `step`."""
 
     step: int
     stages: tuple[CheckpointView, ...]
@@ -44,17 +50,19 @@ async def download(
 ) -> Chosen:
     """Write the trained model of `job` to `folder`, which must not be there yet.
 
-    Weights of a job that has ended are waited for, as they are perhaps on their way.
+    Weights of a job that has ended are waited for, as they are perhaps on their way. What a call
+    that was interrupted has fetched is not fetched again.
 
     Raises:
-        NotFound: no such job, or not all of its stages have published weights.
-        Conflict: there is something at `folder`. Refused: the extra `models` is missing.
-        WrongBytes, Malformed, NotFinite: a blob is not what was claimed, or does not fit the job.
+        NotFound: no such job, or not all of its stages have published weights; says what failed.
+        Conflict: there is something at `folder`. Refused: the extra `models` is missing, or the
+            disk has no room.
+        WrongBytes, Malformed, NotFinite: parts are not what was claimed, or do not fit the job.
     """
     try:
         from training.models.folder import write_folder
         from training.models.parameters import parameter_shapes
-        from training.models.weights import Weights, decode_weights, merged
+        from training.models.weights import Weights, merged, stored_weights
     except ImportError as error:
         raise Refused(
             "writing a model needs numpy and safetensors: pip install 'tallystick[models]'"
@@ -70,19 +78,41 @@ async def download(
     chosen = await _published(client, job, spec.batch.stages, looks=looks, say=say, pause=pause)
     for stage in chosen.disputed:
         say(f"members of stage {stage} differ after step {chosen.step}: most of them are believed")
+    parts = folder.with_name(f".{folder.name}.parts")
+    _need_room(folder, sum(found.num_bytes or 0 for found in chosen.stages))
     pieces: list[Weights] = []
     for part, found in zip(slices_of(model, spec.batch.layer_ends), chosen.stages, strict=True):
-        blob = await client.get_blob(found.blob)
         what = f"stage {found.stage} after step {found.step}"
-        pieces.append(decode_weights(blob, parameter_shapes(model, part), what=what))
-        say(f"{what}: {len(blob)} bytes, from {len(found.peers)} peers")
-    weights, differing = merged(pieces)
-    for name in differing:
-        say(f"the stages' copies of {name} differ after step {chosen.step}: the first is taken")
+        file = await _fetched(client, found, parts)
+        pieces.append(stored_weights(file, parameter_shapes(model, part), what=what))
+        say(f"{what}: {file.num_bytes} bytes, from {len(found.peers)} peers")
     named = spec.data.tokenizer
     tokenizer = None if named == ZERO_DIGEST else await client.get_blob(named)
-    write_folder(folder, model, weights, tokenizer)
+    weights, differing = await asyncio.to_thread(merged, pieces)
+    for name in differing:
+        say(f"the stages' copies of {name} differ after step {chosen.step}: the first is taken")
+    await asyncio.to_thread(write_folder, folder, model, weights, tokenizer)
+    await asyncio.to_thread(shutil.rmtree, parts, ignore_errors=True)
     return chosen
+
+
+def _need_room(folder: Path, num_bytes: int) -> None:
+    """The parts, and the model that is made of them."""
+    above = next(path for path in folder.absolute().parents if path.exists())
+    free = shutil.disk_usage(above).free
+    if free < (needed := 2 * num_bytes):
+        raise Refused(
+            f"{folder} needs {needed} bytes of disk while the model is made, {free} are free",
+            needed=needed,
+            free=free,
+        )
+
+
+async def _fetched(client: MarketClient, found: CheckpointView, parts: Path) -> Source:
+    try:
+        return await get_parts(client, found.blob, parts)
+    except OSError as error:
+        raise Refused(f"cannot write {parts}: {error.strerror}") from error
 
 
 async def _published(
@@ -99,16 +129,17 @@ async def _published(
     return choose(await client.checkpoints(job), num_stages)
 
 
-def choose(claims: Sequence[CheckpointView], num_stages: int) -> Chosen:
-    """The newest step after which the market has every stage, and its blobs.
+def choose(view: CheckpointsView, num_stages: int) -> Chosen:
+    """The newest step after which the market has every stage, and its indexes.
 
     Args:
-        claims: By stage, the newest step first, then by the number of peers.
+        view: Claims by stage, the newest step first, then by the number of peers.
         num_stages: Of the job.
 
     Raises:
-        NotFound: there is no such step; says which stages are missing.
+        NotFound: there is no such step; says which stages are missing, and what failed.
     """
+    claims = view.checkpoints
     found: dict[tuple[int, int], list[CheckpointView]] = {}
     for claim in claims:
         found.setdefault((claim.step, claim.stage), []).append(claim)
@@ -127,4 +158,11 @@ def choose(claims: Sequence[CheckpointView], num_stages: int) -> Chosen:
     raise NotFound(
         "the weights are not there yet: members publish them when the job has ended"
         + (f" (missing: stage {', '.join(missing)})" if missing else "")
+        + "".join(f"; {line}" for line in unpublished_lines(view.unpublished))
     )
+
+
+def unpublished_lines(failed: Sequence[UnpublishedView]) -> tuple[str, ...]:
+    """What could not be uploaded, a line for each stage and reason."""
+    lines = (f"weights of stage {each.stage} were not published: {each.reason}" for each in failed)
+    return tuple(dict.fromkeys(lines))

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pydantic import ValidationError
 
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.terms.chunks import MAX_CHUNK_BYTES
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Address, Digest
 from contracts.terms.messages import MILLION, AuditSpec, BatchSpec, DataSpec, JobSpec, RulesSpec
@@ -27,7 +28,6 @@ from training.config import (
 from training.flops import unit_flops
 from training.memory import FP32, num_parameters, peer_memory
 from training.planner import plan_layers
-from training.transport.calls import MAX_CHUNK_BYTES
 from verification.economics import least_budget, stakes_among_equals, terms_of
 from verification.thresholds import shipped_digest
 

@@ -162,8 +162,7 @@ async def draft(
 
 def plan_of_draft(spec: JobSpec, prepared: Prepared, quote: QuoteView, now: UnixSeconds) -> Plan:
     """The plan of what `draft` found."""
-    upload_bytes = sum(map(len, prepared.corpus.blobs.values()))
-    return plan_of(spec, prepared.config, quote, now, upload_bytes=upload_bytes)
+    return plan_of(spec, prepared.config, quote, now, upload_bytes=prepared.num_bytes)
 
 
 def plan_of(

@@ -25,6 +25,7 @@ from tallystick.sdk.advice import in_words
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.orders import OrderFile, fingerprint_of, open_order
+from tallystick.sdk.parts import put_parts
 from tallystick.sdk.plan import Plan, draft, plan_of_draft
 from tallystick.sdk.prepare import Prepared, prepare
 from tallystick.sdk.watch import DONE_STATES
@@ -200,6 +201,9 @@ class _Placing:
         for data in blobs.values():
             await self.client.put_blob(data)
         self.say(f"data: {len(blobs)} blobs are with the market")
+        if (start := self.prepared.start) is not None:
+            await put_parts(self.client, start.file, start.index)
+            self.say(f"weights: {start.index.num_bytes} bytes in {len(start.index.parts)} parts")
 
     async def _send(self, signed: Signed[JobSpec], now: UnixSeconds) -> None:
         permit = await self._permit(signed.message, now)

@@ -64,6 +64,7 @@ class CheckpointLive:
 
     step: StepNumber
     blob: Digest
+    is_here: bool
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class JobLive:
     anchored_step: int = 0
     coin_step: int = 0
     checkpoints: Mapping[StageIndex, CheckpointLive] = field(default_factory=dict)
+    unpublished: Mapping[StageIndex, str] = field(default_factory=dict)  # why, of the newest
     escrowed: BaseUnits = NOTHING
     earned: BaseUnits = NOTHING  # what the job owes, vested or not
     vested: BaseUnits = NOTHING
@@ -167,6 +169,8 @@ def fold(live: JobLive, number: int, event: schemas.JobEvent) -> JobLive:
             return replace(live, audits=replace(live.audits, slashes=slashes))
         case schemas.CheckpointEvent():
             return _with_checkpoint(live, event)
+        case schemas.UnpublishedEvent():
+            return _with_unpublished(live, event)
         case schemas.AnchoredEvent():
             return replace(live, anchored_step=max(live.anchored_step, *event.steps))
         case schemas.CoinEvent():
@@ -260,5 +264,20 @@ def _with_checkpoint(live: JobLive, event: schemas.CheckpointEvent) -> JobLive:
     known = live.checkpoints.get(event.stage)
     if known is not None and known.step > event.step:
         return live
-    found = CheckpointLive(event.step, event.blob)
-    return replace(live, checkpoints={**live.checkpoints, event.stage: found})
+    if known is not None and known.step == event.step and known.is_here:
+        return live
+    found = CheckpointLive(event.step, event.blob, event.is_here)
+    failed = {
+        stage: reason
+        for stage, reason in live.unpublished.items()
+        if not (event.is_here and stage == event.stage)
+    }
+    checkpoints = {**live.checkpoints, event.stage: found}
+    return replace(live, checkpoints=checkpoints, unpublished=failed)
+
+
+def _with_unpublished(live: JobLive, event: schemas.UnpublishedEvent) -> JobLive:
+    known = live.checkpoints.get(event.stage)
+    if known is not None and known.is_here and known.step >= event.step:
+        return live
+    return replace(live, unpublished={**live.unpublished, event.stage: event.reason})

@@ -23,7 +23,8 @@ from tests.support.stack import Stack, stack
 from training.config import train_config, whole_model
 from training.models.folder import WEIGHTS
 from training.models.initial import initial_weights
-from training.models.weights import Weights, tensors_in
+from training.models.sources import FileSource
+from training.models.weights import StoredWeights, Weights, tensors_in
 
 SEED = 1
 ABOVE_NOISE = 10
@@ -253,10 +254,7 @@ class Theatre:
         """The trained model."""
         folder = self._stack.folder / f"model-{run.job.hex()[:12]}"
         await download(self._stack.client, run.job, folder)
-        blob = (folder / WEIGHTS).read_bytes()
-        return {
-            name: values.astype(np.float32) for name, values in tensors_in(blob, what="").items()
-        }
+        return StoredWeights(tensors_in(FileSource(folder / WEIGHTS), what=str(folder)))
 
 
 def first_weights(spec: JobSpec) -> Weights:

@@ -18,7 +18,6 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
 from tallystick.up.processes import Identity, send
-from tests.support.patience import patience
 from tests.support.stack import Stack, kill_and_see, stack
 
 SERVICES = (
@@ -85,7 +84,7 @@ async def _disturb(running: Stack, job: JobId, names: Iterable[str], opens: str)
         send(coordinator, signal.SIGCONT)
         await running.wait_line(log, closes, step=step, within=60)
         if name in SERVICES:
-            await running.services.wait_restarted(name, victim, within=patience(30))
+            await running.services.wait_restarted(name, victim)
 
 
 @pytest.mark.timeout(300)
@@ -163,7 +162,7 @@ async def test_kill__while_a_proposal_is_stored_or_broadcast__one_nonce_one_even
             ]
             assert epoch not in passed, f"{name}: the window of epoch {epoch} was over"
             send(proposer, signal.SIGCONT)
-            await running.services.wait_restarted(name, victim, within=patience(30))
+            await running.services.wait_restarted(name, victim)
             # Only now there is work for another epoch.
             coordinator = await running.pid_of("tallystick.coordinator", mentions=job.hex())
             send(coordinator, signal.SIGCONT)

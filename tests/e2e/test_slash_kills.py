@@ -53,7 +53,7 @@ async def kill_at_each_point(running: Stack, phase: str, victims: Sequence[str])
         await kill_and_see(victim)
         if name != "worker-chain":
             send(worker, signal.SIGCONT)
-        await running.services.wait_restarted(name, victim, within=patience(30))
+        await running.services.wait_restarted(name, victim)
 
 
 async def ended(running: Stack) -> SlashView:

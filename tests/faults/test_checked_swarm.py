@@ -22,7 +22,7 @@ from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import Answer, AnsweringTransport
-from tests.support.patience import patience, span_of_work
+from tests.support.patience import patience
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.averaging.slices import Slice, slice_digest
 from training.journal import Journal
@@ -231,9 +231,7 @@ async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated_
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_GYM", "1")
     workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
-    papers = make_papers(
-        *workers, audit=audit, steps=6, units_per_step=12, exchange_timeout=span_of_work(300)
-    )
+    papers = make_papers(*workers, audit=audit, steps=6, units_per_step=12, exchange_timeout=300)
     swarm = MemorySwarm(papers, tmp_path, together=True)
     lazy = behaviour_of("stale:from=2", papers.spec.message.rules)
     swarm.behaviours["ann"] = Computing(lambda compute: Elsewhere(lazy.arithmetic(compute)))
@@ -253,7 +251,7 @@ async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_
     tmp_path: Path,
 ) -> None:
     workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
-    papers = make_papers(*workers, audit=audit, steps=6, exchange_timeout=span_of_work(300))
+    papers = make_papers(*workers, audit=audit, steps=6, exchange_timeout=300)
     swarm = MemorySwarm(papers, tmp_path, together=True)
     swarm.behaviours["ann"] = Padded()
 
@@ -313,9 +311,7 @@ async def test_checked_swarm__audit_budget_is_spent__ends_early_and_pays_what_wa
     tmp_path: Path,
 ) -> None:
     audit = audit_spec(budget=BaseUnits(1_500_000))  # two steps that are drawn whole
-    swarm = checked_swarm(
-        tmp_path, "ann", "bob", "cem", audit=audit, commit_timeout=span_of_work(500)
-    )
+    swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, commit_timeout=500)
 
     await swarm.run()
 

@@ -13,7 +13,6 @@ from contracts.terms.errors import NotFound
 from contracts.terms.ids import ChunkIndex, StepNumber, UnitId
 from contracts.terms.messages import GradCommit, Seal
 from tallystick.gym.registry import behaviour_of
-from tests.support.patience import span_of_work
 from tests.support.pipeline import pipeline
 from tests.support.plain_swarm import plain_run
 from tests.support.swarm_job import MemorySwarm, make_papers
@@ -159,14 +158,7 @@ async def test_swarm__a_peer_cheats_and_leaves__in_order_after_the_seal(tmp_path
 async def test_swarm__parts_that_nobody_can_add__are_left_out_of_every_step(
     tmp_path: Path, text: str
 ) -> None:
-    swarm = swarm_of(
-        tmp_path,
-        "ann",
-        "bob",
-        "cem",
-        exchange_timeout=span_of_work(600),
-        commit_timeout=span_of_work(600),
-    )
+    swarm = swarm_of(tmp_path, "ann", "bob", "cem", exchange_timeout=600, commit_timeout=600)
     play(swarm, "bob", text)
 
     await swarm.run()

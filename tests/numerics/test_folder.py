@@ -10,22 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, WrongBytes
 from contracts.terms.ids import Digest
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain import plain_losses
+from tests.support.weights import in_parts, weights_file
 from training.config import ModelConfig, model_spec, slices_of, whole_model
 from training.data.loading import MemoryBlobs
 from training.models.decoder import StageModel
 from training.models.folder import read_config, read_folder, write_folder
 from training.models.initial import initial_weights
 from training.models.parameters import EMBEDDING, parameter_shapes
+from training.models.sources import BytesSource
 from training.models.starting import starting_weights
-from training.models.weights import Weights, decode_weights, encode_weights, merged
+from training.models.weights import Weights, decode_weights, merged
 from training.recipes import micro
 from training.stages.stage import Stage
 
@@ -44,7 +47,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def drawn(config: ModelConfig) -> Weights:
+def drawn(config: ModelConfig) -> dict[str, NDArray[np.float32]]:
     """Weights of every parameter, norms included, that are no initial ones."""
     generator = np.random.default_rng(5)
     shapes = parameter_shapes(config, whole_model(config))
@@ -61,6 +64,19 @@ def our_logits(config: ModelConfig, weights: Weights, tokens_RT: Tensor) -> Tens
     with torch.no_grad():
         logits_RTV: Tensor = stage._model(tokens_RT)
     return logits_RTV
+
+
+class Counting:
+    """Blobs, and which of them were wanted."""
+
+    def __init__(self, source: MemoryBlobs) -> None:
+        self._source = source
+        self.fetched: set[Digest] = set()
+
+    def fetch(self, digest: Digest) -> bytes:
+        """See `BlobSource.fetch`."""
+        self.fetched.add(digest)
+        return self._source.fetch(digest)
 
 
 def tokens(config: ModelConfig) -> Tensor:
@@ -131,7 +147,7 @@ def test_read_folder__weights_in_several_files__are_all_read(tmp_path: Path) -> 
 
     one, many = read_folder(tmp_path / "one"), read_folder(tmp_path / "many")
 
-    assert encode_weights(one.weights) == encode_weights(many.weights)
+    assert weights_file(one.weights) == weights_file(many.weights)
 
 
 def test_read_folder__version_4_fields__are_understood(tmp_path: Path) -> None:
@@ -304,7 +320,7 @@ def test_write_folder__stages_of_a_tied_model__is_the_folder_of_the_whole(tmp_pa
     assert sum(EMBEDDING in piece for piece in pieces) == 2
     assert differing == ()
     assert found.config.tied_head and set(found.weights) == set(weights)
-    assert encode_weights(found.weights) == encode_weights(weights)
+    assert weights_file(found.weights) == weights_file(weights)
 
 
 def test_merged__copies_differ__the_first_is_taken_and_it_is_said() -> None:
@@ -333,8 +349,8 @@ def test_parameter_shapes__module__has_these_names_shapes_and_order() -> None:
 
 def test_starting_weights__a_blob__each_stage_gets_its_slice() -> None:
     weights = drawn(CONFIG.model)
-    blob = encode_weights(weights)
-    spec, blobs = model_spec(CONFIG.model, weights=blob_digest(blob)), {blob_digest(blob): blob}
+    name, blobs = in_parts(weights_file(weights))
+    spec = model_spec(CONFIG.model, weights=name)
 
     parts = [
         starting_weights(spec, CONFIG.model, stage, MemoryBlobs(blobs))
@@ -349,8 +365,8 @@ def test_starting_weights__a_blob__each_stage_gets_its_slice() -> None:
 def test_starting_weights__a_blob_with_a_tied_head__both_ends_start_from_the_one_matrix() -> None:
     tied = replace(CONFIG.model, tied_head=True)
     weights = drawn(tied)
-    blob = encode_weights(weights)
-    spec, blobs = model_spec(tied, weights=blob_digest(blob)), {blob_digest(blob): blob}
+    name, blobs = in_parts(weights_file(weights))
+    spec = model_spec(tied, weights=name)
 
     first, last = (
         starting_weights(spec, tied, stage, MemoryBlobs(blobs)) for stage in slices_of(tied, (1, 2))
@@ -370,12 +386,23 @@ def test_starting_weights__none_named__are_drawn_from_the_seed() -> None:
 
 
 def test_starting_weights__other_bytes_are_served__refused() -> None:
-    blob = encode_weights(drawn(CONFIG.model))
-    forged = {Digest(b"f" * 32): blob}
-    spec = model_spec(CONFIG.model, weights=Digest(b"f" * 32))
+    name, blobs = in_parts(weights_file(drawn(CONFIG.model)))
+    spec = model_spec(CONFIG.model, weights=name)
 
-    with pytest.raises(WrongBytes):
-        starting_weights(spec, CONFIG.model, whole_model(CONFIG.model), MemoryBlobs(forged))
+    for part in blobs:  # the index, and each of its parts
+        forged = MemoryBlobs(blobs | {part: blobs[part][:-1] + b"!"})
+        with pytest.raises(WrongBytes):
+            starting_weights(spec, CONFIG.model, whole_model(CONFIG.model), forged)
+
+
+def test_starting_weights__a_stage__fetches_the_parts_of_its_own_tensors_alone() -> None:
+    name, blobs = in_parts(weights_file(drawn(CONFIG.model)))
+    spec, first = model_spec(CONFIG.model, weights=name), slices_of(CONFIG.model, (1, 2))[0]
+    source = Counting(MemoryBlobs(blobs))
+
+    starting_weights(spec, CONFIG.model, first, source)
+
+    assert name in source.fetched and len(source.fetched) < len(blobs)
 
 
 def test_decode_weights__not_finite__refused_by_name() -> None:
@@ -384,13 +411,14 @@ def test_decode_weights__not_finite__refused_by_name() -> None:
 
     with pytest.raises(NotFinite, match=r"tensor model\.norm\.weight"):
         decode_weights(
-            encode_weights(weights),
+            BytesSource(weights_file(weights)),
             parameter_shapes(CONFIG.model, whole_model(CONFIG.model)),
             what="a blob",
         )
 
 
-def test_encode_weights__same_tensors_in_another_order__same_bytes() -> None:
+def test_write_weights__same_tensors_in_another_order__are_the_bytes_of_safetensors() -> None:
     weights = drawn(CONFIG.model)
 
-    assert encode_weights(weights) == encode_weights(dict(reversed(weights.items())))
+    assert weights_file(weights) == weights_file(dict(reversed(weights.items())))
+    assert weights_file(weights) == save(weights, metadata={"format": "pt"})

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Refused, TooLarge
-from contracts.terms.ids import ZERO_DIGEST, Address, StageIndex
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, StageIndex
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk import prepare as prepare_module
@@ -24,6 +24,7 @@ from training.data.loading import MemoryBlobs, UnitRows
 from training.data.manifest import decode_manifest
 from training.models.folder import write_folder
 from training.models.initial import initial_weights
+from training.models.sources import read
 from training.models.starting import starting_weights
 from training.recipes import micro
 from training.worker.stage_compute import StageCompute
@@ -70,9 +71,20 @@ def signed(made: JobFile, prepared: Prepared) -> JobSpec:
     )  # fmt: skip
 
 
+def brought(prepared: Prepared) -> dict[Digest, bytes]:
+    """All blobs that the market gets."""
+    blobs = dict(prepared.corpus.blobs)
+    if (start := prepared.start) is not None:
+        blobs[start.index.digest()] = start.index.encoded()
+        for number, name in enumerate(start.index.parts):
+            first = number * start.index.part_bytes
+            blobs[name] = bytes(read(start.file, first, first + start.index.size_of(number)))
+    return blobs
+
+
 def losses_of(spec: JobSpec, prepared: Prepared) -> list[float]:
     """What a peer that has the spec and the blobs, and nothing else, trains."""
-    blobs = MemoryBlobs(prepared.corpus.blobs)
+    blobs = MemoryBlobs(brought(prepared))
     config = train_config(spec.model, spec.optimizer, spec.data, spec.batch)
     manifest = decode_manifest(blobs.fetch(spec.data.manifest))
     rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
@@ -116,7 +128,7 @@ def test_prepare__folder_with_a_tokenizer__both_are_used_and_stages_get_their_we
 
     assert prepared.config.model == replace(model, sequence_length=16, init_seed=0)
     assert prepared.tokenizer == blob_digest(words)
-    blobs = MemoryBlobs(prepared.corpus.blobs)
+    blobs = MemoryBlobs(brought(prepared))
     stages = slices_of(prepared.config.model, spec.batch.layer_ends)
     parts = [starting_weights(spec.model, prepared.config.model, each, blobs) for each in stages]
     joined = {name: value for part in parts for name, value in part.items()}
@@ -141,12 +153,26 @@ def test_prepare__tokenizer_with_more_ids_than_the_model__refused(
         prepare(job(tmp_path, model=str(tmp_path / "model")))
 
 
-def test_prepare__weights_larger_than_a_blob__refused_with_the_limit(
+def test_prepare__weights_larger_than_a_blob__are_parts(tmp_path: Path) -> None:
+    weights = {n: v.numpy() for n, v in initial_weights(MODEL, whole_model(MODEL)).items()}
+    write_folder(tmp_path / "model", MODEL, weights)
+    made = job(tmp_path, model=str(tmp_path / "model"))
+
+    prepared = prepare(made, part_bytes=1000)
+
+    assert prepared.start is not None and len(prepared.start.index.parts) > 10
+    blobs = MemoryBlobs(brought(prepared))
+    spec = signed(made, prepared)
+    started = starting_weights(spec.model, MODEL, whole_model(MODEL), blobs)
+    assert all(np.array_equal(started[name].numpy(), weights[name]) for name in weights)
+
+
+def test_prepare__weights_larger_than_all_parts__refused_with_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = {n: v.numpy() for n, v in initial_weights(MODEL, whole_model(MODEL)).items()}
     write_folder(tmp_path / "model", MODEL, weights)
-    monkeypatch.setattr(prepare_module, "MAX_BLOB_BYTES", 1000)
+    monkeypatch.setattr(prepare_module, "MAX_WHOLE_BYTES", 1000)
 
-    with pytest.raises(TooLarge, match="a blob at most 1000"):
+    with pytest.raises(TooLarge, match="a job starts from at most 1000"):
         prepare(job(tmp_path, model=str(tmp_path / "model")))

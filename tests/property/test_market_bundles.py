@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.terms.amounts import PricePerPflop
@@ -20,8 +20,6 @@ from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from market.domain import auction, bundles
 from tests.support.mutation import mutant
-
-UNSHRUNK = (Phase.explicit, Phase.generate)  # mutants are many: whether, not which
 
 PRICES = st.integers(1, 30)
 BOOKS = st.lists(st.tuples(st.integers(0, 8), PRICES), max_size=12)
@@ -41,7 +39,7 @@ def seats_of(module: ModuleType, prices: list[int]) -> list[Any]:
 def check_bundles(module: ModuleType) -> None:
     """What is bought, before and after the job runs, beside any leases that it holds."""
 
-    @settings(max_examples=400, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=400, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(
         BOOKS,
         st.integers(1, 4),
@@ -108,7 +106,7 @@ def profit_of_both_rounds(
 def check_truth(module: ModuleType) -> None:
     """With one cost a seller, no other asks earn more than asking that cost, spares included."""
 
-    @settings(max_examples=400, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=400, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(
         st.lists(PRICES, min_size=1, max_size=6),
         st.lists(PRICES, min_size=1, max_size=3),
@@ -129,7 +127,7 @@ def check_truth(module: ModuleType) -> None:
 def check_deals(module: ModuleType) -> None:
     """Any speeds and stages: a permutation within the bounds, whatever the order."""
 
-    @settings(max_examples=400, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=400, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(st.lists(st.integers(0, 100), min_size=1, max_size=24), st.integers(1, 6))
     def check(speeds: list[int], num_stages: int) -> None:
         stages = module.deal(speeds, (), num_stages=num_stages)
@@ -148,7 +146,7 @@ def check_deals(module: ModuleType) -> None:
 def check_replacements(module: ModuleType) -> None:
     """Whoever left, the newcomers fill the gaps first."""
 
-    @settings(max_examples=200, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=200, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(
         st.integers(1, 4),
         st.integers(1, 3),

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
@@ -24,8 +24,6 @@ from market.domain.offers import Candidate
 from market.domain.reputation import Reputation
 from tests.support.history import make_spec, make_wallet
 from tests.support.mutation import mutant
-
-UNSHRUNK = (Phase.explicit, Phase.generate)  # mutants are many: whether, not which
 
 PRICES = st.integers(1, 40)
 BOOKS = st.lists(st.tuples(st.integers(0, 5), PRICES), max_size=8)
@@ -53,7 +51,7 @@ def outcome(module: ModuleType, asks: list[Any], slots: int, reserve: int) -> An
 def check_prices(module: ModuleType) -> None:
     """ask <= price <= ceiling; exactly as many winners as slots, each another seller."""
 
-    @settings(max_examples=300, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(BOOKS, st.integers(1, 4), PRICES)
     def check(book: list[tuple[int, int]], slots: int, reserve: int) -> None:
         asks = asks_of(module, book)
@@ -78,7 +76,7 @@ def profit(cleared: Any, who: Address, cost: int) -> int:
 def check_truthful(module: ModuleType) -> None:
     """With one cost a seller, no other asks earn more than asking that cost."""
 
-    @settings(max_examples=400, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=400, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(
         st.lists(PRICES, min_size=1, max_size=6),
         st.integers(0, 5),
@@ -100,7 +98,7 @@ def check_truthful(module: ModuleType) -> None:
 def check_standings(module: ModuleType) -> None:
     """Other standings, same prices won at and paid; a loser is beaten by price, name or place."""
 
-    @settings(max_examples=300, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(BOOKS, st.lists(st.integers(0, 2), min_size=6, max_size=6), st.integers(1, 4), PRICES)
     def check(book: list[tuple[int, int]], standings: list[int], slots: int, reserve: int) -> None:
         plain = [replace(ask, standing=0) for ask in asks_of(module, book)]
@@ -122,7 +120,7 @@ def check_standings(module: ModuleType) -> None:
 def check_budget(module: ModuleType) -> None:
     """Shares of a job's units at any prices up to the ceiling never sum above what was admitted."""
 
-    @settings(max_examples=200, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=200, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(
         st.integers(1, 10**14) | st.sampled_from([5 * 10**14, 10**15]),
         st.integers(1, 30),
@@ -182,7 +180,7 @@ CANDIDATES = st.builds(
 def check_reasons(module: ModuleType) -> None:
     """Feasible and excluded are one question; each count is of offers that fail it."""
 
-    @settings(max_examples=300, phases=UNSHRUNK, report_multiple_bugs=False)
+    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
     @given(st.lists(CANDIDATES, max_size=6))
     def check(offers: list[Candidate]) -> None:
         for offer in offers:

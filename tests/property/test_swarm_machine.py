@@ -7,7 +7,7 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contracts.terms.ids import ChunkIndex, PeerId, StepNumber, UnitId
@@ -332,7 +332,7 @@ def test_journal__moment_lost_in_the_journal__replay_differs() -> None:
 def breaks(check: Callable[[list[Moment]], None], advance: Advance) -> bool:
     """Whether some random life fails a check."""
 
-    @settings(LIVES, phases=(Phase.generate,))  # whether, not which: no time for shrinking
+    @LIVES
     @given(seeds)
     def search(seed: int) -> None:
         check(live(advance, seed))

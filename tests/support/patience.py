@@ -33,12 +33,6 @@ def patience(seconds: float) -> float:
     return seconds * factor()
 
 
-def span_of_work(milliseconds: int) -> int:
-    """A deadline of the product that a test runs into, and honest parties keep: it takes as much
-    longer here as their work does, and no longer, since it is waited for."""
-    return round(milliseconds * factor() / GENEROUS)
-
-
 @cache
 def factor() -> float:
     """How many times longer than on a quiet machine is waited."""

@@ -126,7 +126,7 @@ class Stack:
 
     async def retire(self, name: str) -> None:
         """Stop a provider and take its offer back, so that no job is matched with it any more."""
-        await self.providers.pop(name).stop(signal.SIGTERM, grace=patience(45.0))
+        await self.providers.pop(name).stop(signal.SIGTERM, grace=45.0)
         folder = ProviderFolder(self.folder / name)
         try:
             offer, session = folder.offer(), folder.agent_session()

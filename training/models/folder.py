@@ -19,7 +19,8 @@ from typing import Any
 from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, TooLarge
 from training.config import BYTE_VOCABULARY, ModelConfig, whole_model
 from training.models.parameters import parameter_shapes
-from training.models.weights import Weights, decode_weights, encode_weights
+from training.models.sources import FileSource
+from training.models.weights import StoredWeights, Weights, stored_weights, write_weights
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -30,10 +31,10 @@ MAX_JSON_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model that was read."""
+    """A model that was read; its weights are still on disk."""
 
     config: ModelConfig
-    weights: Weights
+    weights: StoredWeights
     tokenizer: Path | None
 
 
@@ -72,14 +73,16 @@ def read_folder(folder: Path) -> ModelFolder:
     """Config, weights and tokenizer file of a folder.
 
     Raises: see `read_config`; besides
-        Malformed, NotFinite: the weights do not fit the config, see `decode_weights`.
+        Malformed, NotFinite: the weights do not fit the config, see `stored_weights`.
     """
     config = read_config(folder)
     wanted = parameter_shapes(config, whole_model(config))
-    weights: Weights = {}
+    weights = StoredWeights({})
     for path, names in _files(folder, list(wanted)).items():
         shapes = {name: wanted[name] for name in names}
-        weights |= decode_weights(_read(path), shapes, what=str(path))
+        weights |= stored_weights(FileSource(path), shapes, what=str(path))
+    for name in weights:
+        weights[name]  # refuses what is not finite
     tokenizer = folder / TOKENIZER
     return ModelFolder(config, weights, tokenizer if tokenizer.is_file() else None)
 
@@ -93,24 +96,20 @@ def write_folder(
     written, whose ids are the bytes, where the vocabulary is theirs.
 
     Raises:
-        Conflict: there is something at `folder` already. Malformed: tensors are missing.
-        Refused: it cannot be written.
+        Conflict: there is something at `folder` already. Malformed: tensors are missing, or of
+        another shape. NotFinite: of weights that are on disk. Refused: it cannot be written.
     """
-    whole = parameter_shapes(config, whole_model(config))
-    if set(weights) != set(whole) or any(weights[name].shape != whole[name] for name in whole):
+    if set(weights) != set(parameter_shapes(config, whole_model(config))):
         raise Malformed("these weights are not those of the whole model")
     if tokenizer is None and config.vocab_size == BYTE_VOCABULARY:
         tokenizer = _encoded(byte_tokenizer())
-    files = {
-        WEIGHTS: encode_weights(weights),
-        CONFIG: _encoded(transformers_config(config)),
-    }
+    files = {CONFIG: _encoded(transformers_config(config))}
     if tokenizer is not None:
         files |= {
             TOKENIZER: tokenizer,
             "tokenizer_config.json": _encoded(_tokenizer_config(config)),
         }
-    _write_whole(folder, files)
+    _write_whole(folder, config, weights, files)
 
 
 def transformers_config(config: ModelConfig) -> dict[str, Any]:
@@ -301,7 +300,9 @@ def _encoded(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _write_whole(folder: Path, files: Mapping[str, bytes]) -> None:
+def _write_whole(
+    folder: Path, config: ModelConfig, weights: Weights, files: Mapping[str, bytes]
+) -> None:
     if folder.exists():
         raise Conflict(f"{folder} is there already: name a new folder")
     try:
@@ -311,6 +312,8 @@ def _write_whole(folder: Path, files: Mapping[str, bytes]) -> None:
             whole.mkdir()
             for name, data in files.items():
                 (whole / name).write_bytes(data)
+            with (whole / WEIGHTS).open("wb") as file:
+                write_weights(file, weights, parameter_shapes(config, whole_model(config)))
             os.rename(whole, folder)
     except OSError as error:
         raise Refused(f"cannot write {folder}: {error.strerror}") from error

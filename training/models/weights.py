@@ -1,48 +1,106 @@
-"""Weights as they travel: one safetensors blob of fp32 tensors under our names, without torch.
+"""Weights as they travel: a safetensors file of fp32 tensors under our names, without torch.
 
 Invariants: equal weights give equal bytes; what was read has exactly the names and shapes that the
 config asks for, is fp32 and finite, or it is refused by name. Narrower floats are widened, which
-is exact; nothing is rounded.
+is exact; nothing is rounded. Files are read and written tensor by tensor, so nobody holds more of
+one than it asks for; names, places and shapes are compared before the first tensor is read.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
 
 from contracts.terms.errors import Malformed, NotFinite
 from training.models.parameters import Shape
+from training.models.sources import BytesSource, JoinedSource, RangeSource, Source, read
 
-Weights = dict[str, NDArray[np.float32]]
+Weights = Mapping[str, NDArray[np.float32]]
 
-_METADATA = {"format": "pt"}  # without it transformers refuses the file
-
-
-def encode_weights(weights: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """The blob of these tensors."""
-    plain = {name: np.ascontiguousarray(weights[name], dtype="<f4") for name in sorted(weights)}
-    return save(plain, metadata=_METADATA)
+MAX_HEAD_BYTES = 16 * 2**20
+_LENGTH_BYTES = 8  # before the head
+_FP32 = 4
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
-def decode_weights(blob: bytes, wanted: Mapping[str, Shape], *, what: str) -> Weights:
-    """The tensors of `wanted` in a blob, in that order; others in it are passed over.
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file."""
+
+    file: Source
+    what: str  # the file, for errors
+    name: str
+    dtype: str
+    shape: Shape
+    start: int  # of the file
+    end: int
+
+    def load(self) -> NDArray[np.float32]:
+        """Its numbers, in memory; raises NotFinite."""
+        values = _fp32(read(self.file, self.start, self.end), self.dtype).reshape(self.shape)
+        if not np.isfinite(values).all():
+            raise NotFinite(f"{self.what}: tensor {self.name} is not finite")
+        return values
+
+    def source(self) -> Source:
+        """Its bytes as fp32; of a file of fp32 they are read where they lie."""
+        if self.dtype == "F32":
+            return RangeSource(self.file, self.start, self.end)
+        return _Widened(self)
+
+
+class StoredWeights(Weights):
+    """Tensors that are loaded when they are asked for, each time."""
+
+    def __init__(self, tensors: Mapping[str, StoredTensor]) -> None:
+        self.tensors = dict(tensors)
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        return self.tensors[name].load()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __or__(self, other: "StoredWeights") -> "StoredWeights":
+        return StoredWeights(self.tensors | other.tensors)
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+def stored_weights(file: Source, wanted: Mapping[str, Shape], *, what: str) -> StoredWeights:
+    """The tensors of `wanted` in a file, in that order; others in it are passed over.
 
     Args:
-        blob: A safetensors file.
+        file: A safetensors file.
         wanted: Shape by name.
         what: The file, for errors.
 
     Raises:
         Malformed: no safetensors, or a tensor is missing, of another shape or no float.
-        NotFinite: a tensor holds inf or nan.
     """
-    found = tensors_in(blob, what=what)
-    missing = next((name for name in wanted if name not in found), None)
-    if missing is not None:
-        raise Malformed(f"{what} has no tensor {missing}")
-    return {name: _fitting(found[name], name, shape, what) for name, shape in wanted.items()}
+    found = tensors_in(file, what=what)
+    for name, shape in wanted.items():
+        if name not in found:
+            raise Malformed(f"{what} has no tensor {name}")
+        if found[name].shape != shape:
+            raise Malformed(f"{what}: tensor {name} has shape {found[name].shape}, wanted {shape}")
+    return StoredWeights({name: found[name] for name in wanted})
+
+
+def decode_weights(file: Source, wanted: Mapping[str, Shape], *, what: str) -> Weights:
+    """The same in memory, loaded in the order of the file; raises NotFinite as well."""
+    stored = stored_weights(file, wanted, what=what)
+    in_order = sorted(wanted, key=lambda name: stored.tensors[name].start)
+    loaded = {name: stored[name] for name in in_order}
+    return {name: loaded[name] for name in wanted}
 
 
 def merged(pieces: Iterable[Weights]) -> tuple[Weights, tuple[str, ...]]:
@@ -50,50 +108,124 @@ def merged(pieces: Iterable[Weights]) -> tuple[Weights, tuple[str, ...]]:
 
     Of a matrix that two stages share, the first copy is taken.
     """
-    whole: Weights = {}
+    owners: dict[str, Weights] = {}
     differing: list[str] = []
     for piece in pieces:
-        common = [name for name in piece if name in whole]
-        differing += [name for name in common if not np.array_equal(piece[name], whole[name])]
-        whole = piece | whole
-    return whole, tuple(differing)
+        common = [name for name in piece if name in owners]
+        differing += [n for n in common if not np.array_equal(piece[n], owners[n][n])]
+        owners = dict.fromkeys(piece, piece) | owners
+    return _Merged(owners), tuple(differing)
 
 
-def tensors_in(blob: bytes, *, what: str) -> dict[str, NDArray[np.generic]]:
-    """All tensors of a safetensors file that we can read; bfloat16 comes as float32.
+def tensors_in(file: Source, *, what: str) -> dict[str, StoredTensor]:
+    """All tensors of a safetensors file that we can read.
 
     Raises:
         Malformed: no safetensors.
     """
     try:
-        entries = deserialize(blob)  # type: ignore[no-untyped-call]  # the library has no types
-    except SafetensorError as error:
+        return dict(_tensors(file, what))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Malformed(f"{what} is no safetensors file: {error}") from error
-    return {
-        name: _READERS[entry["dtype"]](entry["data"]).reshape(entry["shape"])
-        for name, entry in entries
-        if entry["dtype"] in _READERS
-    }
 
 
-def _bfloat16(data: bytes) -> NDArray[np.generic]:
-    # Its bits are the upper half of a float32.
-    return (np.frombuffer(data, dtype="<u2").astype("<u4") << 16).view("<f4")
+def _tensors(file: Source, what: str) -> Iterator[tuple[str, StoredTensor]]:
+    if file.num_bytes < _LENGTH_BYTES:
+        raise ValueError("it is too short")
+    num_bytes = int.from_bytes(read(file, 0, _LENGTH_BYTES), "little")
+    begin = _LENGTH_BYTES + num_bytes
+    if num_bytes > MAX_HEAD_BYTES or begin > file.num_bytes:
+        raise ValueError(f"a head of {num_bytes} bytes")
+    head = json.loads(read(file, _LENGTH_BYTES, begin))
+    for name, entry in head.items():
+        if name == "__metadata__" or entry["dtype"] not in _DTYPES:
+            continue
+        shape, (start, end) = tuple(entry["shape"]), entry["data_offsets"]
+        whole = all(type(each) is int and each >= 0 for each in (*shape, start, end))
+        if not whole or end > file.num_bytes - begin:
+            raise ValueError(f"tensor {name} lies outside")
+        if end - start != math.prod(shape) * np.dtype(_DTYPES[entry["dtype"]]).itemsize:
+            raise ValueError(f"tensor {name} has {end - start} bytes")
+        yield (
+            name,
+            StoredTensor(file, what, name, entry["dtype"], shape, begin + start, begin + end),
+        )
 
 
-_READERS = {
-    "F32": lambda data: np.frombuffer(data, dtype="<f4"),
-    "F16": lambda data: np.frombuffer(data, dtype="<f2"),
-    "BF16": _bfloat16,
-}
+# ------------------------------------------------------------------------------------- writing
 
 
-def _fitting(
-    tensor: NDArray[np.generic], name: str, shape: Shape, what: str
-) -> NDArray[np.float32]:
-    if tensor.shape != shape:
-        raise Malformed(f"{what}: tensor {name} has shape {tensor.shape}, wanted {shape}")
-    values = tensor.astype(np.float32)
-    if not np.isfinite(values).all():
-        raise NotFinite(f"{what}: tensor {name} is not finite")
-    return values
+def weights_source(weights: StoredWeights) -> Source:
+    """The file of these tensors as fp32; they stay where they are."""
+    tensors = weights.tensors
+    head = _head({name: tensor.shape for name, tensor in tensors.items()})
+    return JoinedSource([BytesSource(head), *(tensors[name].source() for name in sorted(tensors))])
+
+
+def write_weights(file: BinaryIO, weights: Weights, shapes: Mapping[str, Shape]) -> None:
+    """Write the file of these tensors, one after the other.
+
+    Raises:
+        Malformed: one has another shape. NotFinite: one is not. OSError: it cannot be written.
+    """
+    file.write(_head(shapes))
+    for name in sorted(shapes):
+        values = weights[name]
+        if values.shape != shapes[name]:
+            raise Malformed(f"tensor {name} has shape {values.shape}, wanted {shapes[name]}")
+        file.write(np.ascontiguousarray(values, dtype="<f4").data)
+
+
+def _head(shapes: Mapping[str, Shape]) -> bytes:
+    """What stands before the tensors, as `safetensors` itself writes it."""
+    head: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers refuses a file without
+    end = 0
+    for name in sorted(shapes):
+        start, end = end, end + _FP32 * math.prod(shapes[name])
+        head[name] = {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": [start, end]}
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+class _Merged(Weights):
+    """Each tensor from whom it is taken."""
+
+    def __init__(self, owners: Mapping[str, Weights]) -> None:
+        self._owners = owners
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        return self._owners[name][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._owners)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+
+class _Widened:
+    """A tensor of narrower floats, loaded for each read."""
+
+    def __init__(self, tensor: StoredTensor) -> None:
+        self._tensor = tensor
+
+    @property
+    def num_bytes(self) -> int:
+        """See `Source.num_bytes`."""
+        return _FP32 * math.prod(self._tensor.shape)
+
+    def read_into(self, start: int, into: memoryview) -> None:
+        """See `Source.read_into`."""
+        part = RangeSource(self._tensor.file, self._tensor.start, self._tensor.end)
+        width = np.dtype(_DTYPES[self._tensor.dtype]).itemsize
+        first, last = start // _FP32, -(-(start + into.nbytes) // _FP32)
+        values = _fp32(read(part, first * width, last * width), self._tensor.dtype)
+        into[:] = values.data.cast("B")[start - first * _FP32 :][: into.nbytes]
+
+
+def _fp32(data: bytearray, dtype: str) -> NDArray[np.float32]:
+    values = np.frombuffer(data, dtype=_DTYPES[dtype])
+    if dtype == "BF16":  # its bits are the upper half of a float32
+        values = (values.astype("<u4") << 16).view("<f4")
+    return values.astype("<f4", copy=False)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Len
 
+from contracts.terms.chunks import MAX_CHUNK_BYTES
 from contracts.terms.encoding import MAX_MESSAGE_BYTES
 from contracts.terms.ids import (
     MAX_CHUNKS,
@@ -28,7 +29,6 @@ from training.transport.port import MIB
 from training.transport.wire import KIB, MAX_TENSORS, PING, RELAY, Method, Methods, WireMessage
 
 MAX_HEADER = 2 * MIB
-MAX_CHUNK_BYTES = 240 * MIB
 MAX_ITEMS_BYTES = 64 * MIB
 LONGEST_SEARCH = 120.0
 """Seconds that the coordinator may take to ask all holders of what an auditor lacks."""

@@ -52,6 +52,8 @@ from verification.verdicts import limits_of, verdict_of
 
 VERSION = "bundle.v2"
 MAX_PAPERS_BYTES = 64 * 2**20
+MAX_BUNDLE_BYTES = 2_000_000_000
+"""Of its file: below what a zip needs 64-bit fields for."""
 
 Sort: TypeAlias = Literal["boundary", "part", "rows"]
 """What bytes spell, which decides how they are digested."""

@@ -24,13 +24,11 @@ from typing import BinaryIO, Self
 
 from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import Digest
-from verification.auditing.bundle import MAX_PAPERS_BYTES
+from verification.auditing.bundle import MAX_BUNDLE_BYTES, MAX_PAPERS_BYTES
 from verification.reading import mismatch, require
 
-MAX_BUNDLE_BYTES = 2_000_000_000
-"""Below what a zip needs 64-bit fields for: about 490 million weights and their tensors."""
 MAX_BLOB_BYTES = 256 * 2**20
-"""More than what peers send in one call (`training.transport.calls.MAX_CHUNK_BYTES`)."""
+"""More than what peers send in one call (`contracts.terms.chunks.MAX_CHUNK_BYTES`)."""
 MAX_MEMBERS = 65_535
 
 PAPERS, WEIGHTS, BLOBS = "bundle.msgpack", "weights", "blobs/"

@@ -67,7 +67,7 @@ from market.api.schemas import (
     QuoteView,
     Stored,
 )
-from market.api.views import job_row, job_summary, job_view
+from market.api.views import job_row, job_summary, job_view, unpublished_views
 from market.service.auditors import list_of_job
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.post_job import PostedPermit, post_job, quote_job
@@ -336,8 +336,15 @@ async def post_checkpoint(
     work: WorkDep,
     posted: Annotated[PostCheckpoint, body(PostCheckpoint)],
 ) -> Response:
-    """Say which blob holds the weights of one's stage."""
-    claim = Claim(posted.session_key, posted.stage, posted.step, posted.blob, posted.signature)
+    """Say which index lists the weights of one's stage, or why they were not uploaded."""
+    claim = Claim(
+        posted.session_key,
+        posted.stage,
+        posted.step,
+        posted.blob,
+        posted.signature,
+        posted.failure,
+    )
     wanted = await store_checkpoint(
         job,
         claim,
@@ -357,7 +364,7 @@ async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
 
 async def checkpoints_view(job: JobId, work: UnitOfWork, blobs: BlobStore) -> CheckpointsView:
     """What members say of their stages' weights."""
-    claims = await claimed_checkpoints(job, work, blobs)
+    found = await claimed_checkpoints(job, work, blobs)
     views = [
         CheckpointView(
             stage=StageIndex(each.stage),
@@ -366,9 +373,10 @@ async def checkpoints_view(job: JobId, work: UnitOfWork, blobs: BlobStore) -> Ch
             peers=each.peers,
             num_bytes=each.num_bytes,
         )
-        for each in claims
+        for each in found.claimed
     ]
-    return CheckpointsView(checkpoints=tuple(views))
+    failed = unpublished_views(found.failed)
+    return CheckpointsView(checkpoints=tuple(views), unpublished=failed)
 
 
 def _items(data: bytes) -> list[bytes]:

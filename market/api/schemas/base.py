@@ -18,7 +18,8 @@ from contracts.terms.amounts import UINT64_MAX, UINT96_MAX, BaseUnits, PricePerP
 from contracts.terms.errors import Malformed
 
 MAX_JSON_BYTES = 2**20
-MAX_BLOB_BYTES = 256 * 2**20  # of what is read whole into memory: data, weights
+MAX_FAILURE = 300  # characters of why something could not be done
+MAX_BLOB_BYTES = 64 * 2**20  # of what is read whole into memory: a shard, a part of weights
 MAX_BUNDLE_BYTES = 2 * 2**30  # of evidence, which is streamed; so of any blob that is put
 MAX_MESSAGES_BYTES = 16 * 2**20  # of one post; a single item has the bound of `encoding`
 MAX_MESSAGES_POSTED = 10_000
@@ -58,6 +59,7 @@ Endpoint = Annotated[str, Field(min_length=3, max_length=256, pattern=r"^[^\s:]+
 Chance = Annotated[str, Field(min_length=3, pattern=r"^(0x)?[0-9a-f]+/(0x)?[0-9a-f]+$")]
 DeviceClass = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x20-\x7e]+$")]
 Cursor = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[0-9A-Za-z_-]+$")]
+Failure = Annotated[str, Field(max_length=MAX_FAILURE, pattern=r"^[\x20-\x7e]*$")]
 HostName = Annotated[str, Field(min_length=1, max_length=128)]
 
 

@@ -22,7 +22,7 @@ from contracts.terms.ids import (
 )
 from contracts.terms.messages import Verdict
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
-from market.api.schemas.base import Body, Money, Price
+from market.api.schemas.base import Body, Failure, Money, Price
 from market.api.schemas.jobs import Excluded, JobState, StepReport
 from market.api.schemas.offers import LeaseState
 from market.api.schemas.settlement import EpochState
@@ -181,7 +181,7 @@ class CoinEvent(Body):
 
 
 class CheckpointEvent(Body):
-    """A member says which blob holds its stage's weights."""
+    """A member says which index lists its stage's weights; `is_here` once all parts are."""
 
     kind: Literal["checkpoint"] = "checkpoint"
     at: UnixMillisField
@@ -189,6 +189,18 @@ class CheckpointEvent(Body):
     step: StepField
     blob: DigestField
     peer: PeerIdField
+    is_here: bool
+
+
+class UnpublishedEvent(Body):
+    """A member could not upload its stage's weights, and nobody has."""
+
+    kind: Literal["unpublished"] = "unpublished"
+    at: UnixMillisField
+    stage: StageField
+    step: StepField
+    peer: PeerIdField
+    reason: Failure
 
 
 class SettledEvent(Body):
@@ -254,6 +266,7 @@ JobEvent: TypeAlias = (
     | AnchoredEvent
     | CoinEvent
     | CheckpointEvent
+    | UnpublishedEvent
     | SettledEvent
     | ClaimedEvent
     | RefundedEvent

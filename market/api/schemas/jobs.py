@@ -19,6 +19,7 @@ from contracts.terms.moments import UnixMillisField, UnixSecondsField
 from market.api.schemas.base import (
     MAX_REPORTS,
     Body,
+    Failure,
     Money,
     Page,
     Price,
@@ -196,6 +197,7 @@ class JobView(Body):
     not_matched: tuple[Excluded, ...]
     advice: AdviceView | None  # what would match it, while it is not
     transactions: dict[str, DigestField]
+    unpublished: tuple["UnpublishedView", ...]
 
 
 class StepReport(Body):
@@ -216,27 +218,30 @@ class PostReports(Body):
 
 
 class PostCheckpoint(Body):
-    """A member says which blob holds the weights of its stage after `step`.
+    """A member says which index lists the weights of its stage after `step`.
 
-    The blob is a safetensors file of fp32 tensors; members of a stage make equal ones. `signature`
-    by the member's session key over `checkpoint_digest`.
+    The blob is an index of parts (`contracts.terms.parts`), which make a safetensors file of fp32
+    tensors; members of a stage make equal ones. A member that could not upload them says why in
+    `failure`; its `blob` is zero if it could not even read them. `signature` by the member's
+    session key over `checkpoint_digest`.
     """
 
     stage: StageField
     step: StepField
     blob: DigestField
+    failure: Failure
     session_key: SessionKeyField
     signature: SignatureField
 
 
 class CheckpointStored(Body):
-    """The claim is stored; `wanted` while nobody has uploaded the blob."""
+    """The claim is stored; `wanted` while the index or any of its parts is not here."""
 
     wanted: bool
 
 
 class CheckpointView(Body):
-    """Weights of a stage as members claim them; `num_bytes` is null until the blob is here."""
+    """Weights of a stage as members claim them; `num_bytes` is null until all parts are here."""
 
     stage: StageField
     step: StepField
@@ -245,7 +250,17 @@ class CheckpointView(Body):
     num_bytes: int | None
 
 
+class UnpublishedView(Body):
+    """Why a member could not upload the weights of its stage, which are not here."""
+
+    stage: StageField
+    step: StepField
+    peer: PeerIdField
+    reason: Failure
+
+
 class CheckpointsView(Body):
     """All claims of a job, by stage, the newest step first, then by the number of peers."""
 
     checkpoints: tuple[CheckpointView, ...]
+    unpublished: tuple[UnpublishedView, ...]

@@ -65,6 +65,9 @@ def reports_digest(job: JobId, reports: Sequence["StepReport"]) -> Digest:
     return digest("reports", job + encode([report.model_dump() for report in reports]))
 
 
-def checkpoint_digest(job: JobId, stage: int, step: int, blob: Digest) -> Digest:
-    """What a member's session key signs to say which blob holds its stage's weights."""
-    return digest("checkpoint", encode([job, stage, step, blob]))
+def checkpoint_digest(job: JobId, stage: int, step: int, blob: Digest, failure: str = "") -> Digest:
+    """What a member's session key signs to say which index lists its stage's weights.
+
+    With `failure` it says that it could not upload them, and why.
+    """
+    return digest("checkpoint 2", encode([job, stage, step, blob, failure]))

@@ -149,7 +149,7 @@ async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "checks": await asyncio.to_thread(checks_view, found, ()),
         "verdicts": verdicts,
         "convictions": (await convictions_of_job(job, work, chain)).convictions,
-        "checkpoints": (await checkpoints_view(job, work, blobs)).checkpoints,
+        "weights": await checkpoints_view(job, work, blobs),
     }
 
 

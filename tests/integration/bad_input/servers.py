@@ -18,7 +18,6 @@ from market.api.app import make_app
 from market.service.ports import Network
 from tests.support.history import DOMAIN
 from tests.support.market_world import ANCHORER, World, memory_world
-from tests.support.patience import patience
 
 NOBODY = "http://127.0.0.1:1"
 HTML = b"<!doctype html><title>Welcome</title><p>It works!"
@@ -155,7 +154,7 @@ def market_in_a_thread(world: World, app: ASGIApp | None = None) -> Iterator[str
 
     thread = threading.Thread(target=asyncio.run, args=[serve()])
     thread.start()
-    assert ready.wait(patience(10))
+    assert ready.wait(10)
     try:
         yield urls[0]
     finally:

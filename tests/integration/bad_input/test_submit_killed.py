@@ -25,7 +25,6 @@ from market.service.rows import JobRow
 from tests.integration.bad_input.posting import poster_at
 from tests.integration.bad_input.servers import market_in_a_thread
 from tests.support.market_world import World
-from tests.support.patience import patience
 from tests.support.stack import ROOT
 
 BUDGET, HELD = 10 * 10**6, 1000 * 10**6
@@ -136,7 +135,7 @@ class Person:
             cwd=ROOT,
         )
         self.ender.process, self.ender.moment = process, moment
-        said, complained = process.communicate(timeout=patience(120))
+        said, complained = process.communicate(timeout=120)
         return process.returncode, said, complained
 
 

@@ -1,6 +1,10 @@
 """Where the trained weights are: claimed by sealed members alone, uploaded once, downloadable."""
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -11,25 +15,43 @@ from transformers import AutoModelForCausalLM
 
 from contracts.keys.wallet import Session
 from contracts.terms.digest import blob_digest, peer_id
-from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound
+from contracts.terms.errors import (
+    BadSignature,
+    Conflict,
+    Forbidden,
+    Malformed,
+    NotFound,
+    ServiceUnreachable,
+    TooLarge,
+)
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
+from market.adapters.memory import MemoryBlobs
 from market.api.app import make_app
 from market.api.schemas import checkpoint_digest
-from market.service.store_checkpoints import Claim, claimed_checkpoints, store_checkpoint
+from market.service.rows import EventRow
+from market.service.store_checkpoints import Claim, Claimed, claimed_checkpoints, store_checkpoint
 from tallystick.provider.artifacts import TURN, MarketArtifacts, weights_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import JobMaker, make_session
 from tests.support.market_world import MANIFEST, World, sign_digest
+from tests.support.weights import in_parts
 from training.config import model_spec, optimizer_spec, whole_model
+from training.models.sources import parts_of, read
 from training.recipes import micro
 from training.stages.checkpoint import save_checkpoint
 from training.stages.stage import Stage
 
 CONFIG = micro()
 BLOB, OTHER = Digest(b"b" * 32), Digest(b"o" * 32)
+
+
+def saved_stage(folder: Path, step: int) -> tuple[Stage, Path]:
+    torch.set_num_threads(1)
+    stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
+    return stage, save_checkpoint(stage, folder / "checkpoints", step).path
 
 
 def silent(event: str, **fields: object) -> None:
@@ -62,10 +84,16 @@ def member_of(maker: JobMaker) -> Session:
 
 
 def claim(
-    maker: JobMaker, session: Session, *, stage: int = 0, step: int = 1, blob: Digest = BLOB
+    maker: JobMaker,
+    session: Session,
+    *,
+    stage: int = 0,
+    step: int = 1,
+    blob: Digest = BLOB,
+    failure: str = "",
 ) -> Claim:
-    signed = checkpoint_digest(maker.spec.job(), stage, step, blob)
-    return Claim(session.key, stage, step, blob, sign_digest(session, signed))
+    signed = checkpoint_digest(maker.spec.job(), stage, step, blob, failure)
+    return Claim(session.key, stage, step, blob, sign_digest(session, signed), failure)
 
 
 async def told(world: World, maker: JobMaker, made: Claim) -> bool:
@@ -77,6 +105,11 @@ async def told(world: World, maker: JobMaker, made: Claim) -> bool:
         histories=world.histories,
         blobs=world.blobs,
     )
+
+
+async def claims_of(world: World, maker: JobMaker) -> tuple[Claimed, ...]:
+    found = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
+    return found.claimed
 
 
 def client_of_app(world: World) -> MarketClient:
@@ -94,7 +127,7 @@ async def test_store_checkpoint__newest_claim_of_a_member__is_listed_and_older_o
     for step, blob in ((1, OTHER), (3, BLOB), (2, OTHER), (3, BLOB)):
         assert await told(world, maker, claim(maker, session, step=step, blob=blob))
 
-    (found,) = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
+    (found,) = await claims_of(world, maker)
     assert (found.stage, found.step, found.blob, found.num_bytes) == (0, 3, BLOB, None)
     assert found.peers == (peer_id(session.key),)
 
@@ -106,22 +139,77 @@ async def test_claimed_checkpoints__step_that_is_not_sealed__is_shown_when_it_is
     maker = await started(world)
     await told(world, maker, claim(maker, member_of(maker), step=2))
 
-    assert await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs) == []
+    assert await claims_of(world, maker) == ()
 
     await seal(world, maker, num_steps=1)
-    (found,) = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
+    (found,) = await claims_of(world, maker)
     assert found.step == 2
 
 
 @ON_MEMORY
-async def test_store_checkpoint__blob_is_here__is_not_wanted(world: World) -> None:
+async def test_store_checkpoint__index_and_all_parts_are_here__is_not_wanted(world: World) -> None:
+    maker = await started(world)
+    name, blobs = in_parts(bytes(range(100)), 30)
+    others = world.blobs.blobs
+
+    for late in blobs:  # one of the parts, or the index, is the last to come
+        world.blobs.blobs = {**others, **{each: blobs[each] for each in blobs if each != late}}
+        assert await told(world, maker, claim(maker, member_of(maker), blob=name))
+        assert [found.num_bytes for found in await claims_of(world, maker)] == [None]
+    world.blobs.blobs.update(blobs)
+    assert not await told(world, maker, claim(maker, member_of(maker), blob=name))
+
+    (found,) = await claims_of(world, maker)
+    assert found.num_bytes == 100
+
+
+@ON_MEMORY
+async def test_store_checkpoint__blob_is_no_index__is_as_none(world: World) -> None:
     maker = await started(world)
     world.blobs.blobs[BLOB] = b"some"
 
-    assert not await told(world, maker, claim(maker, member_of(maker)))
+    assert await told(world, maker, claim(maker, member_of(maker)))
 
-    (found,) = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
-    assert found.num_bytes == 4
+    (found,) = await claims_of(world, maker)
+    assert found.num_bytes is None
+
+
+@ON_MEMORY
+async def test_store_checkpoint__what_failed__is_told_once_and_gone_when_the_weights_are_here(
+    world: World,
+) -> None:
+    maker = await started(world)
+    session, job = member_of(maker), maker.spec.job()
+    name, blobs = in_parts(bytes(range(100)), 30)
+
+    for failure in ("", "no space", "", "another reason"):
+        await told(world, maker, claim(maker, session, blob=name, failure=failure))
+    found = await claimed_checkpoints(job, world.new_work(), world.blobs)
+    assert [(row.stage, row.step, row.failure) for row in found.failed] == [(0, 1, "no space")]
+    world.blobs.blobs.update(blobs)
+    await told(world, maker, claim(maker, session, blob=name))
+
+    found = await claimed_checkpoints(job, world.new_work(), world.blobs)
+    assert found.failed == () and len(found.claimed) == 1
+    async with world.new_work() as work:
+        rows = await work[EventRow].where(feed=job, order="sequence")
+    kinds = [row.kind for row in rows if row.kind in ("checkpoint", "unpublished")]
+    assert kinds == ["checkpoint", "unpublished", "checkpoint"]
+    assert json.loads(rows[-1].data)["is_here"]
+
+
+@ON_MEMORY
+async def test_store_checkpoint__member_cannot_read_its_weights__is_no_claim_of_any(
+    world: World,
+) -> None:
+    maker = await started(world)
+    failed = claim(maker, member_of(maker), blob=ZERO_DIGEST, failure="the disk is broken")
+
+    await told(world, maker, failed)
+
+    found = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
+    assert found.claimed == ()
+    assert [row.failure for row in found.failed] == ["the disk is broken"]
 
 
 @ON_MEMORY
@@ -129,16 +217,18 @@ async def test_store_checkpoint__stranger_forger_or_another_stage__refused(world
     maker = await started(world)
     session = member_of(maker)
     forged = replace(claim(maker, session), blob=OTHER)
+    unsigned = replace(claim(maker, session), failure="none of theirs")
 
     for made, error in (
         (claim(maker, make_session("stranger")), Forbidden),
         (claim(maker, session, stage=1), Forbidden),
         (forged, BadSignature),
+        (unsigned, BadSignature),
     ):
         with pytest.raises(error):
             await told(world, maker, made)
 
-    assert await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs) == []
+    assert await claims_of(world, maker) == ()
 
 
 @ON_MEMORY
@@ -152,20 +242,20 @@ async def test_store_checkpoint__job_unknown_or_not_open__refused(world: World) 
 
 
 @ON_MEMORY
-async def test_download__weights_that_a_member_published__open_in_transformers(
+async def test_download__weights_that_a_member_published_in_parts__open_in_transformers(
     world: World, tmp_path: Path
 ) -> None:
     maker = await started(world)
-    torch.set_num_threads(1)
-    stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
-    saved = save_checkpoint(stage, tmp_path / "checkpoints", 1)
+    stage, saved = saved_stage(tmp_path, 1)
 
     async with client_of_app(world) as client:
         with pytest.raises(NotFound, match=r"not there yet.*missing: stage 0"):
             await download(client, maker.spec.job(), tmp_path / "model")
-        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
+        artifacts = MarketArtifacts(
+            client, maker.spec.job(), member_of(maker), silent, part_bytes=5000
+        )
         for turn in (0, 3):  # and once more after a crash, when it is there already
-            await artifacts.publish(StageIndex(0), StepNumber(1), saved.path, turn=turn)
+            await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=turn)
         chosen = await download(client, maker.spec.job(), tmp_path / "model")
         with pytest.raises(Conflict, match="there already"):
             await download(client, maker.spec.job(), tmp_path / "model")
@@ -173,6 +263,130 @@ async def test_download__weights_that_a_member_published__open_in_transformers(
     assert chosen.step == 1
     opened = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     assert all(np.array_equal(opened[name], value) for name, value in stage.weights().items())
+    assert len(world.blobs.blobs) > 10  # parts
+    assert not (tmp_path / ".model.parts").exists()
+
+
+class Losing(MemoryBlobs):
+    """Serves only so many blobs; counts what was asked for."""
+
+    def __init__(self, blobs: dict[Digest, bytes]) -> None:
+        super().__init__()
+        self.blobs = blobs
+        self.left = 10**6
+        self.served: list[Digest] = []
+
+    async def size(self, name: Digest) -> int | None:
+        """See `BlobStore.size`."""
+        if self.left == 0:
+            raise ServiceUnreachable("the disk is gone")
+        return await super().size(name)
+
+    async def read(self, name: Digest) -> AsyncIterator[bytes]:
+        """See `BlobStore.read`."""
+        self.left -= 1
+        self.served.append(name)
+        yield self.blobs[name]
+
+
+@ON_MEMORY
+async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_there_and_verifies(
+    world: World, tmp_path: Path
+) -> None:
+    maker = await started(world)
+    _, saved = saved_stage(tmp_path, 1)
+    world.blobs = store = Losing(world.blobs.blobs)
+    parts = tmp_path / ".model.parts"
+
+    async with client_of_app(world) as client:
+        artifacts = MarketArtifacts(
+            client, maker.spec.job(), member_of(maker), silent, part_bytes=5000
+        )
+        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
+        num_parts = len(parts_of(weights_of(saved), part_bytes=5000).parts)
+        store.served.clear()
+        store.left = 6  # the market looks at the index, we fetch it, and four parts
+        with pytest.raises(ServiceUnreachable):
+            await download(client, maker.spec.job(), tmp_path / "model")
+        kept = sorted(parts.iterdir())
+        kept[0].write_bytes(kept[0].read_bytes()[:-1] + b"!")
+        before, store.left = len(store.served), 10**6
+        await download(client, maker.spec.job(), tmp_path / "model")
+
+    assert len(kept) == 4
+    fetched = [name for name in store.served[before:] if name.hex() in {p.name for p in kept}]
+    assert [name.hex() for name in fetched] == [kept[0].name]
+    assert len(store.served) - before == 2 + num_parts - 3
+    assert (tmp_path / "model" / "model.safetensors").exists()
+
+
+class Full(MemoryBlobs):
+    """Takes no part while `error` is set."""
+
+    error: Exception | None = None
+
+    async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
+        """See `BlobStore.put`."""
+        if self.error is not None:
+            raise self.error
+        return await super().put(name, chunks, max_bytes=max_bytes)
+
+
+@ON_MEMORY
+async def test_publish__market_takes_no_part__the_poster_is_told_and_it_is_tried_on(
+    world: World, tmp_path: Path
+) -> None:
+    maker = await started(world)
+    _, saved = saved_stage(tmp_path, 1)
+    world.blobs = store = Full()
+    store.error = ServiceUnreachable("blob store: No space left on device")
+    job = maker.spec.job()
+
+    async with client_of_app(world) as client:
+        artifacts = MarketArtifacts(
+            client, job, member_of(maker), silent, patience=timedelta(seconds=0.2)
+        )
+        publishing = asyncio.create_task(
+            artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
+        )
+        while not (failed := (await client.checkpoints(job)).unpublished):
+            await asyncio.sleep(0.01)
+        with pytest.raises(NotFound, match="stage 0 were not published: blob store: No space"):
+            await download(client, job, tmp_path / "model")
+        store.error = None
+        await publishing
+        await download(client, job, tmp_path / "model")
+        view = await client.checkpoints(job)
+
+    assert [each.reason for each in failed] == ["blob store: No space left on device"]
+    assert view.unpublished == ()
+
+
+@ON_MEMORY
+async def test_publish__market_refuses_a_part__the_poster_is_told_and_the_member_fails(
+    world: World, tmp_path: Path
+) -> None:
+    maker = await started(world)
+    _, saved = saved_stage(tmp_path, 1)
+    world.blobs = store = Full()
+    store.error = TooLarge("more than this account may store")
+
+    async with client_of_app(world) as client:
+        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
+        with pytest.raises(TooLarge):
+            await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
+        (tmp_path / "no checkpoint").write_bytes(b"x")
+        with pytest.raises(Malformed):
+            await artifacts.publish(
+                StageIndex(0), StepNumber(1), tmp_path / "no checkpoint", turn=0
+            )
+        (failed,) = (await client.checkpoints(maker.spec.job())).unpublished
+        view = await client.job(maker.spec.job())
+        page = (await client._send("GET", f"/../jobs/{maker.spec.job().hex()}")).content.decode()
+
+    assert "no safetensors file" in failed.reason
+    assert view.unpublished == (failed,)
+    assert "Weights of stage 0 were not published" in page and "no safetensors file" in page
 
 
 @ON_MEMORY
@@ -183,14 +397,13 @@ async def test_download__job_has_just_ended__waits_until_its_members_have_publis
     sent = len(maker.items)
     maker.seal_step(last=True)
     await world.send(maker, sent)
-    stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
-    saved = save_checkpoint(stage, tmp_path / "checkpoints", 2)
+    _, saved = saved_stage(tmp_path, 2)
 
     async with client_of_app(world) as client:
         artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
 
         async def publish(_seconds: float) -> None:
-            await artifacts.publish(StageIndex(0), StepNumber(2), saved.path, turn=0)
+            await artifacts.publish(StageIndex(0), StepNumber(2), saved, turn=0)
 
         chosen = await download(client, maker.spec.job(), tmp_path / "model", pause=publish)
 
@@ -203,8 +416,7 @@ async def test_publish__nobody_before_us_uploads__we_do_after_our_turn(
     world: World, tmp_path: Path
 ) -> None:
     maker = await started(world)
-    stage = Stage(CONFIG.model, whole_model(CONFIG.model), CONFIG.optimizer)
-    saved = save_checkpoint(stage, tmp_path, 1)
+    _, saved = saved_stage(tmp_path, 1)
     waited: list[float] = []
 
     async def pause(seconds: float) -> None:
@@ -212,7 +424,37 @@ async def test_publish__nobody_before_us_uploads__we_do_after_our_turn(
 
     async with client_of_app(world) as client:
         artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent, pause=pause)
-        await artifacts.publish(StageIndex(0), StepNumber(1), saved.path, turn=2)
+        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=2)
 
     assert sum(waited) == 2 * TURN
-    assert blob_digest(weights_of(saved.path)) in world.blobs.blobs
+    (found,) = await claims_of(world, maker)
+    assert found.num_bytes == weights_of(saved).num_bytes
+
+
+@ON_MEMORY
+async def test_publish__somebody_before_us_uploads_slowly__we_wait_for_as_long_as_parts_come(
+    world: World, tmp_path: Path
+) -> None:
+    maker = await started(world)
+    _, saved = saved_stage(tmp_path, 1)
+    file = weights_of(saved)
+    index = parts_of(file, part_bytes=50_000)
+    waited: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        waited.append(seconds)
+        number, rest = divmod(len(waited), 15)  # each 7.5 s another part
+        if rest == 0 and number <= len(index.parts):
+            start = (number - 1) * index.part_bytes
+            data = bytes(read(file, start, start + index.size_of(number - 1)))
+            world.blobs.blobs[index.parts[number - 1]] = data
+        if number > len(index.parts):
+            world.blobs.blobs[index.digest()] = index.encoded()
+
+    async with client_of_app(world) as client:
+        artifacts = MarketArtifacts(
+            client, maker.spec.job(), member_of(maker), silent, part_bytes=50_000, pause=pause
+        )
+        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=1)
+
+    assert sum(waited) == 7.5 * (len(index.parts) + 1) > TURN

@@ -112,7 +112,7 @@ async def test_drain__agent_is_terminated_in_a_job__no_work_is_lost_and_the_mode
         job = await started(running, steps=STEPS)
         log, leaver = running.coordinator_log(job), running.providers["ann"]
 
-        await leaver.stop(signal.SIGTERM, grace=patience(40.0))
+        await leaver.stop(signal.SIGTERM, grace=40.0)
         step_then = running.lines(log, "seal_stored")[-1]["step"]
         view = await running.until(job, lambda v: v.state in OVER, within=90)
 
@@ -155,7 +155,7 @@ async def test_vanish__two_agents_of_two_stages__are_let_go_and_come_back_under_
         drained, killed = one_of_each_stage(running, job)
 
         await running.providers[killed].stop(signal.SIGKILL, grace=5.0)
-        await running.providers[drained].stop(signal.SIGTERM, grace=patience(40.0))
+        await running.providers[drained].stop(signal.SIGTERM, grace=40.0)
         silent = ["active", "active", "silent", "silent"]
         view = await running.until(job, lambda v: states(v) == silent, within=60)
         step_then = view.progress.step

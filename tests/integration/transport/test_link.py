@@ -185,7 +185,7 @@ async def test_link__stopped__delivers_nothing_until_it_goes_on() -> None:
 
         link.go_on()
 
-        assert await asyncio.wait_for(waiting, patience(5)) >= 0.05
+        assert await asyncio.wait_for(waiting, 5.0) >= 0.05
 
 
 async def test_link__cut_by_hand__breaks_all_connections() -> None:

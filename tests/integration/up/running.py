@@ -84,7 +84,7 @@ class Up:
 
     def wait_ended(self, *, within: float = 60.0) -> int:
         """Its exit code."""
-        return self.process.wait(patience(within))
+        return self.process.wait(within)
 
     def stop(self) -> int:
         """SIGTERM, and its exit code."""

@@ -18,7 +18,6 @@ from tallystick.up.data_folder import open_data_folder
 from tallystick.up.processes import leftovers
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
-from tests.support.patience import patience
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root has to become somebody else")
 
@@ -27,7 +26,7 @@ async def test_services__in_a_program__kill_and_wait_restarted(tmp_path: Path) -
     settings = UpSettings(home=tmp_path / "home")
     async with Services(settings, only=("postgres", "redis")) as services:
         killed = services.kill("redis")
-        restarted = await services.wait_restarted("redis", killed, within=patience(30))
+        restarted = await services.wait_restarted("redis", killed)
 
         assert restarted != killed and services.identity("redis") == restarted
         with pytest.raises(Conflict, match=f"pid {os.getpid()}"):

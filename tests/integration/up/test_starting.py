@@ -117,7 +117,7 @@ async def test_start__it_ends__its_exit_status_is_known(
 async def test_stop__any_way__says_by_which_signal_it_ended(start: Start, tmp_path: Path) -> None:
     child, _ = await shown(start, tmp_path, "wait")
 
-    assert await child.stop(signal.SIGTERM, grace=patience(10))
+    assert await child.stop(signal.SIGTERM, grace=10)
 
     assert child.exit_status == -signal.SIGTERM
     assert child.how_it_ended() == "was ended by SIGTERM"

@@ -4,15 +4,7 @@ import os
 
 import pytest
 
-from tests.support import patience as support
-from tests.support.patience import (
-    GENEROUS,
-    LONGEST,
-    factor,
-    factor_at,
-    patience,
-    span_of_work,
-)
+from tests.support.patience import GENEROUS, LONGEST, factor, factor_at, patience
 
 
 @pytest.mark.parametrize(
@@ -28,14 +20,6 @@ def test_factor_at__slow_machine__waits_as_much_longer_but_not_for_ever(
 def test_patience__this_run__is_one_factor_for_all_its_processes() -> None:
     assert patience(2.0) == 2.0 * factor() >= 2.0 * GENEROUS
     assert factor() == float(os.environ["TESTS_PATIENCE"])
-
-
-def test_span_of_work__quiet_machine__is_what_the_test_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for slowness, span in ((1.0, 300), (4.0, 1200)):
-        monkeypatch.setattr(support, "factor", lambda at=slowness: factor_at(at))
-        assert span_of_work(300) == span
 
 
 def test_timeout__of_a_test__scales_as_its_waits_do(request: pytest.FixtureRequest) -> None:

@@ -1,5 +1,6 @@
 """May this job be posted? What would fit is in each refusal."""
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -11,6 +12,7 @@ from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refus
 from contracts.terms.ids import ZERO_DIGEST
 from contracts.terms.messages import MILLION, JobSpec
 from contracts.terms.moments import UnixSeconds
+from market.domain import sizes
 from market.domain.admission import Surroundings, check_job, needed_memory, signed_flops
 from market.domain.pricing import job_cost
 from tests.support.dockets import audit_spec, calibration
@@ -174,3 +176,79 @@ def test_check_job__manifest_or_coordinator_unknown__is_refused(
     around: Surroundings, error: type[Refused]
 ) -> None:
     assert isinstance(refusal(spec(), around), error)
+
+
+def large(**changed: Any) -> JobSpec:
+    """A model of 6 billion parameters in one stage, in as many chunks as there may be."""
+    model = spec().model.model_copy(
+        update={
+            "width": 4096, "num_layers": 30, "num_heads": 32, "num_kv_heads": 32,
+            "ffn_width": 11_008, "sequence_length": 512,
+        }
+    )  # fmt: skip
+    asked = spec()
+    batch = {"layer_ends": (30,), "stages": 1, "chunks": 4096, "units_per_step": 4}
+    rules = {"gradient_codec": "none", "boundary_codec": "none"} | changed.pop("rules", {})
+    asked = asked.model_copy(
+        update={
+            "model": model,
+            "batch": asked.batch.model_copy(update=batch | changed.pop("batch", {})),
+            "rules": asked.rules.model_copy(update=rules),
+        }
+    )
+    asked = asked.model_copy(
+        update={"unit_flops": signed_flops(asked), "memory_bytes": needed_memory(asked)}
+    )
+    cost = BaseUnits(job_cost(asked, asked.price_ceiling) + 10**15)
+    return asked.model_copy(update={"budget": cost, "epoch_cap": cost} | changed)
+
+
+def test_check_job__billions_of_parameters_in_one_stage__are_admitted() -> None:
+    check_job(large(), AROUND)
+
+
+@pytest.mark.parametrize(
+    ("changed", "around", "words"),
+    [
+        (
+            {"batch": {"chunks": 90}},
+            AROUND,
+            r"a chunk of the gradient of stage 0 has 269891268 bytes, at most 251658240 fit",
+        ),
+        (
+            {"batch": {"stages": 2, "layer_ends": (15, 30), "rows_per_unit": 31}},
+            AROUND,
+            "a unit between two stages has 260046848 bytes, at most 251658240 fit",
+        ),
+        (
+            {"rules": {"audit": audit_spec()}, "min_stake": BaseUnits(10**15)},
+            AROUND,
+            "evidence against stage 0 has .* bytes, at most 2000000000 fit: have more stages",
+        ),
+        (
+            {},
+            replace(AROUND, free_bytes=10**9),
+            "the trained model has .* bytes, at most 1000000000 fit: the market's disk is too full",
+        ),
+    ],
+    ids=["chunk", "boundary", "evidence", "disk"],
+)
+def test_check_job__larger_than_what_carries_or_keeps_it__refused_with_the_bound(
+    changed: dict[str, Any], around: Surroundings, words: str
+) -> None:
+    asked = large(**changed)
+
+    found = refusal(asked, around)
+
+    assert re.search(words, found.message), found.message
+    assert int(str(found.data["bytes"])) > int(str(found.data["would_fit"]))
+
+
+def test_check_job__more_weights_than_an_index_lists__refused_with_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sizes, "MAX_WHOLE_BYTES", 10**9)
+
+    found = refusal(large())
+
+    assert "the model of stage 0 has" in found.message and "have more stages" in found.message

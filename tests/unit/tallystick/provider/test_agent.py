@@ -28,12 +28,11 @@ from market.api.schemas import (
 from tallystick.provider import agent as agent_module
 from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask, look_every
 from tallystick.provider.faults import Say
-from tallystick.provider.folder import ProviderFolder
+from tallystick.provider.folder import ProviderFolder, end_upload, note_upload
 from tallystick.provider.outside_audits import cancelled
 from tallystick.provider.room import PAUSE, RESERVE, Free
 from tallystick.sdk.client import MarketClient
 from tests.support.history import make_session, make_spec, make_wallet
-from tests.support.patience import patience
 
 LEASE = LeaseView(
     lease=Digest(b"l" * 32), state="silent", offer=Digest(b"o" * 32), job=JobId(b"j" * 32),
@@ -88,6 +87,27 @@ async def test_follow__lease_that_was_over_and_came_back__has_all_of_its_time_wh
         await agent._follow((), NOWHERE)
         was_left_alone = not peer.done()
         clock.now += WIND_DOWN_SECONDS + 1
+        await agent._follow((), NOWHERE)
+
+    folder.close()
+    assert was_left_alone and peer.cancelled()
+
+
+async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_it_is_done(
+    tmp_path: Path,
+) -> None:
+    clock, folder = Clock(), ProviderFolder(tmp_path)
+    async with MarketClient("http://127.0.0.1:1") as client:
+        agent = agent_of(client, folder, clock)
+        peer = asyncio.create_task(_for_ever())
+        agent._peers[LEASE.lease] = peer
+        note_upload(folder.lease(LEASE.lease))
+        await agent._follow((), NOWHERE)
+
+        clock.now = 10 * WIND_DOWN_SECONDS
+        await agent._follow((), NOWHERE)
+        was_left_alone = not peer.done()
+        end_upload(folder.lease(LEASE.lease))
         await agent._follow((), NOWHERE)
 
     folder.close()
@@ -234,7 +254,7 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
     for name in ("HEARTBEAT_SECONDS", "ROOM_SECONDS"):
         monkeypatch.setattr(agent_module, name, 0.001)
     folder, free, said = ProviderFolder(tmp_path), [10 * RESERVE], list[str]()
-    async with Offers() as client, asyncio.timeout(patience(30)):
+    async with Offers() as client, asyncio.timeout(30):
         agent = agent_of(client, folder, Clock(), say=said.append, free=lambda _: free[0])
         beats = asyncio.create_task(agent._heartbeats(NOWHERE))
         noted = [await client.noted.get()]

@@ -10,7 +10,7 @@ from contracts.terms.errors import TallystickError, TooLarge, WrongBytes
 from market.api.schemas import MAX_BUNDLE_BYTES
 from tallystick.sdk import blob_files
 from tallystick.sdk.blob_files import measured, pieces, written
-from verification.auditing import bundle_file
+from verification.auditing import bundle, bundle_file
 
 TEXT = bytes(range(250))
 
@@ -58,4 +58,4 @@ def test_written__anything_else__leaves_no_file(
 def test_limits__largest_bundle__is_taken_as_a_blob() -> None:
     directory = bundle_file.MAX_MEMBERS * 256
 
-    assert bundle_file.MAX_BUNDLE_BYTES + directory <= MAX_BUNDLE_BYTES
+    assert bundle.MAX_BUNDLE_BYTES + directory <= MAX_BUNDLE_BYTES

@@ -1,10 +1,12 @@
 """Which blobs make the model that a poster downloads?"""
 
+from collections.abc import Sequence
+
 import pytest
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from market.api.schemas import CheckpointView
+from market.api.schemas import CheckpointsView, CheckpointView, UnpublishedView
 from tallystick.sdk.download import choose
 
 
@@ -18,10 +20,14 @@ def view(stage: int, step: int, blob: str, *, peers: int = 1, here: bool = True)
     )
 
 
+def said(claims: Sequence[CheckpointView], *unpublished: UnpublishedView) -> CheckpointsView:
+    return CheckpointsView(checkpoints=tuple(claims), unpublished=unpublished)
+
+
 def test_choose__every_stage_at_one_step__is_taken_in_order() -> None:
     claims = [view(0, 60, "a", peers=3), view(1, 60, "b"), view(2, 60, "c", peers=2)]
 
-    chosen = choose(claims, 3)
+    chosen = choose(said(claims), 3)
 
     assert (chosen.step, chosen.stages, chosen.disputed) == (60, tuple(claims), ())
 
@@ -32,13 +38,13 @@ def test_choose__last_step_lacks_a_stage__is_the_newest_that_has_all() -> None:
         view(1, 40, "e"),
     ]  # fmt: skip
 
-    assert choose(claims, 2).stages == (claims[1], claims[3])
+    assert choose(said(claims), 2).stages == (claims[1], claims[3])
 
 
 def test_choose__members_differ__most_of_them_are_believed_and_it_is_said() -> None:
     claims = [view(0, 60, "a"), view(1, 60, "b", peers=2), view(1, 60, "c", peers=1)]
 
-    chosen = choose(claims, 2)
+    chosen = choose(said(claims), 2)
 
     assert chosen.stages == (claims[0], claims[1])
     assert chosen.disputed == (1,)
@@ -48,7 +54,7 @@ def test_choose__most_name_a_blob_that_nobody_uploaded__is_waited_for() -> None:
     claims = [view(0, 60, "a", peers=2, here=False), view(0, 60, "b")]
 
     with pytest.raises(NotFound, match="missing: stage 0"):
-        choose(claims, 1)
+        choose(said(claims), 1)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +69,24 @@ def test_choose__a_stage_without_weights__not_found_by_number(
     claims: list[CheckpointView], missing: str
 ) -> None:
     with pytest.raises(NotFound, match=f"missing: {missing}"):
-        choose(claims, 2)
+        choose(said(claims), 2)
 
 
 def test_choose__stages_of_different_steps_only__not_found() -> None:
     with pytest.raises(NotFound, match="not there yet"):
-        choose([view(0, 60, "a"), view(1, 50, "b")], 2)
+        choose(said([view(0, 60, "a"), view(1, 50, "b")]), 2)
+
+
+def test_choose__a_stage_could_not_be_uploaded__says_why_once() -> None:
+    failed = [
+        UnpublishedView(
+            stage=StageIndex(1), step=StepNumber(60), peer=PeerId(bytes([number]) * 32),
+            reason="no space",
+        )
+        for number in range(2)
+    ]  # fmt: skip
+
+    with pytest.raises(
+        NotFound, match=r"stage 1\); weights of stage 1 were not published: no space$"
+    ):
+        choose(said([view(0, 60, "a")], *failed), 2)

@@ -6,6 +6,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api import schemas
+from tallystick.cli.job_live import live_line
 from tallystick.sdk.watch import JobLive, fold
 
 JOB = JobId(bytes(32))
@@ -168,12 +169,31 @@ def test_fold__money__is_what_the_chain_moved() -> None:
 def test_fold__checkpoints__newest_of_each_stage() -> None:
     def checkpoint(step: int, blob: Digest) -> schemas.CheckpointEvent:
         return schemas.CheckpointEvent(
-            at=at(1), stage=StageIndex(0), step=StepNumber(step), blob=blob, peer=ANN
+            at=at(1), stage=StageIndex(0), step=StepNumber(step), blob=blob, peer=ANN, is_here=False
         )
 
     live = folded(checkpoint(4, WORK), checkpoint(2, OTHER))
 
     assert live.checkpoints[StageIndex(0)].blob == WORK
+
+
+def test_fold__weights_that_could_not_be_uploaded__say_why_until_they_are_here() -> None:
+    failed = schemas.UnpublishedEvent(
+        at=at(1), stage=StageIndex(1), step=StepNumber(4), peer=ANN, reason="no space"
+    )
+
+    def checkpoint(stage: int, *, is_here: bool) -> schemas.CheckpointEvent:
+        return schemas.CheckpointEvent(
+            at=at(1), stage=StageIndex(stage), step=StepNumber(4), blob=WORK, peer=ANN,
+            is_here=is_here,
+        )  # fmt: skip
+
+    live = folded(failed, checkpoint(1, is_here=False), checkpoint(0, is_here=True))
+
+    assert live.unpublished == {1: "no space"}
+    assert "weights of stage 1 were not published: no space" in live_line(live)
+    assert folded(failed, checkpoint(1, is_here=True)).unpublished == {}
+    assert folded(checkpoint(1, is_here=True), failed).unpublished == {}
 
 
 def test_fold__finished__is_over_once_the_last_seal_is_told_too() -> None:
