@@ -192,6 +192,7 @@ class _Joining:
         if self.has_left:
             self._tell("left", step=at.applied)
         else:
+            await self._work.states.stored()
             self._work.keeping.clear()
             self._tell("finished", step=at.applied, state_root=at.roots.state)
 

@@ -171,6 +171,10 @@ class States:
         self._at.all_applied = all_applied
         return await self._at.engine.at(Rank.STEP, lambda: self._take(items))
 
+    async def stored(self) -> None:
+        """Returns when the seal that is being applied is, its checkpoint on disk included."""
+        await self._at.engine.at(Rank.STEP, _nothing)
+
     async def _take(self, items: list[Kept]) -> tuple[StepNumber, Digest]:
         stage, step = self._at.stage, last_seal(items).message.step
         if (seal := self._at.book.read_seal(items)) is not None:
@@ -402,3 +406,7 @@ class States:
 
 def _messages(items: Sequence[Kept]) -> list[Message]:
     return [item.message for item in items if isinstance(item, Signed)]
+
+
+async def _nothing() -> None:
+    """A turn of its own, after the one that is under way."""
