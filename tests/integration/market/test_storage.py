@@ -299,7 +299,7 @@ async def test_outbox__delivery_fails__is_repeated_until_it_succeeds(world: Worl
 def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
     url = postgres.new_database()
 
-    assert migrate(url) == migrate(url) == "0013"
+    assert migrate(url) == migrate(url) == "0014"
 
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.connect() as connection:
@@ -336,7 +336,7 @@ def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
     )
 
     assert without.returncode == 2
-    assert (done.returncode, done.stdout) == (0, "database is at revision 0013\n")
+    assert (done.returncode, done.stdout) == (0, "database is at revision 0014\n")
     assert failed.returncode == 8 and "Traceback" not in failed.stderr
 
 
