@@ -84,7 +84,7 @@ async def test_watch__job_that_ends_meanwhile__shows_steps_and_answers_with_its_
         stdout, stderr = await watching.communicate()
 
     assert watching.returncode == 0, stderr
-    assert "running  step 1/12" in first
+    assert "training step 1/12" in first
     assert json.loads(stdout)["state"] in ("finished", "closed", "refunded")
     assert "step 2/12" in stderr.decode().splitlines()[-1]
 
