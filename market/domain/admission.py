@@ -6,7 +6,7 @@ an offer wants it is matching's question. Every refusal carries in its data what
 
 from dataclasses import dataclass
 
-from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, format_tokens
 from contracts.terms.chunks import Chunking
 from contracts.terms.errors import Conflict, Expired, Forbidden, NotFound, Refused, Unaffordable
 from contracts.terms.ids import MAX_CHUNKS, ZERO_DIGEST, Digest
@@ -195,8 +195,8 @@ def _check_budget(spec: JobSpec) -> None:
     cost, for_work = job_cost(spec, spec.price_ceiling), max(0, spec.budget - audits)
     if cost > for_work:
         raise Unaffordable(
-            f"at its price ceiling the job costs {cost} base units and its audits up to {audits}, "
-            f"its budget is {spec.budget}",
+            f"at its price ceiling the job costs {format_tokens(cost)} tokens and its audits up to "
+            f"{format_tokens(audits)}, its budget is {format_tokens(spec.budget)}",
             cost=str(cost),
             audit_budget=str(audits),
             budget=str(spec.budget),
@@ -213,8 +213,8 @@ def _check_audit_budget(spec: JobSpec, audit: AuditSpec) -> None:
     least = _least_audits(spec, audit, spec.price_ceiling)
     if audit.budget < least:
         raise Unaffordable(
-            f"the audit budget is {audit.budget} base units; the steps that may wait for their "
-            f"audits at the same time, drawn whole, need {least}",
+            f"the audit budget is {format_tokens(audit.budget)} tokens; the steps that may wait "
+            f"for their audits at the same time, drawn whole, need {format_tokens(least)}",
             audit_budget=str(audit.budget),
             audit_budget_would_fit=str(least),
         )
@@ -270,9 +270,9 @@ def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
         )
     if spec.min_stake < least:
         raise Refused(
-            f"min_stake is {spec.min_stake} base units; with {owners} owners in a stage one unit "
-            f"of the dearest, at the price ceiling, needs {least}: raise min_stake, or lower "
-            "price_ceiling or rows_per_unit",
+            f"min_stake is {format_tokens(spec.min_stake)} tokens; with {owners} owners in a stage "
+            f"one unit of the dearest, at the price ceiling, needs {format_tokens(least)}: raise "
+            "min_stake, or lower price_ceiling or rows_per_unit",
             min_stake=str(spec.min_stake),
             min_stake_would_fit=str(least),
         )

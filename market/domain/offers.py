@@ -7,7 +7,7 @@ Units: prices in base units a PFLOP, memory in bytes, moments in ms unless named
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Expired, InsufficientStake
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import Offer
@@ -70,7 +70,8 @@ def check_offer(offer: Offer, *, now: UnixMillis, free_stake: BaseUnits, wanted:
         raise Expired("the offer's window is over", expires_at=offer.expires_at, now=now // 1000)
     if free_stake < wanted:
         raise InsufficientStake(
-            f"{free_stake} base units of free stake, an offer needs {wanted}; stake on chain first",
+            f"{format_tokens(free_stake)} tokens of free stake, an offer needs "
+            f"{format_tokens(wanted)}; stake on chain first",
             wanted=str(wanted),
             free=str(free_stake),
         )

@@ -6,6 +6,7 @@ the chain knows already is judged here: none stays that will never be funded, or
 those behind it.
 """
 
+from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
@@ -69,6 +70,7 @@ def _why(row: JobRow, found: JobNow, refusal: str) -> str:
         case "none":
             return f"the escrow refused the budget: {refusal}"
         case "open":
-            return f"its poster opened it with {found.deposited} of {row.budget} base units"
+            held, budget = format_tokens(found.deposited), format_tokens(row.budget)
+            return f"its poster opened it with {held} of {budget} tokens"
         case state:
             return f"its poster opened it, and it is {state}"

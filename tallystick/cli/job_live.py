@@ -12,6 +12,7 @@ from contracts.terms.messages import MILLION
 from market.api import schemas
 from market.domain.jobs import JobState, Wanted
 from market.domain.outcomes import outcome, trained
+from market.web.words import would_fit
 from tallystick.cli.output import facts, printable, short
 from tallystick.sdk.watch import AuditsLive, JobLive
 
@@ -96,7 +97,10 @@ def _rows(live: JobLive) -> Iterator[tuple[str, str]]:
     yield "spent", f"{_of(live.earned, _cap(live))}, {_tokens(live.claimed)} claimed"
     yield "peers", _peers(live)
     for each in live.not_matched:
-        yield f"not matched: {each.constraint}", f"{each.offers} offers; fits: {each.would_fit}"
+        yield (
+            f"not matched: {each.constraint}",
+            f"{each.offers} offers; fits: {would_fit(each.would_fit)}",
+        )
     yield "audits", _audits(live)
     if live.anchored_step:
         yield "on chain", f"seals to step {live.anchored_step}, coins to {live.coin_step}"

@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from market.api.schemas import StageQuoteView
+from market.web.words import would_fit
 from tallystick.cli.output import facts, printable, table
 from tallystick.sdk.advice import plain
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
@@ -115,7 +116,10 @@ def _obstacles(plan: Plan) -> Iterator[RenderableType]:
         yield table(
             "why not matched",
             ("constraint", "#offers that fail it", "would fit"),
-            ((each.constraint, each.offers, each.would_fit) for each in plan.not_matched),
+            (
+                (each.constraint, each.offers, would_fit(each.would_fit))
+                for each in plan.not_matched
+            ),
         )
     if plan.advice is not None:
         yield f"cheapest remedy: {plan.advice_in_words}"

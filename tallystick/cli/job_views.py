@@ -12,6 +12,7 @@ from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
 from market.api import schemas
 from market.domain.outcomes import trained
+from market.web.words import would_fit
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts, moment, table
 from tallystick.cli.output import short as digits
@@ -43,7 +44,7 @@ def job_table(view: schemas.JobView) -> Table:
         )
     for excluded in view.not_matched:
         rows[f"not matched: {excluded.constraint}"] = (
-            f"{excluded.offers} offers; would fit: {excluded.would_fit}"
+            f"{excluded.offers} offers; would fit: {would_fit(excluded.would_fit)}"
         )
     for each in view.unpublished:
         rows[f"weights of stage {each.stage}"] = f"were not published: {each.reason}"

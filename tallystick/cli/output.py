@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 
@@ -247,6 +247,19 @@ def short(name: bytes) -> str:
 def moment(millis: int) -> str:
     """When something was or will be, UTC."""
     return f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def moment_here(millis: int, zone: tzinfo | None = None) -> str:
+    """A moment in UTC and, where this machine's zone is another one, in that too.
+
+    Args:
+        millis: Since the Unix epoch.
+        zone: The zone of the reader; this machine's without one.
+    """
+    here = datetime.fromtimestamp(millis / 1000, UTC).astimezone(zone)
+    if not here.utcoffset():
+        return f"{moment(millis)} UTC"
+    return f"{moment(millis)} UTC ({here:%Y-%m-%d %H:%M:%S %Z})"
 
 
 # ------------------------------------------------------------------------------ everything else

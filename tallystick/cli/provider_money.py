@@ -27,7 +27,7 @@ from market.api import schemas
 from market.api.schemas import Body, Money
 from tallystick.cli.keystore import open_wallet
 from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
-from tallystick.cli.output import notice, shows
+from tallystick.cli.output import moment_here, notice, shows
 from tallystick.cli.sending import needs_chain
 from tallystick.provider.folder import (
     ProviderFolder,
@@ -209,8 +209,9 @@ def _withdrawn_lines(found: Withdrawn) -> Iterator[str]:
         yield f"{format_tokens(found.asked)} tokens of stake {would}asked back"
     if found.unbonding and found.withdrawable_at:
         yield (
-            f"{format_tokens(found.unbonding)} tokens are unbonding until Unix second "
-            f"{found.withdrawable_at}; then `tallystick provider withdraw --unbonded`"
+            f"{format_tokens(found.unbonding)} tokens are unbonding until "
+            f"{moment_here(1000 * found.withdrawable_at)}; then "
+            "`tallystick provider withdraw --unbonded`"
         )
     if found.offer is None and not (found.taken or found.asked or found.unbonding):
         yield "nothing to withdraw: no offer stands, and no stake was asked for (see --stake)"
@@ -337,8 +338,8 @@ async def _move_stake(
         while wait_until is not None and moved.stake.unbonding:
             if time.monotonic() > wait_until:
                 raise DeadlineExceeded(
-                    f"{format_tokens(moved.stake.unbonding)} tokens are unbonding until Unix "
-                    f"second {moved.stake.withdrawable_at}",
+                    f"{format_tokens(moved.stake.unbonding)} tokens are unbonding until "
+                    f"{moment_here(1000 * moved.stake.withdrawable_at)}",
                     withdrawable_at=moved.stake.withdrawable_at,
                 )
             await asyncio.sleep(_POLL_SECONDS)

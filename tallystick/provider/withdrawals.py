@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from contracts.chain.connection import Call
 from contracts.chain.wrappers.stakes import Stake
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import InsufficientStake
 from contracts.terms.ids import Digest
 from tallystick.provider.on_chain import OnChain
@@ -32,7 +32,8 @@ async def move(own: OnChain, amount: BaseUnits | None) -> Moved:
     wanted = stake.free if amount is None else amount
     if wanted > stake.free:
         raise InsufficientStake(
-            f"{wanted} base units are asked back, {stake.free} are not reserved for jobs",
+            f"{format_tokens(wanted)} tokens are asked back, {format_tokens(stake.free)} are not "
+            "reserved for jobs",
             wanted=wanted,
             free=stake.free,
         )

@@ -74,7 +74,7 @@ def _complaint(detail: Any, schema: Mapping[str, Any], text: Text | None) -> Com
 def _problem(detail: Any, path: Path_, schema: Mapping[str, Any]) -> str:
     kind, field = detail["type"], _field(schema, path)
     if kind == "extra_forbidden":
-        return _unknown(str(path[-1]), _resolved(_field(schema, path[:-1]), schema))
+        return _unknown(str(path[-1]), path[:-1], schema)
     if kind == "missing":
         return f"is missing: {field.get('description', 'it is needed')}{_example(field)}"
     given = _shown(detail["input"])
@@ -84,11 +84,28 @@ def _problem(detail: Any, path: Path_, schema: Mapping[str, Any]) -> str:
     return f"{wanted or detail['msg']} is wanted, not {given}{_hint(field, detail['input'])}"
 
 
-def _unknown(name: str, holder: Mapping[str, Any]) -> str:
-    known = list(holder.get("properties", ()))
+def _unknown(name: str, above: Path_, schema: Mapping[str, Any]) -> str:
+    """Says where the field belongs, if it is one of another place, or what looks like it."""
+    known = _names(_resolved(_field(schema, above), schema))
+    here = f"; there are: {', '.join(known)}"
     return f"unknown field {name!r:.80}" + (
-        nearest(name, known) or f"; there are: {', '.join(known)}"
+        _place_of(name, above, schema) or nearest(name, known) or here
     )
+
+
+def _place_of(name: str, above: Path_, schema: Mapping[str, Any]) -> str:
+    """`; it belongs ...` where a field of this very name stands elsewhere in a job file."""
+    top = _names(schema)
+    if above and name in top:
+        return "; it belongs at the top of the file"
+    for section in top:
+        if (section,) != above and name in _names(_resolved(_field(schema, (section,)), schema)):
+            return f"; it belongs under `{section}`"
+    return ""
+
+
+def _names(holder: Mapping[str, Any]) -> list[str]:
+    return list(holder.get("properties", ()))
 
 
 def _field(schema: Mapping[str, Any], path: Sequence[str | int]) -> Mapping[str, Any]:

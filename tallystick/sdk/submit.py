@@ -21,6 +21,7 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain
 from market.api import schemas
+from market.web.words import would_fit
 from tallystick.sdk.advice import in_words
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
@@ -271,7 +272,8 @@ def _need_match(quote: schemas.QuoteView, spec: JobSpec, now: UnixSeconds) -> No
             )
             raise NoMatch(
                 f"the job fits none of the {quote.offers} offers ({excluded.constraint}); would "
-                f"fit: {excluded.would_fit}. {_remedy(advice)}, or post it with --unmatched",
+                f"fit: {would_fit(excluded.would_fit)}. {_remedy(advice)}, or post it with "
+                "--unmatched",
                 constraint=excluded.constraint,
                 would_fit=excluded.would_fit,
                 advice=advice,

@@ -273,7 +273,7 @@ def test_cheating__any_schedule_that_the_router_allows__loses_the_margin() -> No
     [
         ("step - window <=", f"step - window - {schedules.SETTLING} <="),
         ("(1 - phi + phi * terms.repeats)", "1"),
-        ("max(least,", "min(least,"),
+        ("return max(least, terms.margin", "return min(least, terms.margin"),
         ("terms.margin * value /", "value /"),
         ("((beside + value) * power)", "(beside + value)"),
         ("power / (terms.margin - power))", "power / (terms.margin - power)) + 1"),

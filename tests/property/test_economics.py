@@ -110,7 +110,7 @@ def test_rate__every_reachable_state__covers_the_money_at_risk() -> None:
         ("return pay_for(Flops(recent), price)", "return value(Flops(recent), price)"),
         ("(1 - phi + phi * terms.repeats)", "(1 - phi / 2 + phi * terms.repeats)"),
         ("* terms.detection\n\n\n# ---", "\n\n\n# ---"),
-        ("max(least,", "min(least,"),
+        ("return max(least, terms.margin", "return min(least, terms.margin"),
         ("terms.margin * value /", "value /"),
         ("((beside + value) * power)", "(beside + value)"),
         ("power / (terms.margin - power))", "power / (terms.margin - power)) + 1"),
@@ -167,7 +167,7 @@ def test_rate__more_or_less_money__moves_the_right_way() -> None:
     [
         ("((beside + value) * power)", "((beside + value * value) * power)"),
         ("min(CERTAIN, needed)", "needed"),
-        ("max(least,", "min(least,"),
+        ("return max(least, terms.margin", "return min(least, terms.margin"),
     ],
 )
 def test_rate__one_line_is_wrong__moves_the_wrong_way(old: str, new: str) -> None:
@@ -205,8 +205,8 @@ def test_bounds__one_more_or_one_less__is_not_covered() -> None:
     [
         ("covered = floor(", "covered = ceil("),
         ("(stake + waiting) * power /", "stake * power /"),
-        ("ceil(value *", "floor(value *"),
-        ("terms.margin / power - 1", "terms.margin / power"),
+        ("ceil(value * (terms.margin / power - 1)", "floor(value * (terms.margin / power - 1)"),
+        ("(terms.margin / power - 1)", "(terms.margin / power)"),
     ],
 )
 def test_bounds__one_line_is_wrong__is_noticed(old: str, new: str) -> None:

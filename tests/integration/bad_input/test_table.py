@@ -242,7 +242,7 @@ TABLE = (
         "job that its budget does not cover",
         "unaffordable",
         5,
-        "its budget is 10000000",
+        "its budget is 10.000000",
         posted(price_ceiling=10**10),
     ),
     Row(
@@ -287,7 +287,7 @@ TABLE = (
         "stage that fits the memory of no offer",
         "no_match",
         5,
-        "memory_bytes 1000",
+        "memory 1000 B",
         no_offer_has_the_memory,
     ),
     Row("wrong signature: job", "bad_signature", 4, "", another_signed_it),

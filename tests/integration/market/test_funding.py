@@ -1,6 +1,6 @@
 """How a draft is funded: by its permit, or by what its poster deposited himself."""
 
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import JobSpec
 from market.domain.jobs import JobState
 from market.service.fund_jobs import MAX_JOBS_A_ROUND
@@ -71,7 +71,10 @@ async def test_fund_jobs__opened_with_less_than_its_budget__fails_and_says_why(
 
     row = await world.job(spec.job())
     assert row.state == JobState.FAILED
-    assert row.failure is not None and f"1 of {spec.budget} base units" in row.failure
+    assert (
+        row.failure is not None
+        and f"0.000001 of {format_tokens(spec.budget)} tokens" in row.failure
+    )
     assert await world.beat("ann") == []
 
 

@@ -94,7 +94,7 @@ def test_quote__job_that_is_not_admitted__says_so_beside_the_price() -> None:
     found = quote(spec(budget=BaseUnits(1)), offers, AROUND, NOW)
 
     assert not found.fits and found.price_at_asks is not None
-    assert "its budget is 1" in found.reasons[0]
+    assert "its budget is 0.000001" in found.reasons[0]
     assert found.budget_needed == found.cost_at_ceiling
 
 

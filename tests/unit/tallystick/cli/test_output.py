@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, timedelta, timezone
 
 import pytest
 import typer
@@ -13,7 +14,7 @@ from contracts.terms.ids import Address, AddressField
 from market.api.schemas import Body, Money
 from tallystick.cli import main
 from tallystick.cli.complaint import asks_for_json
-from tallystick.cli.output import Shows, answer, notice, printable, shows
+from tallystick.cli.output import Shows, answer, moment_here, notice, printable, shows
 
 ANN = Address(b"a" * 20)
 
@@ -202,3 +203,12 @@ def test_schema__bytes__are_two_digits_each() -> None:
 
 def test_printable__what_steers_a_terminal__is_not_shown() -> None:
     assert printable("a\x1b[31mb\x07") == "a?[31mb?"
+
+
+def test_moment_here__another_zone__is_said_beside_utc() -> None:
+    zone = timezone(timedelta(hours=2), "CEST")
+
+    assert moment_here(1_700_000_000_000, UTC) == "2023-11-14 22:13:20 UTC"
+    assert (
+        moment_here(1_700_000_000_000, zone) == "2023-11-14 22:13:20 UTC (2023-11-15 00:13:20 CEST)"
+    )

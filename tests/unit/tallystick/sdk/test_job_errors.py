@@ -78,6 +78,20 @@ def test_load__mistake__says_what_was_given_and_what_would_be_right(
     assert words in found["problem"]
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        ("learning_rate: 1", "learning_rate", "it belongs under `optimizer`"),
+        ("model: {budget: 4}", "model.budget", "it belongs at the top of the file"),
+        ("model: {learning_rate: 4}", "model.learning_rate", "it belongs under `optimizer`"),
+    ],
+)
+def test_load__field_of_another_place__says_where_it_belongs(
+    text: str, key: str, words: str, tmp_path: Path
+) -> None:
+    assert words in errors_of(tmp_path, text)[key]["problem"]
+
+
 def test_load__one_mistake__is_one_sentence(tmp_path: Path) -> None:
     text = "name: a\nbudget: 1\nprice_ceiling: 1\ndeadline: 1h\nstages: 0\n"
 
