@@ -12,8 +12,8 @@ from contracts.terms.messages import MILLION
 from market.api import schemas
 from market.domain.jobs import JobState, Wanted
 from market.domain.outcomes import outcome, trained
-from market.web.words import would_fit
 from tallystick.cli.output import facts, printable, short
+from tallystick.sdk.advice import would_fit
 from tallystick.sdk.watch import AuditsLive, JobLive
 
 BAR_WIDTH = 30

@@ -7,9 +7,8 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from market.api.schemas import StageQuoteView
-from market.web.words import would_fit
 from tallystick.cli.output import facts, printable, table
-from tallystick.sdk.advice import plain
+from tallystick.sdk.advice import plain, would_fit
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.plan import Plan
 

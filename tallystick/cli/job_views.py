@@ -12,11 +12,10 @@ from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
 from market.api import schemas
 from market.domain.outcomes import trained
-from market.web.words import would_fit
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts, moment, table
 from tallystick.cli.output import short as digits
-from tallystick.sdk.advice import in_words
+from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.convictions import ENDED, split_of, state_of
 from tallystick.sdk.plan import devices_of
 from verification.odds import read_exact, short

@@ -21,8 +21,7 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain
 from market.api import schemas
-from market.web.words import would_fit
-from tallystick.sdk.advice import in_words
+from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.orders import OrderFile, fingerprint_of, open_order

@@ -287,7 +287,7 @@ TABLE = (
         "stage that fits the memory of no offer",
         "no_match",
         5,
-        "memory 1000 B",
+        "memory_bytes 1000",
         no_offer_has_the_memory,
     ),
     Row("wrong signature: job", "bad_signature", 4, "", another_signed_it),
