@@ -1,5 +1,6 @@
 """Orders by browser wallets: what a wallet is shown, and the post of what it signed."""
 
+import secrets
 from typing import Annotated
 
 from fastapi import APIRouter, Response
@@ -51,7 +52,8 @@ async def post_typed_data(
         like = spec_of(await job_row(wanted.like, work)).message
         wish = Wish(wanted.name, wanted.steps, wanted.budget, wanted.price_ceiling, wanted.deadline)
         coordinator = await allocate_coordinator(wanted.poster, now, work)
-        spec = order_like(like, wish, poster=wanted.poster, coordinator=coordinator, nonce=now)
+        nonce = secrets.randbits(52)  # two orders of one moment are two jobs
+        spec = order_like(like, wish, poster=wanted.poster, coordinator=coordinator, nonce=nonce)
         return answer(await _typed(spec, UnixSeconds(now // 1000 + PERMIT_SECONDS), api))
 
     return await carry_out(this.of(wanted.poster), work, make)
