@@ -1,6 +1,7 @@
 """`job submit` refused, or killed between any two of its steps: paid once, and nothing lost."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ from tests.support.history import START
 
 BUDGET = JOB["budget"] * 10**6
 FAUCET = 10**9  # base units that the market in memory gives at once
+
+SOON = datetime.fromtimestamp(START + 100, UTC)
 
 
 def steps_of(asked: list[str]) -> list[int]:
@@ -287,8 +290,8 @@ async def test_submit__tokens_that_come_later__pay_the_very_job(tmp_path: Path) 
     ("offered", "words"),
     [
         ({"price": 10**10, "memory_bytes": 1}, "memory_bytes 1"),
-        ({"price": 3 * 10**12}, "price_ceiling 3000000000000"),
-        ({"price": 10**10, "expires_at": START + 100}, f"deadline {START + 100}"),
+        ({"price": 3 * 10**12}, "price_ceiling 3000000 tokens"),
+        ({"price": 10**10, "expires_at": START + 100}, f"deadline {SOON:%Y-%m-%d %H:%M:%S} UTC"),
     ],
     ids=["model too large", "all too dear", "offers end too early"],
 )
