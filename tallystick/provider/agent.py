@@ -29,6 +29,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import (
     ContractRefused,
     Expired,
+    InsufficientStake,
     Misbehaved,
     NotFound,
     Refused,
@@ -78,6 +79,7 @@ COIN_SECONDS = 2.0
 CLAIM_SECONDS, SLASH_SECONDS = 5.0, 10.0  # between two looks, at least
 WATCH_SECONDS = 1.0  # between two looks at the clocks
 ROOM_SECONDS, CLEAR_SECONDS = 2.0, 60.0
+STAKE_SECONDS = 15.0  # between two looks whether there is stake for an offer again
 LONGEST_LOOK = 60.0
 WIND_DOWN_SECONDS = 60.0  # that a peer has after its lease is over
 UPLOAD_SECONDS = 600.0  # that it has for each part of the weights that it still uploads
@@ -307,7 +309,7 @@ class Agent:
                         offer = await self._kept_up(offer, deployment)
                 self.faults.over("market")
             except NotFound:  # a market that was set up anew
-                offer, leases = await self._standing_offer(deployment), ()
+                offer, leases = await self._renewed(deployment), ()
             except (Expired, Unavailable) as error:  # Expired: our clock is off
                 self._waiting(error)
                 leases = ()
@@ -345,8 +347,20 @@ class Agent:
             self._paused = offer.message.digest()
             await self._withdraw(offer)
         if self._has_to_be_renewed(offer):
-            return await self._standing_offer(deployment)
+            return await self._renewed(deployment)
         return offer
+
+    async def _renewed(self, deployment: Deployment) -> Signed[Offer]:
+        """A new offer; without stake for one the agent goes on, as there may be pay to claim."""
+        while True:
+            try:
+                offer = await self._standing_offer(deployment)
+            except InsufficientStake as error:
+                self.faults.tell("stake", f"the machine is not offered: {error}")
+                await asyncio.sleep(STAKE_SECONDS)
+            else:
+                self.faults.over("stake")
+                return offer
 
     async def _stand_back(self, offer: Signed[Offer], lacks: str) -> None:
         """Take the offer back and let all peers leave; until there is room again."""

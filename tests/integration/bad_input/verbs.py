@@ -1,5 +1,6 @@
 """Every verb of the command line and its parameters, found, not listed; and how to call one."""
 
+import gc
 import types
 import typing
 from collections.abc import Mapping
@@ -96,7 +97,11 @@ def call(line: list[str], environment: Mapping[str, str]) -> Said:
 
     An exception that is no refusal is raised here: it would be a traceback.
     """
-    done = CliRunner().invoke(app, line, env=dict(environment))
+    gc.disable()  # what an earlier test left behind speaks while it is collected
+    try:
+        done = CliRunner().invoke(app, line, env=dict(environment))
+    finally:
+        gc.enable()
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Said(done.exit_code, done.stdout, done.stderr)

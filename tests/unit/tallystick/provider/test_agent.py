@@ -9,7 +9,12 @@ import pytest
 
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.errors import Conflict, NotFound, ServiceUnreachable
+from contracts.terms.errors import (
+    Conflict,
+    InsufficientStake,
+    NotFound,
+    ServiceUnreachable,
+)
 from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
@@ -231,9 +236,12 @@ class Offers(MarketClient):
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:1")
         self.noted = asyncio.Queue[str]()
+        self.has_stake = True
 
     async def post_offer(self, signed: bytes) -> OfferStored:
         """Note it."""
+        if not self.has_stake:
+            raise InsufficientStake("0.000000 tokens of free stake, an offer needs 0.000001")
         self.noted.put_nowait("posted")
         return OfferStored(offer=Digest(bytes(32)), takes_checked_jobs=True)
 
@@ -272,6 +280,32 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
     told = [line for line in said if "disk" in line]
     assert told[0].startswith("the disk is full: 256 MB are free") and "peers leave" in told[0]
     assert told[1].startswith("over after 0:00:00: the disk is full") and len(told) == 2
+
+
+async def test_heartbeats__stake_was_slashed_when_the_offer_is_renewed__the_agent_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HEARTBEAT_SECONDS", "STAKE_SECONDS"):
+        monkeypatch.setattr(agent_module, name, 0.001)
+    folder, said = ProviderFolder(tmp_path), list[str]()
+    async with Offers() as client, asyncio.timeout(30):
+        agent = agent_of(client, folder, Clock(), say=said.append)
+        beats = asyncio.create_task(agent._heartbeats(NOWHERE))
+        noted = [await client.noted.get()]
+        offer = folder.offer()
+        assert offer is not None
+        client.has_stake = False
+        agent._paused = offer.message.digest()  # as when its share of the machine has changed
+        while not any("not offered" in line for line in said):
+            await asyncio.sleep(0)
+        client.has_stake = True
+        noted += [await client.noted.get() for _ in range(2)]
+        is_running = not beats.done()
+        await cancelled(beats)
+    folder.close()
+
+    assert noted == ["posted", "withdrawn", "posted"] and is_running
+    assert "free stake" in said[1] and said[-1].startswith("over after")
 
 
 async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told(
