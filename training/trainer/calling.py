@@ -31,6 +31,7 @@ from training.transport.wire import ask
 Pause = Callable[[float], Awaitable[None]]
 
 SHORTEST, TIMES_USUAL = 5.0, 2.0  # seconds, and times what a pass usually takes: a call's deadline
+EVALUATION_TIME = 30.0  # seconds: it waits behind all that is paid, and nothing waits for it
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 MOST_BLAME = 3  # complaints in a step
 LIFT_AFTER = 5.0  # seconds in which nobody could be asked within the caps
@@ -268,7 +269,8 @@ class Calling:
             request = calls.Forward(
                 job=self._job, step=step, stage=stage, unit=group, attempt=0, x=x, evaluate=True
             )
-            deadline = self._deadline(stage, group, peer, FORWARD)
+            usual = self._deadline(stage, group, peer, FORWARD)
+            deadline = max(EVALUATION_TIME, usual)
             computed, _ = await ask(session, calls.FORWARD, request, deadline=deadline)
         except TallystickError as error:
             self._note_failure(group, stage, peer, error)

@@ -16,7 +16,15 @@ from contracts.terms.errors import (
     PeerUnreachable,
     TallystickError,
 )
-from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, SessionKey, StageIndex, UnitId
+from contracts.terms.ids import (
+    ZERO_DIGEST,
+    JobId,
+    PeerId,
+    SessionKey,
+    StageIndex,
+    StepNumber,
+    UnitId,
+)
 from tests.support.history import make_digest, make_session
 from training.telling import tell_nobody
 from training.trainer.calling import LIFT_AFTER, Calling, Pause, TensorLost
@@ -185,6 +193,14 @@ async def test_calling__deadline_passed__the_next_one_of_its_unit_is_twice_as_lo
     await world.forward()
 
     assert world.peers["ann"].deadlines == [5.0, 10.0, 20.0]
+
+
+async def test_evaluate__quick_peer__has_half_a_minute_as_it_waits_behind_paid_work() -> None:
+    world = World(ann=Peer())
+
+    await world.calling.evaluate(StepNumber(1), UNIT, STAGE, Held(digest=X, holders=HOLDERS))
+
+    assert world.peers["ann"].deadlines == [30.0]
 
 
 async def test_calling__answer_that_does_not_fit__its_peer_is_not_asked_again() -> None:
