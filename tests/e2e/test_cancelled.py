@@ -99,7 +99,7 @@ async def test_job__paused_resumed_cancelled__pays_what_was_done_and_the_audit_a
         assert 0 < view.earned == view.debited == view.paid
         assert view.refunded == view.escrowed - view.earned == cancelled.result.refunded
         owners = [load_or_create_wallet(running.folder / name / "wallet.json") for name in NAMES]
-        assert {account for account, pay in work.pay.items() if pay} == {
+        assert {account for account, pay in work.pay.items() if pay} <= {  # as the router dealt
             each.account for each in owners
         }
         assert sum(work.pay.values()) == view.earned
