@@ -39,12 +39,12 @@ def migrate(url: str) -> str:
         engine.dispose()
 
 
-def upgrade(connection: Connection) -> str:
-    """Run what is missing on an open connection."""
+def upgrade(connection: Connection, to: str = "head") -> str:
+    """Run what is missing on an open connection, up to a revision."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, to)
     revision = MigrationContext.configure(connection).get_current_revision()
     connection.commit()
     return str(revision)

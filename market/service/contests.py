@@ -23,7 +23,7 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
 from market.api.schemas import contest_digest
-from market.service.convictions import show_next
+from market.service.convictions import accusers_of, show_next
 from market.service.evidence import Bundles, need_contest
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import CoordinatorRow, SlashRow
@@ -104,11 +104,11 @@ async def judge_contest(
 
     Raises:
         NotFound: no such slash. Conflict: it is not contested.
-        Forbidden: the judge is the accused, or who accuses.
+        Forbidden: the judge is the accused, or one of who accuse.
     """
     async with work:
         row = await _held(evidence, work)
-        if by & {row.account, row.challenger}:
+        if by & ({row.account, row.challenger} | await accusers_of(row, work)):
             raise Forbidden("a party to a contest does not judge it")
         if row.state != "contested":
             raise Conflict(f"a slash that is {row.state} is not contested", state=row.state)

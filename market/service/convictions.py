@@ -6,11 +6,12 @@ its bundle. A bundle is read and bound to the case before it counts (`evidence`)
 may show one; they are tried in the order in which they came, one after the other, until one holds,
 so a bad bundle costs time and bars no good one. The stake at risk is what was reserved for the job,
 by the lease or, of an auditor from outside, before it was listed: as much as a lease has to. The
-challenger is the first of the auditors that is not the convict. Restitution is at most the value
-of the convicted work, rounded down. Source: PROTOCOL sections 5 and 7.
+challenger is the auditor whose bundle is executed. Restitution is at most the value of the
+convicted work, rounded down. Source: PROTOCOL sections 5 and 7.
 """
 
 from dataclasses import replace
+from typing import cast
 
 from contracts.governance.record import JobRecord
 from contracts.terms.amounts import BaseUnits, Flops, pay_for
@@ -98,6 +99,21 @@ async def show_next(ended: SlashRow, now: UnixMillis, work: UnitOfWork) -> None:
             await _try_next(row, ended.convicted_at, now, work)
 
 
+async def accusers_of(slash: SlashRow, work: UnitOfWork) -> frozenset[Address]:
+    """The accounts of all who agreed to what a slash is for. The caller is in a transaction."""
+    found: set[Address] = set()
+    for shown in await work[EvidenceRow].where(bundle=slash.evidence):
+        row = await work[ConvictionRow].get(shown.job, shown.subject)
+        found |= set() if row is None else set(accounts_of(row).values())
+    return frozenset(found)
+
+
+def accounts_of(row: ConvictionRow) -> dict[PeerId, Address]:
+    """The account of each auditor that may name the bundle."""
+    pairs = zip(items(row.auditors), items(row.accounts), strict=True)
+    return {cast(PeerId, peer): cast(Address, account) for peer, account in pairs}
+
+
 async def _audited_by(
     auditor: PeerId, job: JobId, subject: Digest, work: UnitOfWork
 ) -> ConvictionRow:
@@ -137,15 +153,16 @@ async def _try_next(
     for each in shown:
         if await work[SlashRow].get(each.bundle) is None:
             following = each.bundle
-            await convict(_conviction(row, following), since, now, work)
+            await convict(_conviction(row, each), since, now, work)
             break
     row = replace(row, evidence=following)
     await work[ConvictionRow].put(row)
     return row
 
 
-def _conviction(row: ConvictionRow, bundle: Digest) -> Conviction:
-    return Conviction(bundle, row.job, row.account, row.wanted, row.owed, row.challenger)
+def _conviction(row: ConvictionRow, shown: EvidenceRow) -> Conviction:
+    challenger = accounts_of(row)[shown.auditor]
+    return Conviction(shown.bundle, row.job, row.account, row.wanted, row.owed, challenger)
 
 
 async def _row(ruling: Ruling, record: JobRecord, work: UnitOfWork) -> ConvictionRow:
@@ -159,8 +176,8 @@ async def _row(ruling: Ruling, record: JobRecord, work: UnitOfWork) -> Convictio
         account=_account(ruling.peer, record),
         wanted=_at_risk(ruling.peer, record),
         owed=await _value(ruling, record, work),
-        challenger=_account(auditors[0], record),
         auditors=encode(list(auditors)),
+        accounts=encode([_account(peer, record) for peer in auditors]),
         reports=encode([_report_of(peer, ruling, record) for peer in auditors]),
     )
 

@@ -337,8 +337,8 @@ class ConvictionRow(Row):
     account: Address
     wanted: BaseUnits
     owed: BaseUnits
-    challenger: Address
     auditors: bytes  # canonical msgpack of peer ids: who may name the bundle
+    accounts: bytes  # the same of their accounts, in the same order
     reports: bytes  # the same of their reports that seals hold, in the same order
     evidence: Digest | None = None  # the bundle that it is slashed by now, if any was shown
 

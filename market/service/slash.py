@@ -216,12 +216,8 @@ def _conviction(row: SlashRow, *, can_repay: bool) -> Conviction:
 
 async def _announce(row: SlashRow, work: UnitOfWork, chain: Chain) -> bool:
     """Announce one; what the chain refuses is planned anew."""
-    try:
-        await _send(row, work, chain)
+    if await _send(row, work, chain):
         return True
-    except ContractRefused as refusal:
-        if "SlashCap" not in refusal.message:  # the stake is smaller than it was
-            raise
     async with work:
         held = await work[SlashRow].lock(row.evidence)
         if held is not None and held.state == "announcing":
@@ -229,13 +225,20 @@ async def _announce(row: SlashRow, work: UnitOfWork, chain: Chain) -> bool:
     return False
 
 
-async def _send(row: SlashRow, work: UnitOfWork, chain: Chain) -> None:
+async def _send(row: SlashRow, work: UnitOfWork, chain: Chain) -> bool:
+    """Announce what is stored; False if the stake is smaller than it was."""
     slash = Slash(
         row.evidence, row.job, row.account, row.amount, row.restitution, row.challenger, row.bounty
     )
     async with work:
         before = await times_announced(row, work)
-    await chain.announce_slash(slash, before)
+    try:
+        await chain.announce_slash(slash, before)
+        return True
+    except ContractRefused as refusal:
+        if "SlashCap" not in refusal.message:
+            raise
+        return False
 
 
 async def _renew(row: SlashRow, now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:
@@ -258,12 +261,8 @@ async def _renew(row: SlashRow, now: UnixMillis, work: UnitOfWork, chain: Chain)
         if again is None:
             return False
         row = again
-    try:
-        await _send(row, work, chain)
+    if await _send(row, work, chain):
         return True
-    except ContractRefused as refusal:
-        if "SlashCap" not in refusal.message:  # the stake is smaller than it was
-            raise
     async with work:
         held = await work[SlashRow].lock(row.evidence)
         if held is not None and is_renewing(held):

@@ -207,7 +207,6 @@ async def _convictions(
                 account=row.account,
                 wanted=row.wanted,
                 owed=row.owed,
-                challenger=row.challenger,
                 auditors=cast(tuple[PeerId, ...], tuple(items(row.auditors))),
                 slash=None if row.evidence is None else views[row.evidence],
             )

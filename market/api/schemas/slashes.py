@@ -57,7 +57,6 @@ class ConvictionView(Body):
     account: AddressField
     wanted: Money  # of its stake
     owed: Money  # what the job paid or owes for it: restitution at most
-    challenger: AddressField
     auditors: tuple[PeerIdField, ...]  # whose session keys may name the bundle
     slash: SlashView | None
 

@@ -23,6 +23,7 @@ from market.api.schemas import (
     contest_digest,
     evidence_digest,
 )
+from market.service.coding import items
 from market.service.contests import judge_contest
 from market.service.convictions import note_convictions
 from market.service.rows import ConvictionRow, SlashRow
@@ -107,7 +108,7 @@ async def rows(world: World) -> list[ConvictionRow]:
         return await work[ConvictionRow].where()
 
 
-async def test_note_convictions__slashable_work__knows_stake_value_and_challenger(
+async def test_note_convictions__slashable_work__knows_stake_value_and_accusers(
     world: World,
 ) -> None:
     maker, commit = await worked(world)
@@ -121,7 +122,8 @@ async def test_note_convictions__slashable_work__knows_stake_value_and_challenge
     worth = pay_for(commit.num_units * maker.spec.unit_flops[0], member.price)  # type: ignore[arg-type]
     assert found == again == [commit.digest()]
     assert (row.account, row.wanted) == (member.wallet.account, maker.spec.min_stake)
-    assert row.owed == worth > 0 and row.challenger == make_wallet("out1").account
+    assert row.owed == worth > 0
+    assert items(row.accounts) == [make_wallet(name).account for name in AUDITORS]
     assert row.evidence is None
 
 
@@ -135,7 +137,7 @@ async def test_note_convictions__auditor_that_lied__is_at_risk_with_what_a_lease
 
     (row,) = await rows(world)
     assert row.account == make_wallet("out1").account and row.wanted == maker.spec.min_stake
-    assert row.challenger == make_wallet("out2").account and row.owed == 0
+    assert items(row.accounts) == [make_wallet("out2").account] and row.owed == 0
 
 
 @ON_MEMORY
@@ -326,6 +328,56 @@ async def test_post_evidence__first_bundle_does_not_hold__the_next_one_is_tried(
 
     assert ended == {junk.evidence: "dropped", good.bundle: "executed"}
     assert shown == "after" or not is_free
+
+
+@pytest.mark.parametrize("honest", AUDITORS)
+async def test_post_evidence__bundle_that_fell__earns_its_auditor_nothing(
+    world: World, honest: str
+) -> None:
+    _, junk, _ = await contested(world, honest=honest)
+    await judge_contest(junk, upheld=True, now=world.now, work=world.new_work())
+    await later(world, times=5)
+
+    earned = {name: await token_of(world, name) for name in AUDITORS}
+
+    assert earned.pop(honest) > 0 and set(earned.values()) == {0}
+
+
+@pytest.mark.parametrize("judge", AUDITORS)
+async def test_judge_contest__auditor_that_agreed__may_not(world: World, judge: str) -> None:
+    _, junk, _ = await contested(world, honest="out1")
+
+    with pytest.raises(Forbidden):
+        await judge_contest(
+            junk,
+            upheld=False,
+            by=frozenset({make_wallet(judge).account}),
+            now=world.now,
+            work=world.new_work(),
+        )
+
+
+async def contested(world: World, *, honest: str) -> tuple[JobMaker, Digest, Digest]:
+    """Two bundles of one conviction, the dishonest first, which is contested: junk and good."""
+    maker, commit = await worked(world)
+    subject, job = commit.digest(), maker.spec.job()
+    (liar,) = set(AUDITORS) - {honest}
+    await note(world, ruled(maker, slashable(maker, subject)))
+    async with sdk(world) as client:
+        junk = await client.post_evidence(job, evidence(world, maker, subject, by=liar, text=b"x"))
+        good = evidence(world, maker, subject, by=honest)
+        await client.post_evidence(job, good)
+        await later(world)
+        mine = contest_digest(junk.evidence, junk.evidence)
+        signature = maker.members[0].wallet.sign_digest(mine)
+        await client.contest_slash(
+            junk.evidence, ContestSlash(bundle=junk.evidence, signature=signature)
+        )
+    return maker, junk.evidence, good.bundle
+
+
+async def token_of(world: World, name: str) -> BaseUnits:
+    return BaseUnits((await world.ports.account(make_wallet(name).account)).token)
 
 
 async def later(world: World, *, times: int = 1) -> None:

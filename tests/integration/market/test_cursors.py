@@ -98,7 +98,7 @@ async def test_client__lists_with_many_parts__are_read_to_their_end(
                 account,
                 BaseUnits(1),
                 BaseUnits(0),
-                account,
+                b"\x90",
                 b"\x90",
                 b"\x90",
             )

@@ -435,8 +435,9 @@ async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the
     session = load_or_create_session(tmp_path / "audit.key")
     ann = maker.members[0].wallet.account
     row = ConvictionRow(
-        job, subject, 1, ann, BaseUnits(1), BaseUnits(0), ann,
-        encode([session.peer]), encode([report_of(session.peer)]),
+        job, subject, 1, ann, BaseUnits(1), BaseUnits(0),
+        encode([session.peer]), encode([make_wallet("out").account]),
+        encode([report_of(session.peer)]),
     )  # fmt: skip
     showable(world, job, subject, session.peer, TEXT)
     async with world.new_work() as work:

@@ -45,7 +45,6 @@ def conviction(shown: SlashView | None) -> ConvictionView:
         account=Address(b"a" * 20),
         wanted=BaseUnits(3_000_000),
         owed=BaseUnits(100_000),
-        challenger=Address(b"c" * 20),
         auditors=(PeerId(b"p" * 32),),
         slash=shown,
     )
