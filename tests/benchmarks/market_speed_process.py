@@ -14,12 +14,14 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 NUM_OFFERS, NUM_JOBS = 10_000, 1_000
 OFFERS_AT_ONCE = 5_000  # rows of a statement
+SIZES = ((32, 1_000), (20, 10_000))  # bytes of a name, and how many: jobs, accounts
 
 
 def clearing() -> dict[str, float]:
@@ -294,6 +296,74 @@ async def _offers(world: Any) -> dict[str, float]:
     return {"ms an offer": 1000 * took / len(signed), "chain reads an offer": reads / len(signed)}
 
 
+async def _settle(world: Any) -> dict[str, float]:
+    """Planning an epoch in which 300 of 1,000 jobs pay again their 100 accounts: 100,000 leaves.
+
+    In a process that is new, which reads the epoch before it, and in one that planned that one.
+    """
+    from contracts.governance.pay import PayLeaf
+    from contracts.governance.settlement import NOTHING_SETTLED, SealStatement, settle
+    from market.service.coding import encode_pay
+    from market.service.refused_debits import RefusedDebits
+    from market.service.rows import BatchRow, EpochLeafRow, EpochRow, JobRow, SealRow
+    from market.service.settle_epoch import Rhythm, plan_epoch
+
+    chance, much = random.Random(1), 10**15
+    jobs, accounts = ([chance.randbytes(size) for _ in range(n)] for size, n in SIZES)
+    pays = {job: sorted(chance.sample(accounts, 100)) for job in jobs}
+    batch: Any = BatchRow(chance.randbytes(32), 1, 1, block=1)
+
+    def pay(job: bytes, step: int) -> Any:
+        return tuple(PayLeaf(each, step * 9, step * 9) for each in pays[job])
+
+    def seal(job: bytes, step: int) -> Any:
+        said: Any = (job, step, chance.randbytes(32), b"", encode_pay(pay(job, step)))
+        said = (*said, step * 900, step * 900, False, 1, batch.root)
+        return SealRow(*said)
+
+    sealed = [SealStatement(job, chance.randbytes(32), 1, pay(job, 1), much) for job in jobs]
+    first = settle(1, NOTHING_SETTLED, sealed)
+    leaves = [
+        EpochLeafRow(1, of.account, job, cumulative)
+        for of in first.accounts
+        for job, cumulative in of.jobs
+    ]
+    async with world.new_work() as work:
+        await work[BatchRow].add(batch)
+        await work[EpochRow].add(EpochRow(1, "final", first.root.hash, first.root.sum, 1))
+        for start in range(0, len(leaves), OFFERS_AT_ONCE):
+            await work[EpochLeafRow].add_all(leaves[start : start + OFFERS_AT_ONCE])
+        for job in jobs[:300]:
+            row: Any = (job, b"", bytes(20), bytes(20), "x", much, much, 2**40, 9, "running", 1)
+            await work[JobRow].add(JobRow(*row))
+
+    found: dict[str, float] = {}
+    for epoch, name in ((2, "s in a new process"), (3, "s in one that planned the last")):
+        chain: Any = _Epochs(epoch - 1)
+        async with world.new_work() as work:
+            await work[SealRow].add_all([seal(job, epoch) for job in jobs[:300]])
+        begun = time.perf_counter()
+        planned = await plan_epoch(
+            10**6 * epoch, world.new_work(), chain, Rhythm(1, much), RefusedDebits()
+        )
+        found[name] = time.perf_counter() - begun
+        assert planned is not None and planned.sum > first.root.sum
+        async with world.new_work() as work:
+            await work[EpochRow].put(replace(planned, state="final"))
+    return found
+
+
+@dataclass(frozen=True)
+class _Epochs:
+    """A chain that has an epoch, and would take the next one."""
+
+    number: int
+    next_at: int = 0
+
+    async def newest_epoch(self) -> "_Epochs":
+        return self
+
+
 def _on_postgres(measure: Callable[[Any], Awaitable[dict[str, float]]]) -> dict[str, float]:
     async def run(url: str) -> dict[str, float]:
         async with _world(url) as world:
@@ -310,6 +380,7 @@ MEASURES: dict[str, Callable[[], dict[str, float]]] = {
     "beats": lambda: _on_postgres(_beats),
     "offers": lambda: _on_postgres(_offers),
     "settlement": settlement,
+    "settlement_postgres": lambda: _on_postgres(_settle),
 }
 
 
