@@ -28,7 +28,7 @@ from contracts.terms.moments import UnixMillis
 from market.api.arrivals import Arrivals
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
-from market.api.kept_market import KeptMarket, Make
+from market.api.kept_market import KeptMarket, Make, V
 from market.api.schemas import MAX_JSON_BYTES, Body, host_credential, read_body, signed_call
 from market.api.watching import Watching
 from market.bootstrap import Market
@@ -70,7 +70,7 @@ class Api:
     booked: Booked = field(default_factory=Booked)
     watching: Watching = field(init=False)
     _network: tuple[int, Network] | None = field(default=None)
-    _kept_market: KeptMarket | None = field(default=None)
+    _kept_markets: dict[object, KeptMarket[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
@@ -89,12 +89,12 @@ class Api:
         await self.arrivals.close()
         await self.watching.close()
 
-    def kept_market(self, make: Make) -> KeptMarket:
-        """The market's view, which all requests share."""
-        if self._kept_market is None:
+    def kept_market(self, make: Make[V]) -> KeptMarket[V]:
+        """A view of the market, which all requests share."""
+        if make not in self._kept_markets:
             market = self.market
-            self._kept_market = KeptMarket(make, market.new_reading, market.clock)
-        return self._kept_market
+            self._kept_markets[make] = KeptMarket(make, market.new_reading, market.clock)
+        return self._kept_markets[make]
 
     async def network(self) -> Network:
         """The chain's side of the network view, at most ten seconds old."""

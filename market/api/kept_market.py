@@ -1,4 +1,4 @@
-"""The market's view, made once for all who ask: again when an event of the market made it old.
+"""A view of the market, made once for all who ask: again when an event of it made it old.
 
 Every change of offers, jobs and rounds is an event of the market's feed in the same transaction, so
 the feed's length names a state; heartbeats are no events, so a view is not shown for longer than a
@@ -11,9 +11,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import MarketView
 from market.service.feeds import MARKET
 from market.service.ports import UnitOfWork
 from market.service.rows import FeedRow
@@ -23,45 +23,58 @@ MANY_OFFERS = 1000
 REST_SECONDS, REST_TIMES = 1.0, 3.0
 """Between two views of many offers: a second, or three times what the last one took."""
 
-Make = Callable[[UnixMillis, UnitOfWork], Awaitable[MarketView]]
+
+class MarketLook(Protocol):
+    """What somebody sees of the market."""
+
+    @property
+    def clock(self) -> UnixMillis:
+        """Of which moment it is."""
+
+    @property
+    def num_offers(self) -> int:
+        """How many were looked at."""
+
+
+V = TypeVar("V", bound=MarketLook)
+Make = Callable[[UnixMillis, UnitOfWork], Awaitable[V]]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A view, its bytes, and of which state it is."""
+class Kept(Generic[V]):
+    """A view, and of which state it is."""
 
-    view: MarketView
-    body: bytes
+    view: V
     length: int  # of the market's feed, before the view was made
     rests_until: float  # monotonic
 
 
 @dataclass
-class KeptMarket:
+class KeptMarket(Generic[V]):
     """The newest view. Who is cancelled while it is made leaves it to the others."""
 
-    make: Make
+    make: Make[V]
     new_work: Callable[[], UnitOfWork]
     clock: Callable[[], UnixMillis]
     monotonic: Callable[[], float] = time.monotonic
-    _kept: Kept | None = None
-    _making: "asyncio.Task[Kept] | None" = field(default=None)
+    _kept: Kept[V] | None = None
+    _making: "asyncio.Task[Kept[V]] | None" = field(default=None)
 
-    async def newest(self) -> Kept:
+    async def newest(self) -> V:
         """The view as it is now, or, of many offers, as it was a moment ago."""
         kept = self._kept
         if kept is not None and self.monotonic() < kept.rests_until:
-            return kept
+            return kept.view
         if kept is not None and await self._is_current(kept):
-            return kept
+            return kept.view
         if self._making is None:
             self._making = asyncio.create_task(self._make(), name="market view")
             self._making.add_done_callback(self._made)
         if kept is not None and _is_large(kept.view):
-            return kept
-        return await asyncio.shield(self._making)
+            return kept.view
+        return (await asyncio.shield(self._making)).view
 
-    async def _is_current(self, kept: Kept) -> bool:
+    async def _is_current(self, kept: Kept[V]) -> bool:
         if self.clock() - kept.view.clock >= LASTS_MILLIS:
             return False
         return await self._length(self.new_work()) == kept.length
@@ -71,19 +84,19 @@ class KeptMarket:
             feed = await work[FeedRow].get(MARKET)
         return feed.length if feed else 0
 
-    async def _make(self) -> Kept:
+    async def _make(self) -> Kept[V]:
         begun, work = self.monotonic(), self.new_work()
         length = await self._length(work)
         view = await self.make(self.clock(), work)
         ended = self.monotonic()
         rest = max(REST_SECONDS, REST_TIMES * (ended - begun)) if _is_large(view) else 0.0
-        return Kept(view, view.json_bytes(), length, ended + rest)
+        return Kept(view, length, ended + rest)
 
-    def _made(self, task: "asyncio.Task[Kept]") -> None:
+    def _made(self, task: "asyncio.Task[Kept[V]]") -> None:
         self._making = None
         if not task.cancelled() and task.exception() is None:
             self._kept = task.result()
 
 
-def _is_large(view: MarketView) -> bool:
-    return sum(each.offers for each in view.classes) >= MANY_OFFERS
+def _is_large(view: MarketLook) -> bool:
+    return view.num_offers >= MANY_OFFERS

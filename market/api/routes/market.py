@@ -1,5 +1,6 @@
 """The market for people: depth and demand, and the history of clearing rounds."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -35,8 +36,8 @@ router = APIRouter(tags=["market"])
 @router.get("/market", response_model=MarketView)
 async def get_market(api: ApiDep) -> Response:
     """Offers by device class with their asks, the last prices, and the jobs that wait."""
-    kept = await api.kept_market(market_view).newest()
-    return Response(kept.body, media_type="application/json")
+    shown = await api.kept_market(shown_market).newest()
+    return Response(shown.body, media_type="application/json")
 
 
 @router.get("/market/rounds", response_model=ClearingRoundsView)
@@ -54,16 +55,35 @@ async def get_rounds(
     return answer(await rounds_view(work, after=after, before=before, job=of_job, limit=limit))
 
 
-async def market_view(now: UnixMillis, work: UnitOfWork) -> MarketView:
+@dataclass(frozen=True)
+class ShownMarket:
+    """Offers and demand at a moment, and how `GET /v1/market` spells them."""
+
+    view: MarketView
+    body: bytes
+
+    @property
+    def clock(self) -> UnixMillis:
+        """Of which moment it is."""
+        return self.view.clock
+
+    @property
+    def num_offers(self) -> int:
+        """Of all classes."""
+        return sum(each.offers for each in self.view.classes)
+
+
+async def shown_market(now: UnixMillis, work: UnitOfWork) -> ShownMarket:
     """Offers and demand now."""
     async with work:
         found = await market_depth(now, work)
-    return MarketView(
+    view = MarketView(
         clock=now,
         num_classes=found.num_classes,
         classes=tuple(_class_view(each, found) for each in found.classes),
         demand=tuple(map(_demand_view, found.demand)),
     )
+    return ShownMarket(view, view.json_bytes())
 
 
 async def rounds_view(

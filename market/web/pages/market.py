@@ -10,12 +10,11 @@ from fastapi import APIRouter, Response
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, WorkDep
-from market.api.routes.market import market_view, rounds_view
+from market.api.routes.market import rounds_view, shown_market
 from market.api.schemas import (
     API_PREFIX,
     ClearingRoundView,
     NumberedMarketEvent,
-    OffersView,
     OfferView,
     read_market_event,
 )
@@ -31,6 +30,9 @@ router = APIRouter()
 MAX_COUNTED = 200  # as many as `GET /v1/jobs` lists
 MAX_SHOWN = 25
 MAX_ROUNDS = 100
+MAX_CLASSES = 20  # those with most offers
+MAX_LEVELS = 50  # of a class, the cheapest
+MAX_OWNERS = 10  # of a price
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,26 @@ class Depth:
         return sum(len(level.offers) for level in self.levels)
 
 
+@dataclass(frozen=True)
+class ShownOffers:
+    """The offers that stand at a moment, as the page needs them."""
+
+    clock: UnixMillis
+    num_offers: int
+    num_leased: int
+    depths: tuple[Depth, ...]
+
+
+async def shown_offers(now: UnixMillis, work: UnitOfWork) -> ShownOffers:
+    """Offers now."""
+    async with work:
+        offers = await standing_offers(now, work)
+    num_leased = sum(each.state == "leased" for each in offers)
+    largest = sorted(depths(offers), key=lambda each: -each.num_offers)[:MAX_CLASSES]
+    by_name = sorted(largest, key=lambda each: each.device_class)
+    return ShownOffers(now, len(offers), num_leased, tuple(by_name))
+
+
 def depths(offers: Iterable[OfferView]) -> tuple[Depth, ...]:
     """Open offers by class and price."""
     found: dict[str, dict[PricePerPflop, list[OfferView]]] = {}
@@ -105,20 +127,22 @@ async def get_market_fragment(api: ApiDep, work: WorkDep) -> Response:
 async def _shown(api: Api, work: UnitOfWork) -> dict[str, Any]:
     now = api.market.clock()
     async with work:
-        offers = OffersView(offers=await standing_offers(now, work)).offers
         rows = await work[JobRow].where(order="-posted_at", limit=MAX_COUNTED)
         jobs = [await job_summary(row, work) for row in rows[:MAX_SHOWN]]
         events = await newest_events(MARKET, work, limit=MAX_SHOWN)
     told = (NumberedMarketEvent(each.sequence, read_market_event(each.data)) for each in events)
     rounds = (await rounds_view(work, limit=MAX_ROUNDS)).rounds
+    offers = await api.kept_market(shown_offers).newest()
     return {
         "now": now,
-        "market": (await api.kept_market(market_view).newest()).view,
+        "market": (await api.kept_market(shown_market).newest()).view,
         "rounds": rounds[::-1],
         "classes_of": classes_of,
         "told": told_of_market(told),
-        "depths": depths(offers),
-        "num_leased": sum(each.state == "leased" for each in offers),
+        "depths": offers.depths,
+        "max_levels": MAX_LEVELS,
+        "max_owners": MAX_OWNERS,
+        "num_leased": offers.num_leased,
         "states": _by_outcome(rows),
         "num_counted": len(rows),
         "jobs": jobs,

@@ -1,13 +1,17 @@
 """Pages over any storage: they answer, and a failure has the API's code and the pages' headers."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 
 from contracts.terms.amounts import PricePerPflop
 from market.api.app import make_app
+from market.api.schemas import OfferView
+from market.api.views import standing_offers
 from market.web.headers import HEADERS
+from market.web.pages import market as market_page
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import make_wallet
 from tests.support.market_world import World, market_spec
@@ -90,6 +94,25 @@ async def test_pages__job_that_fits_no_offer__says_the_least_change_that_would_m
     assert "price ceiling from 100,000 to 200,000 tokens" in shown
     assert "No single change" not in shown
     assert "price excludes 1" in market and "100,000 apart" in market
+
+
+@ON_MEMORY
+async def test_pages__many_visitors_of_many_offers__read_them_once_and_see_the_cheapest(
+    world: World, pages: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(60):
+        await world.offer("ann", PricePerPflop(10**11 + number * 10**10), nonce=number + 1)
+    reads = []
+
+    async def noted(*asked: Any) -> tuple[OfferView, ...]:
+        reads.append(asked)
+        return await standing_offers(*asked)
+
+    monkeypatch.setattr(market_page, "standing_offers", noted)
+    shown = [(await pages.get("/fragment/market")).text for _ in range(20)]
+
+    assert len(reads) == 1
+    assert "The 50 lowest prices of 60." in shown[-1]
 
 
 @ON_MEMORY
