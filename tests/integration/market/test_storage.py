@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -502,6 +503,27 @@ async def test_transactions__failed__intention_may_be_tried_again(
 
     assert await store.find(ACCOUNT, "a") == signed(1, "a")
     assert await store.next_nonce(ACCOUNT) == 2
+
+
+async def test_transactions__sent_before_they_had_attempts__are_known_and_not_sent_again(
+    tmp_path: Path,
+) -> None:
+    path, sent = tmp_path / "transactions.db", signed(0, "topup:1")
+    with sqlite3.connect(path) as before:
+        before.execute(
+            "CREATE TABLE transactions (account BLOB, nonce INTEGER, key TEXT, hash BLOB,"
+            " raw BLOB, failed INTEGER, PRIMARY KEY (account, nonce))"
+        )
+        row = (sent.account, sent.nonce, sent.key, sent.hash, sent.raw, sent.failed)
+        before.execute("INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?)", row)
+    before.close()
+
+    for _ in range(2):  # opened again, it holds the same
+        store = SqliteTransactions(path)
+        found, following = await store.find(ACCOUNT, sent.key), await store.next_nonce(ACCOUNT)
+        store.close()
+
+        assert (found, following) == (sent, 1)
 
 
 # --------------------------------------------------------------------------------- any operations
