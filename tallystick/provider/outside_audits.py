@@ -15,7 +15,7 @@ from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import Deployment
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import NotFound, Refused, Unavailable
+from contracts.terms.errors import Expired, NotFound, Refused, Unavailable
 from contracts.terms.ids import NO_OFFER, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
@@ -84,7 +84,7 @@ class OutsideAudits:
                 self.faults.over("audits")
             except NotFound:  # a market that was set up anew
                 is_known = False
-            except Unavailable as error:
+            except (Expired, Unavailable) as error:  # Expired: our clock is off
                 self.faults.tell("audits", f"waiting: {error}")
             await asyncio.sleep(BEAT_SECONDS)
 
@@ -189,7 +189,10 @@ class OutsideAudits:
 
 
 async def cancelled(task: "asyncio.Task[None]") -> None:
-    """Cancel a task and wait for its end."""
+    """Cancel a task once (a second time would hurry a peer) and wait for its end, however it ends.
+
+    What broke it is raised where it was adopted.
+    """
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await task
+        await asyncio.gather(task, return_exceptions=True)

@@ -2,18 +2,23 @@
 
 import asyncio
 import contextlib
+import time
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import (
     Conflict,
+    Expired,
     InsufficientStake,
     NotFound,
     ServiceUnreachable,
+    Unavailable,
 )
 from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept
@@ -21,6 +26,8 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
 from market.api.schemas import (
     AcceptLease,
+    AuditorJobs,
+    AuditorRegistered,
     BondAsked,
     BondView,
     Heartbeat,
@@ -28,10 +35,13 @@ from market.api.schemas import (
     LeasesView,
     LeaseView,
     OfferStored,
+    RegisterAuditor,
     Withdrawal,
 )
 from tallystick.provider import agent as agent_module
+from tallystick.provider import outside_audits
 from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask, look_every
+from tallystick.provider.coins import CoinWatches, Counts
 from tallystick.provider.faults import Say
 from tallystick.provider.folder import ProviderFolder, end_upload, note_upload
 from tallystick.provider.outside_audits import cancelled
@@ -194,6 +204,71 @@ async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(tmp_pat
 
     jobs = [expect(decode_signed(each), LeaseAccept).message.job for each in client.sent]
     assert jobs == [JobId(b"a" * 32), JobId(b"c" * 32)]
+
+
+class Auditors(MarketClient):
+    """A market to which an auditor's clock is off for some beats."""
+
+    def __init__(self, num_refused: int) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.num_refused, self.heard = num_refused, asyncio.Event()
+
+    async def register_auditor(self, body: RegisterAuditor) -> AuditorRegistered:
+        """Take it."""
+        return AuditorRegistered(stake=BaseUnits(1))
+
+    async def heartbeat_auditor(self, account: Address, body: Heartbeat) -> AuditorJobs:
+        """Refuse the first ones."""
+        if self.num_refused:
+            self.num_refused -= 1
+            raise Expired("clocks differ by more than two minutes")
+        self.heard.set()
+        return AuditorJobs(jobs=(), asked=())
+
+
+async def test_audits__clock_is_off_for_a_while__is_told_and_the_agent_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside_audits, "BEAT_SECONDS", 0.001)
+    folder, said = ProviderFolder(tmp_path), list[str]()
+    async with Auditors(num_refused=3) as client, asyncio.timeout(30):
+        agent = agent_of(client, folder, Clock(), say=said.append)
+        contracts = cast(Contracts, None)  # nobody asks for stake
+        coins = CoinWatches(client, contracts, Counts(1, 0.0), time.time)
+        audits = asyncio.create_task(agent.outside.run(NOWHERE, contracts, coins, agent._adopt))
+        hearing = asyncio.create_task(client.heard.wait())
+        await asyncio.wait([audits, hearing], return_when=asyncio.FIRST_COMPLETED)
+        is_running = not audits.done()
+        await cancelled(audits)
+        await cancelled(hearing)
+    folder.close()
+
+    assert is_running and any("clocks differ" in line for line in said)
+
+
+async def test_stop_peers__one_is_broken__the_others_leave_in_order(tmp_path: Path) -> None:
+    folder, left = ProviderFolder(tmp_path), list[str]()
+
+    async def breaks() -> None:
+        raise Unavailable("cannot write its log")
+
+    async def leaves() -> None:
+        try:
+            await _for_ever()
+        finally:
+            await asyncio.sleep(0.01)  # it drains
+            left.append("in order")
+
+    async with MarketClient("http://127.0.0.1:1") as client:
+        agent = agent_of(client, folder, Clock())
+        agent._peers[Digest(b"a" * 32)] = broken = asyncio.create_task(breaks())
+        agent._peers[Digest(b"b" * 32)] = asyncio.create_task(leaves())
+        agent.outside.auditors[tmp_path] = asyncio.create_task(leaves())
+        await asyncio.wait([broken])
+        await agent._stop_peers()
+    folder.close()
+
+    assert left == ["in order", "in order"]
 
 
 class Beats(MarketClient):
