@@ -3,8 +3,9 @@
 Every change of offers, jobs and rounds is an event of the market's feed in the same transaction, so
 the feed's length names a state; heartbeats are no events, so a view is not shown for longer than a
 second. A market of many offers takes long to look at, and everybody may ask: its view is made anew
-at most once a second and as long as a quarter of the time goes into it, and whoever comes meanwhile
-is shown the last one, with the moment (`clock`) of which it is.
+at most once a second and in at most a quarter of the time. Who asks meanwhile is shown the last
+one, with the moment (`clock`) of which it is; when nobody has asked for twice that pause, the next
+asker waits for a new one.
 """
 
 import asyncio
@@ -47,6 +48,7 @@ class Kept(Generic[V]):
     view: V
     length: int  # of the market's feed, before the view was made
     rests_until: float  # monotonic
+    shown_until: float  # while the next one is made
 
 
 @dataclass
@@ -70,7 +72,7 @@ class KeptMarket(Generic[V]):
         if self._making is None:
             self._making = asyncio.create_task(self._make(), name="market view")
             self._making.add_done_callback(self._made)
-        if kept is not None and _is_large(kept.view):
+        if kept is not None and self.monotonic() < kept.shown_until:
             return kept.view
         return (await asyncio.shield(self._making)).view
 
@@ -90,7 +92,7 @@ class KeptMarket(Generic[V]):
         view = await self.make(self.clock(), work)
         ended = self.monotonic()
         rest = max(REST_SECONDS, REST_TIMES * (ended - begun)) if _is_large(view) else 0.0
-        return Kept(view, length, ended + rest)
+        return Kept(view, length, ended + rest, ended + 2 * rest)
 
     def _made(self, task: "asyncio.Task[Kept[V]]") -> None:
         self._making = None

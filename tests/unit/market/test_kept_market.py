@@ -102,6 +102,18 @@ async def test_newest__many_offers_that_change__last_view_is_shown_while_it_is_m
     assert after is not first and looks.made == 2
 
 
+async def test_newest__many_offers_and_nobody_asked_for_long__first_asker_waits_for_a_new_view() -> (
+    None
+):
+    looks = Looks(MANY_OFFERS)
+    await looks.kept.newest()
+
+    looks.seconds, looks.now = 3600.0, looks.now + 3_600_000
+    found = await looks.kept.newest()
+
+    assert found.clock == looks.now and looks.made == 2
+
+
 async def test_newest__asker_is_cancelled__others_get_it() -> None:
     looks = Looks(3)
     leaving = asyncio.create_task(looks.kept.newest())
