@@ -1,7 +1,7 @@
 """What an account needs before it offers: gas, tokens, stake; from the faucet if there is one."""
 
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import InsufficientStake, Refused
+from contracts.terms.errors import DeadlineExceeded, InsufficientStake, Refused
 from contracts.terms.ids import Address
 from market.api import schemas
 from tallystick.provider.faults import Say
@@ -23,13 +23,19 @@ async def prepare(
 
     Raises:
         InsufficientStake: the account holds too few tokens, and there is no faucet.
-        Unavailable: chain or market do not answer; safe to repeat.
+        Unavailable: chain or market do not answer, or what was sent before is not mined yet; safe
+            to repeat.
     """
     contracts, sender = own.contracts, own.sender
-    await sender.resend()
+    num_waiting = await sender.resend()
     head = await contracts.chain.head()
     staked = await contracts.stakes.stake(account, head)
     missing = BaseUnits(max(0, wanted - staked.active))
+    if missing and num_waiting:  # which may be the very stake that is missing
+        raise DeadlineExceeded(
+            f"{num_waiting} earlier transactions of 0x{account.hex()} are not mined yet; what "
+            "stake is missing is known after them"
+        )
     held = await contracts.token.balance(account, head)
     gas = await contracts.chain.balance(account)
     if (gas < MIN_GAS_WEI or held < missing) and network.embedded:

@@ -102,9 +102,7 @@ async def test_newest__many_offers_that_change__last_view_is_shown_while_it_is_m
     assert after is not first and looks.made == 2
 
 
-async def test_newest__many_offers_and_nobody_asked_for_long__first_asker_waits_for_a_new_view() -> (
-    None
-):
+async def test_newest__many_offers_and_nobody_asked_for_long__first_asker_waits_for_it() -> None:
     looks = Looks(MANY_OFFERS)
     await looks.kept.newest()
 
