@@ -42,7 +42,9 @@ async def move(own: OnChain, amount: BaseUnits | None) -> Moved:
         taken = stake.unbonding
         sent.append(await _send(own, "withdraw", own.contracts.stakes.withdraw()))
     if wanted:
-        sent.append(await _send(own, "unbond", own.contracts.stakes.request_unbond(wanted)))
+        sent.append(
+            await _send(own, f"unbond:{wanted}", own.contracts.stakes.request_unbond(wanted))
+        )
     return Moved(wanted, taken, (await _stake(own))[0], tuple(sent))
 
 
