@@ -192,8 +192,9 @@ def contest(
     Example: tallystick provider contest EVIDENCE
 
     Get the evidence first (tallystick job evidence) and run it again (tallystick audit rerun). A
-    contested slash is not executed until the market's operator has run both bundles again; until
-    then the stake stays in its case. A bundle of your own has to be about the same work.
+    contested slash is not executed until a judge, the operator or a host that is no party, has run
+    both bundles again; until then the stake stays in its case. A bundle of your own has to be about
+    the same work.
     """
     name, keystore = parse_digest(evidence, "evidence"), keystore_in(provider_home(home))
     return ask_market(market, lambda client: _contest(client, name, bundle, keystore))
