@@ -88,6 +88,7 @@ class _Account:
     gas: int = 0
     claimed: int = 0
     cases: int = 0  # open ones
+    permits: int = 0  # that were used
 
 
 @dataclass
@@ -294,7 +295,7 @@ class MemoryChain:
         return AccountNow(
             gas=found.gas,
             token=BaseUnits(found.token),
-            permit_nonce=0,
+            permit_nonce=found.permits,
             claimed=BaseUnits(found.claimed),
             stake=stake,
             block=self.blocks[-1].number,
@@ -622,6 +623,7 @@ def _close_case(state: _State, block: _Block, number: int, parts: tuple[int, int
 def _open(state: _State, block: _Block, spec: JobSpec, permit_deadline: int) -> None:
     _need(permit_deadline >= block.timestamp, "ERC20InsufficientAllowance")
     _open_with(state, block, spec, spec.budget)
+    _of(state, spec.poster).permits += 1
 
 
 def _open_with(state: _State, block: _Block, spec: JobSpec, amount: int) -> None:

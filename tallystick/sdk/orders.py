@@ -3,7 +3,9 @@
 An order has a number for each time that it was placed on purpose. It is signed once, and what was
 signed stays, also after the market has it, so a repeated call finds the very job.
 Invariant: no JobSpec leaves that is not stored here, and a stored one is replaced only when the
-market is known to have had it, or when its deadline is over and no market may admit it any more.
+market is known to have had it, has refused it, or when its deadline is over.
+A market that refuses may lie: the order that takes its place has a permit of the same nonce, so the
+chain runs one of the two.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.terms.errors import Conflict, Malformed
-from contracts.terms.ids import Address
+from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.api import schemas
@@ -53,6 +55,17 @@ class Order(BaseModel):
         return None if self.signed is None else expect(decode_signed(self.signed), JobSpec)
 
 
+class Permitted(BaseModel):
+    """The last permit that left a wallet, while the market does not have the job that it pays."""
+
+    model_config = Order.model_config
+
+    kind: Literal["permitted.v1"] = "permitted.v1"
+    nonce: int
+    job: bytes
+    is_refused: bool = False  # the market said so
+
+
 @dataclass
 class OrderFile:
     """The order of one fingerprint; this process alone has it."""
@@ -62,14 +75,47 @@ class OrderFile:
 
     def save(self, order: Order) -> None:
         """Replace what is stored, at once and for good."""
+        self._write(self.path, order)
+        self.order = order
+
+    def permitted(self) -> Permitted | None:
+        """The permit of any order in this folder that may still be used.
+
+        Raises:
+            Malformed: its file is damaged.
+        """
+        try:
+            return Permitted.model_validate_json(self._permit_path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise Malformed(
+                f"{self._permit_path} is damaged: look whether the last job that you submitted is "
+                "in escrow, then delete it"
+            ) from error
+
+    def save_permitted(self, permitted: Permitted) -> None:
+        """Store a permit before it leaves."""
+        self._write(self._permit_path, permitted)
+
+    def settle_permitted(self, job: JobId) -> None:
+        """The market has this job: its permit is used by it alone."""
+        known = self.permitted()
+        if known is not None and known.job == job:
+            self._permit_path.unlink(missing_ok=True)
+
+    @property
+    def _permit_path(self) -> Path:
+        return self.path.with_name("permit")
+
+    def _write(self, path: Path, value: BaseModel) -> None:
         temporary = self.path.with_suffix(".new")
         with temporary.open("w") as file:
-            file.write(order.model_dump_json())
+            file.write(value.model_dump_json())
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(self.path)
-        _sync_folder(self.path.parent)
-        self.order = order
+        temporary.replace(path)
+        _sync_folder(path.parent)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ Order of things: the market is asked what it has, its answer is agreed to, the d
 JobSpec is signed, stored (`orders`), and only then sent. Interrupted at any point, the next call
 with the same file, wallet and market goes on: before the signature it begins afresh, after it, it
 sends what was signed, which has the same id and is paid for once, whatever changed meanwhile.
+What a market refused is paid for only instead of what comes after it (`Permitted`).
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from market.api import schemas
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.orders import OrderFile, fingerprint_of, open_order
+from tallystick.sdk.orders import Order, OrderFile, Permitted, fingerprint_of, open_order
 from tallystick.sdk.parts import put_parts
 from tallystick.sdk.plan import Plan, draft, plan_of_draft
 from tallystick.sdk.prepare import Prepared, prepare
@@ -96,7 +97,8 @@ async def submit(
         NoMatch: it fits none of the offers that there are, and never would.
         Expired: the clocks differ.
         Unconfirmed: as `agree` says.
-        Conflict: another process places this order now, or the market lost it.
+        Conflict: another process places this order now, the market lost it, or one that it does not
+            have may be in escrow.
         Refused, Unavailable: as the market answers.
     """
     prepared = prepare(job)
@@ -108,7 +110,7 @@ async def submit(
     with open_order(orders, fingerprint_of(job, wallet.account, network, prepared)) as file:
         if found := await _ordered(client, file, corpus, again=again):
             return found
-        placing = _Placing(client, wallet, network, prepared, file, agree, say)
+        placing = _Placing(client, wallet, network, prepared, file, agree, say, again)
         stored = file.order.spec()
         if (
             stored is None
@@ -144,8 +146,13 @@ async def _ordered(
             "more: --again orders it once more",
             job=name.hex(),
         ) from error
-    file.save(order.model_copy(update={"is_posted": True}))
+    _note_posted(file, name)
     return Submitted(name, signed.message, corpus, view.state, is_new=False)
+
+
+def _note_posted(file: OrderFile, job: JobId) -> None:
+    file.save(file.order.model_copy(update={"is_posted": True}))
+    file.settle_permitted(job)
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,7 @@ class _Placing:
     file: OrderFile
     agree: Agree
     say: Say
+    again: bool
 
     async def place(self, job: JobFile, now: UnixSeconds, *, unmatched: bool) -> JobSpec:
         """Ask, sign, store and send a new order."""
@@ -181,11 +189,7 @@ class _Placing:
         domain = Domain(self.network.chain_id, self.network.contracts.settlement)
         signed = self.wallet.sign(spec, domain)
         self.file.save(order.model_copy(update={"signed": signed.encoded()}))
-        try:
-            await self._send(signed, now)
-        except Refused:  # it was sent once, and this is the answer: no market admits it later
-            self.file.save(before)
-            raise
+        await self._send(signed, now, refused=before)
         return spec
 
     async def send_stored(self, signed: Signed[JobSpec], now: UnixSeconds) -> JobSpec:
@@ -193,7 +197,7 @@ class _Placing:
         self.say(f"an interrupted call signed this order: it is sent now ({self.file.path})")
         await self._fund(signed.message, self.file.order.key)
         await self._bring()
-        await self._send(signed, now)
+        await self._send(signed, now, refused=self.file.order)
         return signed.message
 
     async def _bring(self) -> None:
@@ -205,13 +209,33 @@ class _Placing:
             await put_parts(self.client, start.file, start.index)
             self.say(f"weights: {start.index.num_bytes} bytes in {len(start.index.parts)} parts")
 
-    async def _send(self, signed: Signed[JobSpec], now: UnixSeconds) -> None:
+    async def _send(self, signed: Signed[JobSpec], now: UnixSeconds, *, refused: Order) -> None:
+        """Send an order; if the market refuses it and does not have it, `refused` is stored."""
+        job = signed.message.job()
         permit = await self._permit(signed.message, now)
         body = schemas.PostJob(signed=signed.encoded(), permit=permit)
         # A later call signs another permit: the answer that is stored belongs to this very request.
         key = hashlib.sha256(body.json_bytes()).hexdigest()
-        await self.client.post_job(body, idempotency_key=key)
-        self.file.save(self.file.order.model_copy(update={"is_posted": True}))
+        try:
+            await self.client.post_job(body, idempotency_key=key)
+        except Refused:  # or an answer that cannot be read: then it may have the job all the same
+            if not await self._is_known(job):
+                self._note_refused()
+                self.file.save(refused)
+                raise
+        _note_posted(self.file, job)
+
+    def _note_refused(self) -> None:
+        permitted = self.file.permitted()
+        if permitted is not None:
+            self.file.save_permitted(permitted.model_copy(update={"is_refused": True}))
+
+    async def _is_known(self, job: JobId) -> bool:
+        try:
+            await self.client.job(job)
+        except NotFound:
+            return False
+        return True
 
     async def _fund(self, spec: JobSpec, key: str) -> None:
         """Tokens for the budget, from the faucet where there is one and they are missing."""
@@ -235,10 +259,31 @@ class _Placing:
     async def _permit(self, spec: JobSpec, now: UnixSeconds) -> schemas.Permit:
         account, network = self.wallet.account, self.network
         deadline = UnixSeconds(now + PERMIT_SECONDS)
-        nonce = (await self.client.account(account)).permit_nonce
+        nonce = await self._nonce()
+        self.file.save_permitted(Permitted(nonce=nonce, job=spec.job()))
         values = (account, network.contracts.escrow, spec.budget, nonce, deadline)
         signature = self.wallet.sign_permit(PERMIT, values, network.token.domain_separator)
         return schemas.Permit(deadline=deadline, signature=signature)
+
+    async def _nonce(self) -> int:
+        """Of the next permit; the one that the last had, while its job is not with the market.
+
+        Raises:
+            Conflict: that one was used, so that job may be in escrow.
+        """
+        nonce = (await self.client.account(self.wallet.account)).permit_nonce
+        last = self.file.permitted()
+        if last is None or last.nonce == nonce or self.again:
+            return nonce
+        job = JobId(last.job)
+        if last.is_refused or not await self._is_known(job):
+            raise Conflict(
+                f"{self.client.url} does not have job {job.hex()}, which you signed last, and says "
+                "that its permit was used: the budget may be in escrow. Look there; --again orders "
+                "all the same",
+                job=job.hex(),
+            )
+        return nonce
 
 
 def check_clock(market_millis: int, now: UnixSeconds) -> None:

@@ -21,7 +21,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixSeconds
 from market.api.app import make_app
 from market.api.context import Api
-from market.api.schemas import hosting_digest
+from market.api.schemas import Problem, hosting_digest
 from market.service.host_jobs import register_host
 from market.service.rows import JobRow
 from tallystick.sdk.client import MarketClient
@@ -79,6 +79,33 @@ class Wire(httpx.AsyncBaseTransport):
         if number == self.cut:
             raise Killed
         return answer
+
+
+@dataclass
+class Denying(Wire):
+    """A market that takes orders and answers what it likes; of its jobs it may know none."""
+
+    answer: httpx.Response = field(default_factory=lambda: refusal(409, "conflict"))
+    is_hiding: bool = True
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`."""
+        asked = (request.method, request.url.path.split("/")[2:])
+        answer = await super().handle_async_request(request)
+        match asked:
+            case "POST", ["jobs"]:
+                return self.answer
+            case "GET", ["jobs", _] if self.is_hiding:
+                return refusal(404, "not_found")
+        return answer
+
+
+def refusal(status: int, code: str) -> httpx.Response:
+    """A problem of this code, as a market answers."""
+    problem = Problem(
+        type="about:blank", title=code, status=status, detail=code, code=code, data={}
+    )
+    return httpx.Response(status, content=problem.json_bytes())
 
 
 @dataclass

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
 from contracts.terms.amounts import BaseUnits
@@ -21,7 +22,7 @@ from contracts.terms.errors import (
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.orders import Order
 from tallystick.sdk.plan import Plan
-from tests.integration.bad_input.posting import JOB, Killed, Poster, poster_at
+from tests.integration.bad_input.posting import JOB, Denying, Killed, Poster, poster_at
 from tests.support.history import START
 
 BUDGET = JOB["budget"] * 10**6
@@ -211,6 +212,39 @@ async def test_submit__order_that_is_damaged__is_named_and_kept(text: str, tmp_p
 
     assert draft.read_text() == text
     assert await poster.jobs() == []
+
+
+# ------------------------------------------------------------------------------------ bad markets
+
+
+@pytest.mark.parametrize("budget", [10, 11], ids=["same file", "changed as it was told"])
+async def test_submit__market_that_takes_the_order_and_refuses_it__is_paid_once(
+    budget: int, tmp_path: Path
+) -> None:
+    poster = await poster_at(tmp_path, num_coordinators=2)
+    with pytest.raises(Conflict):
+        await poster.post(poster.job(), Denying(poster.world.api(), poster.world))
+    await poster.world.tick()  # it had the job's deposit from the first permit
+
+    with pytest.raises(Conflict, match="may be in escrow"):
+        wire = Denying(poster.world.api(), poster.world)
+        await poster.post(poster.job(budget=budget), wire)
+
+    await poster.world.tick()
+    assert poster.tokens == FAUCET - BUDGET
+
+
+async def test_submit__answer_that_is_garbled__same_file_finds_the_job(tmp_path: Path) -> None:
+    poster = await poster_at(tmp_path, num_coordinators=2)
+    garbled = Denying(poster.world.api(), poster.world, is_hiding=False)
+    garbled.answer = httpx.Response(202, text="<html>")
+
+    posted = await poster.post(poster.job(), garbled)
+    found = await poster.post(poster.job())
+
+    await poster.world.tick()
+    assert [row.job for row in await poster.jobs()] == [found.job] == [posted.job]
+    assert poster.tokens == FAUCET - BUDGET
 
 
 # --------------------------------------------------------------------------------------- refusals
