@@ -75,13 +75,8 @@ class Domain:
     @cached_property
     def separator(self) -> Digest:
         """EIP-712 domain separator."""
-        words = (
-            keccak(DOMAIN_NAME.encode()),
-            keccak(DOMAIN_VERSION.encode()),
-            _word("uint256", self.chain_id),
-            _word("address", self.settlement),
-        )
-        return keccak(_DOMAIN_TYPE_HASH + b"".join(words))
+        ours = WalletDomain(DOMAIN_NAME, DOMAIN_VERSION, self.chain_id, self.settlement)
+        return ours.separator
 
     def signing_digest(self, struct_hash: Digest) -> Digest:
         """What the wallet signs for a struct hash."""
@@ -166,6 +161,17 @@ class WalletDomain:
     version: str
     chain_id: int
     contract: Address
+
+    @property
+    def separator(self) -> Digest:
+        """EIP-712 domain separator."""
+        words = (
+            keccak(self.name.encode()),
+            keccak(self.version.encode()),
+            _word("uint256", self.chain_id),
+            _word("address", self.contract),
+        )
+        return keccak(_DOMAIN_TYPE_HASH + b"".join(words))
 
 
 _DOMAIN_FIELDS = (

@@ -24,7 +24,7 @@ from contracts.terms.merkle import FROZEN, Proof, SumNode
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
-from contracts.terms.typed_data import Domain
+from contracts.terms.typed_data import Domain, WalletDomain
 from market.domain.slashing import BPS, Slash
 from market.service.ports import (
     AccountNow,
@@ -258,17 +258,18 @@ class MemoryChain:
 
     async def network(self) -> Network:
         """See `Chain.network`."""
+        token = WalletDomain("Tallystick Test Token", "1", self.domain.chain_id, _address("token"))
         return Network(
             rpc_url="http://127.0.0.1:0",
             embedded=True,
             contracts={name: _address(name) for name in NAMES}
             | {"settlement": self.domain.settlement},
             deployed_block=0,
-            token_name="Tallystick Test Token",
-            token_version="1",
+            token_name=token.name,
+            token_version=token.version,
             token_symbol="TALLY",
             token_decimals=6,
-            token_separator=digest("separator", b""),
+            token_separator=token.separator,
             parameters=self.parameters,
         )
 

@@ -15,12 +15,20 @@ from pathlib import Path
 
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import Conflict, Expired, NoMatch, NotFound, Refused, Unaffordable
+from contracts.terms.errors import (
+    Conflict,
+    Expired,
+    NoMatch,
+    NotFound,
+    Refused,
+    Unaffordable,
+    WrongChain,
+)
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
-from contracts.terms.typed_data import PERMIT, Domain
+from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
 from market.api import schemas
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
@@ -99,6 +107,7 @@ async def submit(
         Unconfirmed: as `agree` says.
         Conflict: another process places this order now, the market lost it, or one that it does not
             have may be in escrow.
+        WrongChain: the market names the domain of another token.
         Refused, Unavailable: as the market answers.
     """
     prepared = prepare(job)
@@ -259,10 +268,11 @@ class _Placing:
     async def _permit(self, spec: JobSpec, now: UnixSeconds) -> schemas.Permit:
         account, network = self.wallet.account, self.network
         deadline = UnixSeconds(now + PERMIT_SECONDS)
+        token = token_domain(network)
         nonce = await self._nonce()
         self.file.save_permitted(Permitted(nonce=nonce, job=spec.job()))
         values = (account, network.contracts.escrow, spec.budget, nonce, deadline)
-        signature = self.wallet.sign_permit(PERMIT, values, network.token.domain_separator)
+        signature = self.wallet.sign_permit(PERMIT, values, token.separator)
         return schemas.Permit(deadline=deadline, signature=signature)
 
     async def _nonce(self) -> int:
@@ -284,6 +294,23 @@ class _Placing:
                 job=job.hex(),
             )
         return nonce
+
+
+def token_domain(network: schemas.NetworkView) -> WalletDomain:
+    """What permits of a network's token are signed under.
+
+    Raises:
+        WrongChain: the market says it otherwise; that would be a permit for another token.
+    """
+    token, address = network.token, network.contracts.token
+    domain = WalletDomain(token.name, token.version, network.chain_id, address)
+    if domain.separator != token.domain_separator:
+        raise WrongChain(
+            f"the market wants a permit that is none of its token 0x{address.hex()} on chain "
+            f"{network.chain_id}: it is not signed",
+            chain_id=network.chain_id,
+        )
+    return domain
 
 
 def check_clock(market_millis: int, now: UnixSeconds) -> None:

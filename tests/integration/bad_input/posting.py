@@ -17,11 +17,15 @@ import httpx
 from fastapi import FastAPI
 
 from contracts.keys.wallet import Wallet
-from contracts.terms.ids import JobId
+from contracts.terms.digest import keccak
+from contracts.terms.ids import ZERO_ADDRESS, ZERO_DIGEST, Address, Digest, JobId
+from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
+from contracts.terms.signatures import decode_signed, expect, recover
+from contracts.terms.typed_data import PERMIT
 from market.api.app import make_app
 from market.api.context import Api
-from market.api.schemas import Problem, hosting_digest
+from market.api.schemas import NetworkView, PostJob, Problem, hosting_digest, read_body
 from market.service.host_jobs import register_host
 from market.service.rows import JobRow
 from tallystick.sdk.client import MarketClient
@@ -98,6 +102,32 @@ class Denying(Wire):
             case "GET", ["jobs", _] if self.is_hiding:
                 return refusal(404, "not_found")
         return answer
+
+
+@dataclass
+class Renaming(Wire):
+    """A market that says that its token's permits are signed under another domain."""
+
+    separator: Digest = ZERO_DIGEST
+    signed_for_it: list[Address] = field(default_factory=list)
+    """Whose wallets signed permits that hold under that domain."""
+    _escrow: Address = ZERO_ADDRESS
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`."""
+        if request.method == "POST" and request.url.path == "/v1/jobs":
+            posted = read_body(PostJob, await request.aread())
+            spec, permit = expect(decode_signed(posted.signed), JobSpec).message, posted.permit
+            values = (spec.poster, self._escrow, spec.budget, 0, permit.deadline)
+            signed = keccak(b"\x19\x01" + self.separator + PERMIT.hash(values))
+            self.signed_for_it.append(recover(signed, permit.signature))
+        answer = await super().handle_async_request(request)
+        if request.url.path != "/v1/network":
+            return answer
+        view = read_body(NetworkView, await answer.aread())
+        self._escrow = view.contracts.escrow
+        token = view.token.model_copy(update={"domain_separator": self.separator})
+        return httpx.Response(200, content=view.model_copy(update={"token": token}).json_bytes())
 
 
 def refusal(status: int, code: str) -> httpx.Response:

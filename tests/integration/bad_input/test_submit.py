@@ -18,11 +18,14 @@ from contracts.terms.errors import (
     TallystickError,
     Unaffordable,
     Unconfirmed,
+    WrongChain,
 )
+from contracts.terms.ids import Address
+from contracts.terms.typed_data import WalletDomain
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.orders import Order
 from tallystick.sdk.plan import Plan
-from tests.integration.bad_input.posting import JOB, Denying, Killed, Poster, poster_at
+from tests.integration.bad_input.posting import JOB, Denying, Killed, Poster, Renaming, poster_at
 from tests.support.history import START
 
 BUDGET = JOB["budget"] * 10**6
@@ -245,6 +248,19 @@ async def test_submit__answer_that_is_garbled__same_file_finds_the_job(tmp_path:
     await poster.world.tick()
     assert [row.job for row in await poster.jobs()] == [found.job] == [posted.job]
     assert poster.tokens == FAUCET - BUDGET
+
+
+async def test_submit__market_that_names_the_domain_of_another_token__gets_no_permit_for_it(
+    tmp_path: Path,
+) -> None:
+    poster = await poster_at(tmp_path)
+    coin = WalletDomain("USD Coin", "2", 1, Address(b"\xa0" * 20)).separator
+    wire = Renaming(poster.world.api(), poster.world, separator=coin)
+
+    with pytest.raises(WrongChain):
+        await poster.post(poster.job(), wire)
+
+    assert poster.wallet.account not in wire.signed_for_it
 
 
 # --------------------------------------------------------------------------------------- refusals
