@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contracts.terms.errors import Conflict, NotFound
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobOpening
+from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
 from market.api.schemas import ReportedEvent, StepReport, reports_digest
 from market.service.feeds import tell_job
@@ -16,7 +17,9 @@ from market.service.session import check_session
 async def store_reports(
     job: JobId, reports: Sequence[StepReport], signature: bytes, work: UnitOfWork
 ) -> int:
-    """Store the newest report of each step; returns how many steps are new. Safe to repeat.
+    """Store the newest report of each step; returns how many steps are new.
+
+    Safe to repeat, also for who overheard it: an earlier report of a step changes nothing.
 
     Raises:
         NotFound: no such job.
@@ -42,9 +45,15 @@ async def store_reports(
                 each.at,
                 each.validation_millionths,
             )
-            if known.get(each.step) == row_of_step:
-                continue  # a repeat
+            stored = known.get(each.step)
+            if stored is not None and _order(row_of_step) <= _order(stored):
+                continue
             await work[ReportRow].put(row_of_step)
             tell_job(job, ReportedEvent(**each.model_dump()), work)
         await work.emit("reports", job)
     return len(set(steps) - set(known))
+
+
+def _order(row: ReportRow) -> tuple[UnixMillis, bool]:
+    """Of two reports of a step the later one counts; validation is told when it is known."""
+    return row.at, row.validation_millionths is not None

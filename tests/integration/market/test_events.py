@@ -487,3 +487,27 @@ async def test_get_reports__beyond_a_step__are_a_page_by_step(world: World) -> N
     assert [each.step for each in page] == [2]
     assert [each.step for each in rest] == [2, 3]
     assert [row.kind for row in await rows_of(world, job)].count("report") == 3
+
+
+@ON_MEMORY
+async def test_post_reports__an_earlier_one_of_a_step_again__changes_nothing(world: World) -> None:
+    maker = await known_job(world)
+    job, key = maker.spec.job(), maker.session.private_key
+    first = schemas.StepReport(step=1, loss_millionths=5, tokens_per_second=9, at=UnixMillis(1))
+    second = first.model_copy(update={"validation_millionths": 7})
+    last = first.model_copy(update={"at": UnixMillis(2), "loss_millionths": 3})
+    said = [
+        schemas.PostReports(
+            reports=(each,), signature=key.sign(schemas.reports_digest(job, [each]))
+        )
+        for each in (first, second, last)
+    ]
+
+    shown: list[schemas.StepReport] = []
+    async with served(world.api()) as url, MarketClient(url) as client:
+        for number in (0, 1, 0, 2, 1, 0):  # somebody overheard them
+            await client.post_reports(job, said[number])
+            shown += await client.reports(job)
+
+    assert shown == [first, second, second, last, last, last]
+    assert [row.kind for row in await rows_of(world, job)].count("report") == 3
