@@ -83,16 +83,10 @@ async def store_checkpoint(
     signed = checkpoint_digest(job, claim.stage, claim.step, claim.blob, claim.failure)
     check_session(claim.session_key, signed, claim.signature)
     peer = peer_id(claim.session_key)
-    is_here = await size_in_parts(claim.blob, blobs) is not None
     async with work:
-        row = await work[JobRow].get(job)
-        if row is None:
-            raise NotFound("no such job", job=job.hex())
-        record = (await histories.load(job, row.num_messages, work)).record
-        if record is None:
-            raise Conflict("the job is not opened yet")
-        if record.members.get(peer) != claim.stage:
-            raise Forbidden(f"{peer.hex()} is no sealed member of stage {claim.stage}")
+        await _check_member(job, peer, claim.stage, work, histories)
+        # Of members alone: an index is looked for part by part.
+        is_here = await size_in_parts(claim.blob, blobs) is not None
         known = await work[CheckpointRow].get(job, peer)
         if known is None or known.step <= claim.step:
             claimed = _claimed(job, peer, claim, known, is_here=is_here)
@@ -100,6 +94,19 @@ async def store_checkpoint(
             if claimed != known:
                 _tell(claimed, now, work)
     return not is_here
+
+
+async def _check_member(
+    job: JobId, peer: PeerId, stage: int, work: UnitOfWork, histories: Histories
+) -> None:
+    row = await work[JobRow].get(job)
+    if row is None:
+        raise NotFound("no such job", job=job.hex())
+    record = (await histories.load(job, row.num_messages, work)).record
+    if record is None:
+        raise Conflict("the job is not opened yet")
+    if record.members.get(peer) != stage:
+        raise Forbidden(f"{peer.hex()} is no sealed member of stage {stage}")
 
 
 def _claimed(

@@ -96,6 +96,17 @@ def claim(
     return Claim(session.key, stage, step, blob, sign_digest(session, signed), failure)
 
 
+class WatchedBlobs(MemoryBlobs):
+    """Counts what it is asked for."""
+
+    num_looked_for = 0
+
+    async def size(self, name: Digest) -> int | None:
+        """See `BlobStore.size`."""
+        self.num_looked_for += 1
+        return await super().size(name)
+
+
 async def told(world: World, maker: JobMaker, made: Claim) -> bool:
     return await store_checkpoint(
         maker.spec.job(),
@@ -229,6 +240,21 @@ async def test_store_checkpoint__stranger_forger_or_another_stage__refused(world
             await told(world, maker, made)
 
     assert await claims_of(world, maker) == ()
+
+
+@ON_MEMORY
+async def test_store_checkpoint__stranger_names_an_index__no_blob_is_looked_for(
+    world: World,
+) -> None:
+    maker = await started(world)
+    name, blobs = in_parts(bytes(4096 * 2), 2)
+    world.blobs = watched = WatchedBlobs()
+    watched.blobs.update(blobs)
+
+    with pytest.raises(Forbidden):
+        await told(world, maker, claim(maker, make_session("stranger"), blob=name))
+
+    assert watched.num_looked_for == 0
 
 
 @ON_MEMORY
