@@ -4,6 +4,7 @@ A claim names an index of parts (`contracts.terms.parts`) and binds its peer alo
 stage hold equal bytes, so they name the same index; where they do not, all claims are shown, and
 the poster sees how many stand behind each. Weights are here when the index and all of its parts
 are: a member that uploads the index alone keeps no other from uploading the rest.
+Peers of one owner stand for one: of those that name the same index the first is shown.
 """
 
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden, NotFound
 from contracts.terms.ids import (
     ZERO_DIGEST,
+    Address,
     Digest,
     JobId,
     PeerId,
@@ -25,7 +27,7 @@ from market.api.schemas import CheckpointEvent, UnpublishedEvent, checkpoint_dig
 from market.service.feeds import tell_job
 from market.service.histories import Histories
 from market.service.ports import BlobStore, UnitOfWork
-from market.service.rows import CheckpointRow, JobRow
+from market.service.rows import CheckpointRow, JobRow, LeaseRow
 from market.service.session import check_session
 from market.service.stored_parts import size_in_parts
 
@@ -49,7 +51,7 @@ class Claimed:
     stage: int
     step: int
     blob: Digest
-    peers: tuple[PeerId, ...]
+    peers: tuple[PeerId, ...]  # one of each owner
     num_bytes: int | None
 
 
@@ -131,7 +133,7 @@ def _tell(row: CheckpointRow, now: UnixMillis, work: UnitOfWork) -> None:
 
 
 async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> Checkpoints:
-    """All claims of a job, by stage, the newest step first, then by the number of peers.
+    """All claims of a job, by stage, the newest step first, then by the number of owners.
 
     A claim of a step that is not sealed is not shown (yet): one member alone could else name a
     newer step than all others.
@@ -144,13 +146,16 @@ async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) ->
         if row is None:
             raise NotFound("no such job", job=job.hex())
         claims = await work[CheckpointRow].where(job=job, order="peer")
+        leases = await work[LeaseRow].where(job=job)
     claims = [claim for claim in claims if claim.step <= row.step]
-    peers: dict[tuple[int, int, Digest], list[PeerId]] = {}
+    owner_of = {peer_id(each.session_key): each.account for each in leases if each.session_key}
+    peers: dict[tuple[int, int, Digest], dict[Address, PeerId]] = {}
     for claim in claims:
         if claim.blob != ZERO_DIGEST:
-            peers.setdefault((claim.stage, claim.step, claim.blob), []).append(claim.peer)
+            named = peers.setdefault((claim.stage, claim.step, claim.blob), {})
+            named.setdefault(owner_of[claim.peer], claim.peer)
     claimed = [
-        Claimed(stage, step, blob, tuple(found), await size_in_parts(blob, blobs))
+        Claimed(stage, step, blob, tuple(found.values()), await size_in_parts(blob, blobs))
         for (stage, step, blob), found in peers.items()
     ]
     claimed.sort(key=lambda each: (each.stage, -each.step, -len(each.peers), each.blob))

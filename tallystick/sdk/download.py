@@ -1,8 +1,9 @@
 """A trained model as a folder of `transformers`, from the parts that the job's members published.
 
 Every stage is taken after the same step, the newest that the market has of all stages. Where
-members of a stage name different indexes, the one with most peers behind it is taken or waited for,
-and it is said: members of a stage hold equal bytes, so one of them is wrong.
+members of a stage name different indexes, the one with most owners behind it is taken or waited
+for, and it is said: members of a stage hold equal bytes, so one of them is wrong. With as many
+behind another one neither is taken: who lies could choose which of the two comes first.
 
 Parts go to a folder beside the model's and stay there until the model is whole, so that the same
 call goes on after an interruption. Neither parts nor model are in memory but tensor by tensor.
@@ -85,7 +86,7 @@ async def download(
         what = f"stage {found.stage} after step {found.step}"
         file = await _fetched(client, found, parts)
         pieces.append(stored_weights(file, parameter_shapes(model, part), what=what))
-        say(f"{what}: {file.num_bytes} bytes, from {len(found.peers)} peers")
+        say(f"{what}: {file.num_bytes} bytes, from {len(found.peers)} owners")
     named = spec.data.tokenizer
     tokenizer = None if named == ZERO_DIGEST else await client.get_blob(named)
     weights, differing = await asyncio.to_thread(merged, pieces)
@@ -133,7 +134,7 @@ def choose(view: CheckpointsView, num_stages: int) -> Chosen:
     """The newest step after which the market has every stage, and its indexes.
 
     Args:
-        view: Claims by stage, the newest step first, then by the number of peers.
+        view: Claims by stage, the newest step first, then by the number of owners.
         num_stages: Of the job.
 
     Raises:
@@ -144,7 +145,12 @@ def choose(view: CheckpointsView, num_stages: int) -> Chosen:
     for claim in claims:
         found.setdefault((claim.step, claim.stage), []).append(claim)
     # Only what most of them name: a single liar who uploads first must not be believed meanwhile.
-    here = {place for place, views in found.items() if views[0].num_bytes is not None}
+    tied = {place: views for place, views in found.items() if _is_tied(views)}
+    here = {
+        place
+        for place, views in found.items()
+        if views[0].num_bytes is not None and place not in tied
+    }
     steps = sorted({step for step, _ in here}, reverse=True)
     for step in steps:
         if all((step, stage) in here for stage in range(num_stages)):
@@ -158,8 +164,17 @@ def choose(view: CheckpointsView, num_stages: int) -> Chosen:
     raise NotFound(
         "the weights are not there yet: members publish them when the job has ended"
         + (f" (missing: stage {', '.join(missing)})" if missing else "")
+        + "".join(
+            f"; members of stage {stage} differ after step {step}, as many of them name "
+            + " as ".join(each.blob.hex() for each in views)
+            for (step, stage), views in tied.items()
+        )
         + "".join(f"; {line}" for line in unpublished_lines(view.unpublished))
     )
+
+
+def _is_tied(views: Sequence[CheckpointView]) -> bool:
+    return len(views) > 1 and len(views[0].peers) == len(views[1].peers)
 
 
 def unpublished_lines(failed: Sequence[UnpublishedView]) -> tuple[str, ...]:

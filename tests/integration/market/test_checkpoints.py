@@ -29,13 +29,13 @@ from contracts.terms.messages import DataSpec
 from market.adapters.memory import MemoryBlobs
 from market.api.app import make_app
 from market.api.schemas import checkpoint_digest
-from market.service.rows import EventRow
+from market.service.rows import CheckpointRow, EventRow, LeaseRow
 from market.service.store_checkpoints import Claim, Claimed, claimed_checkpoints, store_checkpoint
 from tallystick.provider.artifacts import TURN, MarketArtifacts, weights_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
 from tests.integration.market.client import ON_MEMORY
-from tests.support.history import JobMaker, make_session
+from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
 from tests.support.weights import in_parts
 from training.config import model_spec, optimizer_spec, whole_model
@@ -155,6 +155,32 @@ async def test_claimed_checkpoints__step_that_is_not_sealed__is_shown_when_it_is
     await seal(world, maker, num_steps=1)
     (found,) = await claims_of(world, maker)
     assert found.step == 2
+
+
+@ON_MEMORY
+async def test_claimed_checkpoints__peers_of_one_owner__are_one_against_two_others(
+    world: World,
+) -> None:
+    maker = await started(world)
+    job = maker.spec.job()
+    names = {"eve": ("e1", "e2", "e3"), "bob": ("b1",), "cem": ("c1",)}
+    async with world.new_work() as work:
+        (lease,) = await work[LeaseRow].where(job=job)
+        for owner, sessions in names.items():
+            account, blob = make_wallet(owner).account, OTHER if owner == "eve" else BLOB
+            for name in sessions:
+                key = make_session(name).key
+                other = Digest(key)  # any name of its own
+                await work[LeaseRow].add(
+                    replace(lease, lease=other, live_offer=other, account=account, session_key=key)
+                )
+                row = CheckpointRow(job, peer_id(key), 0, 1, blob, is_here=True, failure="")
+                await work[CheckpointRow].add(row)
+
+    most, least = await claims_of(world, maker)
+
+    assert (most.blob, len(most.peers)) == (BLOB, 2)
+    assert (least.blob, len(least.peers)) == (OTHER, 1)
 
 
 @ON_MEMORY

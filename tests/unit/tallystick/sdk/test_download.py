@@ -50,6 +50,13 @@ def test_choose__members_differ__most_of_them_are_believed_and_it_is_said() -> N
     assert chosen.disputed == (1,)
 
 
+def test_choose__as_many_name_another_index__none_is_believed() -> None:
+    claims = [view(0, 60, "a"), view(1, 60, "b"), view(1, 60, "c"), view(0, 50, "d")]
+
+    with pytest.raises(NotFound, match="members of stage 1 differ after step 60"):
+        choose(said(claims), 2)
+
+
 def test_choose__most_name_a_blob_that_nobody_uploaded__is_waited_for() -> None:
     claims = [view(0, 60, "a", peers=2, here=False), view(0, 60, "b")]
 
