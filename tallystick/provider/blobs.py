@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from contracts.terms.digest import blob_digest
-from contracts.terms.errors import NotFound, ServiceUnreachable, WrongBytes
+from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
 from market.api.schemas import API_PREFIX, MAX_BLOB_BYTES
 from tallystick.sdk.urls import is_loopback
@@ -24,13 +24,16 @@ _PAUSE_SECONDS = 0.25
 class MarketBlobs:
     """Satisfies `training.data.loading.BlobSource`."""
 
-    def __init__(self, market: str, folder: Path) -> None:
+    def __init__(
+        self, market: str, folder: Path, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._http = httpx.Client(
             base_url=market.rstrip("/") + API_PREFIX,
             timeout=30.0,
             trust_env=not is_loopback(market),
+            transport=transport,
         )
 
     def close(self) -> None:
@@ -42,6 +45,7 @@ class MarketBlobs:
 
         Raises:
             NotFound: the market does not hold it.
+            TooLarge: no shard has as many bytes; they are not read.
             WrongBytes: it answered with other bytes.
             ServiceUnreachable: no answer for five minutes.
         """
@@ -66,13 +70,26 @@ class MarketBlobs:
 
     def _get(self, digest: Digest) -> bytes:
         try:
-            answer = self._http.get(f"/blobs/{digest.hex()}")
+            with self._http.stream("GET", f"/blobs/{digest.hex()}") as answer:
+                if answer.status_code == httpx.codes.NOT_FOUND:
+                    raise NotFound(f"the market has no blob {digest.hex()}")
+                if not answer.is_success:
+                    raise ServiceUnreachable(f"blob {digest.hex()}: HTTP {answer.status_code}")
+                data = _read(answer, digest)
         except httpx.HTTPError as error:
             raise ServiceUnreachable(f"blob {digest.hex()}: {error!r}") from error
-        if answer.status_code == httpx.codes.NOT_FOUND:
-            raise NotFound(f"the market has no blob {digest.hex()}")
-        if not answer.is_success or len(answer.content) > MAX_BLOB_BYTES:
-            raise ServiceUnreachable(f"blob {digest.hex()}: HTTP {answer.status_code}")
-        if (actual := blob_digest(answer.content)) != digest:
+        if (actual := blob_digest(data)) != digest:
             raise WrongBytes(f"blob {digest.hex()}", expected=digest, actual=actual)
-        return answer.content
+        return data
+
+
+def _read(answer: httpx.Response, digest: Digest) -> bytes:
+    """The body; a poster may name any blob, and the market holds larger ones."""
+    data = bytearray()
+    for piece in answer.iter_bytes():
+        data += piece
+        if len(data) > MAX_BLOB_BYTES:
+            raise TooLarge(
+                f"blob {digest.hex()} has more than {MAX_BLOB_BYTES} bytes", limit=MAX_BLOB_BYTES
+            )
+    return bytes(data)

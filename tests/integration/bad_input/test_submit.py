@@ -235,6 +235,8 @@ async def test_submit__market_that_takes_the_order_and_refuses_it__is_paid_once(
 
     await poster.world.tick()
     assert poster.tokens == FAUCET - BUDGET
+    await poster.post(poster.job(budget=budget), again=True)
+    assert len(await poster.jobs()) == 2
 
 
 async def test_submit__answer_that_is_garbled__same_file_finds_the_job(tmp_path: Path) -> None:
