@@ -6,12 +6,13 @@ weights or states any more (`BULK`): they go at once. Two things stay longer:
   it may be the only copy of what was paid for;
 - journal, keys, coins and evidence until the job is refunded: until then a slash may be
   announced, contested and shown. Then the folder goes, unless a bundle of it is still needed.
+Shards of all jobs lie beside them (`blobs`) and go once nobody works: no lease asks for their room.
 Safe to repeat; a kill in the middle leaves what the next look removes.
 """
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from tallystick.provider.evidence import ALL_SEALED, bundles_in
 from tallystick.sdk.client import MarketClient
 
 BULK = ("tensors", "audited", "parts", "chunks", "weights", "download", "recording")
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, SHARDS = "checkpoints", "blobs"
 LEASE_OVER = ("ended", "lapsed")
 KEEP_MODEL = timedelta(days=7)
 
@@ -51,11 +52,15 @@ class LeaseFolders:
         Raises:
             Unavailable: the market does not answer, or the disk; what is removed is removed.
         """
-        for folder in sorted((self._home / "leases").glob("*")):
+        leases = sorted((self._home / "leases").glob("*"))
+        audits = sorted((self._home / "audits").glob("*"))
+        if not any(is_busy(folder) for folder in (*leases, *audits)):
+            _remove((self._home / SHARDS).glob("*"))
+        for folder in leases:
             ended = await self._lease(Digest(bytes.fromhex(folder.name)))
             if not is_busy(folder):  # asked after the market: nobody has begun meanwhile
                 remove(folder, ended)
-        for folder in sorted((self._home / "audits").glob("*")):
+        for folder in audits:
             ended = await self._audit(JobId(bytes.fromhex(folder.name)))
             if not is_busy(folder):
                 remove(folder, ended)
@@ -94,10 +99,13 @@ def remove(folder: Path, ended: Ended, *, now: float | None = None) -> None:
     Raises:
         Unavailable: the disk refuses.
     """
-    if not ended.is_over:
-        return
+    if ended.is_over:
+        _remove(_gone(folder, ended, time.time() if now is None else now))
+
+
+def _remove(paths: Iterable[Path]) -> None:
     try:
-        for gone in _gone(folder, ended, time.time() if now is None else now):
+        for gone in paths:
             if gone.is_dir():
                 shutil.rmtree(gone)
             else:

@@ -3,9 +3,12 @@
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tallystick.provider.lease_folders import BULK, KEEP_MODEL, Ended, remove
+from market.api.schemas import Problem
+from tallystick.provider.lease_folders import BULK, KEEP_MODEL, Ended, LeaseFolders, remove
+from tallystick.sdk.client import MarketClient
 
 KEPT = ["accept.msgpack", "coins.v2", "journal.sqlite", "session.key"]
 
@@ -63,6 +66,27 @@ def test_remove__nobody_has_the_weights__the_newest_checkpoint_stays_for_a_week(
 
     assert first == ["00000003", *KEPT]
     assert left(folder) == ([] if is_refunded else KEPT)
+
+
+@pytest.mark.parametrize("is_at_work", [True, False])
+async def test_clear__shards_of_jobs__go_once_nobody_works(
+    tmp_path: Path, is_at_work: bool
+) -> None:
+    shard = tmp_path / "blobs" / ("ab" * 32)
+    for folder in (shard.parent, tmp_path / "leases" / ("cd" * 32)):
+        folder.mkdir(parents=True)
+    shard.write_bytes(b"x")
+
+    async with MarketClient("http://market", transport=httpx.MockTransport(unknown)) as client:
+        await LeaseFolders(client, tmp_path).clear(lambda folder: is_at_work)
+
+    assert shard.exists() == is_at_work
+
+
+def unknown(request: httpx.Request) -> httpx.Response:
+    """A market that was set up anew."""
+    problem = Problem(type="", title="", status=404, code="not_found", detail="", data={})
+    return httpx.Response(404, content=problem.json_bytes())
 
 
 def test_remove__job_is_refunded__all_goes_unless_a_bundle_is_still_shown(tmp_path: Path) -> None:
