@@ -196,6 +196,7 @@ def requests(served: Served) -> dict[str, WireMessage]:
         calls.TAKE_PARTS.name: calls.TakeParts(members=(), num_commits=1, parts=(part,)),
         calls.SUM_CHUNKS.name: calls.SumChunks(members=(), chunks=(CHUNK,)),
         calls.HOLD_CHUNKS.name: calls.HoldChunks(members=(), num_chunks=1),
+        calls.TAKE_CHUNK.name: calls.TakeChunk(members=()),
         calls.TAKE_SEAL.name: calls.TakeSeal(members=(), all_applied=0),
         calls.GET_PART.name: calls.GetPart(part=part),
         calls.GET_CHUNK.name: calls.GetChunk(step=1, stage=STAGE, chunk=CHUNK),

@@ -180,7 +180,8 @@ def _keepers_in(state: SwarmState, draft: Draft, stage: StageIndex) -> Sequence[
 def _able_to_sum(state: SwarmState, draft: Draft, stage: StageIndex) -> list[Member]:
     ready = [m for m in at_work(state, stage) if m.applied == _newest_seal(state)]
     sound = [m for m in ready if m.peer not in draft.struck]
-    return [m for m in sound if m.peer not in draft.denied] or sound or ready
+    willing = [m for m in sound if m.peer not in draft.denied]
+    return [m for m in willing if m.summing.until <= state.step] or willing or sound or ready
 
 
 def duties_of(state: SwarmState) -> dict[PeerId, Duty]:

@@ -7,7 +7,8 @@ where the journal is.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from contracts.terms.chunks import Chunk
 from contracts.terms.digest import peer_id
@@ -60,13 +61,16 @@ from training.swarm.duties import (
 from training.swarm.events import (
     ChunkAveraged,
     ChunksHeld,
+    ChunksRefused,
     GradCommitted,
     LinkBroken,
+    MeansWithheld,
     PartsDenied,
     PartsHeld,
     SealApplied,
     UnitsLacked,
 )
+from training.swarm.securing import held_by_one, is_waited_for
 from training.swarm.state import Averaging, Closed, Member, Part, Working
 from training.telling import Rarely, Tell
 from training.transport import calls
@@ -79,6 +83,7 @@ RETRY, LONGEST_RETRY = 0.2, 5.0  # seconds between two tries of a call that fail
 LONGEST_CALL = 600.0
 MAX_FAILED_SUMS = 4  # tries of one peer before another one sums
 SUMMERS = 3  # peers that may let a call for sums time out before its deadline
+BRINGERS = 8  # calls that bring a mean before the same deadline
 FETCH = 60.0  # seconds for one tensor or part, if its step waits that long
 SHORTEST_CALL = 1.0
 
@@ -192,6 +197,9 @@ class Asking:
     def _time_to_fetch(self) -> float:
         """So that who gives us nothing does not keep us from what its asker is owed next."""
         return min(FETCH, self._time_left())
+
+    def _time_to_bring(self) -> float:
+        return max(SHORTEST_CALL, self._book.state.terms.exchange_timeout / 1000 / BRINGERS)
 
     def _time_to_sum(self) -> float:
         return max(SHORTEST_CALL, self._book.state.terms.exchange_timeout / 1000 / SUMMERS)
@@ -437,29 +445,105 @@ class Asking:
         return any([self._take_chunk(peer, duty, bytes(tensor)) for tensor in tensors])
 
     async def _ask_to_hold(self, peer: PeerId, session: Session, duty: HoldChunks) -> bool:
-        """What it cannot fetch it is asked to sum again, from what was summed."""
-        wanted = {*duty.chunks}
-        held = await self._hold(peer, session, wanted, [])
+        """What it cannot fetch we bring; what nobody gives us either it is asked to sum again.
+
+        Who is not waited for is at once brought what it could hold up: means of one owner alone.
+        """
+        wanted, step = {*duty.chunks}, StepNumber(duty.average.step)
+        alone = wanted & held_by_one(self._book.state)
+        held, is_patient = set[Chunk](), is_waited_for(self._book.state, peer)
+        if is_patient or not alone:
+            held = await self._hold(peer, session, wanted, [])
+        withheld: list[AveragedChunk] = []
+        for signed in self._averaged(wanted - held if is_patient else alone):
+            if (data := await self._fetch_mean(signed.message)) is None:
+                withheld.append(signed.message)
+            elif not await self._hand_mean(peer, session, signed, data):
+                return self._book.record(ChunksRefused(step, peer, self._clock()))
+            else:
+                held.add(_name(signed.message))
         if lacking := wanted - held:
             parts = self._what_was_summed(duty.average)
             held |= await self._hold(peer, session, lacking, parts) if parts else set()
+        for mean in (each for each in withheld if _name(each) not in held):
+            names = (_name(mean),)
+            self._book.record(MeansWithheld(step, mean.peer, names, self._clock()))
         return bool(held)
+
+    def _averaged(self, names: Collection[Chunk]) -> list[Signed[AveragedChunk]]:
+        """What was signed as their means, as far as the step is not sealed meanwhile."""
+        phase = self._book.state.phase
+        averaged = phase.chunks if isinstance(phase, Averaging) else {}
+        return [Signed(*averaged[name]) for name in sorted(names) if name in averaged]
+
+    async def _fetch_mean(self, mean: AveragedChunk) -> bytes | None:
+        """A mean from who signed it, else from another member that says it holds it."""
+        codec = self._book.record_of_job.spec.rules.gradient_codec
+        request = calls.GetChunk(step=mean.step, stage=mean.stage, chunk=mean.chunk)
+        for holder in self._holders_of_mean(mean):
+            try:
+                session, deadline = self._session(holder), self._time_to_bring()
+                _, tensors = await ask(session, calls.GET_CHUNK, request, deadline=deadline)
+                data = bytes(tensors[0]) if tensors else b""
+                need_digest(data, mean.chunk_digest, codec)
+                await asyncio.to_thread(need_norm, data, mean.norm_squared, codec)
+            except (Unavailable, Refused, Misbehaved) as error:
+                self._tell_failed(holder, "GetChunk", error)
+            else:
+                return data
+        return None
+
+    def _holders_of_mean(self, mean: AveragedChunk) -> list[PeerId]:
+        """Who signed it and one other: each of them may take its time to say nothing."""
+        phase, members = self._book.state.phase, self._book.state.members
+        held = phase.held if isinstance(phase, Averaging) else {}
+        said = [peer for peer in sorted(held) if _name(mean) in held[peer] and peer in members]
+        others = [peer for peer in said if peer != mean.peer and members[peer].is_here]
+        return [mean.peer, *others[:1]]
+
+    async def _hand_mean(
+        self, peer: PeerId, session: Session, signed: Signed[AveragedChunk], data: bytes
+    ) -> bool:
+        request = calls.TakeChunk(members=member_views(self._book))
+        with self._failing(peer, session, "TakeChunk"):
+            answer, _ = await ask(
+                session,
+                calls.TAKE_CHUNK,
+                request,
+                [signed.encoded(), data],
+                deadline=self._time_to_bring(),
+            )
+            return bool(self._note_means(peer, answer, {_name(signed.message)}))
+        return False
+
+    @contextmanager
+    def _failing(self, peer: PeerId, session: Session, duty: str) -> Iterator[None]:
+        """An answer that is an error says as much as no answer, if the session lives on."""
+        try:
+            yield
+        except (Unavailable, Refused, Misbehaved) as error:
+            if session.closed:
+                raise
+            self._tell_failed(peer, duty, error)
 
     async def _hold(
         self, peer: PeerId, session: Session, wanted: set[Chunk], parts: Sequence[bytes]
     ) -> set[Chunk]:
-        step = self._book.state.step
-        phase = self._book.state.phase
-        averaged = phase.chunks if isinstance(phase, Averaging) else {}
-        named = [Signed(*averaged[each]).encoded() for each in sorted(wanted & averaged.keys())]
+        named = [signed.encoded() for signed in self._averaged(wanted)]
         if not named:
             return set()  # sealed meanwhile
         request = calls.HoldChunks(members=member_views(self._book), num_chunks=len(named))
-        answer, _ = await ask(
-            session, calls.HOLD_CHUNKS, request, [*named, *parts], deadline=self._time_to_sum()
-        )
+        with self._failing(peer, session, "HoldChunks"):
+            answer, _ = await ask(
+                session, calls.HOLD_CHUNKS, request, [*named, *parts], deadline=self._time_to_sum()
+            )
+            return self._note_means(peer, answer, wanted)
+        return set()
+
+    def _note_means(self, peer: PeerId, answer: calls.ChunksHeld, wanted: set[Chunk]) -> set[Chunk]:
         held = wanted & {(each.stage, each.chunk) for each in answer.chunks}
         if held:
+            step = self._book.state.step
             self._book.record(ChunksHeld(step, peer, tuple(sorted(held)), self._clock()))
         return held
 
@@ -480,6 +564,10 @@ class Asking:
         check_chunk(self._book.record_of_job.spec, chunk, duty.average, commits)
         verify_session(signed, self._book.key_of(peer))
         return self._book.record(ChunkAveraged(chunk, self._clock(), signed.signature))
+
+
+def _name(mean: AveragedChunk) -> Chunk:
+    return mean.stage, mean.chunk
 
 
 def _names(parts: Iterable[Part]) -> tuple[calls.PartName, ...]:

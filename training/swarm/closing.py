@@ -37,6 +37,7 @@ from training.swarm.events import (
     SendAverageSet,
     SendStepClose,
 )
+from training.swarm.securing import members_with_missed
 from training.swarm.state import (
     Averaging,
     Closed,
@@ -253,12 +254,23 @@ def deny_parts(state: SwarmState, event: PartsDenied) -> SwarmState:
             and event.peer in state.members
             and event.peer not in draft.denied
         ):
-            phase = replace(phase, draft=replace(draft, denied=draft.denied | {event.peer}))
-            if isinstance(phase, Committed):
-                ends = UnixMillis(max(phase.ends, event.at + state.terms.exchange_timeout))
-                phase = replace(phase, ends=ends)
-            return replace(state, phase=phase)
+            if isinstance(phase, Averaging):
+                return deny_sums(state, event.peer)
+            ends = UnixMillis(max(phase.ends, event.at + state.terms.exchange_timeout))
+            draft = replace(draft, denied=draft.denied | {event.peer})
+            return replace(state, phase=replace(phase, draft=draft, ends=ends))
     return state
+
+
+def deny_sums(state: SwarmState, peer: PeerId) -> SwarmState:
+    """A member sums nothing more in this step, and for a while nothing that others can sum."""
+    assert isinstance(state.phase, Averaging)
+    draft, members = state.phase.draft, state.members
+    if (member := members.get(peer)) is not None:
+        failed = replace(member, summing=member.summing.and_one(state.step))
+        members = {**members, peer: failed}
+    draft = replace(draft, denied=draft.denied | {peer})
+    return replace(state, members=members, phase=replace(state.phase, draft=draft))
 
 
 def average(state: SwarmState, draft: Draft) -> Change:
@@ -292,6 +304,7 @@ def _average_set(state: SwarmState, draft: Draft, members: tuple[AverageMember, 
 def end_with_update(state: SwarmState, phase: Averaging) -> Change:
     """Every chunk is averaged, and held."""
     gates = remember(state.gates, _peer_steps(state, phase.draft))
+    state = replace(state, members=members_with_missed(state, phase))
     kept = KeepChunks(tuple(phase.chunks[name] for name in sorted(phase.chunks)))
     state, effects = _seal(replace(state, gates=gates), has_update=True)
     return state, (kept, *effects)

@@ -299,7 +299,8 @@ def _keepers_in(
 
 
 def _able_to_sum(here: Sequence[Member], step: StepNumber, draft: Draft) -> set[PeerId]:
-    """Members that are up to date, without those that denied or were struck if others are left."""
+    """Members that are up to date; without those that failed or were struck if others are left."""
     ready = {member.peer for member in here if member.applied == step - 1}
     sound = ready - draft.struck
-    return sound - draft.denied or sound or ready
+    resting = {member.peer for member in here if member.summing.until > step}
+    return sound - draft.denied - resting or sound - draft.denied or sound or ready

@@ -146,6 +146,25 @@ class ChunksHeld:
 
 
 @dataclass(frozen=True)
+class ChunksRefused:
+    """A member does not hold averaged chunks although the coordinator has handed them to it."""
+
+    step: StepNumber
+    peer: PeerId
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
+class MeansWithheld:
+    """What `peer` signed as the means of these chunks is nowhere: nobody gives or sums it."""
+
+    step: StepNumber
+    peer: PeerId
+    chunks: tuple[Chunk, ...]
+    at: UnixMillis
+
+
+@dataclass(frozen=True)
 class SealStored:
     """The seal of a step is in the journal."""
 
@@ -246,6 +265,8 @@ Event: TypeAlias = (
     | PartsDenied
     | ChunkAveraged
     | ChunksHeld
+    | ChunksRefused
+    | MeansWithheld
     | SealStored
     | SealApplied
     | Resumed

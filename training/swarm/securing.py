@@ -2,21 +2,25 @@
 
 A sealed step is applied by everybody, so what its seal names has to be there. It is sealed at once
 when all members that are here, and have applied the newest seal, hold every chunk that they apply.
-One that does not, though it is here, is waited for only so long:
+One that does not, though it is here, is waited for until HOLD after the last chunk was averaged;
+not at all while it is remembered for having missed seals (`Failings`), or once it has refused what
+the coordinator handed to it.
 
-    HOLD after the last chunk was averaged         if others of two owners hold each chunk
-    a third of the exchange timeout, or HOLD       if anybody who is here does
-    the deadline of the averaged chunks            after which a chunk that nobody here holds
-                                                   lets the AverageSet lapse
+That a member holds a chunk is its own word, and one may lie. So each chunk must be held by members
+of two owners, where two are here and apply it; who has refused it does not count among them. Means
+that their summing peer gives to nobody are withdrawn, and summed by the next.
 
-It lapses sooner where a chunk is with nobody who is here, all of them have tried to sum it in vain,
+A chunk that is not held so by the deadline of the averaged chunks lets the AverageSet lapse. It
+lapses sooner where a chunk is with nobody who is here, all of them have tried to sum it in vain,
 and a member whose part they may lack has been away for LOST.
 
-Invariant: no seal names a chunk that no member holds which is here. Units: milliseconds.
+Invariants: no seal names a chunk that no member holds which is here; none names what one owner
+alone says to hold, while another one is here that asks for it. Units: milliseconds.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from contracts.terms.chunks import Chunk
 from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
@@ -33,7 +37,8 @@ LOST = 4000
 
 def chunks_unheld(state: SwarmState, phase: Averaging) -> Mapping[PeerId, tuple[Chunk, ...]]:
     """Chunks that members are to hold and do not, once all that they apply are averaged."""
-    return _unheld(state.terms, state.step, state.members, phase.chunks, phase.held)
+    unheld = _unheld(state.terms, state.step, state.members, phase.chunks, phase.held)
+    return {peer: chunks for peer, chunks in unheld.items() if peer not in phase.refused}
 
 
 @last_answer
@@ -55,21 +60,59 @@ def _unheld(
 
 def may_seal(state: SwarmState, phase: Averaging) -> bool:
     """Whether everything that the seal names is held by so many that it may be sealed now."""
-    if phase.averaged_at is None:
+    if phase.averaged_at is None or not _is_held_by_enough(state, phase):
         return False
-    is_waited_for = bool(chunks_unheld(state, phase))
+    if not any(is_waited_for(state, peer) for peer in chunks_unheld(state, phase)):
+        return True
     soonest = min(phase.averaged_at + HOLD, phase.ends)
-    if is_waited_for and (state.standing_since is not None or state.at < soonest):
-        return False
+    return state.standing_since is None and state.at >= soonest
+
+
+def is_waited_for(state: SwarmState, peer: PeerId) -> bool:
+    """Whether a seal waits for a member that does not hold what it applies."""
+    return state.members[peer].holding.until <= state.step
+
+
+def _is_held_by_enough(state: SwarmState, phase: Averaging) -> bool:
+    """Each chunk by two owners, or by one where no other is here that applies it."""
+    asked = _owners_asked(state.terms, state.step, state.members, phase.refused)
     holders = _holders(state, phase)
-    if not all(holders.values()):
-        return False
-    if not is_waited_for:
-        return True
-    if any(state.at >= moment for moment in (_without_many(state, phase), phase.ends)):
-        return True
-    by_two = all(len(owners) > 1 for owners in holders.values())
-    return by_two and state.at >= phase.averaged_at + HOLD
+    return all(holders[name] and len(holders[name]) >= min(2, asked[name]) for name in holders)
+
+
+def held_by_one(state: SwarmState) -> frozenset[Chunk]:
+    """Averaged chunks that members of no two owners say to hold."""
+    match state.phase:
+        case Averaging() as phase:
+            holders = _holders(state, phase)
+            return frozenset(name for name in phase.chunks if len(holders[name]) < 2)
+    return frozenset()
+
+
+@last_answer
+def _owners_asked(
+    terms: Terms,
+    step: StepNumber,
+    members: Mapping[PeerId, Member],
+    refused: frozenset[PeerId],
+) -> Mapping[Chunk, int]:
+    """How many owners, who are here and up to date, apply each chunk and have not refused it."""
+    owners: defaultdict[Chunk, set[Address]] = defaultdict(set)
+    for peer, member in members.items():
+        if member.is_here and member.applied == step - 1 and peer not in refused:
+            for chunk in terms.chunking.of_stage(member.stage):
+                owners[chunk].add(member.owner)
+    return {chunk: len(owners[chunk]) for chunk in terms.chunks}
+
+
+def members_with_missed(state: SwarmState, phase: Averaging) -> Mapping[PeerId, Member]:
+    """The members after a seal for which some of them were waited for in vain."""
+    unheld = _unheld(state.terms, state.step, state.members, phase.chunks, phase.held)
+    missed = {peer for peer in unheld if is_waited_for(state, peer)}
+    return {
+        peer: replace(each, holding=each.holding.and_one(state.step)) if peer in missed else each
+        for peer, each in state.members.items()
+    }
 
 
 def is_hopeless(state: SwarmState, phase: Averaging) -> bool:
@@ -99,12 +142,7 @@ def moments_to_seal(state: SwarmState, phase: Averaging) -> tuple[UnixMillis, ..
     lost = tuple(UnixMillis(since + LOST) for since in _away_since(state, phase))
     if phase.averaged_at is None:
         return lost
-    return *lost, UnixMillis(phase.averaged_at + HOLD), _without_many(state, phase)
-
-
-def _without_many(state: SwarmState, phase: Averaging) -> UnixMillis:
-    assert phase.averaged_at is not None
-    return UnixMillis(phase.averaged_at + max(HOLD, state.terms.exchange_timeout // 3))
+    return *lost, UnixMillis(phase.averaged_at + HOLD)
 
 
 def _holders(state: SwarmState, phase: Averaging) -> Mapping[Chunk, frozenset[Address]]:

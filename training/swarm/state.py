@@ -114,6 +114,22 @@ def terms_of(spec: JobSpec) -> Terms:
     )
 
 
+MOST_DOUBLINGS = 10
+
+
+@dataclass(frozen=True)
+class Failings:
+    """How often a member has failed at a duty, and for how long it is not counted on for that."""
+
+    number: int = 0
+    until: StepNumber = FIRST_STEP  # the first step in which it is counted on again
+
+    def and_one(self, step: StepNumber) -> "Failings":
+        """One more, in `step`; each is remembered for twice as many steps as the one before."""
+        number = self.number + 1
+        return Failings(number, StepNumber(step + 1 + 2 ** min(number, MOST_DOUBLINGS)))
+
+
 @dataclass(frozen=True)
 class Member:
     """A peer with a sealed or soon to be sealed join notice."""
@@ -127,6 +143,8 @@ class Member:
     bandwidth: int  # bytes per second, its own word
     lost_at: UnixMillis | None = None  # since when its session is gone; None while it is here
     leaving: bool = False  # it gets no more units, and leaves when none of its work is open
+    holding: Failings = Failings()  # of averaged chunks before a seal
+    summing: Failings = Failings()  # of chunks
 
     @property
     def is_here(self) -> bool:
@@ -220,6 +238,7 @@ class Averaging:
     ends: UnixMillis
     chunks: Mapping[Chunk, tuple[AveragedChunk, bytes]] = field(default_factory=dict)  # signed
     held: Mapping[PeerId, frozenset[Chunk]] = field(default_factory=dict)  # of those, by whom
+    refused: frozenset[PeerId] = frozenset()  # were handed means, and do not hold them
     averaged_at: UnixMillis | None = None  # when the last of them was
 
 

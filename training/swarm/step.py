@@ -36,6 +36,7 @@ from training.swarm.closing import (
     begin_exchange,
     close,
     deny_parts,
+    deny_sums,
     differing,
     end_empty,
     end_with_update,
@@ -60,12 +61,14 @@ from training.swarm.events import (
     Checked,
     ChunkAveraged,
     ChunksHeld,
+    ChunksRefused,
     Effect,
     Event,
     GoOnAsked,
     GradCommitted,
     HoldAsked,
     LinkBroken,
+    MeansWithheld,
     NoticeDue,
     PartsDenied,
     PartsHeld,
@@ -168,6 +171,10 @@ def _note(state: SwarmState, event: Event) -> Change:
             return _averaged(state, event), ()
         case ChunksHeld():
             return _chunks_held(state, event), ()
+        case ChunksRefused():
+            return _chunks_refused(state, event), ()
+        case MeansWithheld():
+            return _means_withheld(state, event), ()
         case SealStored(step, last):
             return _sealed(state, step, last), ()
         case Checked(takes_work, is_clear):
@@ -319,6 +326,34 @@ def _chunks_held(state: SwarmState, event: ChunksHeld) -> SwarmState:
             fresh = phase.chunks.keys() & set(event.chunks) & set(applied)
             return replace(state, phase=_with_held(phase, event.peer, fresh))
     return state
+
+
+def _chunks_refused(state: SwarmState, event: ChunksRefused) -> SwarmState:
+    match state.phase:
+        case Averaging(refused=refused) as phase if event.step == state.step:
+            return replace(state, phase=replace(phase, refused=refused | {event.peer}))
+    return state
+
+
+def _means_withheld(state: SwarmState, event: MeansWithheld) -> SwarmState:
+    """What was signed is worth nothing: others sum, and hold what they sum."""
+    match state.phase:
+        case Averaging(chunks=chunks, held=held) as phase if event.step == state.step:
+            gone = {name for name in event.chunks if _is_signed_by(phase, name, event.peer)}
+            if not gone:
+                return state
+            phase = replace(
+                phase,
+                chunks={name: each for name, each in chunks.items() if name not in gone},
+                held={peer: own - gone for peer, own in held.items()},
+                averaged_at=None,
+            )
+            return deny_sums(replace(state, phase=phase), event.peer)
+    return state
+
+
+def _is_signed_by(phase: Averaging, name: Chunk, peer: PeerId) -> bool:
+    return name in phase.chunks and phase.chunks[name][0].peer == peer
 
 
 def _with_held(phase: Averaging, peer: PeerId, chunks: Set[Chunk]) -> Averaging:

@@ -411,6 +411,16 @@ class ChunksHeld(WireMessage):
     chunks: Annotated[tuple[ChunkName, ...], Len(0, MAX_CHUNKS)]
 
 
+class TakeChunk(WireMessage):
+    """The coordinator brings a mean that a peer could not fetch; it answers with `ChunksHeld`.
+
+    The tensors: the signed AveragedChunk, and the bytes of the mean.
+    """
+
+    kind: Literal["take_chunk.v1"] = "take_chunk.v1"
+    members: Members
+
+
 class TakeSeal(WireMessage):
     """The coordinator hands over a seal; the tensors are all kept items under it, itself last."""
 
@@ -584,6 +594,15 @@ HOLD_CHUNKS = Method(
     MAX_TENSORS,
     max_reply_header_bytes=MAX_HEADER,
 )
+TAKE_CHUNK = Method(
+    "step.take_chunk",
+    TakeChunk,
+    ChunksHeld,
+    MAX_HEADER,
+    MAX_MESSAGE_BYTES + MAX_CHUNK_BYTES,
+    2,
+    max_reply_header_bytes=MAX_HEADER,
+)
 TAKE_SEAL = Method("step.take_seal", TakeSeal, SealTaken, MAX_HEADER, MAX_ITEMS_BYTES, MAX_TENSORS)
 GET_PART = Method(
     "peer.get_part",
@@ -660,6 +679,7 @@ METHODS = Methods(
         TAKE_PARTS,
         SUM_CHUNKS,
         HOLD_CHUNKS,
+        TAKE_CHUNK,
         TAKE_SEAL,
         GET_PART,
         GET_CHUNK,

@@ -46,6 +46,7 @@ _OF_THE_COORDINATOR = tuple(
         calls.TAKE_PARTS,
         calls.SUM_CHUNKS,
         calls.HOLD_CHUNKS,
+        calls.TAKE_CHUNK,
         calls.TAKE_SEAL,
     )
 )
@@ -70,6 +71,7 @@ class Answers:
         dispatcher.on(calls.TAKE_PARTS, self.take_parts)
         dispatcher.on(calls.SUM_CHUNKS, self.sum_chunks)
         dispatcher.on(calls.HOLD_CHUNKS, self.hold_chunks)
+        dispatcher.on(calls.TAKE_CHUNK, self.take_chunk)
         dispatcher.on(calls.TAKE_SEAL, self.take_seal)
         dispatcher.on(calls.GET_PART, self.get_part)
         dispatcher.on(calls.GET_CHUNK, self.get_chunk)
@@ -222,6 +224,21 @@ class Answers:
             [chunk.message for chunk in chunks], average, self._commits(rest[1:])
         )
         names = tuple(calls.ChunkName(stage=each.stage, chunk=each.chunk) for each in held)
+        return calls.ChunksHeld(chunks=names), ()
+
+    async def take_chunk(
+        self, _caller: SessionKey, request: calls.TakeChunk, tensors: Tensors
+    ) -> tuple[calls.ChunksHeld, Sequence[Buffer]]:
+        """The mean that was brought, if it is what was bound, and kept."""
+        self._peers.set_members(request.members)
+        if len(tensors) != 2:
+            raise Malformed(f"{len(tensors)} tensors for an AveragedChunk and its bytes")
+        signed = _first(tensors, AveragedChunk)
+        self._need_job(signed.message.job)
+        self._peers.verify(signed)
+        mean = signed.message
+        held = await self._work.averages.take_mean(mean, bytes(tensors[1]))
+        names = (calls.ChunkName(stage=mean.stage, chunk=mean.chunk),) if held else ()
         return calls.ChunksHeld(chunks=names), ()
 
     def _commits(self, tensors: Tensors) -> dict[Digest, Signed[GradCommit]]:

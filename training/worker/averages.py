@@ -296,6 +296,25 @@ class Averages:
                 await _together(map(hold, own))
         return held
 
+    async def take_mean(self, chunk: AveragedChunk, data: bytes) -> bool:
+        """Keep a mean that the coordinator brings; whether we apply it, and it is what was bound.
+
+        Raises:
+            Conflict: not of this step.
+        """
+        self._at.need_step(chunk.step)
+        if (chunk.stage, chunk.chunk) not in self._at.chunking.of_stage(self._at.stage):
+            return False
+        try:
+            check = partial(self._need_digest, data, chunk.chunk_digest)
+            await self._at.engine.beside(check)
+            await self._need_norm(data, chunk.norm_squared)
+            await self._keep_mean(chunk, data)
+        except TallystickError as error:
+            self._tell_lack(chunk.chunk, error)
+            return False
+        return True
+
     async def sum_again(
         self,
         average: AverageSet,

@@ -1,39 +1,62 @@
 """When a seal may name averaged chunks, by who holds them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from contracts.terms.ids import StepNumber
-from tests.unit.training.swarm.factories import A, B, C, Swarm, duty_of, terms
-from training.swarm.duties import HoldChunks, next_deadline
+from contracts.terms.ids import Address, ChunkIndex, PeerId, StageIndex, StepNumber
+from tests.unit.training.swarm.factories import (
+    A,
+    B,
+    C,
+    Swarm,
+    averaged_chunk,
+    duty_of,
+    joining,
+    owner_of,
+    terms,
+)
+from training.swarm.duties import HoldChunks, SumChunks, next_deadline
 from training.swarm.events import (
+    ChunkAveraged,
+    ChunksRefused,
     EndedWithoutUpdate,
+    MeansWithheld,
     PartsDenied,
     PeerLost,
     PeerReturned,
     Ticked,
 )
-from training.swarm.securing import HOLD, LOST
+from training.swarm.securing import HOLD, LOST, held_by_one
 from training.swarm.state import Averaging, Sealing, Terms
 
 THIRDS = {A: range(2), B: range(2, 4), C: range(4, 6)}
+CHUNK_OF_C = (StageIndex(0), ChunkIndex(2))
+NOBODY: Mapping[PeerId, Address] = {}
 
 
-def slow_exchange() -> Terms:
+def slow_exchange(steps: int = 3) -> Terms:
     """As `terms`, with a minute for the chunks."""
-    return replace(terms(), exchange_timeout=60_000)
+    return replace(terms(steps=steps), exchange_timeout=60_000)
 
 
-def averaged(of: Terms) -> Swarm:
+def averaged(of: Terms, owners: Mapping[PeerId, Address] = NOBODY) -> Swarm:
     """Three peers of three owners; each has averaged a chunk, and holds no other."""
     swarm = Swarm(of)
-    swarm.join(*THIRDS)
+    for peer in THIRDS:
+        swarm.tell(joining(peer, owner=owners.get(peer), at=swarm.now))
+    average_step(swarm)
+    return swarm
+
+
+def average_step(swarm: Swarm, *, only: bool = False) -> None:
+    """All three work, and average a chunk each; `only`: up to the AverageSet."""
     for doer, units in THIRDS.items():
         swarm.work(doer, *units)
     swarm.commit(*THIRDS)
     swarm.hold(*THIRDS)
-    swarm.average_only(*THIRDS)
+    if not only:
+        swarm.average_only(*THIRDS)
     assert isinstance(swarm.state.phase, Averaging)
-    return swarm
 
 
 def barren(swarm: Swarm) -> bool:
@@ -77,15 +100,115 @@ def test_seal__one_takes_long_and_two_owners_hold_all__waits_five_seconds() -> N
     assert isinstance(swarm.state.phase, Sealing)
 
 
-def test_seal__one_owner_alone_holds_all__waits_a_third_of_the_exchange() -> None:
+def test_seal__one_owner_alone_says_to_hold_all__its_word_is_not_enough() -> None:
     swarm = averaged(slow_exchange())
     swarm.hold_chunks(A)
+    assert held_by_one(swarm.state) == {(0, 0)}  # who averaged the others says to hold them
 
-    pass_time(swarm, 19_999)
+    pass_time(swarm, 59_999)
     assert isinstance(swarm.state.phase, Averaging)
     pass_time(swarm, 1)
 
+    assert barren(swarm)
+
+
+def test_seal__others_refuse_what_they_are_handed__one_owner_is_enough() -> None:
+    swarm = averaged(slow_exchange())
+    swarm.hold_chunks(A)
+    swarm.tell(ChunksRefused(swarm.state.step, B, swarm.at))
+    assert isinstance(swarm.state.phase, Averaging)
+    assert duty_of(swarm.state, B) is None
+
+    swarm.tell(ChunksRefused(swarm.state.step, C, swarm.at))
+
     assert isinstance(swarm.state.phase, Sealing)
+
+
+def test_seal__several_peers_of_one_owner_hold_all__count_once() -> None:
+    swarm = averaged(slow_exchange(), owners={B: owner_of(A)})
+    swarm.hold_chunks(A, B)
+
+    pass_time(swarm, HOLD)
+
+    assert isinstance(swarm.state.phase, Averaging)
+
+
+def test_seal__only_one_owner_is_here__its_word_is_enough() -> None:
+    swarm = averaged(slow_exchange())
+    swarm.hold_chunks(A)
+
+    for peer in (B, C):
+        swarm.tell(PeerLost(peer, swarm.at))
+
+    assert isinstance(swarm.state.phase, Sealing)
+
+
+def test_seal__a_member_misses_it__is_not_waited_for_in_the_next_two_steps() -> None:
+    swarm = Swarm(slow_exchange(steps=9))
+    swarm.join(*THIRDS)
+    waited = []
+    for _ in range(8):
+        average_step(swarm)
+        swarm.hold_chunks(A, B)
+        waited.append(isinstance(swarm.state.phase, Averaging))
+        pass_time(swarm, HOLD)
+        swarm.seal()
+
+    assert waited == [True, False, False, True, False, False, False, False]
+
+
+def test_withheld__mean_is_nowhere__its_holders_do_not_count_and_another_sums_it() -> None:
+    swarm = averaged(slow_exchange())
+    swarm.hold_chunks(C)  # what it says of the others' chunks stands
+
+    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
+
+    assert isinstance(swarm.state.phase, Averaging)
+    assert CHUNK_OF_C not in swarm.state.phase.chunks
+    (summing,) = [p for p in THIRDS if isinstance(duty_of(swarm.state, p), SumChunks)]
+    assert summing != C
+    swarm.tell(ChunkAveraged(averaged_chunk(summing, swarm.state.phase.average, 2), swarm.at))
+    swarm.hold_chunks(A, B)
+    pass_time(swarm, HOLD)
+    assert isinstance(swarm.state.phase, Sealing)
+
+
+def test_withheld__by_another_than_signed_it_meanwhile__changes_nothing() -> None:
+    swarm = averaged(slow_exchange())
+    before = swarm.state
+
+    swarm.tell(MeansWithheld(swarm.state.step, A, (CHUNK_OF_C,), swarm.at))
+
+    assert swarm.state == before
+
+
+def test_withheld__its_signer_sums_nothing_in_the_next_two_steps() -> None:
+    swarm = averaged(slow_exchange(steps=9))
+    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
+    swarm.average(A, B)
+    swarm.seal()
+
+    sums = []
+    for _ in range(3):
+        average_step(swarm, only=True)
+        sums.append(isinstance(duty_of(swarm.state, C), SumChunks))
+        swarm.average(*THIRDS)
+        swarm.seal()
+
+    assert sums == [False, False, True]
+
+
+def test_lapse__a_liar_says_to_hold_what_is_nowhere__comes_after_four_seconds_too() -> None:
+    swarm = averaged(slow_exchange())
+    swarm.tell(PeerLost(C, swarm.at))
+    swarm.hold_chunks(B)  # it lies about the chunk of C; A asks for it
+    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
+    for peer in (A, B):
+        swarm.tell(PartsDenied(swarm.state.step, peer, swarm.at))
+
+    pass_time(swarm, LOST)
+
+    assert barren(swarm)
 
 
 def test_seal__nobody_here_holds_a_chunk__lapses_at_the_deadline() -> None:
