@@ -1,6 +1,7 @@
 """States that come from others: newcomers, peers that differ, peers that leave."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.messages import Seal
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
-from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
+from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers, patient_rules
 from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.journal import Journal
 from training.transport import calls
@@ -110,6 +111,43 @@ async def test_worker__wants_to_leave__goes_with_a_seal_and_its_work_counts(
     assert left["step"] < STEPS
     assert not swarm.refused
     assert_all_equal(swarm)
+
+
+async def test_worker__session_ends_while_it_writes_its_last_checkpoint__ends_when_it_is_there(
+    tmp_path: Path,
+) -> None:
+    may_write = threading.Event()
+
+    class Slow(CountingCompute):
+        def save(self, folder: Path, step: StepNumber) -> None:
+            """See `Compute.save`."""
+            assert step < last or may_write.wait(60), "nobody lets it write"
+            super().save(folder, step)
+
+    last, turns = 3, 1000  # of the loop: many more than a peer needs to end
+    swarm = swarm_of(
+        tmp_path, "ann", stages=1, peers_per_stage=1, steps=last, rules=patient_rules(lease_grace=1)
+    )
+    swarm.make_compute = lambda _stage: Slow(2)
+    ann, ended = swarm.session_of("ann").key, list[asyncio.Task[None]]()
+
+    async def end_its_session() -> None:
+        await swarm.parties[COORDINATOR].transport.sessions[ann].close()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        may_write.set()
+
+    def watch(name: str, line: Line) -> None:
+        if (name, line["event"], line.get("step")) == ("ann", "seal_applied", last):
+            ended.append(asyncio.ensure_future(end_its_session()))
+
+    swarm.watch = watch
+    await swarm.run()
+
+    assert [each.done() for each in ended] == [True]
+    assert swarm.refused == {}
+    told = [(line["event"], line.get("step")) for name, line in swarm.log if name == "ann"]
+    assert told.index(("checkpoint_stored", last)) < told.index(("finished", last))
 
 
 # ------------------------------------------------------------- one worker, and seals of a job

@@ -85,10 +85,14 @@ def free_to_go(state: SwarmState) -> PeerId | None:
         case Working(draft) if not draft.closes:
             doers = {kept.peer for kept in draft.done.values()}
             for member in sorted(state.members.values(), key=lambda each: each.peer):
-                up_to_date = all(
-                    each.applied >= state.step - 1 for each in at_work(state, member.stage)
-                )
-                if member.leaving and member.peer not in doers and up_to_date:
+                if member.leaves_by is None:
+                    continue
+                mates, due = at_work(state, member.stage), state.at >= member.leaves_by
+                behind = [each for each in mates if each.applied < state.step - 1]
+                workers = [each for each in mates if each not in behind and not each.leaving]
+                if member.peer not in doers and (due or not behind):
+                    return member.peer
+                if member.peer in doers and due and not workers:
                     return member.peer
     return None
 

@@ -233,6 +233,7 @@ def next_deadline(state: SwarmState, after: UnixMillis = LONG_AGO) -> UnixMillis
         return None
     away = [m.lost_at for m in state.members.values() if m.lost_at is not None]
     moments = [UnixMillis(since + state.terms.lease_grace) for since in away]
+    moments += [m.leaves_by for m in state.members.values() if m.leaves_by is not None]
     moments += [at for at in work_given_away_at(state).values() if at > state.at]
     if isinstance(state.phase, Averaging):
         moments += moments_to_seal(state, state.phase)

@@ -142,24 +142,35 @@ def lost(state: SwarmState, event: PeerLost) -> SwarmState:
 def leaving(state: SwarmState, event: PeerLeaving) -> SwarmState:
     """A member that gets no more units; it goes as soon as nothing of its work is open."""
     member = state.members.get(event.peer)
-    if member is None or isinstance(state.phase, Finished):
+    if member is None or member.leaving or isinstance(state.phase, Finished):
         return state
-    member = replace(member, leaving=True)
+    member = replace(member, leaves_by=UnixMillis(event.at + state.terms.lease_grace))
     return replace(state, members={**state.members, event.peer: member})
 
 
 def free_to_go(state: SwarmState) -> PeerId | None:
-    """A leaving member whose work is sealed, and whose stage has all that it sent and summed."""
+    """A leaving member whose work is sealed, and whose stage has all that it sent and summed.
+
+    Whoever lags behind is waited for until the leaver's `leaves_by`. From then on it goes with work
+    in this step, too, where its stage has nobody left to complete the step with: that is redone.
+    """
     match state.phase:
         case Working(draft) if not draft.closes:
             going = [member for member in state.members.values() if member.leaving]
             doers = {copy.peer for copy in draft.done.values()} if going else set()
             for member in sorted(going, key=lambda each: each.peer):
-                stage = at_work(state, member.stage)
-                up_to_date = all(each.applied >= state.step - 1 for each in stage)
-                if member.peer not in doers and up_to_date:
+                if _may_go(state, member, has_work=member.peer in doers):
                     return member.peer
     return None
+
+
+def _may_go(state: SwarmState, member: Member, *, has_work: bool) -> bool:
+    stage = at_work(state, member.stage)
+    ready = [each for each in stage if each.applied >= state.step - 1]
+    is_due = member.leaves_by is not None and state.at >= member.leaves_by
+    if has_work:
+        return is_due and all(each.leaving for each in ready)
+    return is_due or len(ready) == len(stage)
 
 
 def resumed(state: SwarmState, event: Resumed) -> SwarmState:

@@ -142,7 +142,7 @@ class Member:
     rate: int  # units per 1e6 seconds, measured when it joined
     bandwidth: int  # bytes per second, its own word
     lost_at: UnixMillis | None = None  # since when its session is gone; None while it is here
-    leaving: bool = False  # it gets no more units, and leaves when none of its work is open
+    leaves_by: UnixMillis | None = None  # at the latest, as far as nobody needs it; None: it stays
     holding: Failings = Failings()  # of averaged chunks before a seal
     summing: Failings = Failings()  # of chunks
 
@@ -150,6 +150,11 @@ class Member:
     def is_here(self) -> bool:
         """Whether the coordinator has a session with it."""
         return self.lost_at is None
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it gets no more units, and leaves when none of its work is open."""
+        return self.leaves_by is not None
 
 
 @dataclass(frozen=True)

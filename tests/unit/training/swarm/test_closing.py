@@ -20,7 +20,7 @@ from tests.unit.training.swarm.factories import (
     terms,
 )
 from training.swarm.closing import assigned_units
-from training.swarm.duties import SumChunks, missing_places, workers_of
+from training.swarm.duties import SumChunks, missing_places, next_deadline, workers_of
 from training.swarm.events import (
     BuildSeal,
     ChunkAveraged,
@@ -32,6 +32,8 @@ from training.swarm.events import (
     PeerLost,
     PeerReturned,
     Redo,
+    SealApplied,
+    SealStored,
     SendNotice,
     StopAsked,
     Ticked,
@@ -321,6 +323,62 @@ def test_leaving__peer_without_work__goes_at_once_and_only_once() -> None:
     swarm.tell(PeerLeaving(B, swarm.at))
 
     assert notices(swarm) == [("leave", B, 1)]
+
+
+def laggard_step(swarm: Swarm) -> None:
+    """A step by A and B, sealed; C, though it is here, does not apply the seal."""
+    swarm.work(A, 0, 1, 2)
+    swarm.work(B, 3, 4, 5)
+    swarm.commit(A, B)
+    swarm.hold(A, B)
+    swarm.average(A, B)
+    step = swarm.state.step
+    swarm.tell(SealStored(step, False, swarm.at))
+    for each in (A, B):
+        swarm.tell(SealApplied(each, step, swarm.at))
+
+
+def test_leaving__a_member_lags_for_ever__goes_when_one_who_is_away_would_have() -> None:
+    swarm = Swarm(terms(peers=3))
+    swarm.join(A, B, C)
+    laggard_step(swarm)
+    swarm.tell(PeerLeaving(B, swarm.at))
+    swarm.now += 5_000
+    swarm.tell(PeerLeaving(B, swarm.at))  # a leaver asks again and again
+    assert notices(swarm) == []
+    assert next_deadline(swarm.state) == swarm.now + 5_000
+
+    swarm.now += 5_000
+    swarm.tell(Ticked(swarm.at))
+
+    assert notices(swarm) == [("leave", B, 2)]
+
+
+def test_leaving__has_work_that_a_laggard_lets_nobody_seal__goes_without_it() -> None:
+    swarm = Swarm(terms(peers=3))
+    swarm.join(A, B, C)
+    laggard_step(swarm)
+    swarm.work(B, 3, 4)
+    for each in (A, B):
+        swarm.tell(PeerLeaving(each, swarm.at))
+
+    swarm.now += 10_000
+    swarm.tell(Ticked(swarm.at))
+
+    assert notices(swarm) == [("leave", A, 2), ("leave", B, 2)]
+
+
+def test_leaving__has_work_and_others_do_the_rest__waits_for_its_seal_however_long() -> None:
+    swarm = Swarm(terms(peers=3))
+    swarm.join(A, B, C)
+    laggard_step(swarm)
+    swarm.work(B, 3, 4)
+    swarm.tell(PeerLeaving(B, swarm.at))
+
+    swarm.now += 60_000
+    swarm.tell(Ticked(swarm.at))
+
+    assert notices(swarm) == []
 
 
 def test_leaving__before_the_first_step__the_job_waits_for_another_peer() -> None:
