@@ -145,7 +145,7 @@ async def test_worker__session_ends_while_it_writes_its_last_checkpoint__ends_wh
     swarm.watch = watch
     await swarm.run()
 
-    assert [each.done() for each in ended] == [True]
+    await asyncio.gather(*ended)
     assert swarm.refused == {}
     told = [(line["event"], line.get("step")) for name, line in swarm.log if name == "ann"]
     assert told.index(("checkpoint_stored", last)) < told.index(("finished", last))

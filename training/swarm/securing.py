@@ -10,9 +10,10 @@ That a member holds a chunk is its own word, and one may lie. So each chunk must
 of two owners, where two are here and apply it; who has refused it does not count among them. Means
 that their summing peer gives to nobody are withdrawn, and summed by the next.
 
-A chunk that is not held so by the deadline of the averaged chunks lets the AverageSet lapse. It
-lapses sooner where a chunk is with nobody who is here, all of them have tried to sum it in vain,
-and a member whose part they may lack has been away for LOST.
+A chunk that is not averaged within the exchange timeout after the AverageSet, or not held so by as
+long after the last one was averaged, lets the AverageSet lapse. It lapses sooner where a chunk is
+with nobody who is here, all of them have tried to sum it in vain, and a member whose part they may
+lack has been away for LOST.
 
 Invariants: no seal names a chunk that no member holds which is here; none names what one owner
 alone says to hold, while another one is here that asks for it. Units: milliseconds.
@@ -64,8 +65,15 @@ def may_seal(state: SwarmState, phase: Averaging) -> bool:
         return False
     if not any(is_waited_for(state, peer) for peer in chunks_unheld(state, phase)):
         return True
-    soonest = min(phase.averaged_at + HOLD, phase.ends)
+    soonest = min(phase.averaged_at + HOLD, lapses_at(state, phase))
     return state.standing_since is None and state.at >= soonest
+
+
+def lapses_at(state: SwarmState, phase: Averaging) -> UnixMillis:
+    """Until when chunks are summed, and then held: withdrawn means get no more time."""
+    if phase.averaged_at is None:
+        return phase.ends
+    return UnixMillis(phase.averaged_at + state.terms.exchange_timeout)
 
 
 def is_waited_for(state: SwarmState, peer: PeerId) -> bool:
@@ -142,7 +150,7 @@ def moments_to_seal(state: SwarmState, phase: Averaging) -> tuple[UnixMillis, ..
     lost = tuple(UnixMillis(since + LOST) for since in _away_since(state, phase))
     if phase.averaged_at is None:
         return lost
-    return *lost, UnixMillis(phase.averaged_at + HOLD)
+    return *lost, UnixMillis(phase.averaged_at + HOLD), lapses_at(state, phase)
 
 
 def _holders(state: SwarmState, phase: Averaging) -> Mapping[Chunk, frozenset[Address]]:

@@ -100,7 +100,7 @@ from training.swarm.membership import (
     returned,
     with_deadlines_in_order,
 )
-from training.swarm.securing import is_hopeless, may_seal
+from training.swarm.securing import is_hopeless, lapses_at, may_seal
 from training.swarm.state import (
     Averaging,
     Closed,
@@ -428,10 +428,10 @@ def _progress(state: SwarmState) -> Change | None:
                 return leave_out(state, draft, away)
             if _passed(state, ends):
                 return exchange_is_late(state, phase)
-        case Averaging(draft, ends=ends) as phase:
+        case Averaging() as phase:
             if may_seal(state, phase):
                 return end_with_update(state, phase)
-            if _passed(state, ends) or is_hopeless(state, phase):
+            if _passed(state, lapses_at(state, phase)) or is_hopeless(state, phase):
                 return lapse(state)
     return None
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from contracts.terms.ids import Address, ChunkIndex, PeerId, StageIndex, StepNumber
+from contracts.terms.messages import AveragedChunk
 from tests.unit.training.swarm.factories import (
     A,
     B,
@@ -57,6 +58,11 @@ def average_step(swarm: Swarm, *, only: bool = False) -> None:
     if not only:
         swarm.average_only(*THIRDS)
     assert isinstance(swarm.state.phase, Averaging)
+
+
+def chunk_of_c(swarm: Swarm) -> AveragedChunk:
+    assert isinstance(swarm.state.phase, Averaging)
+    return swarm.state.phase.chunks[CHUNK_OF_C][0]
 
 
 def barren(swarm: Swarm) -> bool:
@@ -171,6 +177,20 @@ def test_withheld__mean_is_nowhere__its_holders_do_not_count_and_another_sums_it
     swarm.hold_chunks(A, B)
     pass_time(swarm, HOLD)
     assert isinstance(swarm.state.phase, Sealing)
+
+
+def test_withheld__after_the_time_for_sums__lapses_at_once() -> None:
+    swarm = averaged(slow_exchange())
+    chunk = chunk_of_c(swarm)
+    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
+    swarm.now += 50_000
+    swarm.tell(ChunkAveraged(chunk, swarm.at))
+    pass_time(swarm, 30_000)  # the others do not hold it yet
+    assert isinstance(swarm.state.phase, Averaging)
+
+    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
+
+    assert barren(swarm)
 
 
 def test_withheld__by_another_than_signed_it_meanwhile__changes_nothing() -> None:
