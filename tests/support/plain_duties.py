@@ -87,7 +87,8 @@ def free_to_go(state: SwarmState) -> PeerId | None:
             for member in sorted(state.members.values(), key=lambda each: each.peer):
                 if member.leaves_by is None:
                     continue
-                mates, due = at_work(state, member.stage), state.at >= member.leaves_by
+                mates = [m for m in at_work(state, member.stage) if m.peer != member.peer]
+                due = state.at >= member.leaves_by
                 behind = [each for each in mates if each.applied < state.step - 1]
                 workers = [each for each in mates if each not in behind and not each.leaving]
                 if member.peer not in doers and (due or not behind):

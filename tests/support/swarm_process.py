@@ -24,6 +24,8 @@ from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
 from tallystick.gym.registry import behaviour_of
+from tallystick.provider.agent import LEASED_SECONDS
+from tallystick.provider.room import Room
 from tallystick.sdk.process import telling_traffic
 from tests.support.checked_swarm import MadeUpCoins
 from tests.support.history import DOMAIN
@@ -172,7 +174,8 @@ async def _worker(
     from training.worker.stage_compute import StageCompute
 
     set_threads(1)
-    rules = papers.spec.message.rules
+    rules, leave = papers.spec.message.rules, asyncio.Event()
+    watching = asyncio.create_task(_leave_if_full(folder / role, leave, tell))
     await run_worker(
         folder / role,
         papers.spec,
@@ -188,8 +191,20 @@ async def _worker(
         ),
         behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), rules),
         checking=_checking(papers.opening.auditors),
+        leave=leave,
         tell=tell,
     )
+    watching.cancel()
+
+
+async def _leave_if_full(folder: Path, leave: asyncio.Event, tell: Tell) -> None:
+    """What an agent does for its peers."""
+    folder.mkdir(exist_ok=True)
+    room = Room(folder)
+    while (lacks := room.lacks()) is None:
+        await asyncio.sleep(LEASED_SECONDS)
+    tell("stands_back", reason=lacks)
+    leave.set()
 
 
 def _checking(listed: AuditorList | None) -> Checking | None:

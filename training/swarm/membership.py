@@ -149,7 +149,7 @@ def leaving(state: SwarmState, event: PeerLeaving) -> SwarmState:
 
 
 def free_to_go(state: SwarmState) -> PeerId | None:
-    """A leaving member whose work is sealed, and whose stage has all that it sent and summed.
+    """A leaving member whose work is sealed, and whose mates have all that it sent and summed.
 
     Whoever lags behind is waited for until the leaver's `leaves_by`. From then on it goes with work
     in this step, too, where its stage has nobody left to complete the step with: that is redone.
@@ -165,12 +165,12 @@ def free_to_go(state: SwarmState) -> PeerId | None:
 
 
 def _may_go(state: SwarmState, member: Member, *, has_work: bool) -> bool:
-    stage = at_work(state, member.stage)
-    ready = [each for each in stage if each.applied >= state.step - 1]
+    others = [each for each in at_work(state, member.stage) if each.peer != member.peer]
+    ready = [each for each in others if each.applied >= state.step - 1]
     is_due = member.leaves_by is not None and state.at >= member.leaves_by
     if has_work:
         return is_due and all(each.leaving for each in ready)
-    return is_due or len(ready) == len(stage)
+    return is_due or ready == others
 
 
 def resumed(state: SwarmState, event: Resumed) -> SwarmState:

@@ -50,7 +50,15 @@ class Commits:
         if owed:
             if lost := await self._gather(close.step, owed):
                 return lost
-            await self._bind(close, owed)
+            try:
+                await self._bind(close, owed)
+            except (
+                Unavailable
+            ) as error:  # a full disk: others do them at once, and not at a deadline
+                self._at.tell("not_bound", step=close.step, reason=error.message)
+                for unit in owed:
+                    self._units.forget(unit)
+                return owed
         return [commit for commit in self._at.book.commits if commit.units <= set(given)]
 
     async def _gather(self, step: StepNumber, units: tuple[UnitId, ...]) -> tuple[UnitId, ...]:

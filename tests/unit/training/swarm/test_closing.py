@@ -354,6 +354,16 @@ def test_leaving__a_member_lags_for_ever__goes_when_one_who_is_away_would_have()
     assert notices(swarm) == [("leave", B, 2)]
 
 
+def test_leaving__lags_behind_itself__is_waited_for_by_nobody() -> None:
+    swarm = Swarm(terms(peers=3))
+    swarm.join(A, B, C)
+    laggard_step(swarm)
+
+    swarm.tell(PeerLeaving(C, swarm.at))
+
+    assert notices(swarm) == [("leave", C, 2)]
+
+
 def test_leaving__has_work_that_a_laggard_lets_nobody_seal__goes_without_it() -> None:
     swarm = Swarm(terms(peers=3))
     swarm.join(A, B, C)
