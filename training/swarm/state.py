@@ -236,7 +236,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Averaging:
-    """The AverageSet is out; averaged chunks come in, and are held, until `ends`: it lapses."""
+    """The AverageSet is out; averaged chunks come in until `ends`, and are held: see `securing`."""
 
     draft: Draft
     average: AverageSet
