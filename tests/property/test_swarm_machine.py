@@ -29,12 +29,15 @@ from training.swarm import closing, copies, duties, journaled, membership, step
 from training.swarm.events import (
     BuildSeal,
     ChunkAveraged,
+    ChunksHeld,
+    ChunksRefused,
     Effect,
     Event,
     GoOnAsked,
     GradCommitted,
     HoldAsked,
     LinkBroken,
+    MeansWithheld,
     PartsDenied,
     PartsHeld,
     PeerJoined,
@@ -52,6 +55,7 @@ from training.swarm.events import (
     UnitsDone,
     UnitsLacked,
 )
+from training.swarm.securing import lapses_at
 from training.swarm.state import Averaging, Closed, Committed, SwarmState
 
 Advance = Callable[[SwarmState, Event], tuple[SwarmState, tuple[Effect, ...]]]
@@ -61,7 +65,7 @@ TERMS = terms(peers=2, units=UNITS, steps=STEPS, chunks=2)
 KINDS = (
     "join", "work", "work", "work", "work", "lack", "commit", "commit", "commit", "hold", "hold",
     "average", "average", "apply", "apply", "lose", "return", "return", "tick", "resume", "stop",
-    "deny", "break", "leave",
+    "deny", "break", "leave", "have", "have", "have",
 )  # fmt: skip
 SPANS = (0, 0, 0, 1, 300, 1000, 4000, 11_000)
 NUM_EVENTS = 120
@@ -131,12 +135,19 @@ def event_of(
         case "average" if isinstance(state.phase, Averaging):
             chunk = averaged_chunk(peer, state.phase.average, number % 3)
             return ChunkAveraged(chunk, at)
+        case "have" if isinstance(state.phase, Averaging):
+            names = tuple(name for name in TERMS.chunks if number >> name[1] & 1)
+            return ChunksHeld(state.step, peer, names, at)
         case "apply":
             return SealApplied(peer, StepNumber(state.step - 1), at)
         case "tick":
             return Ticked(at)
         case "deny" if number % 4 == 0:
             return PartsDenied(state.step, peer, at)
+        case "deny" if number % 4 == 1:
+            return ChunksRefused(state.step, peer, at)
+        case "deny" if number % 4 == 2:
+            return MeansWithheld(state.step, peer, TERMS.chunks[:1], at)
         case "break" if number % 8 == 0:
             return LinkBroken(state.step, peer, at)
         case "leave" if number % 4 == 0:
@@ -242,7 +253,10 @@ def check_doers(moments: list[Moment]) -> None:
 def check_deadlines(moments: list[Moment]) -> None:
     """No phase outlives its deadline while every stage has somebody."""
     for moment in moments:
-        ends = getattr(moment.state.phase, "ends", None)
+        phase = moment.state.phase
+        ends = getattr(phase, "ends", None)
+        if isinstance(phase, Averaging):
+            ends = lapses_at(moment.state, phase)
         assert ends is None or moment.state.standing_since is not None or moment.state.at < ends
 
 
@@ -329,7 +343,11 @@ def test_journal__moment_lost_in_the_journal__replay_differs() -> None:
     assert breaks(lambda moments: check_replay(changed, moments), step.advance)
 
 
-def breaks(check: Callable[[list[Moment]], None], advance: Advance) -> bool:
+def breaks(
+    check: Callable[[list[Moment]], None],
+    advance: Advance,
+    live: Callable[[Advance, int], list[Moment]] = live,
+) -> bool:
     """Whether some random life fails a check."""
 
     @LIVES
