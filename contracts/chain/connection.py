@@ -94,6 +94,8 @@ class ChainConnection:
             exception_retry_configuration=None,  # callers decide what is retried
         )
         self.web3 = AsyncWeb3(self._provider)
+        # It would ask for the chain's id before each call, to compare a field that we never set.
+        self.web3.middleware_onion.remove("validation")
         self.url = url
 
     async def __aenter__(self) -> "ChainConnection":
@@ -127,8 +129,8 @@ class ChainConnection:
 
     async def head(self, *, confirmations: int = 0) -> Block:
         """The newest block with this many blocks on top (block 0 when there are fewer)."""
-        number = await self._number("eth_blockNumber", [])
-        return await self.block(max(0, number - confirmations))
+        newest = self._as_block(await self.request("eth_getBlockByNumber", ["latest", False]))
+        return await self.block(max(0, newest.number - confirmations)) if confirmations else newest
 
     async def next_time(self) -> UnixSeconds:
         """When the next block would be; the head's time where the node does not say.
@@ -150,11 +152,17 @@ class ChainConnection:
         raw = await self.request("eth_getBlockByNumber", [hex(number), False])
         if raw is None:
             raise ChainForgot(f"block {number}", number=number)
-        return Block(
-            int(raw["number"], 16),
-            Digest(bytes(HexBytes(raw["hash"]))),
-            UnixSeconds(int(raw["timestamp"], 16)),
-        )
+        return self._as_block(raw)
+
+    def _as_block(self, raw: Any) -> Block:
+        try:
+            return Block(
+                int(raw["number"], 16),
+                Digest(bytes(HexBytes(raw["hash"]))),
+                UnixSeconds(int(raw["timestamp"], 16)),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _no_json_rpc(self.url) from error
 
     async def check(self, block: Block) -> None:
         """Raises ChainForgot if the chain no longer knows `block`."""

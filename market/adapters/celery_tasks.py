@@ -39,7 +39,7 @@ from market.service.pass_time import lapse_leases, pass_deadlines, release_silen
 from market.service.reconcile import reconcile
 from market.service.refused_debits import RefusedDebits
 from market.service.reserve_stakes import release_stakes, reserve_stakes
-from market.service.settle_epoch import Rhythm, settle_epoch
+from market.service.settle_epoch import Rhythm, may_settle, settle_epoch
 from market.service.slash import announce_slashes, execute_slashes
 from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
@@ -204,6 +204,8 @@ async def _sync(runtime: Runtime) -> object:
 
 async def _settle(runtime: Runtime) -> object:
     market = runtime.market
+    if not await may_settle(market.new_work()):
+        return None  # the chain is not asked
     parameters = (await market.chain.network()).parameters
     rhythm = Rhythm(parameters["epoch_length"] * 1000, BaseUnits(parameters["max_epoch_cap"]))
     return await settle_epoch(

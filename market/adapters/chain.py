@@ -80,6 +80,7 @@ class RpcChain:
         self._anchorer, self._rpc_url = anchorer, rpc_url
         self._confirming, self._senders, self._mine = confirming, senders or {}, mine
         self._token: tuple[str, str, int, Digest] | None = None  # which never changes
+        self._all_ran_at: Digest | None = None  # the head in which all that was sent had run
 
     @property
     def domain(self) -> Domain:
@@ -340,13 +341,19 @@ class RpcChain:
         return sent.transaction, await self._send("faucet", f"tokens:{name}", call)
 
     async def resend(self) -> int:
-        """See `Chain.resend`."""
-        sent = 0
+        """See `Chain.resend`. While the head stays, an account has as many nonces as before."""
+        if self._all_ran_at and (await self._chain.head()).hash == self._all_ran_at:
+            return 0
+        sent, all_ran = 0, True
         for role, sender in self._senders.items():
             try:
-                sent += await sender.resend()
+                waiting = await sender.resend()
+                sent, all_ran = sent + waiting, all_ran and not waiting
             except (Unavailable, Refused) as error:  # which holds up no other role
                 log.warning("%s: %s: %s", role, error.code, error.message)
+                all_ran = False
+        # Read after the nonces: a chain that forgets a block of theirs has another head.
+        self._all_ran_at = (await self._chain.head()).hash if all_ran else None
         return sent
 
     async def pass_time(self, until: UnixSeconds) -> None:
@@ -362,6 +369,7 @@ class RpcChain:
     def _sender(self, role: str) -> Sender:
         if role not in self._senders:
             raise WrongConfiguration(f"this process does not hold the key of the {role}")
+        self._all_ran_at = None  # who asks for a sender may send
         return self._senders[role]
 
 

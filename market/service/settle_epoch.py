@@ -41,9 +41,11 @@ from market.service.rows import (
 LEAVES_AT_ONCE = 5000
 """Rows of a statement: a round of the chain's worker has to let others have the processor."""
 MAX_SEALS_OFFERED = 1000  # of a job, newest first
+UNDER_WAY = ("planned", "proposed")
 MAX_DEBITS = 300
 """Of an epoch: at 39,000 gas each, and a fifth to spare, below the 2^24 that a transaction may have
 (EIP-7825)."""
+_SETTLES = tuple(sorted(state.value for state in SETTLES))
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,15 @@ async def settle_epoch(
     return planned.epoch if planned else None
 
 
+async def may_settle(work: UnitOfWork) -> bool:
+    """Whether an epoch is under way, or a job may have something to settle."""
+    async with work:
+        newest = await _newest(work)
+        if newest is not None and newest.state in UNDER_WAY:
+            return True
+        return bool(await work[JobRow].where(state=_SETTLES, settled=False, limit=1))
+
+
 async def plan_epoch(
     now: UnixMillis, work: UnitOfWork, chain: Chain, rhythm: Rhythm, refused: RefusedDebits
 ) -> EpochRow | None:
@@ -79,7 +90,7 @@ async def plan_epoch(
     on_chain = await chain.newest_epoch()
     async with work:
         newest = await _newest(work)
-        if newest is not None and newest.state in ("planned", "proposed"):
+        if newest is not None and newest.state in UNDER_WAY:
             return None
         if on_chain.next_at * 1000 > now:
             return None
@@ -155,7 +166,7 @@ async def _due_jobs(
 
     Periods are fixed: counted from the newest epoch, jobs that keep ending would put them off.
     """
-    states = {state.value for state in SETTLES}
+    states = set(_SETTLES)
     period = rhythm.epoch_millis
     if newest is not None and now // period == newest.planned_at // period:
         states.remove(JobState.RUNNING.value)

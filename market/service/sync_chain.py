@@ -55,11 +55,16 @@ async def sync_chain(
         ChainForgot: the chain changed while it was read; the next round starts again.
     """
     await chain.resend()
-    went_back = await _go_back(now, work, chain)
+    head = await chain.settled_head()
     async with work:
         cursor = await _cursor(work)
+    if cursor == CursorRow(head.number, head.hash):
+        return Synced(head.number, 0, False)  # the chain knows it, so nothing went back either
+    went_back = await _go_back(now, work, chain)
+    if went_back:
+        async with work:
+            cursor = await _cursor(work)
     start = cursor.block + 1 if cursor else first_block
-    head = await chain.settled_head()
     if head.number < start:
         return Synced(start - 1, 0, went_back)
     last = await _last_block(min(head.number, start + MAX_BLOCKS - 1), head, chain)

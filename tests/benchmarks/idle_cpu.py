@@ -27,6 +27,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tallystick.up.node import find_anvil
 from tests.benchmarks.measuring import cpu_seconds
 from tests.benchmarks.stage_throughput import commit
 
@@ -128,6 +129,7 @@ def _process(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     own = {k: v for k, v in os.environ.items() if not k.startswith("TALLYSTICK_")}
     home = {"PYTHONPATH": str(checkout), "TALLYSTICK_HOME": str(folder / "person")}
+    home["TALLYSTICK_ANVIL"] = str(find_anvil(None))  # ours: another checkout may have none
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tallystick", *arguments],
