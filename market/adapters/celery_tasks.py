@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+import uvloop
 from celery import Celery
 from celery.signals import worker_process_shutdown, worker_shutdown
 from sqlalchemy import text
@@ -93,7 +94,7 @@ class Runtime:
         if not due:
             return
         if self._runner is None:
-            self._runner = asyncio.Runner()
+            self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         if broken := self._runner.run(self._round(due)):
             raise ExceptionGroup("use cases that broke", broken)  # told by Celery
 

@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 
 import httpx
 import uvicorn
+import uvloop
 
 from contracts.terms.errors import (
     ChainUnreachable,
@@ -318,7 +319,8 @@ def main() -> None:
     """Run as a process."""
     port, listen = os.environ["TALLYSTICK_GATEWAY_PORT"], os.environ["TALLYSTICK_GATEWAY_LISTEN"]
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(int(port), os.environ["TALLYSTICK_GATEWAY_UPSTREAM"], listen=listen))
+        upstream = os.environ["TALLYSTICK_GATEWAY_UPSTREAM"]
+        uvloop.run(serve(int(port), upstream, listen=listen))
 
 
 if __name__ == "__main__":
