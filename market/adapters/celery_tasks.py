@@ -303,8 +303,6 @@ def make_app(settings: Settings) -> Celery:
         worker_hijack_root_logger=False,
         broker_connection_retry_on_startup=True,
         broker_transport_options={
-            "unacked_restore_interval": 1,
-            "unacked_restore_throttle": 1,
             "visibility_timeout": 60,
             "socket_timeout": 10,
             "socket_connect_timeout": 5,

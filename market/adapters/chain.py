@@ -117,17 +117,22 @@ class RpcChain:
             parameters=await self._contracts.parameters.values(at),
         )
 
-    async def settled_head(self) -> ChainBlock:
-        """See `Chain.settled_head`."""
-        block = await self._chain.head(confirmations=self._confirming.confirmations - 1)
-        newest = time.time() - self._confirming.settling_seconds
-        while self._confirming.settling_seconds and block.timestamp > newest and block.number:
-            block = await self._chain.block(block.number - 1)
-        return _block(block)
-
     async def head(self) -> ChainBlock:
         """See `Chain.head`."""
         return _block(await self._chain.head())
+
+    async def heads(self) -> tuple[ChainBlock, ChainBlock]:
+        """See `Chain.heads`."""
+        newest = await self._chain.head()
+        return _block(newest), _block(await self._settled(newest))
+
+    async def _settled(self, newest: Block) -> Block:
+        on_top = self._confirming.confirmations - 1
+        block = await self._chain.block(max(0, newest.number - on_top)) if on_top else newest
+        old_enough = time.time() - self._confirming.settling_seconds
+        while self._confirming.settling_seconds and block.timestamp > old_enough and block.number:
+            block = await self._chain.block(block.number - 1)
+        return block
 
     async def block(self, number: int) -> ChainBlock | None:
         """See `Chain.block`."""
@@ -164,7 +169,7 @@ class RpcChain:
         self, accounts: Sequence[Address]
     ) -> tuple[ChainBlock, Mapping[Address, StakeNow]]:
         """See `Chain.stakes`."""
-        block = await self.settled_head()
+        _, block = await self.heads()
         at, read = Block(block.number, block.hash, block.timestamp), self._contracts.stakes.stake
         found = {account: await read(account, at) for account in accounts}
         return block, {
@@ -340,9 +345,9 @@ class RpcChain:
         call = self._contracts.token.faucet(account, tokens)
         return sent.transaction, await self._send("faucet", f"tokens:{name}", call)
 
-    async def resend(self) -> int:
+    async def resend(self, newest: ChainBlock) -> int:
         """See `Chain.resend`. While the head stays, an account has as many nonces as before."""
-        if self._all_ran_at and (await self._chain.head()).hash == self._all_ran_at:
+        if newest.hash == self._all_ran_at:
             return 0
         sent, all_ran = 0, True
         for role, sender in self._senders.items():

@@ -273,13 +273,13 @@ class MemoryChain:
             parameters=self.parameters,
         )
 
-    async def settled_head(self) -> ChainBlock:
-        """See `Chain.settled_head`."""
-        return await self.head()
-
     async def head(self) -> ChainBlock:
         """See `Chain.head`."""
         return _view(self.blocks[-1])
+
+    async def heads(self) -> tuple[ChainBlock, ChainBlock]:
+        """See `Chain.heads`."""
+        return await self.head(), await self.head()
 
     async def block(self, number: int) -> ChainBlock | None:
         """See `Chain.block`."""
@@ -313,7 +313,7 @@ class MemoryChain:
         """See `Chain.stakes`."""
         known = self.state.accounts
         found = {account: _stake_now(known.get(account, _Account())) for account in accounts}
-        return await self.settled_head(), found
+        return await self.head(), found
 
     async def slashable(self, job: JobId, account: Address) -> BaseUnits:
         """See `Chain.slashable`."""
@@ -469,7 +469,7 @@ class MemoryChain:
             self._mine(f"tokens:{name}", lambda s, b: _mint(s, account, tokens)),
         )
 
-    async def resend(self) -> int:
+    async def resend(self, newest: ChainBlock) -> int:
         """See `Chain.resend`."""
         lost = [name for name in self._sent if name not in self._mined]
         for name in lost:

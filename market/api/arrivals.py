@@ -1,7 +1,7 @@
-"""Agents that look for work wait here for a lease, so that none has to ask for it every second.
+"""Agents and hosts wait here for work, so that none has to ask for it every second.
 
-A lease is emitted under its offer's topic; one listener of this process wakes who waits for it. A
-wake-up that was lost costs the rest of a wait, as the rows are read again at its end. Nobody waits
+A lease is emitted under its offer's topic, a job that a host may open under one topic for all
+hosts; one listener of this process for each kind wakes who waits for it. A wake-up that was lost costs the rest of a wait, as the rows are read again at its end. Nobody waits
 longer than `MAX_WAIT_SECONDS`, which is well below the time after which an offer counts as silent.
 """
 
@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from contracts.terms.errors import Unavailable
-from contracts.terms.ids import Digest
-from market.service.leases import LEASES, lease_topic
 from market.service.ports import Wakeup
 from training.tasks import end
 
@@ -22,20 +20,20 @@ log = logging.getLogger(__name__)
 
 
 class Arrivals:
-    """Who waits for a lease of which offer."""
+    """Who waits for which of the topics that begin with `prefix`."""
 
-    def __init__(self, wakeup: Wakeup) -> None:
-        self._wakeup = wakeup
+    def __init__(self, wakeup: Wakeup, prefix: str) -> None:
+        self._wakeup, self._prefix = wakeup, prefix
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._ears: asyncio.Task[None] | None = None
         self._closed = False
 
     @contextmanager
-    def of(self, offer: Digest) -> Iterator[asyncio.Event]:
-        """Set once something happens to a lease of `offer`, or when all have to go."""
+    def of(self, topic: str) -> Iterator[asyncio.Event]:
+        """Set once `topic` is emitted, or when all have to go."""
         if self._ears is None and not self._closed:
-            self._ears = asyncio.create_task(self._listen(), name="leases")
-        topic, event = lease_topic(offer), asyncio.Event()
+            self._ears = asyncio.create_task(self._listen(), name=f"arrivals {self._prefix}")
+        event = asyncio.Event()
         self._waiting.setdefault(topic, set()).add(event)
         try:
             yield event
@@ -64,9 +62,9 @@ class Arrivals:
     async def _listen(self) -> None:
         while True:
             try:
-                async for topic in self._wakeup.listen(LEASES):
+                async for topic in self._wakeup.listen(self._prefix):
                     for event in self._waiting.get(topic, ()):
                         event.set()
             except Unavailable as error:
-                log.warning("agents wait for their time: %s", error.message)
+                log.warning("who waits for work waits for its time: %s", error.message)
             await asyncio.sleep(_DEAF_SECONDS)

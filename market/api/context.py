@@ -35,6 +35,8 @@ from market.bootstrap import Market
 from market.domain.rates import Rate
 from market.service.follow_jobs import FollowedJobs
 from market.service.hear import SessionKeys
+from market.service.leases import LEASES
+from market.service.life import FOR_HOSTS
 from market.service.ports import Network, UnitOfWork
 from market.service.reconcile import Booked
 from market.service.rows import IdempotencyRow
@@ -65,6 +67,7 @@ class Api:
     rate: Rate = GENEROUS
     """What one caller may ask."""
     arrivals: Arrivals = field(init=False)
+    hostings: Arrivals = field(init=False)
     session_keys: SessionKeys = field(default_factory=SessionKeys)
     followed: FollowedJobs = field(init=False)
     booked: Booked = field(default_factory=Booked)
@@ -75,7 +78,8 @@ class Api:
     def __post_init__(self) -> None:
         self.followed = FollowedJobs(self.market.histories)
         market = self.market
-        self.arrivals = Arrivals(market.wakeup)
+        self.arrivals = Arrivals(market.wakeup, LEASES)
+        self.hostings = Arrivals(market.wakeup, FOR_HOSTS)
         self.watching = Watching(market.new_reading, market.wakeup, clock=market.clock)
 
     @property
@@ -87,6 +91,7 @@ class Api:
     async def close(self) -> None:
         """End streams and waits: a shutdown waits for all answers."""
         await self.arrivals.close()
+        await self.hostings.close()
         await self.watching.close()
 
     def kept_market(self, make: Make[V]) -> KeptMarket[V]:

@@ -36,6 +36,7 @@ from market.service.audit_bonds import (
 )
 from market.service.coding import spec_of
 from market.service.leases import live_leases
+from market.service.life import FOR_HOSTS
 from market.service.ports import Chain, StakeNow, UnitOfWork
 from market.service.rows import (
     AuditBondRow,
@@ -308,7 +309,7 @@ async def _fix(
     )
     await work[AuditorListRow].add(AuditorListRow(row.job, block, listed.digest()))
     await _store_entries(row.job, listed.auditors, work)
-    await work.emit("host", row.job)
+    await work.emit(FOR_HOSTS, row.job)
 
 
 def _holds_key(bond: AuditBondRow, heard: Mapping[Address, AuditorRow]) -> bool:

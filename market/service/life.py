@@ -24,7 +24,8 @@ from market.service.leases import end_leases
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 
-TOPICS = {FindLeases: "clear", AskForHost: "host", CloseEscrow: "close"}
+FOR_HOSTS = "host"
+TOPICS = {FindLeases: "clear", AskForHost: FOR_HOSTS, CloseEscrow: "close"}
 """What an effect wakes; the beat finds the same work in rows."""
 
 

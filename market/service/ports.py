@@ -331,11 +331,11 @@ class Chain(Protocol):
     async def network(self) -> Network:
         """What newcomers are told."""
 
-    async def settled_head(self) -> ChainBlock:
-        """The newest block that counts as confirmed."""
-
     async def head(self) -> ChainBlock:
         """The newest block."""
+
+    async def heads(self) -> tuple[ChainBlock, ChainBlock]:
+        """The newest block, and the newest one that counts as confirmed."""
 
     async def block(self, number: int) -> ChainBlock | None:
         """The block of this number, if the chain has one."""
@@ -458,8 +458,12 @@ class Chain(Protocol):
     ) -> tuple[Digest, Digest]:
         """Grant `number` of an account: gas (wei) and test tokens; their transactions."""
 
-    async def resend(self) -> int:
-        """Broadcast again what the chain forgot; returns how many transactions were sent."""
+    async def resend(self, newest: ChainBlock) -> int:
+        """Broadcast again what the chain forgot; returns how many transactions were sent.
+
+        Args:
+            newest: The newest block, as it was just read.
+        """
 
     async def pass_time(self, until: UnixSeconds) -> None:
         """On an embedded chain that idles, mine one empty block once `until` is over."""

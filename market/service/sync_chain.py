@@ -54,8 +54,8 @@ async def sync_chain(
     Raises:
         ChainForgot: the chain changed while it was read; the next round starts again.
     """
-    await chain.resend()
-    head = await chain.settled_head()
+    newest, head = await chain.heads()
+    await chain.resend(newest)
     async with work:
         cursor = await _cursor(work)
     if cursor == CursorRow(head.number, head.hash):

@@ -9,6 +9,7 @@ market refuses is not started again before its poster asks something new of the 
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,8 @@ from tallystick.up.child import Start
 from tallystick.up.kept import keep
 from training.coordinator.ports import Wish
 
-BEAT_SECONDS = 1.0  # while it waits for a job
+BEAT_SECONDS = 1.0  # at least, between two looks for a job
+WAIT_SECONDS = 5  # while it has none: the market answers at once when there may be one
 HOSTING_SECONDS = 3.0  # while it hosts: wishes of posters come as late
 SPARE_COORDINATORS = 4
 
@@ -68,11 +70,13 @@ class Host:
             await retrying(self._register, on_error=self._waiting)
             self.say("ready")
             while True:
+                begun = time.monotonic()
                 try:
                     await self._beat()
                 except Unavailable as error:
                     self._waiting(error)
-                await asyncio.sleep(HOSTING_SECONDS if self._running else BEAT_SECONDS)
+                rest = begun + BEAT_SECONDS - time.monotonic()
+                await asyncio.sleep(HOSTING_SECONDS if self._running else max(0.0, rest))
         finally:
             for job in list(self._running):
                 await self._stop(job)
@@ -99,7 +103,8 @@ class Host:
         return await self.client.register_host(body)
 
     async def _beat(self) -> None:
-        held = await self.client.claim_jobs(self.name)
+        wait = 0 if self._running else WAIT_SECONDS
+        held = await self.client.claim_jobs(self.name, wait_seconds=wait)
         here = {hosted.job for hosted in held}
         for job in set(self._running) - here:
             await self._stop(job)

@@ -573,10 +573,17 @@ class MarketClient:
         answer = await self._post("/hosting/register", body, schemas.HostRegistered)
         return answer.coordinators
 
-    async def claim_jobs(self, host: str) -> tuple[schemas.HostedJob, ...]:
-        """Lease jobs to `host`; answers with all that it holds."""
-        body = schemas.ClaimJobs(host=host)
-        return (await self._post("/hosting/claim", body, schemas.HostedJobs)).jobs
+    async def claim_jobs(
+        self, host: str, *, wait_seconds: int = 0
+    ) -> tuple[schemas.HostedJob, ...]:
+        """Lease jobs to `host`; answers with all that it holds.
+
+        If it has none, the market may take `wait_seconds` to answer, or until one may be there.
+        """
+        path, body = "/hosting/claim", schemas.ClaimJobs(host=host)
+        if wait_seconds:
+            path += f"?wait={wait_seconds}"
+        return (await self._post(path, body, schemas.HostedJobs)).jobs
 
     async def heartbeat_host(self, body: schemas.HostHeartbeat) -> tuple[schemas.HostedJob, ...]:
         """Renew a host's rows."""

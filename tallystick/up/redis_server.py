@@ -87,6 +87,7 @@ class RedisServer:
             f"requirepass {self.password}",
             'save ""',
             "appendonly no",
+            "hz 1",  # housekeeping a second: nothing here expires that anybody waits for
             "daemonize no",
             "maxmemory-policy noeviction",
             f"dir {quoted(str(self.folder.redis))}",

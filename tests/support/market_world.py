@@ -65,7 +65,7 @@ from market.service.reconcile import reconcile
 from market.service.refused_debits import RefusedDebits
 from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
-from market.service.settle_epoch import Rhythm, settle_epoch
+from market.service.settle_epoch import Rhythm, may_settle, settle_epoch
 from market.service.slash import announce_slashes, execute_slashes
 from market.service.store_messages import Intake, store_messages
 from market.service.store_snapshots import store_snapshots
@@ -332,7 +332,8 @@ class World:
         await anchor_seals(now, work(), chain, patience_millis=0)
         await self.sync()
         rhythm = Rhythm(EPOCH_SECONDS * 1000, BaseUnits(10**18))
-        await settle_epoch(now, work(), chain, rhythm, self.refused_debits)
+        if await may_settle(work()):
+            await settle_epoch(now, work(), chain, rhythm, self.refused_debits)
         await close_jobs(now, work(), chain)
         await refund_jobs(now, work(), chain)
         await announce_slashes(now, work(), chain)

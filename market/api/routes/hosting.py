@@ -5,9 +5,10 @@ credential, and speaks for itself alone.
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from contracts.terms.errors import BadSignature
+from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, HostDep, WorkDep, answer, body, check_host, documented
 from market.api.refusals import refused
 from market.api.schemas import (
@@ -28,6 +29,7 @@ from market.service.host_jobs import (
     register_host,
     renew_jobs,
 )
+from market.service.life import FOR_HOSTS
 from market.service.ports import UnitOfWork
 from market.service.rows import AuditorListRow, HostedJobRow, JobRow
 
@@ -52,12 +54,24 @@ async def post_register(
 
 @router.post("/claim", response_model=HostedJobs, openapi_extra=documented(ClaimJobs))
 async def post_claim(
-    api: ApiDep, work: WorkDep, who: HostDep, posted: Annotated[ClaimJobs, body(ClaimJobs)]
+    api: ApiDep,
+    work: WorkDep,
+    who: HostDep,
+    posted: Annotated[ClaimJobs, body(ClaimJobs)],
+    wait: Annotated[
+        int,
+        Query(ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for a job, if it has none"),
+    ] = 0,
 ) -> Response:
-    """Take every job of this host's coordinators that nobody holds; answers all it holds."""
+    """Take every job of this host's coordinators that nobody holds; answers all it holds, at once
+    or when there may be a first one."""
     check_host(who, posted.host)
-    async with work:
+    with api.hostings.of(FOR_HOSTS) as news:
         rows = await claim_jobs(posted.host, api.market.clock(), work)
+        if wait and not rows:
+            await api.hostings.wait(news, wait)
+            rows = await claim_jobs(posted.host, api.market.clock(), work)
+    async with work:
         return answer(await _hosted(rows, work))
 
 

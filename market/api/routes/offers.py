@@ -23,6 +23,7 @@ from market.api.schemas import (
 from market.api.views import lease_state, lease_views, offer_views
 from market.service.accept_lease import accept_lease
 from market.service.hear import hear_lease, hear_offer
+from market.service.leases import lease_topic
 from market.service.ports import UnitOfWork
 from market.service.post_offer import post_offer, withdraw_offer
 from market.service.rows import LeaseRow, OfferRow
@@ -97,7 +98,7 @@ async def post_offer_heartbeat(
     ] = 0,
 ) -> Response:
     """An agent is alive; the answer is its live leases, at once or when the first one comes."""
-    with api.arrivals.of(offer) as news:
+    with api.arrivals.of(lease_topic(offer)) as news:
         rows = await hear_offer(
             offer, beat.at, beat.signature, api.market.clock(), work, api.session_keys
         )

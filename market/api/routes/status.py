@@ -84,7 +84,7 @@ def _age(now: UnixMillis, since: int) -> int:
 
 async def _chain(api: Api, found: Status, now: UnixMillis) -> ChainStatusView:
     try:
-        head, settled = await api.market.chain.head(), await api.market.chain.settled_head()
+        head, settled = await api.market.chain.heads()
     except Unavailable:
         return ChainStatusView(
             reachable=False,

@@ -9,8 +9,10 @@ from contracts.chain.fees import GWEI, FeePolicy
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.errors import DeadlineExceeded, RpcFailed, Unavailable
-from contracts.terms.ids import Digest
+from contracts.terms.ids import ZERO_DIGEST, Digest
+from contracts.terms.moments import UnixSeconds
 from market.adapters.chain import Confirming, RpcChain
+from market.service.ports import ChainBlock
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
 
@@ -113,7 +115,7 @@ async def check_waits_for_nobody(on: DeployedChain, cap: Account) -> None:
         on.contracts, anchorer=cap.wallet.account, rpc_url=on.anvil.url,
         confirming=Confirming(1, 0.0), senders={"anchorer": stuck, "relayer": dora.sender()},
     )  # fmt: skip
-    assert await rpc.resend() == 1  # and `sync_chain` goes on
+    assert await rpc.resend(await rpc.head()) == 1  # and `sync_chain` goes on
     await dora.anchor(dora.sender(), 1)
     assert (await cap.anchored(), await dora.anchored()) == ([], [1])
     assert await cap.attempts(0) == 1 and await cap.attempts(1) == 0
@@ -137,4 +139,4 @@ async def test_resend__one_role_is_refused_by_the_node__the_others_are_sent() ->
     rpc._all_ran_at = None
     rpc._senders = {"anchorer": Broken(), "relayer": Works()}  # type: ignore[dict-item]
 
-    assert await rpc.resend() == 2
+    assert await rpc.resend(ChainBlock(0, ZERO_DIGEST, UnixSeconds(0))) == 2

@@ -10,7 +10,7 @@ from contracts.terms.moments import UnixMillis
 from market.api.arrivals import Arrivals
 from market.api.schemas import Heartbeat, heartbeat_digest
 from market.service.hear import SessionKeys, hear_offer
-from market.service.leases import lease_topic
+from market.service.leases import LEASES, lease_topic
 from market.service.rows import HeartbeatRow
 from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_earnings import sdk
@@ -52,9 +52,9 @@ async def test_heartbeat__more_seconds_than_a_beat_may_be_late__is_malformed(wor
 
 
 async def test_arrivals__topic_of_another_offer__wakes_nobody(world: World) -> None:
-    arrivals = Arrivals(world.wakeup)
+    arrivals = Arrivals(world.wakeup, LEASES)
     ann, bob = Digest(b"a" * 32), Digest(b"b" * 32)
-    with arrivals.of(ann) as for_ann, arrivals.of(bob) as for_bob:
+    with arrivals.of(lease_topic(ann)) as for_ann, arrivals.of(lease_topic(bob)) as for_bob:
         while not for_ann.is_set():
             await world.wakeup.wake([lease_topic(ann)])
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.api import schemas
 from tallystick.host.folder import note_refusal
-from tallystick.host.host import Host
+from tallystick.host.host import WAIT_SECONDS, Host
 from tallystick.sdk.client import MarketClient
 from tests.support.history import DOMAIN, make_spec, make_wallet
 
@@ -29,13 +29,17 @@ class FakeMarket:
     is_hosted: bool = True
     url: str = "http://market"
     beats: list[schemas.HostHeartbeat] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)  # seconds that it was allowed to take
 
     async def register_host(self, body: schemas.RegisterHost) -> int:
         """See `MarketClient.register_host`."""
         return 10
 
-    async def claim_jobs(self, host: str) -> tuple[schemas.HostedJob, ...]:
+    async def claim_jobs(
+        self, host: str, *, wait_seconds: int = 0
+    ) -> tuple[schemas.HostedJob, ...]:
         """See `MarketClient.claim_jobs`."""
+        self.waits.append(wait_seconds)
         held = schemas.HostedJob(
             job=JOB,
             state="running",
@@ -89,6 +93,19 @@ async def beat(host: Host) -> None:
     await host._beat()
     with suppress(asyncio.CancelledError):
         await asyncio.gather(*host._running.values())
+
+
+async def test_host__has_a_job_or_none__the_market_may_wait_only_if_it_has_none(
+    tmp_path: Path,
+) -> None:
+    market = FakeMarket(is_hosted=False)
+    host = host_of(market, tmp_path, lambda folder: None)
+
+    await host._beat()
+    host._running[JOB] = asyncio.create_task(asyncio.sleep(0))
+    await host._beat()
+
+    assert market.waits == [WAIT_SECONDS, 0]
 
 
 async def test_host__market_refuses_the_messages__says_why_and_waits_for_the_poster(

@@ -1,0 +1,76 @@
+"""A market in which nothing happens asks the chain for its head, and its hosts wait for jobs."""
+
+import asyncio
+
+from market.adapters.memory_chain import MemoryChain
+from market.api.schemas import HostCredential
+from market.domain.jobs import JobState
+from market.service.ports import ChainBlock, ChainEvent
+from market.service.settle_epoch import may_settle
+from market.service.sync_chain import sync_chain
+from tests.integration.market.client import ON_MEMORY, TOKEN
+from tests.integration.market.test_attacks import sdk
+from tests.support.history import DOMAIN, START
+from tests.support.market_world import ANCHORER, World
+
+
+class Asked(MemoryChain):
+    """Notes which reads it is asked for, beside that of its heads."""
+
+    def __init__(self) -> None:
+        super().__init__(DOMAIN, ANCHORER, now=START)
+        self.reads: list[str] = []
+
+    async def block(self, number: int) -> ChainBlock | None:
+        """See `Chain.block`."""
+        self.reads.append("block")
+        return await super().block(number)
+
+    async def events(self, first: int, last: int) -> list[ChainEvent]:
+        """See `Chain.events`."""
+        self.reads.append("events")
+        return await super().events(first, last)
+
+
+async def test_sync__head_is_the_one_that_was_read_last__nothing_more_is_asked(
+    world: World,
+) -> None:
+    chain = Asked()
+    await sync_chain(world.now, world.new_work(), chain, first_block=0)
+    assert "events" in chain.reads
+    chain.reads.clear()
+
+    synced = await sync_chain(world.now, world.new_work(), chain, first_block=0)
+
+    assert (synced.head, synced.events, synced.went_back) == (chain.blocks[-1].number, 0, False)
+    assert not chain.reads
+
+
+async def test_may_settle__no_job_then_one_until_all_of_it_is_settled(world: World) -> None:
+    assert not await may_settle(world.new_work())
+
+    maker = await world.start_job()
+    maker.seal_step(last=True)
+    await world.send(maker)
+    assert await may_settle(world.new_work())
+
+    for _ in range(16):
+        world.wait(6)
+        await world.tick()
+    assert (await world.job(maker.spec.job())).state == JobState.REFUNDED
+    assert not await may_settle(world.new_work())
+
+
+@ON_MEMORY
+async def test_claim__job_comes_while_its_host_waits__is_answered_with_it(world: World) -> None:
+    await world.register()
+    async with sdk(world, HostCredential("host").shown(TOKEN)) as host:
+        waiting = asyncio.create_task(host.claim_jobs("host", wait_seconds=5))
+        await asyncio.sleep(0)
+        maker = await world.start_job()
+        while not waiting.done():  # it listens, and is woken
+            await asyncio.sleep(0.01)
+            await world.wakeup.wake(["host"])
+        (held,) = await waiting
+
+    assert held.job == maker.spec.job()
