@@ -1,8 +1,10 @@
 """Agents and hosts wait here for work, so that none has to ask for it every second.
 
 A lease is emitted under its offer's topic, a job that a host may open under one topic for all
-hosts; one listener of this process for each kind wakes who waits for it. A wake-up that was lost costs the rest of a wait, as the rows are read again at its end. Nobody waits
-longer than `MAX_WAIT_SECONDS`, which is well below the time after which an offer counts as silent.
+hosts; one listener of this process for each kind wakes who waits for it. A
+wake-up that was lost costs the rest of a wait, as the rows are read again at its end. Nobody waits
+longer than `MAX_WAIT_SECONDS`, which is well below the time after which an offer or a job's host
+counts as silent.
 """
 
 import asyncio
