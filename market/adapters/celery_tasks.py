@@ -205,7 +205,7 @@ async def _sync(runtime: Runtime) -> object:
 
 async def _settle(runtime: Runtime) -> object:
     market = runtime.market
-    if not await may_settle(market.new_work()):
+    if not await may_settle(market.new_reading()):
         return None  # the chain is not asked
     parameters = (await market.chain.network()).parameters
     rhythm = Rhythm(parameters["epoch_length"] * 1000, BaseUnits(parameters["max_epoch_cap"]))
