@@ -3,11 +3,14 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from celery.beat import ScheduleEntry
+from pydantic import SecretStr
 
 from contracts.terms.errors import ChainUnreachable
-from market.adapters.celery_tasks import Periodic, Runtime, UseCase, periodic
+from market.adapters.celery_tasks import Periodic, Runtime, Sleeper, UseCase, make_app, periodic
 from market.settings import Settings
 
 
@@ -75,3 +78,17 @@ def test_periodic__what_the_clock_decides__runs_before_clearing() -> None:
     order = list(periodic(Settings.model_construct(anchor_seconds=12)))
 
     assert max(map(order.index, ("lapse", "silent", "deadlines"))) < order.index("clear")
+
+
+def test_beat__next_task_is_due_in_three_milliseconds__sleeps_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(Settings.model_construct(redis_url=SecretStr("redis://127.0.0.1:1/0")))
+    beat = Sleeper(app, schedule_filename=str(tmp_path / "beat.db"))
+    monkeypatch.setattr(ScheduleEntry, "is_due", lambda entry: (False, 0.003))
+
+    slept = beat.tick()
+    beat.close()
+
+    assert app.conf.beat_scheduler == f"{Sleeper.__module__}:Sleeper"
+    assert 0 < slept <= 0.003
