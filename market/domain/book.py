@@ -6,8 +6,8 @@ limit it answers with the set of offers that meet it, from sums over blocks of i
 job's offers are the intersection of five sets, and its cheapest seller is the lowest bit.
 
 Invariant: an offer is found exactly if `matching.judge`, the plain definition, excludes it by
-nothing (`tests/property/test_market_book.py`). `take` marks an offer as leased: a book is one
-round's, and the round's purchases are in it.
+nothing (`tests/property/test_market_book.py`). `take` marks an offer as leased, and its account's
+stake as promised: a book is one round's, and the round's purchases are in it.
 
 Units as in `market.domain.offers`. Time: a book of n offers costs n log n, a job some sqrt(n).
 """
@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import isqrt
 
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
 from market.domain.auction import Ask
@@ -25,6 +26,8 @@ from market.domain.matching import Need
 from market.domain.offers import Candidate, is_heard
 from market.domain.reputation import standing
 from verification.thresholds import class_name
+
+NOTHING = BaseUnits(0)
 
 
 class _Column:
@@ -73,6 +76,7 @@ class Book:
                 ready.append(place)
         self._ready = _set_of(ready)
         self._of_devices: dict[frozenset[str], int] = {}
+        self._lessened = set[int]()  # open places that have less free stake than their column says
 
     def offers(self, without: Collection[Address] = ()) -> list[Candidate]:
         """All that stand, leased ones too, but those of some accounts; cheapest first."""
@@ -90,12 +94,23 @@ class Book:
         found = self._offers[place]
         return is_heard(found.heard_at, self.now) and not found.leased
 
-    def take(self, offer: Digest) -> None:
-        """Mark an offer as leased, for what comes later in the round."""
+    def take(self, offer: Digest, *, stake: BaseUnits = NOTHING) -> None:
+        """Mark an offer as leased, for what comes later in the round.
+
+        Args:
+            offer: Which; one that is not here changes nothing.
+            stake: Base units that its account promises by that.
+        """
         place = self._place.get(offer)
-        if place is not None:
-            self._offers[place] = replace(self._offers[place], leased=True)
-            self._ready &= ~(1 << place)
+        if place is None:
+            return
+        self._offers[place] = replace(self._offers[place], leased=True)
+        self._ready &= ~(1 << place)
+        for each in self._accounts[self._offers[place].account] if stake else ():
+            left = BaseUnits(max(0, self._offers[each].free_stake - stake))
+            self._offers[each] = replace(self._offers[each], free_stake=left)
+            if each != place:
+                self._lessened.add(each)
 
     def fitting(self, need: Need, without: Collection[Address] = ()) -> int:
         """The set of offers that nothing excludes, but those of some accounts.
@@ -107,6 +122,8 @@ class Book:
         found &= self._stake.at_least(need.min_stake) & self._ends.at_least(need.deadline)
         if need.devices is not None:
             found &= self._of(need.devices)
+        short = [n for n in self._lessened if self._offers[n].free_stake < need.min_stake]
+        found &= ~_set_of(short)
         for account in without:
             found &= ~_set_of(self._accounts.get(account, ()))
         return found

@@ -1,11 +1,15 @@
 """The offers that stand, as matching sees them. The caller is inside a transaction."""
 
+from collections import Counter
+
 from contracts.terms.amounts import BaseUnits
+from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
 from market.domain.offers import Candidate
+from market.service.leases import LIVE
 from market.service.ports import UnitOfWork
 from market.service.reputation import reputations_of
-from market.service.rows import HeartbeatRow, OfferRow, StakeRow
+from market.service.rows import AuditBondRow, HeartbeatRow, LeaseRow, OfferRow, StakeRow
 
 
 async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
@@ -18,7 +22,11 @@ async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
     stakes = await work[StakeRow].where(account=accounts) if accounts else []
     reputations = await reputations_of(accounts, work)
     heard = {beat.subject: beat.heard_at for beat in beats}
-    free = {stake.account: BaseUnits(stake.active - stake.reserved) for stake in stakes}
+    promised = await _promised(work)
+    free = {
+        stake.account: BaseUnits(max(0, stake.active - stake.reserved - promised[stake.account]))
+        for stake in stakes
+    }
     return [
         Candidate(
             offer=offer.offer,
@@ -36,3 +44,16 @@ async def candidates(now: UnixMillis, work: UnitOfWork) -> list[Candidate]:
         )
         for offer in standing
     ]
+
+
+async def _promised(work: UnitOfWork) -> Counter[Address]:
+    """Base units that each account has to reserve for what it was leased for, and has not yet.
+
+    Leased twice for one stake, it would be refused by the chain and be said to have missed a lease.
+    """
+    found = Counter[Address]()
+    for lease in await work[LeaseRow].where(state=LIVE, stake_state="none"):
+        found[lease.account] += lease.stake
+    for bond in await work[AuditBondRow].where(state="accepted"):
+        found[bond.account] += bond.stake
+    return found

@@ -240,7 +240,7 @@ async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[
         await work[RoundRow].add(told)
     leases = []
     for offer, stage in zip(winners, stages, strict=True):
-        book.take(offer.offer)
+        book.take(offer.offer, stake=spec.min_stake)
         leases.append(
             await reserve(
                 offer, row.job, spec, stage=stage, price=cleared.price, now=now, work=work

@@ -17,7 +17,7 @@ from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import book
-from market.domain.auction import clear
+from market.domain.auction import Ask, clear
 from market.domain.matching import Need, feasible
 from market.domain.offers import Candidate
 from market.domain.reputation import Reputation
@@ -45,14 +45,19 @@ offers = st.builds(
 )
 needs = st.builds(
     Need,
-    price_ceiling=st.sampled_from([1, 2, HUGE]).map(PricePerPflop),
+    price_ceiling=st.sampled_from([1, 2, *[HUGE] * 4]).map(PricePerPflop),
     memory_bytes=st.sampled_from([0, 0, 1, 2, 4, 5]),
     min_stake=st.sampled_from([0, 0, 1, HUGE, HUGE + 1]).map(BaseUnits),
-    deadline=st.sampled_from([1004, 1005, 1008, 1009]).map(UnixSeconds),
+    deadline=st.sampled_from([*[1004] * 4, 1005, 1008, 1009]).map(UnixSeconds),
     now=st.just(NOW),
-    devices=st.none() | st.none() | st.frozensets(st.sampled_from(["cpu/a", "cpu/b", "cpu/x"])),
+    devices=st.none()
+    | st.none()
+    | st.none()
+    | st.frozensets(st.sampled_from(["cpu/a", "cpu/b", "cpu/x"])),
 )
-jobs = st.tuples(needs, st.integers(1, 3), st.integers(0, 2), st.frozensets(st.integers(0, 5)))
+jobs = st.tuples(
+    needs, st.integers(1, 3), st.integers(0, 2), st.frozensets(st.integers(0, 5), max_size=2)
+)
 
 
 def outcome(asks: list[Any], need: Need, slots: int, spares: int) -> Any:
@@ -60,6 +65,17 @@ def outcome(asks: list[Any], need: Need, slots: int, spares: int) -> Any:
         return clear(asks, slots=slots, spares=spares, reserve=need.price_ceiling)
     except NoMatch as refusal:
         return refusal.message
+
+
+def best(asks: list[Ask], num_sellers: int) -> list[Ask]:
+    found: dict[Address, Ask] = {}
+    for ask in sorted(asks, key=lambda each: (each.price, -each.standing, each.offer)):
+        found.setdefault(ask.seller, ask)
+    return list(found.values())[:num_sellers]
+
+
+def less(free: BaseUnits, promised: int) -> BaseUnits:
+    return BaseUnits(max(0, free - promised))
 
 
 def check(module: ModuleType) -> None:
@@ -76,6 +92,7 @@ def check(module: ModuleType) -> None:
             fitting = found.fitting(need, without)
             assert fitting.bit_count() == len(asks)
             cheapest = found.cheapest(fitting, slots + spares + 1)
+            assert cheapest == best(asks, slots + spares + 1)
             cleared = outcome(asks, need, slots, spares)
             assert outcome(cheapest, need, slots, spares) == cleared
             assert found.num_offers(without) == len(left)
@@ -83,9 +100,17 @@ def check(module: ModuleType) -> None:
             won = () if isinstance(cleared, str) else cleared.winners
             taken = {ask.offer for ask in won}
             for offer in taken:
-                found.take(offer)
+                found.take(offer, stake=need.min_stake)
                 assert not found.is_free(offer)
-            standing = [replace(o, leased=o.leased or o.offer in taken) for o in standing]
+            sellers = {each.account for each in standing if each.offer in taken}
+            standing = [
+                replace(
+                    o,
+                    leased=o.leased or o.offer in taken,
+                    free_stake=less(o.free_stake, need.min_stake * (o.account in sellers)),
+                )
+                for o in standing
+            ]
 
     run()
 
@@ -102,6 +127,7 @@ def test_book__any_offers_and_round__clears_as_the_plain_definition() -> None:
         ("whole = min(-(-rank // self._step)", "whole = min((rank // self._step)"),
         ("self._ready &= ~(1 << place)", "self._ready &= ~(1 << place + 1)"),
         ("found &= ~_set_of(self._accounts.get(account, ()))", "pass"),
+        ("free_stake - stake))", "free_stake))"),
     ],
 )
 def test_mutated_book__one_line_wrong__clears_otherwise(old: str, new: str) -> None:

@@ -55,6 +55,23 @@ async def test_clear__cheaper_and_dearer_offer__cheaper_wins_at_the_losing_ask(
     assert (await world.offer_row("dear")).lease is None
 
 
+@ON_MEMORY
+@pytest.mark.parametrize("num_rounds", [1, 2], ids=["in one round", "in two"])
+async def test_clear__two_machines_and_stake_for_one__one_is_leased(
+    world: World, num_rounds: int
+) -> None:
+    await world.register()
+    await world.offer("ann", 10**11)
+    await world.offer("ann", 10**11, nonce=2)
+    num_leased = 0
+    for number in range(num_rounds):
+        for nonce in range(2 // num_rounds):
+            await funded_job(world, nonce=10 * number + nonce, min_stake=STAKE)
+        num_leased += len(await world.clear())
+
+    assert num_leased == 1  # the other would lapse, and its owner be said to have missed it
+
+
 async def test_clear__again__leases_nothing_twice(world: World) -> None:
     await world.register()
     await world.offer("ann", 10**11)
