@@ -89,7 +89,7 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
     stack.push_async_callback(engine.dispose)
     reading = make_engine(settings.database_url.get_secret_value(), reads=True)
     stack.push_async_callback(reading.dispose)
-    blobs = FileBlobs(settings.blobs)
+    blobs = FileBlobs(settings.blobs, keep_free=settings.blob_keep_free)
 
     def new_work() -> UnitOfWork:
         return PostgresWork(engine, wakeup)

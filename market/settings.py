@@ -52,6 +52,19 @@ class Settings(BaseSettings):
     """
     rate_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 3000
     """Requests of one caller at once."""
+    blob_quota: Annotated[int, Ge(0)] = 2 * 2**30
+    """Bytes of blobs that any account may store; wallets are free to make, see `blob_reserve`."""
+    blob_quota_known: Annotated[int, Ge(0)] = 20 * 2**30
+    """Of one with stake, a paid job or a lease; and 8 for each parameter of its jobs' models.
+
+    Nothing is deleted, so a quota is for good: raise it when honest accounts come near.
+    """
+    blob_known_from: Annotated[int, Ge(0)] = 1_000_000
+    """Stake, or budget of a job, that makes an account known; base units."""
+    blob_reserve: Annotated[int, Ge(0)] = 4 * 2**30
+    """Bytes that accounts which are not known leave on the disk of the blobs, beside the next."""
+    blob_keep_free: Annotated[int, Ge(0)] = 2**30
+    """Bytes of that disk that no blob takes: the database and the chain may lie on it, too."""
     confirmations: Annotated[int, Ge(1)] = 1
     """Blocks until an event counts; 1 is the block itself."""
     settling_seconds: Annotated[float, Field(ge=0)] = 2.0

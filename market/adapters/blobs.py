@@ -20,10 +20,15 @@ CHUNK = 2**18
 
 
 class FileBlobs:
-    """`BlobStore` in a folder."""
+    """`BlobStore` in a folder.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Args:
+        folder: Made when it is needed.
+        keep_free: Bytes of its disk that blobs leave to others.
+    """
+
+    def __init__(self, folder: Path, *, keep_free: int = 0) -> None:
+        self._folder, self._keep_free = folder, keep_free
 
     def prepare(self) -> None:
         """Make the folder and remove drafts of a process that died."""
@@ -58,7 +63,7 @@ class FileBlobs:
         """See `BlobStore.free_bytes`."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            return shutil.disk_usage(self._folder).free
+            return max(0, shutil.disk_usage(self._folder).free - self._keep_free)
         except OSError as error:
             raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI
 
+from contracts.terms.amounts import BaseUnits
 from market.api import problems
 from market.api.conditional import Conditional
 from market.api.context import Api
@@ -33,6 +34,7 @@ from market.api.routes import (
 )
 from market.api.schemas import API_PREFIX
 from market.bootstrap import assemble, load_host_token
+from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate
 from market.settings import Settings
 from market.web.site import add_pages
@@ -102,6 +104,12 @@ def app_of(settings: Settings) -> FastAPI:
                 confirmations=settings.confirmations,
                 sites=settings.sites(),
                 rate=Rate(settings.rate_per_second, settings.rate_burst),
+                blob_bounds=BlobBounds(
+                    anybody=settings.blob_quota,
+                    known=settings.blob_quota_known,
+                    known_from=BaseUnits(settings.blob_known_from),
+                    reserve=settings.blob_reserve,
+                ),
             )
             yield
             await app.state.api.close()

@@ -32,6 +32,7 @@ from market.api.kept_market import KeptMarket, Make, V
 from market.api.schemas import MAX_JSON_BYTES, Body, host_credential, read_body, signed_call
 from market.api.watching import Watching
 from market.bootstrap import Market
+from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate
 from market.service.follow_jobs import FollowedJobs
 from market.service.hear import SessionKeys
@@ -48,7 +49,9 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing (RFC 9110, 9.2.1)."""
 NETWORK_MILLIS = 10_000  # parameters change with notice; nobody needs them fresher
 MAX_KEY = 128
+_DIGITS = 19  # of a length that any disk has
 GENEROUS = Rate(per_second=300, burst=3000)
+USUAL = BlobBounds()
 
 
 @dataclass
@@ -66,6 +69,8 @@ class Api:
     """Origins under which people reach this market."""
     rate: Rate = GENEROUS
     """What one caller may ask."""
+    blob_bounds: BlobBounds = USUAL
+    """What accounts may store."""
     arrivals: Arrivals = field(init=False)
     hostings: Arrivals = field(init=False)
     session_keys: SessionKeys = field(default_factory=SessionKeys)
@@ -153,13 +158,25 @@ async def read_bytes(request: Request, limit: int = MAX_JSON_BYTES) -> bytes:
     return bytes(data)
 
 
+def announced_bytes(request: Request, limit: int) -> int | None:
+    """How long the body is said to be; None if it is not said.
+
+    Raises:
+        TooLarge: more than `limit` bytes.
+    """
+    announced = request.headers.get("content-length")
+    if announced is None:
+        return None
+    if not announced.isdecimal() or len(announced) > _DIGITS or int(announced) > limit:
+        raise TooLarge(f"a body of {announced:.40} bytes, at most {limit}", limit=limit)
+    return int(announced)
+
+
 async def stream(request: Request, limit: int) -> AsyncIterator[bytes]:
     """The body in pieces; errors as `read_bytes`."""
-    announced = request.headers.get("content-length", "0")
+    announced_bytes(request, limit)
     call = signed_call(request.headers.get("authorization", ""))
     size, hasher = 0, BlobHasher()
-    if not announced.isdecimal() or int(announced) > limit:
-        raise TooLarge(f"a body of {announced:.40} bytes, at most {limit}", limit=limit)
     try:
         async for chunk in request.stream():
             size += len(chunk)

@@ -13,7 +13,13 @@ from contracts.terms.errors import Refused
 from contracts.terms.messages import JobSpec
 from contracts.terms.parts import MAX_WHOLE_BYTES
 from training.compression.formats import FORMATS
-from training.config import ModelConfig, StageSlice, shares_embedding, slices_of
+from training.config import (
+    ModelConfig,
+    StageSlice,
+    shares_embedding,
+    slices_of,
+    train_config,
+)
 from training.memory import FP32, num_parameters
 from verification.auditing.bundle import MAX_BUNDLE_BYTES
 
@@ -28,6 +34,17 @@ class Size(NamedTuple):
     num_bytes: int
     most: int
     remedy: str
+
+
+def parameters_of(spec: JobSpec) -> int:
+    """Trainable elements of a job's model, in all of its stages together.
+
+    Raises:
+        Refused: as `train_config`.
+    """
+    config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
+    slices = slices_of(config, spec.batch.layer_ends)
+    return sum(num_parameters(config, each) for each in slices)
 
 
 def check_sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> None:

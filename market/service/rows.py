@@ -85,7 +85,7 @@ class LeaseRow(Row):
     TABLE = "leases"
     KEY = ("lease",)
     UNIQUE = (("live_offer",), ("session_key",))
-    INDEX = (("job",), ("state",))
+    INDEX = (("job",), ("state",), ("account",))
 
     lease: Digest
     offer: Digest
@@ -160,7 +160,7 @@ class JobRow(Row):
 
     TABLE = "jobs"
     KEY = ("job",)
-    INDEX = (("state",), ("posted_at",))
+    INDEX = (("state",), ("posted_at",), ("poster",))
 
     job: JobId
     signed: bytes
@@ -314,7 +314,7 @@ class ListedAuditorRow(Row):
 
     TABLE = "listed_auditors"
     KEY = ("job", "account")
-    INDEX = (("account",),)
+    INDEX = (("account",), ("session_key",))
 
     job: JobId
     account: Address
@@ -455,6 +455,48 @@ class CheckpointRow(Row):
     blob: Digest
     is_here: bool  # all of it was, when the member said it last
     failure: str  # why the member could not upload it; empty: nothing failed
+
+
+# ------------------------------------------------------------------------------------------- blobs
+
+
+@dataclass(frozen=True)
+class BlobOwnerRow(Row):
+    """A blob that an account stored, and what it is charged for it; one blob may have several."""
+
+    TABLE = "blob_owners"
+    KEY = ("account", "blob")
+    INDEX = (("blob",),)
+
+    account: Address
+    blob: Digest
+    num_bytes: int
+    stored_at: UnixMillis
+
+
+@dataclass(frozen=True)
+class BlobUploadRow(Row):
+    """A blob on its way, which its account is charged for until the upload has ended."""
+
+    TABLE = "blob_uploads"
+    KEY = ("number",)
+
+    number: int
+    account: Address
+    blob: Digest
+    num_bytes: int
+    began_at: UnixMillis
+
+
+@dataclass(frozen=True)
+class BlobUseRow(Row):
+    """What an account is charged for its blobs and uploads, in sum; see `service.store_blob`."""
+
+    TABLE = "blob_uses"
+    KEY = ("account",)
+
+    account: Address
+    num_bytes: int
 
 
 # --------------------------------------------------------------------------- anchors and settlement
@@ -778,6 +820,9 @@ ROWS: tuple[type[Row], ...] = (
     SealRow,
     ReportRow,
     CheckpointRow,
+    BlobOwnerRow,
+    BlobUploadRow,
+    BlobUseRow,
     BatchRow,
     BatchEntryRow,
     EpochRow,
@@ -800,5 +845,10 @@ ROWS: tuple[type[Row], ...] = (
 )
 """Every table."""
 
-AUTOMATIC = {LedgerEntryRow: "sequence", OutboxRow: "sequence", RoundRow: "number"}
+AUTOMATIC = {
+    LedgerEntryRow: "sequence",
+    OutboxRow: "sequence",
+    RoundRow: "number",
+    BlobUploadRow: "number",
+}
 """Columns that storage numbers itself when they are 0."""

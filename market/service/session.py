@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from contracts.terms.errors import BadSignature
 from contracts.terms.ids import Address, Digest, SessionKey
 from market.service.ports import UnitOfWork
-from market.service.rows import AuditorRow, LeaseRow
+from market.service.rows import AuditorRow, LeaseRow, ListedAuditorRow
 
 
 def check_session(key: SessionKey, signed: Digest, signature: bytes) -> None:
@@ -28,4 +28,6 @@ async def account_of_session(key: SessionKey, work: UnitOfWork) -> Address | Non
             return lease.account
         for auditor in await work[AuditorRow].where(session_key=key):
             return auditor.account
+        for listed in await work[ListedAuditorRow].where(session_key=key, limit=1):
+            return listed.account  # by a key of before: its jobs go on under it
     return None

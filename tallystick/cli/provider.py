@@ -205,7 +205,7 @@ async def _contest(
 ) -> SlashView:
     await client.slash(evidence)  # before anything large is sent
     wallet = open_wallet(keystore)
-    name = evidence if bundle is None else await client.put_file(bundle)
+    name = evidence if bundle is None else await client.put_file(bundle, by=wallet)
     signature = wallet.sign_digest(contest_digest(evidence, name))
     return await client.contest_slash(evidence, ContestSlash(bundle=name, signature=signature))
 

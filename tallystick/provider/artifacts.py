@@ -116,7 +116,9 @@ class MarketArtifacts:
         name = ours.index.digest()
 
         async def upload() -> None:
-            await put_parts(self._client, ours.file, ours.index, stored=self._stored)
+            await put_parts(
+                self._client, ours.file, ours.index, by=self._session, stored=self._stored
+            )
 
         try:
             try:

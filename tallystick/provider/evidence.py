@@ -131,7 +131,7 @@ class Evidence:
 
     async def _show(self, subject: Digest, path: Path) -> None:
         try:
-            bundle = await self._client.put_file(path)
+            bundle = await self._client.put_file(path, by=self._session)
             await self._client.post_evidence(self._job, self._named(subject, bundle))
         except OSError as error:  # it may be readable later
             self._tell("evidence_waits", code="os_error", reason=f"{path}: {error.strerror}")

@@ -501,11 +501,15 @@ class MarketClient:
 
     # ------------------------------------------------------------------------------------ blobs
 
-    async def put_blob(self, data: bytes) -> Digest:
-        """Store a blob under its digest; the same blob again costs one small request."""
+    async def put_blob(self, data: bytes, *, by: Signer) -> Digest:
+        """Store a blob at the expense of `by`; the same blob again costs one small request.
+
+        Raises:
+            TooLarge: the account has no room for it.
+        """
         name = blob_digest(data)
         if not await self.has_blob(name):
-            await self._send("PUT", f"/blobs/{name.hex()}", content=data)
+            await self._send_signed("PUT", f"/blobs/{name.hex()}", data, by)
         return name
 
     async def has_blob(self, name: Digest) -> bool:
@@ -530,23 +534,29 @@ class MarketClient:
             raise WrongBytes(f"blob {name.hex()}", expected=name, actual=actual)
         return data
 
-    async def put_file(self, path: Path) -> Digest:
-        """Store a file as a blob, a piece at a time; the same file again costs one small request.
+    async def put_file(self, path: Path, *, by: Signer) -> Digest:
+        """Store a file as `put_blob` does, a piece at a time.
 
         Raises:
-            TooLarge: no market takes as much.
+            TooLarge: no market takes as much, or the account has no room for it.
         """
         size, name = await asyncio.to_thread(measured, path)
         if size > (most := schemas.MAX_BUNDLE_BYTES):
             raise TooLarge(f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most)
         if not await self.has_blob(name):
-            await self.put_pieces(name, size, pieces(path))
+            await self.put_pieces(name, size, lambda: pieces(path), by=by)
         return name
 
-    async def put_pieces(self, name: Digest, size: int, content: AsyncIterator[bytes]) -> None:
-        """Store a blob of `size` bytes as they come; raises WrongBytes if it is not `name`."""
-        headers = {"content-length": str(size)}
-        await self._send("PUT", f"/blobs/{name.hex()}", content=content, headers=headers)
+    async def put_pieces(
+        self, name: Digest, size: int, content: Callable[[], AsyncIterator[bytes]], *, by: Signer
+    ) -> None:
+        """Store a blob of `size` bytes that `content` makes; may be asked for twice.
+
+        Raises:
+            WrongBytes: they are not `name`. TooLarge: as `put_blob`.
+        """
+        path, headers = f"/blobs/{name.hex()}", {"content-length": str(size)}
+        await self._send_signed("PUT", path, content, by, body=name, headers=headers)
 
     async def save_blob(self, name: Digest, path: Path) -> None:
         """Write a blob to a file, which is there whole and checked, or not at all.

@@ -6,19 +6,26 @@ digest is not fetched again. Parts go out as they are read and to disk as they c
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 from contracts.terms.ids import Digest
 from contracts.terms.parts import MAX_INDEX_BYTES, Parts, decode_parts
 from tallystick.sdk.blob_files import PIECE, measured
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.signing import Signer
 from training.models.sources import FileSource, PartsSource, Source, read
 
 Stored = Callable[[], None]
 
 
 async def put_parts(
-    client: MarketClient, source: Source, index: Parts, *, stored: Stored = lambda: None
+    client: MarketClient,
+    source: Source,
+    index: Parts,
+    *,
+    by: Signer,
+    stored: Stored = lambda: None,
 ) -> None:
     """Store what `index` lists, and the index last: who finds it finds the parts.
 
@@ -26,6 +33,7 @@ async def put_parts(
         client: The market.
         source: What the index was made of.
         index: Its parts.
+        by: At whose expense.
         stored: Called for each part once the market has it.
 
     Raises:
@@ -35,10 +43,11 @@ async def put_parts(
     start = 0
     for name, size in index.sizes():
         if not await client.has_blob(name):
-            await client.put_pieces(name, size, _pieces(source, start, start + size))
+            content = partial(_pieces, source, start, start + size)
+            await client.put_pieces(name, size, content, by=by)
         start += size
         stored()
-    await client.put_blob(index.encoded())
+    await client.put_blob(index.encoded(), by=by)
 
 
 async def _pieces(source: Source, start: int, end: int) -> AsyncIterator[bytes]:

@@ -212,10 +212,10 @@ class _Placing:
     async def _bring(self) -> None:
         blobs = self.prepared.corpus.blobs
         for data in blobs.values():
-            await self.client.put_blob(data)
+            await self.client.put_blob(data, by=self.wallet)
         self.say(f"data: {len(blobs)} blobs are with the market")
         if (start := self.prepared.start) is not None:
-            await put_parts(self.client, start.file, start.index)
+            await put_parts(self.client, start.file, start.index, by=self.wallet)
             self.say(f"weights: {start.index.num_bytes} bytes in {len(start.index.parts)} parts")
 
     async def _send(self, signed: Signed[JobSpec], now: UnixSeconds, *, refused: Order) -> None:

@@ -33,7 +33,7 @@ from market.adapters.memory import (
     MemoryWork,
 )
 from market.adapters.memory_chain import MemoryChain
-from market.api.context import Api
+from market.api.context import USUAL, Api
 from market.api.schemas import (
     auditor_digest,
     auditor_subject,
@@ -42,6 +42,7 @@ from market.api.schemas import (
 )
 from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
+from market.domain.blob_quotas import BlobBounds
 from market.domain.pricing import job_cost
 from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
@@ -129,6 +130,7 @@ class World:
     beats: int = 0
     domain: Domain = DOMAIN
     anchorer: Address = ANCHORER
+    blob_bounds: BlobBounds = USUAL
 
     def __post_init__(self) -> None:
         self.histories = Histories(self.domain)
@@ -161,7 +163,9 @@ class World:
             self.histories,
             lambda: self.now,
         )
-        return Api(market, "the host's token", "0", 10**18, 10**9, 3, 1)
+        return Api(
+            market, "the host's token", "0", 10**18, 10**9, 3, 1, blob_bounds=self.blob_bounds
+        )
 
     def show(self, text: bytes, job: JobId, subject: Digest = SUBJECT, **changed: Any) -> Digest:
         """A blob that is a bundle about `subject`; `changed` is what it says beside that."""

@@ -1,16 +1,29 @@
-"""Blobs by their BLAKE3 digest: shards of data, manifests, checkpoints, evidence."""
+"""Blobs by their BLAKE3 digest: shards of data, manifests, checkpoints, evidence.
 
-from typing import Any
+Whoever stores one is an account, which is charged for it; whoever reads one need be nobody.
+"""
+
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
-from contracts.terms.errors import NotFound, WrongBytes
+from contracts.terms.errors import DeadlineExceeded, Malformed, NotFound, WrongBytes
+from contracts.terms.ids import Digest
+from market.api.callers import Caller, caller
 from market.api.conditional import is_known
-from market.api.context import IMMUTABLE, ApiDep, DigestPath, stream
+from market.api.context import (
+    IMMUTABLE,
+    ApiDep,
+    DigestPath,
+    WorkDep,
+    announced_bytes,
+    stream,
+)
 from market.api.openapi import in_bytes
 from market.api.refusals import refused
-from market.api.schemas import MAX_BUNDLE_BYTES
+from market.api.schemas import MAX_BUNDLE_BYTES, signed_call
+from market.service.store_blob import Upload, store_blob
 
 router = APIRouter(tags=["blobs"])
 
@@ -23,12 +36,46 @@ _CONTENT: dict[int | str, dict[str, Any]] = {200: _BLOB}
     "/blobs/{name}",
     status_code=204,
     openapi_extra={"requestBody": {"required": True, **_BLOB}},
-    responses=refused(WrongBytes),
+    responses=refused(WrongBytes, DeadlineExceeded),
 )
-async def put_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
-    """Store the body under its digest; bytes that hash to something else are refused."""
-    await api.market.blobs.put(blob, stream(request, MAX_BUNDLE_BYTES), max_bytes=MAX_BUNDLE_BYTES)
+async def put_blob(
+    blob: DigestPath,
+    api: ApiDep,
+    request: Request,
+    work: WorkDep,
+    who: Annotated[Caller, caller("blobs")],
+) -> Response:
+    """Store the body under its digest, at the caller's expense.
+
+    Bytes that hash to something else are refused, as is what is beyond the caller's quota
+    (`too_large`). One that is here already costs nothing and is not read.
+    """
+    size = announced_bytes(request, MAX_BUNDLE_BYTES)
+    if size is None:
+        raise Malformed("Content-Length: say how long the blob is, it is charged before it comes")
+    _check_signed(blob, request)
+    await store_blob(
+        Upload(who.account, blob, size),
+        stream(request, size),
+        now=api.market.clock(),
+        bounds=api.blob_bounds,
+        work=work,
+        blobs=api.market.blobs,
+    )
     return Response(status_code=204)
+
+
+def _check_signed(blob: Digest, request: Request) -> None:
+    """A signed request names the digest of its body, so nothing need come to see that it is wrong.
+
+    Raises:
+        WrongBytes: it names another than its path.
+    """
+    call = signed_call(request.headers.get("authorization", ""))
+    if call is not None and call.body != blob:
+        raise WrongBytes(
+            "the body that was signed has another name", expected=blob.hex(), actual=call.body.hex()
+        )
 
 
 @router.get("/blobs/{name}", responses={**_CONTENT, **refused(NotFound)}, response_class=Response)

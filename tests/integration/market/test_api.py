@@ -110,7 +110,10 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
         name = read_body(OfferStored, answer.content).offer
         assert answer.status_code == 201 and name == offer.message.digest()
 
-        put = await client.put(f"/blobs/{blob_digest(MANIFEST).hex()}", content=MANIFEST)
+        path = f"/blobs/{blob_digest(MANIFEST).hex()}"
+        put = await client.put(
+            path, content=MANIFEST, headers=signed(world, wallet, "PUT", path, MANIFEST)
+        )
         assert put.status_code == 204
         got = await client.get(f"/blobs/{blob_digest(MANIFEST).hex()}")
         assert got.content == MANIFEST
@@ -438,7 +441,8 @@ async def test_put_blob__other_bytes__is_wrong_bytes_and_not_stored(world: World
     name = blob_digest(b"these").hex()
 
     async with client_of(world) as client:
-        answer = await client.put(f"/blobs/{name}", content=b"others")
+        shown = signed(world, make_wallet("ann"), "PUT", f"/blobs/{name}", b"others")
+        answer = await client.put(f"/blobs/{name}", content=b"others", headers=shown)
         missing = await client.get(f"/blobs/{name}")
 
     assert problem(answer).code == "wrong_bytes"

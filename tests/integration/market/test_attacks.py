@@ -6,10 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
+from contracts.keys.wallet import Wallet
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import BadSignature, Forbidden
+from contracts.terms.errors import BadSignature, Forbidden, TooLarge
 from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Address
 from contracts.terms.messages import GradCommit
@@ -27,15 +29,22 @@ from market.api.schemas import (
     RegisterHost,
     hosting_digest,
 )
+from market.domain.blob_quotas import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
-from market.service.rows import CoordinatorRow, MessageRow, SlashRow
+from market.service.rows import (
+    BlobUploadRow,
+    BlobUseRow,
+    CoordinatorRow,
+    MessageRow,
+    SlashRow,
+)
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.signing import Signer, signed_by
 from tests.integration.market.client import HOST, ON_MEMORY, TOKEN, client_of, once, signed
 from tests.integration.market.test_slash import announced, slash_of
-from tests.support.history import DOMAIN, JobMaker, make_wallet
-from tests.support.market_world import World, market_spec
+from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
+from tests.support.market_world import World, market_spec, one_chunk
 
 COORDINATOR = make_wallet("coordinator")
 
@@ -308,3 +317,90 @@ async def test_judgement__by_a_party_or_by_nobody_knows_whom__is_refused(
 
     assert (refusal is None) == judged
     assert ((await slash_of(world, row.evidence)).state == "dropping") == judged
+
+
+# ------------------------------------------------------------------------------------------- blobs
+
+
+@ON_MEMORY
+async def test_blobs__nobody_stores_them__is_refused_and_the_disk_stays_as_it_was(
+    world: World,
+) -> None:
+    before = sum(map(len, world.blobs.blobs.values()))
+    blobs = [bytes([number]) * (5 * 2**20 + number) for number in range(4)]
+    async with client_of(world) as http:
+        answers = [
+            await http.put(f"/blobs/{blob_digest(blob).hex()}", content=blob) for blob in blobs
+        ]
+
+    after = sum(map(len, world.blobs.blobs.values()))
+    print([each.status_code for each in answers], after - before, "bytes")
+    assert [each.status_code for each in answers] == [401] * 4
+    assert {each.json()["code"] for each in answers} == {"bad_signature"}
+    assert after == before
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("by", [make_wallet("eve"), make_session("eve")])
+async def test_blobs__body_is_signed_under_another_name__is_refused_before_a_byte_is_read(
+    world: World, by: Signer
+) -> None:
+    body, num_read = b"other bytes", 0
+    path = f"/blobs/{blob_digest(b'a name').hex()}"
+    app = make_app(world.api())
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        async def read() -> Message:
+            nonlocal num_read
+            num_read += 1
+            return await receive()
+
+        await app(scope, read, send)
+
+    transport = httpx.ASGITransport(counted)
+    async with httpx.AsyncClient(transport=transport, base_url="http://market/v1") as http:
+        answer = await http.put(path, content=body, headers=signed(world, by, "PUT", path, body))
+
+    code = "wrong_bytes" if isinstance(by, Wallet) else "bad_signature"
+    assert (answer.json()["code"], num_read) == (code, 0)
+    async with world.new_reading() as work:
+        assert await work[BlobUploadRow].count() == 0
+
+
+@ON_MEMORY
+async def test_blobs__length_is_not_said_or_is_a_lie__is_refused_and_costs_nothing(
+    world: World,
+) -> None:
+    eve, blob = make_wallet("eve"), b"a blob" * 1000
+    name = blob_digest(blob)
+    path = f"/blobs/{name.hex()}"
+    async with client_of(world) as http:
+        shown = signed(world, eve, "PUT", path, blob)
+        answers = [await http.put(path, content=one_chunk(blob), headers=shown)]
+        for said in ("1", "9" * 5000):
+            headers = {**shown, "Content-Length": said}
+            answers.append(await http.put(path, content=blob, headers=headers))
+
+    assert [each.json()["code"] for each in answers] == ["malformed", "too_large", "too_large"]
+    assert await world.blobs.size(name) is None
+    async with world.new_reading() as work:
+        assert {row.num_bytes for row in await work[BlobUseRow].where()} == {0}
+
+
+async def test_blobs__one_account_stores_all_it_can__is_refused_with_what_to_do(
+    world: World,
+) -> None:
+    world.blob_bounds = BlobBounds(anybody=12 * 2**10)
+    blobs = [bytes([number]) * 4096 for number in range(5)]
+    stored, refusals = [], []
+    async with sdk(world) as client:
+        for blob in blobs:
+            try:
+                stored.append(await client.put_blob(blob, by=make_wallet("eve")))
+            except TooLarge as error:
+                refusals.append(error)
+        await client.put_blob(blobs[4], by=make_wallet("ann"))
+
+    assert stored == [blob_digest(blob) for blob in blobs[:3]]
+    assert {each.data["used"] for each in refusals} == {12288}
+    assert "12288 bytes of blobs here and may have 12288" in refusals[0].message

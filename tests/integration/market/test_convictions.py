@@ -441,8 +441,8 @@ async def test_save_blob__what_put_file_stored__is_the_file_again(
     source, copy = tmp_path / "source", tmp_path / "copy"
     source.write_bytes(bytes(range(256)) * 5000)
     async with sdk(world) as client:
-        name = await client.put_file(source)
-        again = await client.put_file(source)
+        name = await client.put_file(source, by=make_wallet("ann"))
+        again = await client.put_file(source, by=make_wallet("ann"))
         await client.save_blob(name, copy)
         with pytest.raises(NotFound):
             await client.save_blob(Digest(b"n" * 32), tmp_path / "nothing")

@@ -302,7 +302,7 @@ async def test_outbox__delivery_fails__is_repeated_until_it_succeeds(world: Worl
 def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
     url = postgres.new_database()
 
-    assert migrate(url) == migrate(url) == "0015"
+    assert migrate(url) == migrate(url) == "0016"
 
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.connect() as connection:
@@ -362,7 +362,7 @@ def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
     )
 
     assert without.returncode == 2
-    assert (done.returncode, done.stdout) == (0, "database is at revision 0015\n")
+    assert (done.returncode, done.stdout) == (0, "database is at revision 0016\n")
     assert failed.returncode == 8 and "Traceback" not in failed.stderr
 
 
@@ -393,6 +393,16 @@ async def test_blobs__put_in_pieces__come_back_whole(blobs: BlobStore) -> None:
 
     assert await blobs.size(name) == len(data)
     assert await read_all(blobs, name) == data
+
+
+async def test_free_bytes__some_are_kept_free__are_not_offered(tmp_path: Path) -> None:
+    all_of_it = await FileBlobs(tmp_path).free_bytes()
+    assert all_of_it is not None and all_of_it > 2**20
+    kept = await FileBlobs(tmp_path, keep_free=all_of_it // 2).free_bytes()
+    nothing = await FileBlobs(tmp_path, keep_free=2 * all_of_it).free_bytes()
+
+    assert kept is not None and 0 < kept < 3 * all_of_it // 4
+    assert nothing == 0
 
 
 async def test_blobs__other_bytes_or_too_many__leave_nothing(

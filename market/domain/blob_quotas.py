@@ -1,0 +1,119 @@
+"""May an account store one blob more? Pure.
+
+Two questions, as wallets are free to make: has the account room in its quota, and has the disk room
+for somebody like it? An account is known once something of it is at stake here: stake, a job that
+was paid for, or a lease that it worked under. Strangers stop first, so that a crowd of them leaves
+the rest of the disk to those who work. Units: bytes.
+"""
+
+from dataclasses import dataclass
+
+from contracts.terms.amounts import BaseUnits, format_tokens
+from contracts.terms.errors import ServiceUnreachable, TooLarge
+
+BLOCK = 4096
+"""What a file system gives to a file; the smallest blob costs as much."""
+ONE_TOKEN = BaseUnits(1_000_000)
+BYTES_PER_PARAMETER = 8
+"""Of a model: its weights have four, and what is beside them, or is named again, the rest."""
+
+
+@dataclass(frozen=True)
+class BlobBounds:
+    """What accounts may store; of settings."""
+
+    anybody: int = 2 * 2**30
+    """Of one account, whoever it is."""
+    known: int = 20 * 2**30
+    """Of one known account, beside the models of its jobs."""
+    known_from: BaseUnits = ONE_TOKEN
+    """Stake, or budget of a job, that makes its account known."""
+    reserve: int = 4 * 2**30
+    """Of the disk, which strangers leave free."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What an account has at stake here."""
+
+    is_known: bool = False
+    parameters: int = 0
+    """Of the models of all jobs that it paid for or worked in."""
+
+
+STRANGER = Standing()
+
+
+def charged(num_bytes: int) -> int:
+    """What a blob takes of a quota and of the disk: whole blocks, at least one."""
+    return max(1, -(-num_bytes // BLOCK)) * BLOCK
+
+
+def quota_of(standing: Standing, bounds: BlobBounds) -> int:
+    """How much an account may have here in all; grows with what it has at stake."""
+    if not standing.is_known:
+        return bounds.anybody
+    return max(bounds.anybody, bounds.known) + BYTES_PER_PARAMETER * standing.parameters
+
+
+def has_room(used: int, wanted: int, standing: Standing, bounds: BlobBounds) -> bool:
+    """Whether an account that has `used` bytes here may have `wanted` more."""
+    return used + wanted <= quota_of(standing, bounds)
+
+
+def check_quota(used: int, wanted: int, standing: Standing, bounds: BlobBounds) -> None:
+    """Refuse what is beyond an account's quota.
+
+    Raises:
+        TooLarge: it has not so much room; data: `used`, `size`, `limit`.
+    """
+    if has_room(used, wanted, standing, bounds):
+        return
+    quota, enough = quota_of(standing, bounds), format_tokens(bounds.known_from)
+    remedy = (
+        "another job or lease adds room for its model, the market's operator may add more"
+        if standing.is_known
+        else f"stake, or a paid job, of {enough} tokens makes that {bounds.known}"
+    )
+    raise TooLarge(
+        f"this account has {used} bytes of blobs here and may have {quota}, so these {wanted} are "
+        f"too many: {remedy}",
+        used=used,
+        size=wanted,
+        limit=quota,
+    )
+
+
+def disk_has_room(
+    free: int | None, coming: int, wanted: int, standing: Standing, bounds: BlobBounds
+) -> bool:
+    """Whether the disk has room for `wanted` bytes of such an account.
+
+    Args:
+        free: What more could be stored on it; None: not known.
+        coming: What uploads that have begun may still write.
+        wanted: What is asked for.
+        standing: Whose it is.
+        bounds: What strangers leave free.
+    """
+    kept = 0 if standing.is_known else bounds.reserve
+    return free is None or free - coming - wanted >= kept
+
+
+def check_disk(
+    free: int | None, coming: int, wanted: int, standing: Standing, bounds: BlobBounds
+) -> None:
+    """Refuse what the disk has no room for; arguments as of `disk_has_room`.
+
+    Raises:
+        ServiceUnreachable: it may have later.
+    """
+    if disk_has_room(free, coming, wanted, standing, bounds):
+        return
+    if standing.is_known:
+        raise ServiceUnreachable(f"blob store: the disk has no room for {wanted} bytes; try later")
+    enough = format_tokens(bounds.known_from)
+    raise ServiceUnreachable(
+        f"blob store: the last {bounds.reserve} bytes of its disk are for accounts with stake, a "
+        f"paid job or a lease: stake {enough} tokens, or try later"
+    )

@@ -1,0 +1,189 @@
+"""An account stores a blob: it is charged before a byte comes, and gets back what was not stored.
+
+Invariants: of every account, `BlobUseRow` is the sum of its blobs and of its uploads under way, and
+never grows beyond its quota; of all uploads under way together, none writes more than it was
+charged. One row, of nobody, is held while any of that changes, so uploads at the same time are
+judged one after the other. No transaction is open while bytes come.
+
+An upload that its process did not live to end is settled after `FORGOTTEN_MILLIS`, by the next one
+of whomever: no upload lasts that long. Nothing is ever deleted here: a blob that is named by
+nothing stays, and is charged, as nobody could say yet what names all others.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from contracts.terms.errors import DeadlineExceeded
+from contracts.terms.ids import Address, Digest
+from contracts.terms.messages import JobSpec
+from contracts.terms.moments import UnixMillis
+from contracts.terms.signatures import decode_signed, expect
+from market.domain.blob_quotas import (
+    STRANGER,
+    BlobBounds,
+    Standing,
+    charged,
+    check_disk,
+    check_quota,
+    disk_has_room,
+    has_room,
+)
+from market.domain.jobs import JobState
+from market.domain.sizes import parameters_of
+from market.service.ports import BlobStore, UnitOfWork
+from market.service.rows import (
+    BlobOwnerRow,
+    BlobUploadRow,
+    BlobUseRow,
+    JobRow,
+    LeaseRow,
+    StakeRow,
+)
+
+UPLOAD_SECONDS = 3600
+"""How long one blob may come: 2 GiB take as much at 5 Mbit/s."""
+FORGOTTEN_MILLIS = 2 * 1000 * UPLOAD_SECONDS
+EVERYBODY = Address(bytes(20))
+"""Whose row holds what all have together; it is the one that is held."""
+
+_PAID_FOR = tuple(
+    state.value for state in JobState if state not in (JobState.DRAFT, JobState.FAILED)
+)
+_WORKED = ("active", "silent", "ended")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A blob on its way."""
+
+    by: Address
+    name: Digest
+    num_bytes: int  # as announced; more are not read
+
+
+async def store_blob(
+    upload: Upload,
+    chunks: AsyncIterator[bytes],
+    *,
+    now: UnixMillis,
+    bounds: BlobBounds,
+    work: UnitOfWork,
+    blobs: BlobStore,
+) -> None:
+    """Store what `chunks` yields, at the expense of `upload.by`. One that is here costs nothing.
+
+    Raises:
+        TooLarge: the account's quota has no room, or more comes than was announced.
+        ServiceUnreachable: the disk has no room, or not for strangers.
+        WrongBytes: they hash to something else.
+        DeadlineExceeded: they take longer than `UPLOAD_SECONDS`.
+    """
+    if await blobs.size(upload.name) is not None:
+        return
+    await settle_forgotten(now, work, blobs)
+    row, is_stored = await _begin(upload, now, bounds, work, blobs), False
+    try:
+        async with asyncio.timeout(UPLOAD_SECONDS):
+            await blobs.put(upload.name, chunks, max_bytes=upload.num_bytes)
+        is_stored = True
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"a blob comes within {UPLOAD_SECONDS} s") from error
+    finally:
+        async with work:
+            await _hold(work)
+            await _settle(row, work, is_stored=is_stored)
+
+
+async def _begin(
+    upload: Upload, now: UnixMillis, bounds: BlobBounds, work: UnitOfWork, blobs: BlobStore
+) -> BlobUploadRow:
+    """Charge it, before anything of it is here; raises as `store_blob`."""
+    wanted = charged(upload.num_bytes)
+    async with work:
+        await _hold(work)
+        coming = sum(row.num_bytes for row in await work[BlobUploadRow].where())
+        used = await used_by(upload.by, work)
+        free = await blobs.free_bytes()  # read now: whatever was settled before is on the disk
+        standing = STRANGER
+        if not (
+            has_room(used, wanted, standing, bounds)
+            and disk_has_room(free, coming, wanted, standing, bounds)
+        ):
+            standing = await _standing(upload.by, bounds, work)
+        check_quota(used, wanted, standing, bounds)
+        check_disk(free, coming, wanted, standing, bounds)
+        await _charge(upload.by, wanted, work)
+        return await work[BlobUploadRow].add(
+            BlobUploadRow(0, upload.by, upload.name, wanted, began_at=now)
+        )
+
+
+async def used_by(account: Address, work: UnitOfWork) -> int:
+    """What an account is charged for. The caller is in a transaction."""
+    row = await work[BlobUseRow].get(account)
+    return 0 if row is None else row.num_bytes
+
+
+async def _hold(work: UnitOfWork) -> None:
+    if await work[BlobUseRow].lock(EVERYBODY) is None:  # the first upload of this market
+        await work[BlobUseRow].put_later(BlobUseRow(EVERYBODY, 0), "num_bytes")
+        await work[BlobUseRow].lock(EVERYBODY)
+
+
+async def settle_forgotten(now: UnixMillis, work: UnitOfWork, blobs: BlobStore) -> int:
+    """Settle uploads whose processes died, whoever's they are; returns how many. Safe to repeat."""
+    async with work:
+        oldest = await work[BlobUploadRow].where(order="began_at", limit=1)
+        if not any(_is_forgotten(row, now) for row in oldest):
+            return 0
+        await _hold(work)
+        rows = [row for row in await work[BlobUploadRow].where() if _is_forgotten(row, now)]
+        for row in rows:
+            await _settle(row, work, is_stored=await blobs.size(row.blob) is not None)
+    return len(rows)
+
+
+def _is_forgotten(row: BlobUploadRow, now: UnixMillis) -> bool:
+    return row.began_at + FORGOTTEN_MILLIS <= now
+
+
+async def _settle(row: BlobUploadRow, work: UnitOfWork, *, is_stored: bool) -> None:
+    """End an upload: its account has the blob, or its bytes again. Safe to repeat."""
+    if await work[BlobUploadRow].get(row.number) is not None:
+        await work[BlobUploadRow].remove(row.number)
+        await _charge(row.account, -row.num_bytes, work)
+    if is_stored and await work[BlobOwnerRow].get(row.account, row.blob) is None:
+        await work[BlobOwnerRow].add(
+            BlobOwnerRow(row.account, row.blob, row.num_bytes, row.began_at)
+        )
+        await _charge(row.account, row.num_bytes, work)
+
+
+async def _charge(account: Address, num_bytes: int, work: UnitOfWork) -> None:
+    for each in (account, EVERYBODY):
+        await work[BlobUseRow].put(BlobUseRow(each, await used_by(each, work) + num_bytes))
+
+
+async def _standing(account: Address, bounds: BlobBounds, work: UnitOfWork) -> Standing:
+    """What an account has at stake here; leases that wind down, and ended ones, count too."""
+    stake = await work[StakeRow].get(account)
+    paid = [
+        job
+        for job in await work[JobRow].where(poster=account, state=_PAID_FOR)
+        if job.budget >= bounds.known_from
+    ]
+    names = {lease.job for lease in await work[LeaseRow].where(account=account, state=_WORKED)}
+    worked = await work[JobRow].where(job=tuple(sorted(names))) if names else []
+    jobs = {job.job: job for job in (*paid, *worked)}
+    has_stake = stake is not None and stake.active >= bounds.known_from
+    return Standing(
+        is_known=has_stake or bool(jobs),
+        parameters=sum(_parameters(job.signed) for job in jobs.values()),
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _parameters(signed_spec: bytes) -> int:
+    return parameters_of(expect(decode_signed(signed_spec), JobSpec).message)
