@@ -61,7 +61,7 @@ class Settings(BaseSettings):
     """
     blob_known_from: Annotated[int, Ge(0)] = 1_000_000
     """Stake, or budget of a job, that makes an account known; base units."""
-    blob_reserve: Annotated[int, Ge(0)] = 4 * 2**30
+    blob_reserve: Annotated[int, Ge(0)] = 2 * 2**30
     """Bytes that accounts which are not known leave on the disk of the blobs, beside the next."""
     blob_keep_free: Annotated[int, Ge(0)] = 2**30
     """Bytes of that disk that no blob takes: the database and the chain may lie on it, too."""

@@ -28,7 +28,7 @@ class BlobBounds:
     """Of one known account, beside the models of its jobs."""
     known_from: BaseUnits = ONE_TOKEN
     """Stake, or budget of a job, that makes its account known."""
-    reserve: int = 4 * 2**30
+    reserve: int = 2 * 2**30
     """Of the disk, which strangers leave free."""
 
 

@@ -6,8 +6,8 @@ charged. One row, of nobody, is held while any of that changes, so uploads at th
 judged one after the other. No transaction is open while bytes come.
 
 An upload that its process did not live to end is settled after `FORGOTTEN_MILLIS`, by the next one
-of whomever: no upload lasts that long. Nothing is ever deleted here: a blob that is named by
-nothing stays, and is charged, as nobody could say yet what names all others.
+of whomever: no upload lasts that long. Nothing is ever deleted here, as nothing
+knows all that names a blob: what nobody wants any more stays, and stays charged (README, 72).
 """
 
 import asyncio
