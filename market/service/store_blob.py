@@ -5,8 +5,9 @@ never grows beyond its quota; of all uploads under way together, none writes mor
 charged. One row, of nobody, is held while any of that changes, so uploads at the same time are
 judged one after the other. No transaction is open while bytes come.
 
-An upload that its process did not live to end is settled after `FORGOTTEN_MILLIS`, by the next one
-of whomever: no upload lasts that long. Nothing is ever deleted here, as nothing
+An upload lasts no longer than its bytes need at `SLOWEST`, so that who announces much and sends
+nothing keeps nobody out for long. One that its process did not live to end is settled after twice
+that time, by the next one of whomever. Nothing is ever deleted here, as nothing
 knows all that names a blob: what nobody wants any more stays, and stays charged (README, 72).
 """
 
@@ -42,9 +43,10 @@ from market.service.rows import (
     StakeRow,
 )
 
-UPLOAD_SECONDS = 3600
-"""How long one blob may come: 2 GiB take as much at 5 Mbit/s."""
-FORGOTTEN_MILLIS = 2 * 1000 * UPLOAD_SECONDS
+GRACE_SECONDS = 60
+"""For how long an upload may be silent, in all, beside the time that its bytes take."""
+SLOWEST = 64 * 2**10
+"""Bytes a second: a part of weights (64 MiB) takes 17 minutes, the largest bundle nine hours."""
 EVERYBODY = Address(bytes(20))
 """Whose row holds what all have together; it is the one that is held."""
 
@@ -78,22 +80,40 @@ async def store_blob(
         TooLarge: the account's quota has no room, or more comes than was announced.
         ServiceUnreachable: the disk has no room, or not for strangers.
         WrongBytes: they hash to something else.
-        DeadlineExceeded: they take longer than `UPLOAD_SECONDS`.
+        DeadlineExceeded: they come more slowly than `SLOWEST`.
     """
     if await blobs.size(upload.name) is not None:
         return
     await settle_forgotten(now, work, blobs)
     row, is_stored = await _begin(upload, now, bounds, work, blobs), False
     try:
-        async with asyncio.timeout(UPLOAD_SECONDS):
-            await blobs.put(upload.name, chunks, max_bytes=upload.num_bytes)
+        async with asyncio.timeout(GRACE_SECONDS) as limit:
+            paced = _paced(chunks, limit)
+            await blobs.put(upload.name, paced, max_bytes=upload.num_bytes)
         is_stored = True
     except TimeoutError as error:
-        raise DeadlineExceeded(f"a blob comes within {UPLOAD_SECONDS} s") from error
+        raise DeadlineExceeded(
+            f"a blob comes with {SLOWEST} bytes a second at least, and {GRACE_SECONDS} s beside"
+        ) from error
     finally:
         async with work:
             await _hold(work)
             await _settle(row, work, is_stored=is_stored)
+
+
+def patience_seconds(num_bytes: int) -> float:
+    """How long so many bytes may take to come."""
+    return GRACE_SECONDS + num_bytes / SLOWEST
+
+
+async def _paced(chunks: AsyncIterator[bytes], limit: asyncio.Timeout) -> AsyncIterator[bytes]:
+    """The chunks; each that comes gives the next ones time. What has come is not timed."""
+    begun, received = asyncio.get_running_loop().time(), 0
+    async for chunk in chunks:
+        received += len(chunk)
+        limit.reschedule(begun + patience_seconds(received))
+        yield chunk
+    limit.reschedule(None)
 
 
 async def _begin(
@@ -135,18 +155,16 @@ async def _hold(work: UnitOfWork) -> None:
 async def settle_forgotten(now: UnixMillis, work: UnitOfWork, blobs: BlobStore) -> int:
     """Settle uploads whose processes died, whoever's they are; returns how many. Safe to repeat."""
     async with work:
-        oldest = await work[BlobUploadRow].where(order="began_at", limit=1)
-        if not any(_is_forgotten(row, now) for row in oldest):
-            return 0
-        await _hold(work)
         rows = [row for row in await work[BlobUploadRow].where() if _is_forgotten(row, now)]
+        if rows:
+            await _hold(work)
         for row in rows:
             await _settle(row, work, is_stored=await blobs.size(row.blob) is not None)
     return len(rows)
 
 
 def _is_forgotten(row: BlobUploadRow, now: UnixMillis) -> bool:
-    return row.began_at + FORGOTTEN_MILLIS <= now
+    return row.began_at + 2000 * patience_seconds(row.num_bytes) <= now
 
 
 async def _settle(row: BlobUploadRow, work: UnitOfWork, *, is_stored: bool) -> None:

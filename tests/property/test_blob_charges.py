@@ -16,8 +16,8 @@ from market.service.ports import UnitOfWork
 from market.service.rows import BlobOwnerRow, BlobUploadRow, BlobUseRow
 from market.service.store_blob import (
     EVERYBODY,
-    FORGOTTEN_MILLIS,
     Upload,
+    patience_seconds,
     settle_forgotten,
     store_blob,
 )
@@ -25,6 +25,8 @@ from tests.support.market_world import World, memory_world
 
 BOUNDS = BlobBounds(anybody=6 * BLOCK, reserve=4 * BLOCK)
 DISK = 16 * BLOCK
+LONG = round(2 * patience_seconds(8 * BLOCK)) + 1
+"""Seconds after which whatever is still on its way is forgotten."""
 ACCOUNTS = tuple(Address(bytes([number]) * 20) for number in (1, 2, 3, 4))
 
 
@@ -136,10 +138,10 @@ def test_store_blob__any_uploads_at_once__charges_are_what_is_here_and_within_bo
         world.blobs = SmallDisk()
         for together, long_ago in made:
             if long_ago:
-                world.wait(FORGOTTEN_MILLIS // 1000)
+                world.wait(LONG)
             await asyncio.gather(*(upload(world, each) for each in together))
             await check(world)
-        world.wait(FORGOTTEN_MILLIS // 1000)
+        world.wait(LONG)
         await settle_forgotten(world.now, world.new_work(), world.blobs)
         await check(world)
         async with world.new_reading() as work:

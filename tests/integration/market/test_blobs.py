@@ -30,8 +30,8 @@ from market.service.rows import (
 from market.service.session import account_of_session
 from market.service.store_blob import (
     EVERYBODY,
-    FORGOTTEN_MILLIS,
     Upload,
+    patience_seconds,
     store_blob,
     used_by,
 )
@@ -217,7 +217,7 @@ async def test_store_blob__takes_too_long__is_ended_and_gives_its_bytes_back(
         yield b"x"
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(storing, "UPLOAD_SECONDS", 0)
+    monkeypatch.setattr(storing, "GRACE_SECONDS", 0)
     with pytest.raises(DeadlineExceeded):
         await put_chunks(world, silent(), blob_digest(b"xy"), ANN, 2)
 
@@ -236,7 +236,7 @@ async def test_store_blob__process_died_on_the_way__is_settled_by_the_next_uploa
         world.blobs.blobs[name] = blob(1)
     with pytest.raises(TooLarge):  # it may still be on its way
         await put(world, blob(2))
-    world.wait(FORGOTTEN_MILLIS // 1000)
+    world.wait(round(2 * patience_seconds(40 * KIB)) + 1)
 
     await put(world, blob(3), by=EVE)
 
