@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from contracts.keys.store import load_or_create_session
+from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
@@ -20,13 +21,14 @@ from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest, JobId, PeerId
 from market.api import schemas
 from market.api.app import make_app
-from market.service.rows import ConvictionRow, JobRow, SlashRow
+from market.service.rows import AuditorRow, ConvictionRow, JobRow, SlashRow
 from tallystick.provider.evidence import PATIENCE, Evidence, bundles_in
 from tallystick.provider.folder import PeerFile, save_peer_file
 from tallystick.provider.slashes import Slashes
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_convictions import (
+    AUDITORS,
     note,
     report_of,
     ruled,
@@ -100,9 +102,18 @@ def showable(world: World, job: JobId, subject: Digest, auditor: PeerId, text: b
     del world.blobs.blobs[name]
 
 
+async def registered(world: World, name: str, session: Session) -> None:
+    """The market knows whose audit key it is, so that blobs may be stored under it."""
+    async with world.new_work() as work:
+        row = AuditorRow(make_wallet(name).account, session.key, "cpu", world.now, b"")
+        await work[AuditorRow].put(row)
+
+
 async def convicted(world: World) -> tuple[JobMaker, JobId, Digest]:
     """A job in which the work of its one peer is convicted by `out1` and `out2`."""
     maker, commit = await worked(world)
+    for name in AUDITORS:
+        await registered(world, name, session_of(name))
     await note(world, ruled(maker, slashable(maker, commit.digest())))
     return maker, maker.spec.job(), commit.digest()
 
@@ -433,6 +444,7 @@ async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the
     folder = tmp_path / "audits" / job.hex()
     bundle_in(folder, subject)
     session = load_or_create_session(tmp_path / "audit.key")
+    await registered(world, "out", session)
     ann = maker.members[0].wallet.account
     row = ConvictionRow(
         job, subject, 1, ann, BaseUnits(1), BaseUnits(0),
