@@ -284,6 +284,7 @@ async def test_finish__convicted_by_the_last_seal__waits_until_the_market_has_it
     world: World, tmp_path: Path
 ) -> None:
     maker, commit = await worked(world)
+    await registered(world, "out1", session_of("out1"))
     auditor = Auditor(world, maker.spec.job(), tmp_path)
     auditor.found(commit.digest())
 
