@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from contracts.terms.amounts import PricePerPflop
-from contracts.terms.errors import NoMatch
+from contracts.terms.errors import NoMatch, Unavailable
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
@@ -90,6 +90,10 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None
         now: This moment.
         work: Unit of work.
         pace: How long it may take, and where the round before stopped; None: to its end.
+
+    Raises:
+        ExceptionGroup: what broke at single jobs, which held up no other.
+        Unavailable: storage does not answer.
     """
     pace = pace or Pace()
     async with work:
@@ -97,12 +101,20 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None
         if not buyers:
             return []
         book = Book(await candidates(now, work), now)
-    found: list[LeaseRow] = []
+    found, broken = list[LeaseRow](), list[Exception]()
     with pace.round():
         for buyer in pace.turns(buyers, key=lambda each: each.row.job):
-            if _has_business(buyer, book, pace):
-                async with work:  # one job a transaction: a round that stops keeps what it did
-                    found += await _clear_one(buyer.row, book, pace, work)
+            try:
+                if _has_business(buyer, book, pace):
+                    async with work:  # one job a transaction: a round that stops keeps what it did
+                        found += await _clear_one(buyer.row, book, pace, work)
+            except Unavailable:
+                raise
+            except Exception as error:
+                error.add_note(f"at job {buyer.row.job.hex()}")
+                broken.append(error)
+    if broken:
+        raise ExceptionGroup("jobs that broke", broken)
     return found
 
 

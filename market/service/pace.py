@@ -59,6 +59,8 @@ class Pace:
     def explaining(self, job: JobId) -> Iterator[None]:
         """Counts the time that an explanation takes."""
         begun = self.monotonic()
-        yield
-        self._left -= self.monotonic() - begun
-        self._told.add(job)
+        try:
+            yield
+        finally:  # also of one that broke: the others have their turn
+            self._left -= self.monotonic() - begun
+            self._told.add(job)

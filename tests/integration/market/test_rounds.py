@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from contracts.terms.moments import UnixSeconds
 from market.api.schemas import hosting_digest
 from market.api.views import job_view
 from market.domain.jobs import JobState
+from market.service import clear_jobs as clear_jobs_module
 from market.service.accept_lease import accept_lease
 from market.service.clear_jobs import clear_jobs
 from market.service.coordinators import allocate_coordinator, note_paid
@@ -53,6 +55,30 @@ async def test_clear__cheaper_and_dearer_offer__cheaper_wins_at_the_losing_ask(
     assert lease.price == 3 * 10**11
     assert (await world.offer_row("cheap")).lease == lease.lease
     assert (await world.offer_row("dear")).lease is None
+
+
+@ON_MEMORY
+async def test_clear__one_job_breaks__the_others_are_bought_and_it_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.register()
+    for name in ("ann", "ben"):
+        await world.offer(name, 2 * 10**11)
+    bad, good = await funded_job(world), await funded_job(world, nonce=2)
+
+    async def breaks_at_one(job: JobRow, *rest: Any) -> list[LeaseRow]:
+        if job.job == bad.job:
+            raise ZeroDivisionError
+        return await as_it_was(job, *rest)
+
+    as_it_was = clear_jobs_module._clear_one
+    monkeypatch.setattr(clear_jobs_module, "_clear_one", breaks_at_one)
+    with pytest.raises(ExceptionGroup):
+        await world.clear()
+
+    async with world.new_work() as work:
+        leased = {lease.job for lease in await work[LeaseRow].where()}
+    assert leased == {good.job}
 
 
 @ON_MEMORY
