@@ -10,6 +10,7 @@ Shards of all jobs lie beside them (`blobs`) and go once nobody works: no lease 
 Safe to repeat; a kill in the middle leaves what the next look removes.
 """
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -52,16 +53,16 @@ class LeaseFolders:
         Raises:
             Unavailable: the market does not answer, or the disk; what is removed is removed.
         """
-        leases = sorted((self._home / "leases").glob("*"))
-        audits = sorted((self._home / "audits").glob("*"))
-        if not any(is_busy(folder) for folder in (*leases, *audits)):
+        leases = _named(self._home / "leases")
+        audits = _named(self._home / "audits")
+        if not any(is_busy(folder) for folder in (*leases.values(), *audits.values())):
             _remove((self._home / SHARDS).glob("*"))
-        for folder in leases:
-            ended = await self._lease(Digest(bytes.fromhex(folder.name)))
+        for name, folder in leases.items():
+            ended = await self._lease(Digest(name))
             if not is_busy(folder):  # asked after the market: nobody has begun meanwhile
                 remove(folder, ended)
-        for folder in audits:
-            ended = await self._audit(JobId(bytes.fromhex(folder.name)))
+        for name, folder in audits.items():
+            ended = await self._audit(JobId(name))
             if not is_busy(folder):
                 remove(folder, ended)
 
@@ -86,6 +87,15 @@ class LeaseFolders:
         except NotFound:
             return Ended(is_over=True, has_weights=True, is_refunded=False)
         return Ended(state in ALL_SEALED, has_weights=True, is_refunded=state == "refunded")
+
+
+def _named(parent: Path) -> dict[bytes, Path]:
+    """The folders in `parent` by the bytes that name them; what is called otherwise is not ours."""
+    found = {}
+    for folder in sorted(parent.glob("*")):
+        with contextlib.suppress(ValueError):
+            found[bytes.fromhex(folder.name)] = folder
+    return found
 
 
 def remove(folder: Path, ended: Ended, *, now: float | None = None) -> None:

@@ -1,9 +1,10 @@
-"""Agents on one machine share it: what each may offer of its memory and cores, by a locked file.
+"""Agents on one machine share it: what each may offer of its memory and cores, by a file.
 
-`machine-HOST.json` in the user's folder lists the agents that live: pid and start time, device, and
-what each holds of it. Each agent asks again before it offers; an agent that is gone has given its
-share back, as nobody has its pid and start time any more. An agent at work holds what its job needs
-and its owner's cap no further; those without work share the rest equally (`fair`).
+`machine-HOST.json` in the user's folder, behind a lock beside it, lists the agents that live: pid
+and start time, device, and what each holds of it. Each agent asks again before it offers; an agent
+that is gone has given its share back, as nobody has its pid and start time any more. An agent at
+work holds what its job needs and its owner's cap no further; those without work share the rest
+equally (`fair`).
 
 Invariant: the agents of one user never hold more of a device than there is, at any moment: a share
 grows only into what the others have already given back. Units: bytes, thousandths of a core.
@@ -92,6 +93,7 @@ class Machine:
         cap_cores: int | None = None,
     ) -> None:
         self._path = folder / f"machine-{socket.gethostname()}.json"
+        self._lock = self._path.with_suffix(".lock")
         self._memory, self._cores, self._speed = memory, cores, speed
         ours = identify(os.getpid())
         assert ours is not None
@@ -125,9 +127,9 @@ class Machine:
     def _others(self) -> Iterator[list[Share]]:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise Unavailable(f"cannot open {self._path}: {error.strerror}") from error
+            raise Unavailable(f"cannot open {self._lock}: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield [each for each in self._read() if each.pid != self.share.pid and _lives(each)]
@@ -136,15 +138,17 @@ class Machine:
 
     def _read(self) -> list[Share]:
         try:
-            return [Share(**each) for each in json.loads(self._path.read_text() or "[]")]
-        except (ValueError, TypeError):
-            return []  # a kill in the middle: each agent that lives writes its share again
+            return [Share(**each) for each in json.loads(self._path.read_text())]
+        except (FileNotFoundError, ValueError, TypeError):
+            return []  # damaged, though nothing here leaves half a file: shares are written again
         except OSError as error:
             raise Unavailable(f"cannot read {self._path}: {error.strerror}") from error
 
     def _write(self, shares: Sequence[Share]) -> None:
+        new = self._path.with_suffix(".new")
         try:
-            self._path.write_text(json.dumps([asdict(each) for each in shares]))
+            new.write_text(json.dumps([asdict(each) for each in shares]))
+            new.replace(self._path)  # a kill in the middle leaves the old one
         except OSError as error:
             raise Unavailable(f"cannot write {self._path}: {error.strerror}") from error
 

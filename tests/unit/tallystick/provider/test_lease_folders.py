@@ -83,6 +83,17 @@ async def test_clear__shards_of_jobs__go_once_nobody_works(
     assert shard.exists() == is_at_work
 
 
+async def test_clear__folder_of_somebody_else__stays_and_keeps_nothing_up(tmp_path: Path) -> None:
+    own = tmp_path / "leases" / "my notes"
+    own.mkdir(parents=True)
+    ours = folder_of(tmp_path).rename(tmp_path / "leases" / ("cd" * 32))
+
+    async with MarketClient("http://market", transport=httpx.MockTransport(unknown)) as client:
+        await LeaseFolders(client, tmp_path).clear(lambda folder: False)
+
+    assert own.exists() and left(ours) == ["00000003", *KEPT]
+
+
 def unknown(request: httpx.Request) -> httpx.Response:
     """A market that was set up anew."""
     problem = Problem(type="", title="", status=404, code="not_found", detail="", data={})

@@ -95,7 +95,7 @@ def test_machine__file_is_damaged_or_of_another_device__shares_are_written_again
     alive |= {1}
     first = Machine(tmp_path, "cpu", memory=TOTAL, cores=CORES)
     first.offer()
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.json")
     file.write_text("[{")
     again = first.offer().memory
     alive.add(2)
