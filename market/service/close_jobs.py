@@ -8,12 +8,15 @@ closes a job by less than our newest seal is answered with it. Source: PROTOCOL 
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
 from contracts.terms.messages import Seal
 from contracts.terms.moments import UnixMillis
+from market.domain import ledger
 from market.domain.jobs import JobState, RefundPaid
+from market.service.booking import balances_of
 from market.service.coding import decode_pay, seal_of, spec_of
 from market.service.life import happen
 from market.service.ports import Chain, CloseProof, JobNow, UnitOfWork
@@ -22,8 +25,9 @@ from market.service.slash import UNENDED
 
 log = logging.getLogger(__name__)
 
-_ENDED = (JobState.FINISHED.value, JobState.FAILED.value)
-_MAY_BE_CLOSING = (*_ENDED, JobState.RUNNING.value, JobState.CLOSED.value)
+_FAILED = JobState.FAILED.value
+_ENDED = (JobState.FINISHED.value, _FAILED)
+_MAY_BE_CLOSING = (JobState.FINISHED.value, JobState.RUNNING.value, JobState.CLOSED.value)
 
 
 async def close_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[JobId]:
@@ -34,6 +38,7 @@ async def close_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Jo
     sent = []
     async with work:
         rows = await work[JobRow].where(state=_MAY_BE_CLOSING)
+        rows += await _failed_with_money(work)
         rows = [row for row in rows if _has_ended(row) or _is_closing(row, now)]
         seals = {row.job: await _newest(row, work) for row in rows}
         rows = [row for row in rows if await _may_be_shown(seals[row.job], work)]
@@ -111,6 +116,23 @@ async def _close(row: JobRow, newest: SealRow | None, now: UnixMillis, chain: Ch
         await chain.answer_close(spec_of(row).message, proof, kept_open=current.kept_open)
         return True
     return False
+
+
+async def _failed_with_money(work: UnitOfWork) -> list[JobRow]:
+    """Failed jobs that something was deposited for; the chain is asked about no other.
+
+    The others are settled: anybody may order without paying. A deposit that comes late undoes that
+    (`note_deposits`).
+    """
+    rows = await work[JobRow].where(state=_FAILED, settled=False)
+    never = [row for row in rows if not row.step]
+    held = await balances_of([ledger.escrow(row.job) for row in never], work)
+    unpaid = {row.job for row in never if not held.get(ledger.escrow(row.job))}
+    for job in sorted(unpaid):
+        row = await work[JobRow].lock(job)
+        if row is not None and row.state == _FAILED:
+            await work[JobRow].put(replace(row, settled=True))
+    return [row for row in rows if row.job not in unpaid]
 
 
 async def _newest(row: JobRow, work: UnitOfWork) -> SealRow | None:

@@ -6,6 +6,8 @@ the chain knows already is judged here: none stays that will never be funded, or
 those behind it.
 """
 
+from dataclasses import replace
+
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
@@ -44,6 +46,9 @@ async def fund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Job
 
 async def note_deposits(row: JobRow, now: UnixMillis, work: UnitOfWork) -> JobRow:
     """A job is funded when its confirmed deposits reach its budget; in the caller's transaction."""
+    if row.settled:  # it had failed, and nothing was in escrow
+        row = replace(row, settled=False)
+        await work[JobRow].put(row)
     account = ledger.escrow(row.job)
     held = (await balances_of([account], work)).get(account, 0)
     if held < row.budget:

@@ -182,7 +182,7 @@ class JobRow(Row):
     due: BaseUnits | None = None  # what the close on chain found; None: not closing
     ends_at: UnixSeconds | None = None  # of its response window
     refundable_at: UnixSeconds | None = None
-    settled: bool = False  # it is over, and all that is due was debited
+    settled: bool = False  # it is over, and all that is due was debited; failed: never paid for
     not_matched: bytes = b"\x90"  # canonical msgpack: `coding.encode_why_not`
     refund_shown: bool = False  # a snapshot shows the job after its refund
     wanted: str = "running"  # by its poster: paused, cancelled

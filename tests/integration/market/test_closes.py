@@ -10,7 +10,7 @@ from contracts.terms.moments import UnixSeconds
 from market.domain.jobs import JobState
 from market.service.close_jobs import close_jobs
 from market.service.pass_time import pass_deadlines
-from market.service.ports import CloseProof
+from market.service.ports import CloseProof, JobNow
 from market.service.reputation import reputations_of
 from market.service.rows import DebitRow, LeaseRow
 from market.service.settle_epoch import load_settlement
@@ -392,6 +392,38 @@ async def test_close__by_a_seal_that_earned_more_than_the_escrow__is_over_and_ot
 
 
 @ON_MEMORY
+@pytest.mark.parametrize("is_paid_late", [False, True])
+async def test_close__draft_failed_without_a_deposit__chain_is_not_asked_until_there_is_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_paid_late: bool
+) -> None:
+    await world.register()
+    spec = market_spec(deadline=DEADLINE)
+    await world.post(spec)
+    world.chain.give_tokens(spec.poster, BaseUnits(-spec.budget))  # it spends them elsewhere
+    await world.tick()
+    await world.tick()
+    failed, asked = await world.job(spec.job()), list[JobId]()
+    if is_paid_late:
+        permit = await world.give_tokens(spec, "poster")
+        signed = make_wallet("poster").sign(spec, world.domain)
+        await world.ports.open_job(signed, permit.deadline, permit.signature)
+        await until_over(world, spec.job())
+        assert failed.state == JobState.FAILED
+        return
+
+    async def noted(job: JobId) -> JobNow:
+        asked.append(job)
+        return await plain(job)
+
+    plain = world.ports.job
+    monkeypatch.setattr(world.ports, "job", noted)
+    for _ in range(5):
+        world.wait(5)
+        await world.tick()
+
+    assert (failed.state, asked) == (JobState.FAILED, [])
+
+
 async def test_close__chain_refuses_one__jobs_behind_it_are_closed_and_it_is_told(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
