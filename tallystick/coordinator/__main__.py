@@ -37,6 +37,7 @@ from tallystick.sdk.coins import MarketCoins
 from tallystick.sdk.process import run_process, teller, telling_traffic
 from training.coordinator.ports import StepReport
 from training.coordinator.run import Opening, run_coordinator
+from training.stages.chunks import chunk_elements
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
@@ -147,6 +148,7 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
                 wishes=WishFile(folder),
                 coins=MarketCoins(client, job),
                 begin=begin_job,
+                elements=chunk_elements(spec.message),
                 announce=lambda address: announce(folder, address),
                 tell=tell,
             )

@@ -17,9 +17,10 @@ import torch
 from typing_extensions import Buffer
 
 from contracts.terms.amounts import Flops
+from contracts.terms.chunks import Chunk
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import InvariantBroken
-from contracts.terms.ids import StageIndex
+from contracts.terms.ids import ChunkIndex, StageIndex
 from contracts.terms.messages import GradientCodecName
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
@@ -66,6 +67,12 @@ class AveragingJob:
         """Units of a step."""
         return self.num_peers * UNITS_A_PEER
 
+    @property
+    def elements(self) -> dict[Chunk, int]:
+        """Of each chunk."""
+        bounds = chunk_bounds(self.num_elements, NUM_CHUNKS)
+        return {(StageIndex(0), ChunkIndex(n)): end - at for n, (at, end) in enumerate(bounds)}
+
     def write(self, folder: Path) -> None:
         """For the processes."""
         (folder / "log").mkdir(parents=True)
@@ -99,6 +106,10 @@ class GivenCompute(CountingCompute):
         super().__init__(NUM_CHUNKS)
         self._job = job
         self._base = torch.randn(job.num_elements, generator=torch.Generator().manual_seed(SEED))
+
+    def num_elements(self, chunk: ChunkIndex) -> int:
+        """See `Compute.num_elements`."""
+        return self._job.elements[StageIndex(0), chunk]
 
     def gradient(self) -> tuple[Slice, ...]:
         """See `Compute.gradient`."""
@@ -159,6 +170,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
                 listen=LOOPBACK,
                 feed=MemoryFeed(),
                 roster=MemoryRoster(tuple(papers.leases.values())),
+                elements=job.elements,
                 announce=address.announce,
                 tell=tell,
             )

@@ -5,6 +5,7 @@ Time is short here: what is waited for HOLD in a real job is waited for a twenti
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from contracts.terms.ids import SessionKey, StepNumber
 from tests.faults.test_memory_swarm import STEPS, WINDOW, lying, swarm_of
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, patient_rules
-from training.averaging.slices import Slice
+from training.averaging.slices import Slice, slice_digest
 from training.coordinator import asking
 from training.swarm import securing
 from training.transport import calls
@@ -49,6 +50,35 @@ class MadeUp(Honest):
         if step < self._since:
             return compute.mean(parts, weights, totals)
         return compute.mean(parts[:1], [1], [4])  # no longer than the true one
+
+
+class OfAnotherSize(Honest):
+    """From step WINDOW on its means, or its parts, have one element more, a zero."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def mean(
+        self,
+        compute: Compute,
+        step: StepNumber,
+        parts: Sequence[Buffer],
+        weights: Sequence[int],
+        totals: Sequence[int],
+    ) -> Slice:
+        """See `Behaviour.mean`."""
+        mean = compute.mean(parts, weights, totals)
+        return _longer(mean) if self._what == "means" and step >= WINDOW else mean
+
+    def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
+        """See `Behaviour.parts`."""
+        parts = compute.gradient()
+        return tuple(map(_longer, parts)) if self._what == "parts" and step >= WINDOW else parts
+
+
+def _longer(mean: Slice) -> Slice:
+    data = mean.data + bytes(4)
+    return replace(mean, data=data, digest=slice_digest(data))
 
 
 def _is_late(header: bytes) -> bool:
@@ -107,6 +137,22 @@ async def test_swarm__a_summing_peer_keeps_its_mean_to_itself__another_sums_in_i
     assert_all_applied(swarm)
     named = {line["peer"] for line in swarm.lines("means_withheld", of=COORDINATOR)}
     assert named == {swarm.session_of(LIAR).peer}
+
+
+@pytest.mark.parametrize("what", ["means", "parts"])
+@pytest.mark.parametrize("names", [("ann", "bob", LIAR), ("ann", LIAR)], ids=["three", "two"])
+async def test_swarm__one_binds_chunks_of_another_size__the_others_go_on_without_them(
+    tmp_path: Path, names: tuple[str, ...], what: str
+) -> None:
+    swarm = swarm_of(tmp_path, *names, chunks=len(names), rules=RULES)
+    swarm.behaviours[LIAR] = OfAnotherSize(what)
+
+    await swarm.run(timeout=20)
+
+    assert_all_applied(swarm)
+    named = {line["peer"] for line in swarm.lines("means_withheld", of=COORDINATOR)}
+    assert named == ({swarm.session_of(LIAR).peer} if what == "means" else set())
+    assert swarm.lines("ended_without_update") == []
 
 
 async def test_swarm__a_summing_peer_answers_nobody_who_wants_its_mean__the_job_goes_on(

@@ -10,6 +10,7 @@ from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
 from training.data.corpus import ShardedCorpus
 from training.data.loading import MemoryBlobs
 from training.flops import unit_flops
+from training.stages.chunks import chunk_elements
 from training.worker.ports import Compute
 
 
@@ -48,4 +49,4 @@ def stage_swarm(folder: Path, papers: Papers, corpus: ShardedCorpus) -> MemorySw
     def make_compute(stage: StageIndex) -> Compute:
         return StageCompute(spec, blobs, stage=stage)
 
-    return MemorySwarm(papers, folder, make_compute)
+    return MemorySwarm(papers, folder, make_compute, chunk_elements(papers.spec.message))

@@ -21,6 +21,7 @@ from contracts.governance.job import JobHistory, follow
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.auditors import AuditorList, OutsideAuditor
+from contracts.terms.chunks import Chunk
 from contracts.terms.coins import Coins
 from contracts.terms.errors import Refused
 from contracts.terms.history import Kept, decode_kept
@@ -60,7 +61,7 @@ from training.transport.calls import METHODS, NEXT_STEP, StepWork
 from training.transport.endpoint import system_clock
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Handler, Limits, Transport
-from training.worker.counting import CountingCompute, CountingReplayer
+from training.worker.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
 from training.worker.outside_audited import Arithmetic, run_outside
 from training.worker.ports import HONEST, Behaviour, Checking, Compute
 from training.worker.run import run_worker
@@ -239,6 +240,8 @@ class MemorySwarm:
     papers: Papers
     folder: Path
     make_compute: Callable[[StageIndex], Compute] | None = None
+    elements: Mapping[Chunk, int] | None = None
+    """Of each chunk; those of `CountingCompute` if there is no other arithmetic."""
     max_units: int | None = None
     trainer_pause: Pause = _short
     wrap: Wrap = lambda _name, transport: transport
@@ -446,12 +449,18 @@ class MemorySwarm:
             wishes=self.wishes,
             coins=self.coins,
             begin=self.begin,
+            elements=self._elements(),
             announce=self._announce,
             tell=self._tell(COORDINATOR),
             clock=self._clock,
             stopwatch=self._ticks.__next__,
             pause=_short,
         )
+
+    def _elements(self) -> Mapping[Chunk, int]:
+        spec = self.papers.spec.message
+        counted = dict.fromkeys(spec.chunking.all, NUM_WEIGHTS // spec.batch.chunks)
+        return counted if self.elements is None else self.elements
 
     async def _trainer(self, name: str, transport: Transport) -> None:
         await run_trainer(

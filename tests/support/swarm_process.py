@@ -140,6 +140,7 @@ async def _coordinator(
     folder: Path, papers: Papers, transport: GrpcTransport, addresses: AddressFile, tell: Tell
 ) -> None:
     from training.coordinator.run import run_coordinator
+    from training.stages.chunks import chunk_elements
 
     await run_coordinator(
         folder / COORDINATOR,
@@ -154,6 +155,7 @@ async def _coordinator(
         roster=MemoryRoster(tuple(papers.leases.values())),
         coins=None if papers.opening.auditors is None else MadeUpCoins(),
         begin=begin_job,
+        elements=chunk_elements(papers.spec.message),
         announce=addresses.announce,
         tell=tell,
     )

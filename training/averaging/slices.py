@@ -51,6 +51,17 @@ def need_digest(data: Buffer, expected: Digest, codec: GradientCodecName = "none
         )
 
 
+def need_elements(data: Buffer, expected: int, codec: GradientCodecName = "none") -> None:
+    """Refuse bytes of another number of elements than a chunk has.
+
+    Raises:
+        WrongBytes: more, or fewer. Malformed: see `slice_digest`.
+    """
+    actual = FORMATS[codec].num_elements(memoryview(data).nbytes)
+    if actual != expected:
+        raise WrongBytes("a chunk has elements", expected=expected, actual=actual)
+
+
 def in_peer_order(commits: Iterable[GradCommit], stage: int) -> tuple[GradCommit, ...]:
     """The GradCommits of a stage in the order of the sum: ascending peer id, then round."""
     own = (commit for commit in commits if commit.stage == stage)

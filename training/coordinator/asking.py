@@ -7,7 +7,15 @@ where the journal is.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 
 from contracts.terms.chunks import Chunk
@@ -34,7 +42,7 @@ from contracts.terms.messages import (
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_session
 from training.averaging.norms import need_norm
-from training.averaging.slices import need_digest
+from training.averaging.slices import need_digest, need_elements
 from training.backoff import Backoff
 from training.coordinator.acceptance import check_chunk, check_commit
 from training.coordinator.book import Book
@@ -92,9 +100,16 @@ class Asking:
     """Calls to one member after the other's answer."""
 
     def __init__(
-        self, book: Book, transport: Transport, *, clock: Clock, tell: Tell, pause: Pause
+        self,
+        book: Book,
+        transport: Transport,
+        elements: Mapping[Chunk, int],
+        *,
+        clock: Clock,
+        tell: Tell,
+        pause: Pause,
     ) -> None:
-        self._book, self._transport = book, transport
+        self._book, self._transport, self._elements = book, transport, elements
         self._clock, self._tell, self._pause = clock, tell, pause
         self._tell_rarely = Rarely(tell)
         self._failed_sums: Counter[tuple[StepNumber, PeerId]] = Counter()  # of the step in work
@@ -342,7 +357,8 @@ class Asking:
         """Bring a peer what it says it lacks; one that lacks it still is replaced, not the sender.
 
         A part that nobody gives us either stays missing, until the deadline finds its owner. One
-        whose owner has bound another length than it has is no part: the owner is left out.
+        that has another norm than its owner bound, or another number of elements than its chunk, is
+        no part: the owner is left out.
         """
         held: set[Part] = set()
         for part in lacking:
@@ -351,7 +367,7 @@ class Asking:
             data = await self._fetch_part(part)
             if data is None:
                 continue
-            if (liar := await self._who_bound_another_length(part, data)) is not None:
+            if (liar := await self._who_bound_another_size(part, data)) is not None:
                 self._book.record(LinkBroken(step, liar, self._clock()))
                 break
             # Its owner has served it: whoever lacks it at the deadline is to blame for that alone.
@@ -373,11 +389,13 @@ class Asking:
         duty = self._duty_of(peer)
         return isinstance(duty, FetchParts) and part in duty.parts
 
-    async def _who_bound_another_length(self, part: Part, data: bytes) -> PeerId | None:
-        """Its owner, if its norm is not what the GradCommit says: no summing peer can take it."""
+    async def _who_bound_another_size(self, part: Part, data: bytes) -> PeerId | None:
+        """Its owner, if nobody can sum it: of another size, or of another norm than was bound."""
         for signed in self._commits_of([part]):
             commit, codec = signed.message, self._book.record_of_job.spec.rules.gradient_codec
             try:
+                chunk = self._book.record_of_job.spec.chunking.of_stage(commit.stage)[part[1]]
+                need_elements(data, self._elements[chunk], codec)
                 # Megabytes of squares: not while everybody else waits for the loop.
                 await asyncio.to_thread(need_norm, data, commit.parts[part[1]].norm_squared, codec)
             except Misbehaved as error:
@@ -485,6 +503,7 @@ class Asking:
                 session, deadline = self._session(holder), self._time_to_bring()
                 _, tensors = await ask(session, calls.GET_CHUNK, request, deadline=deadline)
                 data = bytes(tensors[0]) if tensors else b""
+                need_elements(data, self._elements[_name(mean)], codec)
                 need_digest(data, mean.chunk_digest, codec)
                 await asyncio.to_thread(need_norm, data, mean.norm_squared, codec)
             except (Unavailable, Refused, Misbehaved) as error:

@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from contracts.governance.checking import Begin, unread
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.keys.wallet import Wallet
+from contracts.terms.chunks import Chunk
 from contracts.terms.coins import Coins
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Refused, Unavailable
@@ -59,6 +60,7 @@ async def run_coordinator(
     wishes: Wishes | None = None,
     coins: Coins | None = None,
     begin: Begin = unread,
+    elements: Mapping[Chunk, int],
     announce: Callable[[str], None],
     tell: Tell,
     clock: Clock = system_clock,
@@ -81,6 +83,7 @@ async def run_coordinator(
         wishes: What the poster wants of the job now; None for one that nobody pauses or cancels.
         coins: By which a checked job is drawn; None for one that nobody checks.
         begin: Makes the fold of a checked job's draws.
+        elements: How many each chunk has, as the stages cut their gradients.
         announce: Called once with the address that is listened on.
         tell: The log.
         clock: Moments of events and deadlines.
@@ -105,6 +108,7 @@ async def run_coordinator(
             Measuring(book.record_of_job.job, stopwatch),
             coins,
             Heeding(book, wishes or MemoryWishes(), clock=clock, tell=tell),
+            elements,
             clock=clock,
             tell=tell,
             pause=pause,
@@ -126,6 +130,7 @@ class _Running:
         measuring: Measuring,
         coins: Coins | None,
         heeding: Heeding,
+        elements: Mapping[Chunk, int],
         *,
         clock: Clock,
         tell: Tell,
@@ -146,7 +151,7 @@ class _Running:
             clock=clock,
             welcome=self._welcome,
         )
-        self._asking = Asking(book, transport, clock=clock, tell=tell, pause=pause)
+        self._asking = Asking(book, transport, elements, clock=clock, tell=tell, pause=pause)
         self._feeding = Feeding(book, feed, tell=tell, pause=pause)
         self._served: set[PeerId] = set()
         self._gone: set[SessionKey] = set()

@@ -37,7 +37,13 @@ from contracts.terms.errors import (
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Message
 from contracts.terms.signatures import Signed, verify_session
-from training.averaging.slices import Slice, in_peer_order, need_digest, slice_digest
+from training.averaging.slices import (
+    Slice,
+    in_peer_order,
+    need_digest,
+    need_elements,
+    slice_digest,
+)
 from training.swarm.state import Part
 from training.tasks import first_error
 from training.telling import Rarely, Span
@@ -168,6 +174,7 @@ class Averages:
 
     async def _keep_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
         """Keep a part that has the right digest; raises as `_need_norm`."""
+        self._need_elements(data, chunk)
         await self._need_norm(data, commit.parts[chunk].norm_squared)
         await self._put_part(commit, chunk, data)
 
@@ -357,6 +364,7 @@ class Averages:
             )
 
     async def _keep_mean(self, chunk: AveragedChunk, data: bytes) -> None:
+        self._need_elements(data, chunk.chunk)  # nobody can apply another number
         put = partial(self._at.store.put_chunk, chunk.step, chunk.chunk, data)
         await self._at.engine.beside(put)
 
@@ -384,6 +392,10 @@ class Averages:
 
     def _need_digest(self, data: bytes, expected: Digest) -> None:
         need_digest(data, expected, self._at.rules.gradient_codec)
+
+    def _need_elements(self, data: bytes, chunk: ChunkIndex) -> None:
+        expected = self._at.compute.num_elements(chunk)
+        need_elements(data, expected, self._at.rules.gradient_codec)
 
     async def _need_norm(self, data: bytes, norm_squared: int) -> None:
         """Refuse what is not finite, or as long as was said: it would decide the clip of all.

@@ -21,7 +21,7 @@ from typing_extensions import Buffer
 
 from contracts.terms.digest import digest, tensor_digest
 from contracts.terms.errors import Malformed, NotFinite, NotFound, Refused, Unavailable, WrongBytes
-from contracts.terms.ids import MAX_STAGES, Digest, StepNumber, UnitId
+from contracts.terms.ids import MAX_STAGES, ChunkIndex, Digest, StepNumber, UnitId
 from contracts.terms.messages import NORM_SQUARED_SCALE
 from training.averaging.slices import Slice, slice_digest
 from training.stages.roots import StateRoots
@@ -59,6 +59,10 @@ class CountingCompute:
     def is_last(self) -> bool:
         """See `Compute.is_last`."""
         return self.stage == self._num_stages - 1
+
+    def num_elements(self, chunk: ChunkIndex) -> int:
+        """See `Compute.num_elements`."""
+        return NUM_WEIGHTS // self._num_chunks
 
     def begin_step(self) -> None:
         """See `Compute.begin_step`."""

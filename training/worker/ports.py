@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 from contracts.governance.checking import Begin
 from contracts.terms.auditors import AuditorList
 from contracts.terms.coins import Coins
-from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, DTypeName
 from training.averaging.slices import Slice
 from training.stages.roots import StateRoots
@@ -146,6 +146,10 @@ class Compute(Protocol):
 
     def begin_step(self) -> None:
         """Forget all units."""
+        ...
+
+    def num_elements(self, chunk: ChunkIndex) -> int:
+        """How many elements the chunk with this number has, of those that the stage applies."""
         ...
 
     @property

@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from contracts.terms.errors import NotFound, Refused
-from contracts.terms.ids import Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import JobSpec
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, vector_of
@@ -29,6 +29,7 @@ from training.stages.checkpoint import (
     load_newest,
     save_checkpoint,
 )
+from training.stages.chunks import chunk_elements
 from training.stages.roots import StateRoots
 from training.stages.stage import Stage
 from training.stages.validation import VALIDATION_ROWS, group_rows, num_groups
@@ -66,7 +67,13 @@ class StageCompute:
             model, recipe.slice, recipe.config.optimizer, device=device, weights=weights
         )
         self._batch, self._codec = recipe.batch, recipe.gradient_codec
+        chunks, elements = spec.chunking.of_stage(stage), chunk_elements(spec)
+        self._num_elements = {chunk[1]: elements[chunk] for chunk in chunks}
         self._x: dict[UnitId, Digest] = {}  # of the kept graphs' inputs
+
+    def num_elements(self, chunk: ChunkIndex) -> int:
+        """See `Compute.num_elements`."""
+        return self._num_elements[chunk]
 
     @property
     def is_first(self) -> bool:
