@@ -73,12 +73,12 @@ class JobRecord:
         return self.pay.ended
 
     def pay_leases(self) -> dict[PeerId, Lease]:
-        """Accounts and prices, as `pay_after` wants them."""
+        """Accounts and prices, as `pay_after` wants them; of a member its lease, before a list."""
         leases = {
             peer: Lease(each.account, each.price, each.stake, each.device_class)
             for peer, each in self.leases.items()
         }
-        return leases | self._outside_leases
+        return self._outside_leases | leases
 
     @cached_property
     def _outside_leases(self) -> dict[PeerId, Lease]:

@@ -11,6 +11,7 @@ from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from market.service.leases import tell_of_lease
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import LeaseRow, OfferRow
+from market.service.session import need_free_key
 
 
 async def accept_lease(
@@ -27,7 +28,8 @@ async def accept_lease(
     Raises:
         NotFound: no such lease.
         BadSignature: not by the account.
-        Conflict: terms that differ from the lease, or another LeaseAccept is stored.
+        Conflict: terms that differ from the lease, another LeaseAccept is stored, or the session
+            key is another account's.
         Expired: the time to accept is over.
     """
     signed = expect(decode_signed(encoded), LeaseAccept)
@@ -42,6 +44,7 @@ async def accept_lease(
         await _check_agreed(row, accept, work)
         if row.state != "reserved" or row.accept_ends <= now:
             raise Expired("the lease was not accepted in time", accept_ends=row.accept_ends)
+        await need_free_key(accept.session_key, accept.account, work)
         row = replace(
             row,
             state="accepted",

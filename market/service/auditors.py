@@ -46,7 +46,7 @@ from market.service.rows import (
     JobRow,
     ListedAuditorRow,
 )
-from market.service.session import check_session
+from market.service.session import check_session, need_free_key
 from verification.thresholds import shipped_calibration
 
 HEARD_MILLIS = 60_000
@@ -103,6 +103,7 @@ async def register_auditor(
         if known is not None and known.signature == said.signature:
             return stake
         check_moment(said.at, now=now, previous=known.signed_at if known else None)
+        await need_free_key(said.session_key, said.account, work)
         row = AuditorRow(said.account, said.session_key, said.device_class, said.at, said.signature)
         await work[AuditorRow].put(row)
         heard = await work[HeartbeatRow].lock(auditor_subject(said.account))

@@ -3,10 +3,10 @@
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from contracts.terms.errors import BadSignature
+from contracts.terms.errors import BadSignature, Conflict
 from contracts.terms.ids import Address, Digest, SessionKey
 from market.service.ports import UnitOfWork
-from market.service.rows import AuditorRow, LeaseRow, ListedAuditorRow
+from market.service.rows import AuditBondRow, AuditorRow, LeaseRow, ListedAuditorRow
 
 
 def check_session(key: SessionKey, signed: Digest, signature: bytes) -> None:
@@ -19,6 +19,25 @@ def check_session(key: SessionKey, signed: Digest, signature: bytes) -> None:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, signed)
     except (InvalidSignature, ValueError) as error:
         raise BadSignature(f"not signed by session key {key.hex()}") from error
+
+
+async def need_free_key(key: SessionKey, account: Address, work: UnitOfWork) -> None:
+    """Refuse a session key that another account has bound itself to, who is paid by it.
+
+    Nobody proves here that he holds the key's secret half, and keys are public once they are bound:
+    whoever binds one first has it. The caller is in a transaction.
+
+    Raises:
+        Conflict: it is another account's.
+    """
+    bound: list[LeaseRow | AuditorRow | AuditBondRow | ListedAuditorRow] = [
+        *await work[LeaseRow].where(session_key=key),
+        *await work[AuditorRow].where(session_key=key),
+        *await work[AuditBondRow].where(session_key=key),
+        *await work[ListedAuditorRow].where(session_key=key),
+    ]
+    if any(each.account != account for each in bound):
+        raise Conflict("this session key is another account's: make a new one")
 
 
 async def account_of_session(key: SessionKey, work: UnitOfWork) -> Address | None:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from contracts.keys.wallet import Session
-from contracts.terms.errors import Misbehaved, Refused, Unavailable
+from contracts.terms.errors import Misbehaved, Refused, TooLarge, Unavailable
 from contracts.terms.ids import Digest, JobId
 from market.api.schemas import PostEvidence, evidence_digest
 from tallystick.sdk.client import MarketClient
@@ -135,6 +135,9 @@ class Evidence:
             await self._client.post_evidence(self._job, self._named(subject, bundle))
         except OSError as error:  # it may be readable later
             self._tell("evidence_waits", code="os_error", reason=f"{path}: {error.strerror}")
+            return
+        except TooLarge as error:  # its account may have room later
+            self._tell("evidence_waits", code=error.code, reason=error.message)
             return
         except (Refused, Misbehaved) as error:  # somebody was faster, or it is never taken
             self._tell("evidence_refused", subject=subject, code=error.code, reason=error.message)

@@ -4,9 +4,10 @@ Time is short here: what is waited for HOLD in a real job is waited for a twenti
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from typing_extensions import Buffer
@@ -20,9 +21,11 @@ from training.averaging.slices import Slice, slice_digest
 from training.coordinator import asking
 from training.swarm import securing
 from training.transport import calls
-from training.transport.port import Handler
+from training.transport.port import Handler, Transport
 from training.worker.ports import Compute, Honest
 
+First: TypeAlias = Callable[[SessionKey, str, bytes], Awaitable[Answer | None]]
+"""Of caller, method and header."""
 RULES = patient_rules(exchange_timeout=1500)
 LIAR = "cem"
 
@@ -194,3 +197,105 @@ async def test_swarm__one_says_that_it_holds_nothing_whatever_it_is_brought__no_
 
     assert_all_applied(swarm)
     assert swarm.lines("ended_without_update") == []
+
+
+class Around:
+    """A worker's handler; `first` may wait, refuse or answer in its place."""
+
+    def __init__(self, handler: Handler, first: First) -> None:
+        self._handler, self._first = handler, first
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> Answer:
+        """See `Handler.handle`."""
+        answer = await self._first(caller, method, header)
+        return answer or await self._handler.handle(caller, method, header, tensors)
+
+
+def around(swarm: MemorySwarm, firsts: Mapping[str, First]) -> None:
+    """Have the calls of these members go through something else before."""
+
+    def wrapped(name: str, inner: Transport) -> Transport:
+        if name not in firsts:
+            return inner
+        return AnsweringTransport(inner, lambda handler: Around(handler, firsts[name]))
+
+    swarm.wrap = wrapped
+
+
+async def test_swarm__answer_about_an_older_mean__does_not_count_for_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The liar keeps ann's answer about its good mean back until it has signed a made-up one."""
+    monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
+    swarm = swarm_of(
+        tmp_path, "ann", "bob", LIAR, chunks=6, steps=4, rules=patient_rules(exchange_timeout=4000)
+    )
+    swarm.behaviours[LIAR] = MadeUp(3)
+
+    def chunks_of(name: str, step: int) -> set[int]:
+        lines = swarm.lines("chunk_stored", of=name)
+        return {line["chunk"] for line in lines if line["step"] == step}
+
+    async def first(caller: SessionKey, method: str, header: bytes) -> Answer | None:
+        if method != calls.GET_CHUNK.name:
+            return None
+        asked = calls.GetChunk.decoded(header, max_bytes=2**16)
+        if asked.step == WINDOW and caller == swarm.session_of("ann").key:
+            while not chunks_of(LIAR, 3):
+                await asyncio.sleep(0.01)
+        elif asked.step > WINDOW and asked.chunk not in chunks_of("ann", WINDOW):
+            await asyncio.get_running_loop().create_future()
+        return None
+
+    around(swarm, {LIAR: first})
+    await swarm.run(timeout=20)
+
+    assert [seal.step for seal in swarm.seals()] == [1, 2, 3, 4]
+    assert [len(roots) for roots in swarm.weights_roots()] == [1]
+
+
+@pytest.mark.parametrize("names", [("ann", "bob", LIAR), ("ann", LIAR)], ids=["three", "two"])
+async def test_swarm__one_sums_many_chunks_and_is_silent__others_sum_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
+    rules = patient_rules(exchange_timeout=1600)
+    swarm = swarm_of(tmp_path, *names, chunks=12, steps=4, rules=rules)
+
+    async def first(_caller: SessionKey, method: str, header: bytes) -> Answer | None:
+        if method == calls.GET_CHUNK.name and _is_late(header):
+            await asyncio.get_running_loop().create_future()
+        return None
+
+    around(swarm, {LIAR: first})
+    await swarm.run(timeout=20)
+
+    assert [seal.step for seal in swarm.seals()][-1] >= 4
+    named = {line["peer"] for line in swarm.lines("means_withheld", of=COORDINATOR)}
+    assert named == {swarm.session_of(LIAR).peer}
+
+
+async def test_swarm__means_come_slowly_and_one_says_it_has_none__who_signed_is_not_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(securing, "HOLD", 1000)
+    rules = patient_rules(exchange_timeout=2400)
+    swarm = swarm_of(tmp_path, "ann", "bob", LIAR, chunks=3, steps=3, rules=rules)
+
+    async def slow(_caller: SessionKey, method: str, _header: bytes) -> Answer | None:
+        if method == calls.GET_CHUNK.name:
+            await asyncio.sleep(0.4)  # a sixth of the exchange: an eighth is too short for it
+        return None
+
+    async def has_none(_caller: SessionKey, method: str, _header: bytes) -> Answer | None:
+        if method in (calls.HOLD_CHUNKS.name, calls.TAKE_CHUNK.name):
+            return calls.ChunksHeld(chunks=()).encoded(), ()
+        return None
+
+    around(swarm, {"ann": slow, "bob": slow, LIAR: has_none})
+    await swarm.run(timeout=20)
+
+    assert [seal.step for seal in swarm.seals()] == [1, 2, 3]
+    assert swarm.lines("means_withheld", of=COORDINATOR) == []

@@ -6,7 +6,7 @@ where the journal is.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import (
     Awaitable,
     Callable,
@@ -91,7 +91,8 @@ RETRY, LONGEST_RETRY = 0.2, 5.0  # seconds between two tries of a call that fail
 LONGEST_CALL = 600.0
 MAX_FAILED_SUMS = 4  # tries of one peer before another one sums
 SUMMERS = 3  # peers that may let a call for sums time out before its deadline
-BRINGERS = 8  # calls that bring a mean before the same deadline
+SHARE_OF_SIGNER, SHARE_OF_OTHER, SHARE_OF_TAKER = 1 / 4, 1 / 8, 3 / 8
+"""Of that deadline, for calls that bring a mean; a member has a quarter to fetch it first."""
 FETCH = 60.0  # seconds for one tensor or part, if its step waits that long
 SHORTEST_CALL = 1.0
 
@@ -213,8 +214,8 @@ class Asking:
         """So that who gives us nothing does not keep us from what its asker is owed next."""
         return min(FETCH, self._time_left())
 
-    def _time_to_bring(self) -> float:
-        return max(SHORTEST_CALL, self._book.state.terms.exchange_timeout / 1000 / BRINGERS)
+    def _time_to_bring(self, share: float) -> float:
+        return max(SHORTEST_CALL, self._book.state.terms.exchange_timeout / 1000 * share)
 
     def _time_to_sum(self) -> float:
         return max(SHORTEST_CALL, self._book.state.terms.exchange_timeout / 1000 / SUMMERS)
@@ -463,30 +464,49 @@ class Asking:
         return any([self._take_chunk(peer, duty, bytes(tensor)) for tensor in tensors])
 
     async def _ask_to_hold(self, peer: PeerId, session: Session, duty: HoldChunks) -> bool:
-        """What it cannot fetch we bring; what nobody gives us either it is asked to sum again.
+        """What it cannot fetch we bring; what a signer who is here gives to nobody is withdrawn.
 
-        Who is not waited for is at once brought what it could hold up: means of one owner alone.
+        What is with somebody who is away it is asked to sum again. Who is not waited for is at once
+        brought what it could hold up: means of one owner alone.
         """
-        wanted, step = {*duty.chunks}, StepNumber(duty.average.step)
+        wanted = {*duty.chunks}
         alone = wanted & held_by_one(self._book.state)
         held, is_patient = set[Chunk](), is_waited_for(self._book.state, peer)
         if is_patient or not alone:
             held = await self._hold(peer, session, wanted, [])
-        withheld: list[AveragedChunk] = []
+        withheld, silent = list[AveragedChunk](), set[PeerId]()
         for signed in self._averaged(wanted - held if is_patient else alone):
-            if (data := await self._fetch_mean(signed.message)) is None:
+            if (data := await self._fetch_mean(signed.message, silent)) is None:
                 withheld.append(signed.message)
             elif not await self._hand_mean(peer, session, signed, data):
+                step = signed.message.step
                 return self._book.record(ChunksRefused(step, peer, self._clock()))
             else:
                 held.add(_name(signed.message))
+        self._withdraw(each for each in withheld if self._is_here(each.peer))
         if lacking := wanted - held:
             parts = self._what_was_summed(duty.average)
             held |= await self._hold(peer, session, lacking, parts) if parts else set()
-        for mean in (each for each in withheld if _name(each) not in held):
-            names = (_name(mean),)
-            self._book.record(MeansWithheld(step, mean.peer, names, self._clock()))
+        self._withdraw(each for each in withheld if _name(each) not in held)
         return bool(held)
+
+    def _is_here(self, peer: PeerId) -> bool:
+        member = self._book.state.members.get(peer)
+        return member is not None and member.is_here
+
+    def _withdraw(self, means: Iterable[AveragedChunk]) -> None:
+        """Means that are nowhere; what two owners hold is not, somebody is only late with it."""
+        by_signer: defaultdict[PeerId, list[AveragedChunk]] = defaultdict(list)
+        for mean in means:
+            if self._is_current(mean) and _name(mean) in held_by_one(self._book.state):
+                by_signer[mean.peer].append(mean)
+        for peer, own in by_signer.items():
+            names = tuple(map(_name, own))
+            self._book.record(MeansWithheld(own[0].step, peer, names, self._clock()))
+
+    def _is_current(self, mean: AveragedChunk) -> bool:
+        """Whether it is still what was signed last as this mean, of the step in work."""
+        return any(each.message == mean for each in self._averaged([_name(mean)]))
 
     def _averaged(self, names: Collection[Chunk]) -> list[Signed[AveragedChunk]]:
         """What was signed as their means, as far as the step is not sealed meanwhile."""
@@ -494,13 +514,17 @@ class Asking:
         averaged = phase.chunks if isinstance(phase, Averaging) else {}
         return [Signed(*averaged[name]) for name in sorted(names) if name in averaged]
 
-    async def _fetch_mean(self, mean: AveragedChunk) -> bytes | None:
-        """A mean from who signed it, else from another member that says it holds it."""
+    async def _fetch_mean(self, mean: AveragedChunk, silent: set[PeerId]) -> bytes | None:
+        """A mean from who signed it, else from another member that says it holds it.
+
+        Whoever does not answer is added to `silent`, and not waited for once more.
+        """
         codec = self._book.record_of_job.spec.rules.gradient_codec
         request = calls.GetChunk(step=mean.step, stage=mean.stage, chunk=mean.chunk)
-        for holder in self._holders_of_mean(mean):
+        for holder in (each for each in self._holders_of_mean(mean) if each not in silent):
+            share = SHARE_OF_SIGNER if holder == mean.peer else SHARE_OF_OTHER
             try:
-                session, deadline = self._session(holder), self._time_to_bring()
+                session, deadline = self._session(holder), self._time_to_bring(share)
                 _, tensors = await ask(session, calls.GET_CHUNK, request, deadline=deadline)
                 data = bytes(tensors[0]) if tensors else b""
                 need_elements(data, self._elements[_name(mean)], codec)
@@ -508,6 +532,7 @@ class Asking:
                 await asyncio.to_thread(need_norm, data, mean.norm_squared, codec)
             except (Unavailable, Refused, Misbehaved) as error:
                 self._tell_failed(holder, "GetChunk", error)
+                silent |= {holder} if isinstance(error, Unavailable) else set()
             else:
                 return data
         return None
@@ -530,9 +555,9 @@ class Asking:
                 calls.TAKE_CHUNK,
                 request,
                 [signed.encoded(), data],
-                deadline=self._time_to_bring(),
+                deadline=self._time_to_bring(SHARE_OF_TAKER),
             )
-            return bool(self._note_means(peer, answer, {_name(signed.message)}))
+            return bool(self._note_means(peer, answer, [signed]))
         return False
 
     @contextmanager
@@ -548,21 +573,28 @@ class Asking:
     async def _hold(
         self, peer: PeerId, session: Session, wanted: set[Chunk], parts: Sequence[bytes]
     ) -> set[Chunk]:
-        named = [signed.encoded() for signed in self._averaged(wanted)]
-        if not named:
+        asked = self._averaged(wanted)
+        if not asked:
             return set()  # sealed meanwhile
+        named = [signed.encoded() for signed in asked]
         request = calls.HoldChunks(members=member_views(self._book), num_chunks=len(named))
         with self._failing(peer, session, "HoldChunks"):
             answer, _ = await ask(
                 session, calls.HOLD_CHUNKS, request, [*named, *parts], deadline=self._time_to_sum()
             )
-            return self._note_means(peer, answer, wanted)
+            return self._note_means(peer, answer, asked)
         return set()
 
-    def _note_means(self, peer: PeerId, answer: calls.ChunksHeld, wanted: set[Chunk]) -> set[Chunk]:
-        held = wanted & {(each.stage, each.chunk) for each in answer.chunks}
+    def _note_means(
+        self, peer: PeerId, answer: calls.ChunksHeld, asked: Sequence[Signed[AveragedChunk]]
+    ) -> set[Chunk]:
+        """Which of the means that it was asked for it holds; not what was signed there meanwhile:
+        an answer that is late would count for a mean that nobody has."""
+        said = {(each.stage, each.chunk) for each in answer.chunks}
+        means = [each.message for each in asked if self._is_current(each.message)]
+        held = {_name(mean) for mean in means} & said
         if held:
-            step = self._book.state.step
+            step = means[0].step
             self._book.record(ChunksHeld(step, peer, tuple(sorted(held)), self._clock()))
         return held
 

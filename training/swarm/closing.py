@@ -266,7 +266,7 @@ def deny_sums(state: SwarmState, peer: PeerId) -> SwarmState:
     """A member sums nothing more in this step, and for a while nothing that others can sum."""
     assert isinstance(state.phase, Averaging)
     draft, members = state.phase.draft, state.members
-    if (member := members.get(peer)) is not None:
+    if (member := members.get(peer)) is not None and peer not in draft.denied:  # once a step
         failed = replace(member, summing=member.summing.and_one(state.step))
         members = {**members, peer: failed}
     draft = replace(draft, denied=draft.denied | {peer})

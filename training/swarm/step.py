@@ -322,7 +322,10 @@ def _averaged(state: SwarmState, event: ChunkAveraged) -> SwarmState:
 def _chunks_held(state: SwarmState, event: ChunksHeld) -> SwarmState:
     match state.phase:
         case Averaging() as phase if event.step == state.step and event.peer in state.members:
-            applied = state.terms.chunking.of_stage(state.members[event.peer].stage)
+            member = state.members[event.peer]
+            if member.applied != state.step - 1:
+                return state  # it would not apply them
+            applied = state.terms.chunking.of_stage(member.stage)
             fresh = phase.chunks.keys() & set(event.chunks) & set(applied)
             return replace(state, phase=_with_held(phase, event.peer, fresh))
     return state

@@ -27,15 +27,22 @@ from market.api.schemas import (
     auditor_subject,
     heartbeat_digest,
 )
-from market.service.auditors import HEARD_MILLIS, fix_auditors, list_of_job
+from market.service.accept_lease import accept_lease
+from market.service.auditors import (
+    HEARD_MILLIS,
+    Registration,
+    fix_auditors,
+    list_of_job,
+    register_auditor,
+)
 from market.service.histories import Histories
 from market.service.host_jobs import claim_jobs
-from market.service.rows import AuditorListRow, JobRow, ListedAuditorRow, MessageRow
+from market.service.rows import AuditorListRow, JobRow, LeaseRow, ListedAuditorRow, MessageRow
 from market.service.store_messages import store_messages
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import HOST, ON_MEMORY, client_of
 from tests.support.history import JobMaker, make_session, make_wallet
-from tests.support.market_world import DEVICE, STAKE, World
+from tests.support.market_world import DEVICE, STAKE, World, market_spec
 from verification.thresholds import shipped_calibration
 
 AUDIT = AuditSpec(
@@ -183,6 +190,49 @@ async def test_store_messages__unchecked_job_names_a_list__is_refused(world: Wor
         await post_opening(world, maker, AuditorList(auditors=()).digest(), 1)
     with pytest.raises(NotFound):
         await fixed(world, maker.spec.job())
+
+
+@ON_MEMORY
+async def test_register_auditor__with_the_session_key_of_a_member__is_refused(world: World) -> None:
+    """Whoever is listed under a member's key would be paid for what the member does."""
+    await world.register()
+    await world.offer("ann", 10**11)
+    await world.post(market_spec(audit=AUDIT))
+    await world.tick()
+    (lease,) = await world.beat("ann")
+    ann = await world.accept("ann", lease)
+    await world.stake("thief")
+    thief, at, key = make_wallet("thief"), world.now, ann.session.key
+    signature = thief.sign_digest(auditor_digest(thief.account, key, DEVICE, at))
+
+    with pytest.raises(Conflict):
+        said = Registration(thief.account, key, DEVICE, at, signature)
+        await register_auditor(said, world.now, world.new_work(), world.ports)
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_accept_lease__with_the_key_of_an_auditor__is_refused(
+    world: World, is_replaced: bool
+) -> None:
+    """Whoever has an auditor's key would be charged, or not, for the evidence that it shows."""
+    await world.audit("out1")
+    await world.audit("out2")
+    if is_replaced:
+        await world.start_job("ann", audit=AUDIT)  # lists the key, which another one replaces
+        world.wait(1)
+        await world.audit("out1", key="newer")
+    await world.register(names=("coordinator", "another coordinator"))
+    await world.offer("thief", 1)
+    await world.post(market_spec(nonce=7))
+    await world.tick()
+    async with world.new_work() as work:
+        (lease,) = await work[LeaseRow].where(account=make_wallet("thief").account)
+    accept = world.accept_of(lease, make_wallet("thief"), make_session("audit out1"))
+    encoded = make_wallet("thief").sign(accept, world.domain).encoded()
+
+    with pytest.raises(Conflict):
+        await accept_lease(lease.lease, encoded, world.now, world.new_work(), world.ports)
 
 
 async def post_opening(world: World, maker: JobMaker, name: Digest, block: int) -> None:

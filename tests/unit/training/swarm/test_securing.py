@@ -218,6 +218,23 @@ def test_withheld__its_signer_sums_nothing_in_the_next_two_steps() -> None:
     assert sums == [False, False, True]
 
 
+def test_withheld__several_means_of_one_step__are_one_failing() -> None:
+    swarm = Swarm(replace(slow_exchange(), num_chunks=12))
+    for peer in THIRDS:
+        swarm.tell(joining(peer, at=swarm.now))
+    average_step(swarm, only=True)
+    assert isinstance(swarm.state.phase, Averaging)
+    for number in range(12):
+        chunk = averaged_chunk(C, swarm.state.phase.average, number)
+        swarm.tell(ChunkAveraged(chunk, swarm.at))
+
+    for number in range(12):
+        name = (StageIndex(0), ChunkIndex(number))
+        swarm.tell(MeansWithheld(swarm.state.step, C, (name,), swarm.at))
+
+    assert swarm.state.members[C].summing.number == 1
+
+
 def test_lapse__a_liar_says_to_hold_what_is_nowhere__comes_after_four_seconds_too() -> None:
     swarm = averaged(slow_exchange())
     swarm.tell(PeerLost(C, swarm.at))
