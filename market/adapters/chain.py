@@ -81,6 +81,7 @@ class RpcChain:
         self._confirming, self._senders, self._mine = confirming, senders or {}, mine
         self._token: tuple[str, str, int, Digest] | None = None  # which never changes
         self._all_ran_at: Digest | None = None  # the head in which all that was sent had run
+        self._num_asked = 0  # how often somebody asked for a sender
 
     @property
     def domain(self) -> Domain:
@@ -349,7 +350,7 @@ class RpcChain:
         """See `Chain.resend`. While the head stays, an account has as many nonces as before."""
         if newest.hash == self._all_ran_at:
             return 0
-        sent, all_ran = 0, True
+        sent, all_ran, asked = 0, True, self._num_asked
         for role, sender in self._senders.items():
             try:
                 waiting = await sender.resend()
@@ -357,8 +358,9 @@ class RpcChain:
             except (Unavailable, Refused) as error:  # which holds up no other role
                 log.warning("%s: %s: %s", role, error.code, error.message)
                 all_ran = False
-        # Read after the nonces: a chain that forgets a block of theirs has another head.
-        self._all_ran_at = (await self._chain.head()).hash if all_ran else None
+        # Read after the nonces too: a chain that changed meanwhile may have run less than they say.
+        all_ran = all_ran and (await self._chain.head()).hash == newest.hash
+        self._all_ran_at = newest.hash if all_ran and asked == self._num_asked else None
         return sent
 
     async def pass_time(self, until: UnixSeconds) -> None:
@@ -375,6 +377,7 @@ class RpcChain:
         if role not in self._senders:
             raise WrongConfiguration(f"this process does not hold the key of the {role}")
         self._all_ran_at = None  # who asks for a sender may send
+        self._num_asked += 1
         return self._senders[role]
 
 

@@ -136,7 +136,7 @@ async def test_resend__one_role_is_refused_by_the_node__the_others_are_sent() ->
             return 2
 
     rpc = RpcChain.__new__(RpcChain)
-    rpc._all_ran_at = None
+    rpc._all_ran_at, rpc._num_asked = None, 0
     rpc._senders = {"anchorer": Broken(), "relayer": Works()}  # type: ignore[dict-item]
 
     assert await rpc.resend(ChainBlock(0, ZERO_DIGEST, UnixSeconds(0))) == 2

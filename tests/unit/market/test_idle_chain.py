@@ -1,8 +1,8 @@
 """What a market asks of a chain on which nothing happens: its head, and nothing else."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,19 +16,22 @@ from market.service.ports import ChainBlock
 from tests.support.history import make_wallet
 
 HEAD = ChainBlock(7, Digest(b"\x07" * 32), UnixSeconds(1000))
+BEFORE = ChainBlock(6, Digest(b"\x06" * 32), UnixSeconds(999))
 
 
 class Node:
-    """A node whose newest block is HEAD; counts what it is asked."""
+    """A node whose newest block is `head`; counts what it is asked."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
+        self.head = HEAD
 
     async def make_request(self, method: str, params: object) -> Mapping[str, object]:
         """As web3's providers."""
         self.asked[method] += 1
-        block = {"number": "0x7", "hash": "0x" + HEAD.hash.hex(), "timestamp": hex(HEAD.timestamp)}
-        return {"result": block}
+        head = self.head
+        block = {"number": hex(head.number), "hash": "0x" + head.hash.hex()}
+        return {"result": block | {"timestamp": hex(head.timestamp)}}
 
 
 @dataclass
@@ -39,10 +42,13 @@ class FakeSender:
     looks: int = 0
     broken: bool = False
     sent: list[str] = field(default_factory=list)
+    meanwhile: Callable[[], Awaitable[object]] | None = None  # happens while it is asked
 
     async def resend(self) -> int:
         """See `Sender.resend`."""
         self.looks += 1
+        if self.meanwhile is not None:
+            await self.meanwhile()
         if self.broken:
             raise RpcFailed("the node says no")
         return self.waiting.pop(0) if self.waiting else 0
@@ -88,7 +94,7 @@ async def test_resend__another_head_even_an_older_one__looks_again() -> None:
     chain = chain_of(sender, Node())
 
     await chain.resend(HEAD)
-    await chain.resend(replace(HEAD, number=6, hash=Digest(b"\x06" * 32)))  # the chain forgot one
+    await chain.resend(BEFORE)  # the chain forgot one
 
     assert sender.looks == 2
 
@@ -111,6 +117,31 @@ async def test_resend__something_was_sent_since__looks_again() -> None:
 
     await chain.resend(HEAD)
     await chain.anchor(Digest(bytes(32)))
+    await chain.resend(HEAD)
+
+    assert sender.looks == 2
+
+
+async def test_resend__node_loses_its_last_block_meanwhile__looks_again_at_the_older_head() -> None:
+    sender, node = FakeSender([]), Node()
+    chain = chain_of(sender, node)
+
+    async def loses_a_block() -> None:
+        node.head = BEFORE
+
+    sender.meanwhile = loses_a_block
+    await chain.resend(HEAD)  # its nonces were read with HEAD, so they say nothing of BEFORE
+    await chain.resend(BEFORE)
+
+    assert sender.looks == 2
+
+
+async def test_resend__something_is_sent_meanwhile__looks_again() -> None:
+    sender = FakeSender([])
+    chain = chain_of(sender, Node())
+    sender.meanwhile = lambda: chain.anchor(Digest(bytes(32)))
+
+    await chain.resend(HEAD)
     await chain.resend(HEAD)
 
     assert sender.looks == 2
