@@ -1,13 +1,14 @@
 """A clearing round: jobs buy the leases they lack, those that cannot run yet before the others.
 
 A job that is funded buys its bundle, all or nothing. One that is matched or runs takes back who was
-silent, then replaces who is gone, then adds spares. Offers are read once a round, into a book, and
-every job is tried against the book first: only one that would buy, or has to be told why it cannot,
-costs a transaction. Safe to run twice at once: a job's row and the winning offers' rows are held
-while they change, and what a job lacks is read again under its lock. The job's row is waited for,
-as the messages of a busy job hold it most of the time; offers that another round holds are left to
-it. A job that somebody is closing on chain takes no stake, so it buys nothing; nor does one that
-its poster paused or cancelled, but who was silent in a paused job may come back.
+silent, then replaces who is gone, then adds spares. Funded jobs are read a page a round, so that
+those that never match keep no newer one from its turn. Offers are read once a round, into a book,
+and every job is tried against the book first: only one that would buy, or has to be told why it
+cannot, costs a transaction. Safe to run twice at once: a job's row and the winning offers' rows are
+held while they change, and what a job lacks is read again under its lock. The job's row is waited
+for, as the messages of a busy job hold it most of the time; offers that another round holds are
+left to it. A job that somebody is closing on chain takes no stake, so it buys nothing; nor does one
+that its poster paused or cancelled, but who was silent in a paused job may come back.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from market.service.coding import encode_why_not, encode_winners, spec_of
 from market.service.feeds import tell_job, tell_market
 from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.pace import Pace
-from market.service.ports import UnitOfWork
+from market.service.ports import Place, UnitOfWork
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow, RoundRow
 from verification.thresholds import shipped_calibration
 
@@ -89,7 +90,8 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None
     Args:
         now: This moment.
         work: Unit of work.
-        pace: How long it may take, and where the round before stopped; None: to its end.
+        pace: How long it may take, and where the round before stopped; None: the oldest funded
+            jobs, to their end.
 
     Raises:
         ExceptionGroup: what broke at single jobs, which held up no other.
@@ -97,7 +99,12 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None
     """
     pace = pace or Pace()
     async with work:
-        buyers = [each for each in await _waiting(work) if each.wants()]
+        funded = await _funded(pace, work)
+        waiting = funded + await work[JobRow].where(state=_UNDER_WAY, due=None, order="posted_at")
+        buyers = [each for each in await _buyers(waiting, work) if each.wants()]
+        last = next((each for each in reversed(buyers) if each.is_funded), None)
+        if last is None:
+            pace.behind = _end_of(funded)
         if not buyers:
             return []
         book = Book(await candidates(now, work), now)
@@ -113,17 +120,33 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None
             except Exception as error:
                 error.add_note(f"at job {buyer.row.job.hex()}")
                 broken.append(error)
+            if buyer is last:
+                pace.behind = _end_of(funded)
     if broken:
         raise ExceptionGroup("jobs that broke", broken)
     return found
 
 
-async def _waiting(work: UnitOfWork) -> list[_Buyer]:
+async def _funded(pace: Pace, work: UnitOfWork) -> list[JobRow]:
+    """The page of funded jobs that is this round's: the oldest, when there are no more."""
     rows = await work[JobRow].where(
-        state=JobState.FUNDED.value, due=None, order="posted_at", limit=MAX_JOBS_A_ROUND
+        state=JobState.FUNDED.value,
+        due=None,
+        order="posted_at",
+        after=pace.behind,
+        limit=MAX_JOBS_A_ROUND,
     )
-    rows += await work[JobRow].where(state=_UNDER_WAY, due=None, order="posted_at")
-    return await _buyers(rows, work)
+    if rows or pace.behind is None:
+        return rows
+    pace.behind = None
+    return await _funded(pace, work)
+
+
+def _end_of(page: Sequence[JobRow]) -> Place | None:
+    """Where the next page begins; None: at the oldest job."""
+    if len(page) < MAX_JOBS_A_ROUND:
+        return None
+    return Place(page[-1].posted_at, (page[-1].job,))
 
 
 async def _buyers(rows: Sequence[JobRow], work: UnitOfWork) -> list[_Buyer]:

@@ -2,9 +2,10 @@
 
 What lapses, falls silent or passes its deadline is found in the same worker, so a round of many
 jobs is cut into rounds of bounded time: one that ran out of time is followed by one that begins
-with the job at which it stopped. To say why a job finds no bundle costs a thousand times what it
-costs to find that it does, so that has a bound of its own: jobs are told in turn, each at most once
-until all were told.
+with the job at which it stopped. A round reads one page of the jobs that are funded; the next page
+follows when the last job of this one had its turn, and the first page follows the last. To say why
+a job finds no bundle costs a thousand times what it costs to find that it does, so that has a bound
+of its own: jobs are told in turn, each at most once until all were told, of all pages.
 """
 
 import time
@@ -15,6 +16,7 @@ from math import inf
 from typing import TypeVar
 
 from contracts.terms.ids import JobId
+from market.service.ports import Place
 
 T = TypeVar("T")
 
@@ -26,19 +28,24 @@ class Pace:
     seconds: float = inf
     explaining_seconds: float = inf
     monotonic: Callable[[], float] = time.monotonic
+    behind: Place | None = None  # where the page of funded jobs begins; None: at the oldest
     _ends: float = inf
     _left: float = inf  # for explanations
     _next: JobId | None = None
     _told: set[JobId] = field(default_factory=set)
+    _all_told: bool = True  # that had to be, since the first page was begun
 
     @contextmanager
     def round(self) -> Iterator[None]:
         """A round begins and ends."""
         self._ends = self.monotonic() + self.seconds
         self._left = self.explaining_seconds
+        if self.behind is None:
+            if self._all_told:
+                self._told.clear()
+            self._all_told = True
         yield
-        if self._left > 0:  # all were told that had to be
-            self._told.clear()
+        self._all_told &= self._left > 0
 
     def turns(self, jobs: Sequence[T], key: Callable[[T], JobId]) -> Iterator[T]:
         """`jobs` while there is time, at least one; first the one at which the last round stopped,

@@ -2,13 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
-from contracts.terms.amounts import BaseUnits
+from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import BadSignature, Conflict, Expired, Forbidden, NoMatch
-from contracts.terms.ids import Digest
+from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixSeconds
 from market.api.schemas import hosting_digest
 from market.api.views import job_view
@@ -25,6 +26,7 @@ from market.service.host_jobs import (
     renew_jobs,
 )
 from market.service.leases import LIVE
+from market.service.pace import Pace
 from market.service.reconcile import Booked
 from market.service.rows import FaucetRow, JobRow, LeaseRow, OfferRow, OutboxRow
 from tests.integration.market.client import ON_MEMORY
@@ -96,6 +98,77 @@ async def test_clear__two_machines_and_stake_for_one__one_is_leased(
         num_leased += len(await world.clear())
 
     assert num_leased == 1  # the other would lapse, and its owner be said to have missed it
+
+
+async def three_that_never_match_and_one_that_does(world: World) -> JobRow:
+    """The last of four funded jobs, and the only one that the offer is cheap enough for."""
+    await world.register()
+    await world.offer("ann", 10**11)
+    for nonce in range(3):
+        await funded_job(world, nonce=nonce, price_ceiling=PricePerPflop(1))
+        world.wait(1)
+    return await funded_job(world, nonce=3)
+
+
+async def matched(world: World, pace: Pace, *, num_rounds: int) -> list[JobId]:
+    """Jobs that so many rounds bought a lease for, in order."""
+    found = []
+    for _ in range(num_rounds):
+        found += await clear_jobs(world.now, world.new_work(), pace)
+    return [lease.job for lease in found]
+
+
+async def test_clear__a_page_of_jobs_that_never_match__the_job_behind_it_is_matched(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clear_jobs_module, "MAX_JOBS_A_ROUND", 3)
+    honest = await three_that_never_match_and_one_that_does(world)
+
+    assert await matched(world, Pace(), num_rounds=2) == [honest.job]
+
+
+@ON_MEMORY
+async def test_clear__a_page_of_cancelled_jobs__the_job_behind_it_is_matched(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clear_jobs_module, "MAX_JOBS_A_ROUND", 3)
+    honest = await three_that_never_match_and_one_that_does(world)
+    async with world.new_work() as work:
+        for row in await work[JobRow].where(order="posted_at", limit=3):
+            await work[JobRow].put(replace(row, wanted="cancelled"))
+
+    assert await matched(world, Pace(), num_rounds=2) == [honest.job]
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("jobs_a_page", [2, 4])
+async def test_clear__time_for_one_job_a_round__each_is_tried_before_the_next_page(
+    world: World, monkeypatch: pytest.MonkeyPatch, jobs_a_page: int
+) -> None:
+    monkeypatch.setattr(clear_jobs_module, "MAX_JOBS_A_ROUND", jobs_a_page)
+    honest = await three_that_never_match_and_one_that_does(world)
+    clock = count()
+    pace = Pace(seconds=0.5, monotonic=lambda: next(clock))
+
+    assert await matched(world, pace, num_rounds=3) == []
+    assert await matched(world, pace, num_rounds=1) == [honest.job]
+
+
+@ON_MEMORY
+@pytest.mark.parametrize("num_rounds", [1, 2, 3, 4])
+async def test_clear__no_more_jobs_behind_a_page__begins_again_at_the_oldest(
+    world: World, monkeypatch: pytest.MonkeyPatch, num_rounds: int
+) -> None:
+    monkeypatch.setattr(clear_jobs_module, "MAX_JOBS_A_ROUND", 1)
+    await world.register()
+    oldest = await funded_job(world)
+    world.wait(1)
+    await funded_job(world, nonce=2, price_ceiling=PricePerPflop(1))
+    pace = Pace()
+    assert await matched(world, pace, num_rounds=num_rounds) == []
+    await world.offer("ann", 10**11)
+
+    assert await matched(world, pace, num_rounds=2) == [oldest.job]  # no round without a job
 
 
 async def test_clear__again__leases_nothing_twice(world: World) -> None:
