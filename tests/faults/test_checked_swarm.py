@@ -25,10 +25,12 @@ from tests.support.lying import Answer, AnsweringTransport
 from tests.support.patience import patience
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.averaging.slices import Slice, slice_digest
+from training.coordinator import asking
 from training.journal import Journal
 from training.stages.roots import StateRoots
 from training.transport.calls import REPORT
 from training.transport.port import Handler
+from training.worker import averages
 from training.worker.book import WorkerBook
 from training.worker.ports import Compute, Honest
 from verification.docket import Docket
@@ -230,6 +232,7 @@ async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    let_parts_stop_sums(monkeypatch)
     workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
     papers = make_papers(*workers, audit=audit, steps=6, units_per_step=12, exchange_timeout=300)
     swarm = MemorySwarm(papers, tmp_path, together=True)
@@ -247,9 +250,19 @@ async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated_
     assert late <= liars
 
 
+def let_parts_stop_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody counts elements, so a part that is longer fails every sum: an update of a step less.
+
+    What stops sums without being found at once is not known any more; the pause is for what is not.
+    """
+    for module in (averages, asking):
+        monkeypatch.setattr(module, "need_elements", lambda *_: None)
+
+
 async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_work_goes_on(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    let_parts_stop_sums(monkeypatch)
     workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
     papers = make_papers(*workers, audit=audit, steps=6, exchange_timeout=300)
     swarm = MemorySwarm(papers, tmp_path, together=True)
