@@ -136,6 +136,11 @@ async def assemble(settings: Settings, *, writes: bool) -> Assembled:
     return Assembled(market, engine, deployment.block, stack)
 
 
+def prepare_blobs(settings: Settings, *, older_than_seconds: float) -> None:
+    """See `FileBlobs.prepare`."""
+    FileBlobs(settings.blobs).prepare(older_than_seconds=older_than_seconds)
+
+
 def watch_transactions(folder: Path) -> Watch:
     """Says what was stored and broadcast, where chaos tests look and fail it.
 

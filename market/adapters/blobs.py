@@ -1,13 +1,14 @@
 """Blobs as files: streamed, hashed on the way, visible whole or not at all.
 
 A file lies at `aa/<digest hex>` of the folder. It is written under a name of its own, synced, and
-renamed only if its bytes hash to its name; a crash leaves drafts that the next start removes.
+renamed only if its bytes hash to its name; a crash leaves drafts that a later start removes.
 """
 
 import asyncio
 import os
 import secrets
 import shutil
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
@@ -29,17 +30,28 @@ class FileBlobs:
 
     def __init__(self, folder: Path, *, keep_free: int = 0) -> None:
         self._folder, self._keep_free = folder, keep_free
+        self._under_way: set[Path] = set()  # drafts that this process writes
 
-    def prepare(self) -> None:
-        """Make the folder and remove drafts of a process that died."""
-        self._drafts.mkdir(parents=True, exist_ok=True)
-        for draft in self._drafts.iterdir():
-            draft.unlink(missing_ok=True)
+    def prepare(self, *, older_than_seconds: float) -> None:
+        """Make the folder and remove drafts of processes that died.
+
+        Args:
+            older_than_seconds: Since a draft was written to; another process may still write to
+                one that is younger.
+        """
+        try:
+            self._drafts.mkdir(parents=True, exist_ok=True)
+            for draft in self._drafts.iterdir():
+                if _age_seconds(draft) > older_than_seconds:
+                    draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 
     async def put(self, name: Digest, chunks: AsyncIterator[bytes], *, max_bytes: int) -> int:
         """See `BlobStore.put`."""
         self._drafts.mkdir(parents=True, exist_ok=True)
         draft = self._drafts / f"{name.hex()}.{secrets.token_hex(4)}"
+        self._under_way.add(draft)
         try:
             with open(draft, "xb") as file:
                 size = await _write(file, name, chunks, max_bytes)
@@ -48,6 +60,7 @@ class FileBlobs:
             raise ServiceUnreachable(f"blob store: {error.strerror}") from error
         finally:
             draft.unlink(missing_ok=True)
+            self._under_way.discard(draft)
         return size
 
     async def size(self, name: Digest) -> int | None:
@@ -63,7 +76,10 @@ class FileBlobs:
         """See `BlobStore.free_bytes`."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            return max(0, shutil.disk_usage(self._folder).free - self._keep_free)
+            free = shutil.disk_usage(self._folder).free
+            # Not those of a crash or of another process: too little is safe, too much is not.
+            under_way = sum(_size_of(draft) for draft in self._under_way)
+            return max(0, free + under_way - self._keep_free)
         except OSError as error:
             raise ServiceUnreachable(f"blob store: {error.strerror}") from error
 
@@ -95,6 +111,20 @@ class FileBlobs:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _age_seconds(draft: Path) -> float:
+    try:
+        return time.time() - draft.stat().st_mtime
+    except FileNotFoundError:  # it has just been published
+        return 0.0
+
+
+def _size_of(draft: Path) -> int:
+    try:
+        return draft.stat().st_size
+    except FileNotFoundError:  # not made yet, or published
+        return 0
 
 
 async def _write(file: BinaryIO, name: Digest, chunks: AsyncIterator[bytes], max_bytes: int) -> int:

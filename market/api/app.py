@@ -1,5 +1,6 @@
 """The application: routes under /v1, every error a problem; pages for people beside them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -32,14 +33,17 @@ from market.api.routes import (
     status,
     tracing,
 )
-from market.api.schemas import API_PREFIX
-from market.bootstrap import assemble, load_host_token
+from market.api.schemas import API_PREFIX, MAX_BUNDLE_BYTES
+from market.bootstrap import assemble, load_host_token, prepare_blobs
 from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate
+from market.service.store_blob import patience_seconds
 from market.settings import Settings
 from market.web.site import add_pages
 
 VERSION = "0.1.0"
+DEAD_SECONDS = 2 * patience_seconds(MAX_BUNDLE_BYTES)
+"""After which no upload of any process is still under way."""
 ROUTERS = (
     network.router,
     offers.router,
@@ -92,6 +96,7 @@ def app_of(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await asyncio.to_thread(prepare_blobs, settings, older_than_seconds=DEAD_SECONDS)
         assembled = await assemble(settings, writes=False)
         try:
             app.state.api = Api(

@@ -168,7 +168,11 @@ class BlobStore(Protocol):
         """Size in bytes; None if it is not here."""
 
     async def free_bytes(self) -> int | None:
-        """How many more could be stored; None: not known."""
+        """How many more could be stored; None: not known.
+
+        Bytes that `put` has written of a blob which is not here yet count as free: whoever asks
+        counts uploads under way with all their bytes.
+        """
 
     def read(self, name: Digest) -> AsyncIterator[bytes]:
         """Its bytes in pieces.

@@ -1,8 +1,13 @@
 """Whose blobs they are: charged before they come, given back when they do not."""
 
 import asyncio
+import os
+import shutil
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,10 +20,13 @@ from contracts.terms.errors import (
     WrongBytes,
 )
 from contracts.terms.ids import Address, Digest, SessionKey
+from market.adapters.blobs import FileBlobs
+from market.api import app as market_app
 from market.domain.blob_quotas import BYTES_PER_PARAMETER, BlobBounds
 from market.domain.sizes import parameters_of
 from market.service import store_blob as storing
 from market.service.leases import end
+from market.service.ports import BlobStore
 from market.service.rows import (
     NOTHING,
     BlobOwnerRow,
@@ -35,6 +43,7 @@ from market.service.store_blob import (
     store_blob,
     used_by,
 )
+from market.settings import Settings
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import make_wallet
 from tests.support.market_world import DEVICE, World, market_spec, one_chunk
@@ -55,7 +64,12 @@ async def put(world: World, data: bytes, by: Address = ANN, size: int | None = N
 
 
 async def put_chunks(
-    world: World, chunks: AsyncIterator[bytes], name: Digest, by: Address, size: int
+    world: World,
+    chunks: AsyncIterator[bytes],
+    name: Digest,
+    by: Address,
+    size: int,
+    blobs: BlobStore | None = None,
 ) -> None:
     await store_blob(
         Upload(by, name, size),
@@ -63,7 +77,7 @@ async def put_chunks(
         now=world.now,
         bounds=world.blob_bounds,
         work=world.new_work(),
-        blobs=world.blobs,
+        blobs=blobs or world.blobs,
     )
 
 
@@ -293,6 +307,74 @@ async def test_store_blob__many_accounts_at_once__together_leave_the_reserve(
 
     assert [type(each) for each in ended if each is not None] == [ServiceUnreachable] * 5
     assert await num_stored(world, [blob(at) for at in range(8)]) == 3
+
+
+@ON_MEMORY
+async def test_store_blob__strangers_trickle_what_they_announced__staked_account_has_the_reserve(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disk_usage(folder: Path) -> SimpleNamespace:
+        written = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+        return SimpleNamespace(free=264 * KIB - written)
+
+    async def trickle() -> AsyncIterator[bytes]:
+        ready.release()
+        await gate.wait()
+        yield bytes(30 * KIB)
+        ready.release()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    world.chain.give_tokens(ANN, 10**6)
+    world.chain.stake(ANN, 10**6)
+    await world.sync()
+    blobs, ready, gate = FileBlobs(tmp_path), asyncio.Semaphore(0), asyncio.Event()
+    crowd = [make_wallet(f"eve {number}").account for number in range(4)]
+    uploads = [
+        asyncio.create_task(
+            put_chunks(world, trickle(), blob_digest(blob(at)), account, 40 * KIB, blobs)
+        )
+        for at, account in enumerate(crowd)
+    ]
+    for _ in crowd:  # all have announced
+        await ready.acquire()
+    gate.set()
+    for _ in crowd:  # and sent a part
+        await ready.acquire()
+
+    await put_chunks(world, one_chunk(b"x"), blob_digest(b"x"), ANN, 1, blobs)
+
+    assert await blobs.free_bytes() == 264 * KIB - 1
+    for each in uploads:
+        each.cancel()
+    await asyncio.gather(*uploads, return_exceptions=True)
+    assert await used(world, crowd[0]) == 0
+
+
+@ON_MEMORY
+async def test_api__starts__removes_drafts_that_no_upload_can_still_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AssembledError(Exception):
+        pass
+
+    async def assemble(*_: object, **__: object) -> None:
+        raise AssembledError
+
+    monkeypatch.setattr(market_app, "assemble", assemble)
+    settings = Settings.model_construct(blobs=tmp_path / "blobs")
+    drafts = settings.blobs / "drafts"
+    drafts.mkdir(parents=True)
+    for name, hours in (("old", 19), ("young", 18)):
+        (drafts / name).write_bytes(b"x")
+        os.utime(drafts / name, times=(time.time() - 3600 * hours,) * 2)
+
+    app = market_app.app_of(settings)
+    with pytest.raises(AssembledError):
+        async with app.router.lifespan_context(app):
+            pass
+
+    assert [each.name for each in drafts.iterdir()] == ["young"]
 
 
 @ON_MEMORY
