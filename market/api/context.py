@@ -42,6 +42,7 @@ from market.service.ports import Network, UnitOfWork
 from market.service.reconcile import Booked
 from market.service.rows import IdempotencyRow
 from market.service.sign_in_message import Door
+from market.service.store_blob import Uploads
 
 B = TypeVar("B", bound=Body)
 
@@ -71,6 +72,7 @@ class Api:
     """What one caller may ask."""
     blob_bounds: BlobBounds = USUAL
     """What accounts may store."""
+    uploads: Uploads = field(default_factory=Uploads)
     arrivals: Arrivals = field(init=False)
     hostings: Arrivals = field(init=False)
     session_keys: SessionKeys = field(default_factory=SessionKeys)

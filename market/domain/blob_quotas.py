@@ -42,6 +42,8 @@ class Standing:
 
 
 STRANGER = Standing()
+MAX_UPLOADS = 32
+"""Of one account, under way at the same time."""
 
 
 def charged(num_bytes: int) -> int:
@@ -82,6 +84,21 @@ def check_quota(used: int, wanted: int, standing: Standing, bounds: BlobBounds) 
         size=wanted,
         limit=quota,
     )
+
+
+def check_uploads(num_under_way: int) -> None:
+    """Refuse one more upload of an account that has so many under way.
+
+    Raises:
+        TooLarge: it has `MAX_UPLOADS`.
+    """
+    if num_under_way >= MAX_UPLOADS:
+        raise TooLarge(
+            f"this account has {num_under_way} uploads under way, no more than {MAX_UPLOADS} may "
+            "be: let one end",
+            size=num_under_way + 1,
+            limit=MAX_UPLOADS,
+        )
 
 
 def disk_has_room(

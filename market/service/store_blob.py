@@ -7,13 +7,14 @@ judged one after the other. No transaction is open while bytes come.
 
 An upload lasts no longer than its bytes need at `SLOWEST`, so that who announces much and sends
 nothing keeps nobody out for long. One that its process did not live to end is settled after twice
-that time, by the next one of whomever. Nothing is ever deleted here, as nothing
+that time, by the next one of whomever, or replaced at once by one of the same account and name.
+Nothing is ever deleted here, as nothing
 knows all that names a blob: what nobody wants any more stays, and stays charged (README, 72).
 """
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from contracts.terms.errors import DeadlineExceeded
@@ -28,6 +29,7 @@ from market.domain.blob_quotas import (
     charged,
     check_disk,
     check_quota,
+    check_uploads,
     disk_has_room,
     has_room,
 )
@@ -49,6 +51,8 @@ SLOWEST = 64 * 2**10
 """Bytes a second: a part of weights (64 MiB) takes 17 minutes, the largest bundle nine hours."""
 EVERYBODY = Address(bytes(20))
 """Whose row holds what all have together; it is the one that is held."""
+MILLIS_BETWEEN_LOOKS = 60_000
+"""For forgotten uploads, of one process."""
 
 _PAID_FOR = tuple(
     state.value for state in JobState if state not in (JobState.DRAFT, JobState.FAILED)
@@ -65,6 +69,27 @@ class Upload:
     num_bytes: int  # as announced; more are not read
 
 
+@dataclass
+class Uploads:
+    """What one process knows of its uploads; of one event loop."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while uploads wait for `EVERYBODY`, so that one of them alone keeps a connection."""
+    under_way: set[BlobUploadRow] = field(default_factory=set)
+    _looked_at: UnixMillis | None = None
+
+    def may_look(self, now: UnixMillis) -> bool:
+        """Whether it is time to look for forgotten uploads; whoever asks then does."""
+        if self._looked_at is not None and now - self._looked_at < MILLIS_BETWEEN_LOOKS:
+            return False
+        self._looked_at = now
+        return True
+
+    def is_under_way(self, upload: Upload) -> bool:
+        """Whether this process has one of the same account and name."""
+        return any(_is_same(row, upload) for row in self.under_way)
+
+
 async def store_blob(
     upload: Upload,
     chunks: AsyncIterator[bytes],
@@ -73,19 +98,24 @@ async def store_blob(
     bounds: BlobBounds,
     work: UnitOfWork,
     blobs: BlobStore,
+    uploads: Uploads,
 ) -> None:
     """Store what `chunks` yields, at the expense of `upload.by`. One that is here costs nothing.
 
     Raises:
-        TooLarge: the account's quota has no room, or more comes than was announced.
+        TooLarge: the account's quota has no room, it has too many uploads under way, or more comes
+            than was announced.
         ServiceUnreachable: the disk has no room, or not for strangers.
         WrongBytes: they hash to something else.
         DeadlineExceeded: they come more slowly than `SLOWEST`.
     """
     if await blobs.size(upload.name) is not None:
         return
-    await settle_forgotten(now, work, blobs)
-    row, is_stored = await _begin(upload, now, bounds, work, blobs), False
+    async with uploads.turn:
+        if uploads.may_look(now):
+            await settle_forgotten(now, work, blobs)
+        row, is_stored = await _begin(upload, now, bounds, work, blobs, uploads), False
+        uploads.under_way.add(row)
     try:
         async with asyncio.timeout(GRACE_SECONDS) as limit:
             paced = _paced(chunks, limit)
@@ -96,9 +126,12 @@ async def store_blob(
             f"a blob comes with {SLOWEST} bytes a second at least, and {GRACE_SECONDS} s beside"
         ) from error
     finally:
-        async with work:
-            await _hold(work)
-            await _settle(row, work, is_stored=is_stored)
+        try:
+            async with uploads.turn, work:
+                await _hold(work)
+                await _settle(row, work, is_stored=is_stored)
+        finally:
+            uploads.under_way.discard(row)
 
 
 def patience_seconds(num_bytes: int) -> float:
@@ -117,13 +150,26 @@ async def _paced(chunks: AsyncIterator[bytes], limit: asyncio.Timeout) -> AsyncI
 
 
 async def _begin(
-    upload: Upload, now: UnixMillis, bounds: BlobBounds, work: UnitOfWork, blobs: BlobStore
+    upload: Upload,
+    now: UnixMillis,
+    bounds: BlobBounds,
+    work: UnitOfWork,
+    blobs: BlobStore,
+    uploads: Uploads,
 ) -> BlobUploadRow:
     """Charge it, before anything of it is here; raises as `store_blob`."""
     wanted = charged(upload.num_bytes)
     async with work:
         await _hold(work)
-        coming = sum(row.num_bytes for row in await work[BlobUploadRow].where())
+        rows = await work[BlobUploadRow].where()
+        # One that this process has under way still writes, so it stays charged.
+        if not uploads.is_under_way(upload):
+            for row in rows:
+                if _is_same(row, upload):
+                    await _settle(row, work, is_stored=False)
+            rows = [row for row in rows if not _is_same(row, upload)]
+        check_uploads(sum(row.account == upload.by for row in rows))
+        coming = sum(row.num_bytes for row in rows)
         used = await used_by(upload.by, work)
         free = await blobs.free_bytes()  # read now: whatever was settled before is on the disk
         standing = STRANGER
@@ -138,6 +184,10 @@ async def _begin(
         return await work[BlobUploadRow].add(
             BlobUploadRow(0, upload.by, upload.name, wanted, began_at=now)
         )
+
+
+def _is_same(row: BlobUploadRow, upload: Upload) -> bool:
+    return (row.account, row.blob) == (upload.by, upload.name)
 
 
 async def used_by(account: Address, work: UnitOfWork) -> int:

@@ -105,6 +105,7 @@ async def upload(world: World, each: Try) -> None:
             bounds=BOUNDS,
             work=OneTransaction(work) if each.ends.startswith("killed") else work,  # type: ignore[arg-type]  # what is not here is the other's
             blobs=world.blobs,
+            uploads=world.uploads,
         )
     except (Malformed, TooLarge, ServiceUnreachable, KilledError):
         return

@@ -68,6 +68,7 @@ from market.service.reserve_stakes import release_stakes, reserve_stakes
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
 from market.service.settle_epoch import Rhythm, may_settle, settle_epoch
 from market.service.slash import announce_slashes, execute_slashes
+from market.service.store_blob import Uploads
 from market.service.store_messages import Intake, store_messages
 from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
@@ -131,6 +132,7 @@ class World:
     domain: Domain = DOMAIN
     anchorer: Address = ANCHORER
     blob_bounds: BlobBounds = USUAL
+    uploads: Uploads = field(default_factory=Uploads)
 
     def __post_init__(self) -> None:
         self.histories = Histories(self.domain)

@@ -61,6 +61,7 @@ async def put_blob(
         bounds=api.blob_bounds,
         work=work,
         blobs=api.market.blobs,
+        uploads=api.uploads,
     )
     return Response(status_code=204)
 

@@ -26,7 +26,7 @@ from market.domain.blob_quotas import BYTES_PER_PARAMETER, BlobBounds
 from market.domain.sizes import parameters_of
 from market.service import store_blob as storing
 from market.service.leases import end
-from market.service.ports import BlobStore
+from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import (
     NOTHING,
     BlobOwnerRow,
@@ -78,6 +78,7 @@ async def put_chunks(
         bounds=world.blob_bounds,
         work=world.new_work(),
         blobs=blobs or world.blobs,
+        uploads=world.uploads,
     )
 
 
@@ -255,6 +256,77 @@ async def test_store_blob__process_died_on_the_way__is_settled_by_the_next_uploa
     await put(world, blob(3), by=EVE)
 
     assert await used(world) == (40 if was_stored else 0)
+
+
+async def test_store_blob__process_died_on_the_way__the_same_upload_replaces_it(
+    world: World,
+) -> None:
+    name = blob_digest(blob(1))
+    async with world.new_work() as work:
+        await work[BlobUploadRow].add(BlobUploadRow(0, ANN, name, 40 * KIB, world.now))
+        await work[BlobUseRow].put_all([BlobUseRow(each, 40 * KIB) for each in (ANN, EVERYBODY)])
+
+    await put(world, blob(1))
+
+    assert await used(world) == 4
+
+
+async def silent(begun: asyncio.Semaphore) -> AsyncIterator[bytes]:
+    begun.release()
+    await asyncio.Event().wait()
+    yield b""
+
+
+@ON_MEMORY
+async def test_store_blob__same_upload_is_under_way_here__both_are_charged_and_few_may_be(
+    world: World,
+) -> None:
+    world.blob_bounds = BlobBounds()
+    begun, name = asyncio.Semaphore(0), blob_digest(blob(1))
+    uploads = [
+        asyncio.create_task(put_chunks(world, silent(begun), name, ANN, 4 * KIB)) for _ in range(32)
+    ]
+    for _ in uploads:
+        await begun.acquire()
+
+    assert await used(world) == 32 * 4
+    with pytest.raises(TooLarge, match="32 uploads under way"):
+        await put(world, blob(1))
+    await put(world, blob(2), by=EVE)
+    for each in uploads:
+        each.cancel()
+    await asyncio.gather(*uploads, return_exceptions=True)
+    assert await used(world) == 0
+
+
+class OneAtATime:
+    """A unit of work, which notes how many want a connection at once."""
+
+    def __init__(self, work: UnitOfWork, most: list[int]) -> None:
+        self._work, self._most = work, most
+
+    async def __aenter__(self) -> UnitOfWork:
+        self._most[0] += 1
+        self._most[1] = max(self._most)
+        return await self._work.__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._work.__aexit__(*error)
+        self._most[0] -= 1
+
+    def __getitem__(self, cls: type) -> object:
+        return self._work[cls]
+
+
+async def test_store_blob__many_at_once__one_alone_has_a_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_work, most = world.new_work, [0, 0]
+    monkeypatch.setattr(world, "new_work", lambda: OneAtATime(new_work(), most))
+
+    await asyncio.gather(*(put(world, blob(number)) for number in range(8)))
+
+    assert most == [0, 1]
 
 
 # -------------------------------------------------------------------------------------------- disk
