@@ -20,6 +20,7 @@ from contracts.terms.errors import (
     WrongBytes,
 )
 from contracts.terms.ids import Address, Digest, SessionKey
+from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
 from market.api import app as market_app
 from market.domain.blob_quotas import BYTES_PER_PARAMETER, BlobBounds
@@ -296,6 +297,24 @@ async def test_store_blob__same_upload_is_under_way_here__both_are_charged_and_f
     for each in uploads:
         each.cancel()
     await asyncio.gather(*uploads, return_exceptions=True)
+    assert await used(world) == 0
+
+
+@ON_MEMORY
+async def test_store_blob__looks_for_forgotten_uploads_once_a_minute(world: World) -> None:
+    await put(world, blob(1), by=EVE)
+    long_ago = UnixMillis(world.now - 2000 * round(patience_seconds(4 * KIB)) - 1000)
+    async with world.new_work() as work:
+        row = BlobUploadRow(0, ANN, blob_digest(blob(9)), 4 * KIB, long_ago)
+        await work[BlobUploadRow].add(row)
+        await work[BlobUseRow].put(BlobUseRow(ANN, 4 * KIB))
+        await work[BlobUseRow].put(BlobUseRow(EVERYBODY, 8 * KIB))
+
+    world.wait(59)
+    await put(world, blob(2), by=EVE)
+    assert await used(world) == 4
+    world.wait(1)
+    await put(world, blob(3), by=EVE)
     assert await used(world) == 0
 
 
