@@ -136,10 +136,11 @@ class Evidence:
         except OSError as error:  # it may be readable later
             self._tell("evidence_waits", code="os_error", reason=f"{path}: {error.strerror}")
             return
-        except TooLarge as error:  # its account may have room later
-            self._tell("evidence_waits", code=error.code, reason=error.message)
-            return
-        except (Refused, Misbehaved) as error:  # somebody was faster, or it is never taken
+        except (Refused, Misbehaved) as error:
+            if isinstance(error, TooLarge) and "used" in error.data:  # its account has no room yet
+                self._tell("evidence_waits", code=error.code, reason=error.message)
+                return
+            # Somebody was faster, or it is never taken.
             self._tell("evidence_refused", subject=subject, code=error.code, reason=error.message)
         else:
             self._tell("evidence_shown", subject=subject, bundle=bundle)

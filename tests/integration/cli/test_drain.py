@@ -61,7 +61,7 @@ def drain(home: Path, *more: str) -> tuple[int, str]:
 
 
 def test_drain__asked_twice_while_peers_leave__lets_them_and_waits(tmp_path: Path) -> None:
-    with agent(tmp_path, leaves_within=1.0) as process:
+    with agent(tmp_path, leaves_within=patience(3)) as process:
         first = drain(tmp_path)
         second = drain(tmp_path, "--wait", "--timeout", "30")
         said, told = process.communicate(timeout=patience(10))
