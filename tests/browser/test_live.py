@@ -119,6 +119,7 @@ def test_job_page__events__is_refreshed_by_them_alone(browser: Browser, shown: S
             seconds=SHOWN_IN,
         )
         browser.wait(has_rows(7), seconds=SHOWN_IN)
+        browser.wait(f"{ASKED}.includes('events')", seconds=SHOWN_IN)
         asked, logs = set(browser.evaluate(ASKED)), browser.logs()
         browser.leave()
 
