@@ -15,7 +15,7 @@ is not counted. `tests/numerics/test_memory.py` holds all that against the peak 
 
 from dataclasses import dataclass
 
-from training.config import ModelConfig, StageSlice
+from training.config import ModelConfig, StageSlice, shares_embedding
 from training.flops import layer_matrix_parameters
 
 FP32 = 4
@@ -59,6 +59,11 @@ def num_parameters(config: ModelConfig, stage: StageSlice) -> int:
     ends = stage.has_embedding + stage.has_head - is_one_matrix  # copies of a shared one count each
     norm = config.width if stage.has_head else 0
     return layers + ends * embedding + norm
+
+
+def num_shared(config: ModelConfig, stage: StageSlice) -> int:
+    """Elements of a stage that another one has too: they are the last of its flat vectors."""
+    return config.vocab_size * config.width if shares_embedding(config, stage) else 0
 
 
 def stage_memory(config: ModelConfig, stage: StageSlice, rows_per_unit: int) -> StageMemory:

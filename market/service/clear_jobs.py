@@ -117,7 +117,7 @@ async def clear_jobs(now: UnixMillis, work: UnitOfWork, pace: Pace | None = None
                         found += await _clear_one(buyer.row, book, pace, work)
             except Unavailable:
                 raise
-            except Exception as error:
+            except Exception as error:  # whatever it is, it is of this job: others have their turn
                 error.add_note(f"at job {buyer.row.job.hex()}")
                 broken.append(error)
             if buyer is last:

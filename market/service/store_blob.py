@@ -8,8 +8,8 @@ judged one after the other. No transaction is open while bytes come.
 An upload lasts no longer than its bytes need at `SLOWEST`, so that who announces much and sends
 nothing keeps nobody out for long. One that its process did not live to end is settled after twice
 that time, by the next one of whomever, or replaced at once by one of the same account and name.
-Nothing is ever deleted here, as nothing
-knows all that names a blob: what nobody wants any more stays, and stays charged (README, 72).
+Nothing is ever deleted here, as nothing knows all that names a blob: what nobody wants any more
+stays, and stays charged (README, 72).
 """
 
 import asyncio

@@ -10,8 +10,8 @@ from contracts.terms.chunks import Chunk
 from contracts.terms.errors import Refused
 from contracts.terms.ids import StageIndex
 from contracts.terms.messages import JobSpec
-from training.config import shares_embedding, slices_of, train_config
-from training.memory import num_parameters
+from training.config import slices_of, train_config
+from training.memory import num_parameters, num_shared
 
 
 def chunk_bounds(num_elements: int, num_chunks: int) -> tuple[tuple[int, int], ...]:
@@ -36,7 +36,7 @@ def chunk_elements(spec: JobSpec) -> Mapping[Chunk, int]:
     model = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
     found: dict[Chunk, int] = {}
     for number, piece in enumerate(slices_of(model, spec.batch.layer_ends)):
-        shared = model.vocab_size * model.width if shares_embedding(model, piece) else 0
+        shared = num_shared(model, piece)
         vectors = (num_parameters(model, piece) - shared, *([shared] if shared else ()))
         bounds = [each for size in vectors for each in chunk_bounds(size, spec.batch.chunks)]
         chunks = spec.chunking.of_stage(StageIndex(number))

@@ -30,8 +30,8 @@ from torch.nn import functional
 
 from contracts.terms.errors import InvariantBroken, Malformed, NotFinite, Refused
 from contracts.terms.ids import UnitId
-from training.config import ModelConfig, OptimizerConfig, StageSlice, shares_embedding
-from training.memory import MAX_GRAPHS
+from training.config import ModelConfig, OptimizerConfig, StageSlice
+from training.memory import MAX_GRAPHS, num_shared
 from training.models.decoder import StageModel
 from training.models.initial import initial_parameter
 from training.stages.chunks import chunk_bounds
@@ -297,14 +297,9 @@ class Stage:
 
     def gradient_parts(self, num_chunks: int) -> list[Tensor]:
         """`mean_gradient` cut as `chunk_bounds` says; a shared embedding behind the rest, alike."""
-        mean, num_shared = self.mean_gradient(), self._num_shared()
-        pieces = mean.split([len(mean) - num_shared, num_shared]) if num_shared else (mean,)
+        mean, shared = self.mean_gradient(), num_shared(self.config, self.slice)
+        pieces = mean.split([len(mean) - shared, shared]) if shared else (mean,)
         return [piece[a:b] for piece in pieces for a, b in chunk_bounds(len(piece), num_chunks)]
-
-    def _num_shared(self) -> int:
-        # Elements at the end of the flat vectors that another stage has too.
-        is_shared = shares_embedding(self.config, self.slice)
-        return self.config.vocab_size * self.config.width if is_shared else 0
 
     def apply(self, average: Tensor, sealed_norm: int) -> None:
         """Update the state with the step's average and begin the next step.

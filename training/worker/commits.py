@@ -52,9 +52,7 @@ class Commits:
                 return lost
             try:
                 await self._bind(close, owed)
-            except (
-                Unavailable
-            ) as error:  # a full disk: others do them at once, and not at a deadline
+            except Unavailable as error:  # a full disk: others do them at once, not at a deadline
                 self._at.tell("not_bound", step=close.step, reason=error.message)
                 for unit in owed:
                     self._units.forget(unit)
