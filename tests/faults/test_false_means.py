@@ -88,36 +88,48 @@ def _is_late(header: bytes) -> bool:
     return calls.GetChunk.decoded(header, max_bytes=2**16).step >= WINDOW
 
 
-class KeepsMeans:
-    """A worker's handler that gives means of step WINDOW, and of later ones, to `only` alone.
+class Around:
+    """A worker's handler; `first` may wait, refuse or answer in its place."""
 
-    Others are told that there is none, or, if it is `silent`, nothing at all.
-    """
-
-    def __init__(self, handler: Handler, only: SessionKey | None, *, silent: bool) -> None:
-        self._handler, self._only, self._silent = handler, only, silent
+    def __init__(self, handler: Handler, first: First) -> None:
+        self._handler, self._first = handler, first
 
     async def handle(
         self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
     ) -> Answer:
         """See `Handler.handle`."""
-        if method == calls.GET_CHUNK.name and caller != self._only and _is_late(header):
-            if self._silent:
-                await asyncio.get_running_loop().create_future()
-            raise NotFound("no such chunk")
-        return await self._handler.handle(caller, method, header, tensors)
+        answer = await self._first(caller, method, header)
+        return answer or await self._handler.handle(caller, method, header, tensors)
+
+
+def around(swarm: MemorySwarm, firsts: Mapping[str, First]) -> None:
+    """Have the calls of these members go through something else before."""
+
+    def wrapped(name: str, inner: Transport) -> Transport:
+        if name not in firsts:
+            return inner
+        return AnsweringTransport(inner, lambda handler: Around(handler, firsts[name]))
+
+    swarm.wrap = wrapped
 
 
 def lie_in_sums(
     swarm: MemorySwarm, only: SessionKey | None = None, *, silent: bool = False
 ) -> None:
-    """The liar signs made-up means from WINDOW on, and gives them to `only` alone."""
+    """The liar signs made-up means from WINDOW on, and gives them to `only` alone.
 
-    def around(handler: Handler) -> Handler:
-        return KeepsMeans(handler, only, silent=silent)
+    Others are told that there is none, or, if it is `silent`, nothing at all.
+    """
+
+    async def first(caller: SessionKey, method: str, header: bytes) -> Answer | None:
+        if method == calls.GET_CHUNK.name and caller != only and _is_late(header):
+            if silent:
+                await asyncio.get_running_loop().create_future()
+            raise NotFound("no such chunk")
+        return None
 
     swarm.behaviours[LIAR] = MadeUp(WINDOW)
-    swarm.wrap = lambda name, inner: AnsweringTransport(inner, around) if name == LIAR else inner
+    around(swarm, {LIAR: first})
 
 
 def assert_all_applied(swarm: MemorySwarm) -> None:
@@ -197,31 +209,6 @@ async def test_swarm__one_says_that_it_holds_nothing_whatever_it_is_brought__no_
 
     assert_all_applied(swarm)
     assert swarm.lines("ended_without_update") == []
-
-
-class Around:
-    """A worker's handler; `first` may wait, refuse or answer in its place."""
-
-    def __init__(self, handler: Handler, first: First) -> None:
-        self._handler, self._first = handler, first
-
-    async def handle(
-        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
-    ) -> Answer:
-        """See `Handler.handle`."""
-        answer = await self._first(caller, method, header)
-        return answer or await self._handler.handle(caller, method, header, tensors)
-
-
-def around(swarm: MemorySwarm, firsts: Mapping[str, First]) -> None:
-    """Have the calls of these members go through something else before."""
-
-    def wrapped(name: str, inner: Transport) -> Transport:
-        if name not in firsts:
-            return inner
-        return AnsweringTransport(inner, lambda handler: Around(handler, firsts[name]))
-
-    swarm.wrap = wrapped
 
 
 async def test_swarm__answer_about_an_older_mean__does_not_count_for_a_newer_one(
