@@ -45,6 +45,7 @@ JOBS = ((100_000_000, 1), (135_000_000, 2))
 PEERS = "tallystick.provider.peer"
 API = "market.api"
 ASK = "1000"  # tokens per PFLOP
+MEMORY = 6000  # MiB that each provider offers
 SAMPLE_SECONDS = 0.02
 PATIENCE = 1200.0
 MB = 1e6
@@ -237,7 +238,7 @@ async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory(prefix="tallystick-large-") as folder:
             async with stack(Path(folder), forked=True) as market:
                 for number in range(stages):
-                    market.start_provider(f"p{number}", ask=ASK)
+                    market.start_provider(f"p{number}", ask=ASK, memory=MEMORY)
                 found.append(await measure(market, parameters, stages, options.steps))
     return found
 

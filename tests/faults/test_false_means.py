@@ -4,6 +4,7 @@ Time is short here: what is waited for HOLD in a real job is waited for a twenti
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing_extensions import Buffer
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import SessionKey, StepNumber
 from tests.faults.test_memory_swarm import STEPS, WINDOW, lying, swarm_of
+from tests.support.history import DOMAIN
 from tests.support.lying import Answer, AnsweringTransport
-from tests.support.swarm_job import COORDINATOR, MemorySwarm, patient_rules
+from tests.support.swarm_job import COORDINATOR, MemorySwarm, Papers, patient_rules
 from training.averaging.slices import Slice, slice_digest
-from training.coordinator import asking
+from training.coordinator import asking, means
 from training.swarm import securing
 from training.transport import calls
 from training.transport.port import Handler, Transport
@@ -85,7 +87,11 @@ def _longer(mean: Slice) -> Slice:
 
 
 def _is_late(header: bytes) -> bool:
-    return calls.GetChunk.decoded(header, max_bytes=2**16).step >= WINDOW
+    return _step_of(header) >= WINDOW
+
+
+def _step_of(header: bytes) -> int:
+    return calls.GetChunk.decoded(header, max_bytes=2**16).step
 
 
 class Around:
@@ -174,6 +180,7 @@ async def test_swarm__a_summing_peer_answers_nobody_who_wants_its_mean__the_job_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
+    monkeypatch.setattr(means, "SHORTEST_FETCH", 0.05)
     swarm = swarm_of(tmp_path, "ann", "bob", LIAR, chunks=3, rules=RULES)
     lie_in_sums(swarm, silent=True)
 
@@ -216,6 +223,7 @@ async def test_swarm__answer_about_an_older_mean__does_not_count_for_a_newer_one
 ) -> None:
     """The liar keeps ann's answer about its good mean back until it has signed a made-up one."""
     monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
+    monkeypatch.setattr(means, "SHORTEST_FETCH", 0.05)
     swarm = swarm_of(
         tmp_path, "ann", "bob", LIAR, chunks=6, steps=4, rules=patient_rules(exchange_timeout=4000)
     )
@@ -248,6 +256,7 @@ async def test_swarm__one_sums_many_chunks_and_is_silent__others_sum_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(asking, "SHORTEST_CALL", 0.05)
+    monkeypatch.setattr(means, "SHORTEST_FETCH", 0.05)
     rules = patient_rules(exchange_timeout=1600)
     swarm = swarm_of(tmp_path, *names, chunks=12, steps=4, rules=rules)
 
@@ -286,3 +295,75 @@ async def test_swarm__means_come_slowly_and_one_says_it_has_none__who_signed_is_
 
     assert [seal.step for seal in swarm.seals()] == [1, 2, 3]
     assert swarm.lines("means_withheld", of=COORDINATOR) == []
+
+
+async def test_swarm__a_mean_is_with_its_signer_and_others_take_nothing__it_comes_after_the_seal(
+    tmp_path: Path,
+) -> None:
+    """The line is so slow that nothing comes through in time: nobody is locked out by one word."""
+    swarm = swarm_of(tmp_path, "ann", "bob", LIAR, chunks=3, rules=RULES)
+    taken: Counter[SessionKey] = Counter()
+    shown: Counter[int] = Counter()
+
+    async def hide(caller: SessionKey, method: str, header: bytes) -> Answer | None:
+        if method == calls.GET_CHUNK.name and _step_of(header) == WINDOW:
+            if caller != swarm.papers.session.key:
+                raise NotFound("no such chunk")
+            shown[calls.GetChunk.decoded(header, max_bytes=2**16).chunk] += 1
+        return None
+
+    def slow(name: str) -> First:
+        async def first(_caller: SessionKey, method: str, _header: bytes) -> Answer | None:
+            if method == calls.TAKE_CHUNK.name:
+                taken[swarm.session_of(name).key] += 1
+                if not _is_sealed(swarm, WINDOW):
+                    await asyncio.get_running_loop().create_future()
+            return None
+
+        return first
+
+    swarm.behaviours[LIAR] = MadeUp(WINDOW)
+    around(swarm, {LIAR: hide, "ann": slow("ann"), "bob": slow("bob")})
+    await swarm.run(timeout=20)
+
+    assert_all_applied(swarm)
+    assert len(taken) == 2
+    assert [*shown.values()] == [1], "it is fetched once, though two lack it"
+
+
+def _is_sealed(swarm: MemorySwarm, step: int) -> bool:
+    return any(line["step"] >= step for line in swarm.lines("seal_stored", of=COORDINATOR))
+
+
+async def test_swarm__two_peers_of_one_owner_give_to_each_other_alone__the_job_does_not_pause(
+    tmp_path: Path,
+) -> None:
+    """Means at any time, and from each AverageSet on their parts, which others then lack."""
+    steps, liars = 9, ("cem", "dan")
+    papers = swarm_of(tmp_path, "ann", *liars, chunks=3, steps=steps, rules=RULES).papers
+    swarm = MemorySwarm(_of_one_owner(papers, *liars), tmp_path)
+    keys = {swarm.session_of(name).key for name in liars}
+
+    async def first(caller: SessionKey, method: str, _header: bytes) -> Answer | None:
+        if method == calls.GET_CHUNK.name and caller not in keys:
+            raise NotFound("no such chunk")
+        closed, averaged = swarm.lines("step_closed"), swarm.lines("average_set_stored")
+        if method == calls.GET_PART.name and len(closed) == len(averaged) and caller not in keys:
+            raise NotFound("no such part")
+        return None
+
+    around(swarm, dict.fromkeys(liars, first))
+    await swarm.run(timeout=40)
+
+    assert [seal.step for seal in swarm.seals()] == list(range(1, steps + 1))
+    assert [line["step"] for line in swarm.lines("seal_applied", of="ann")][-1] == steps
+    lapsed = [line["step"] for line in swarm.lines("ended_without_update", of=COORDINATOR)]
+    assert lapsed == [1, 4, 9]  # what they do is remembered for 2, then 4 steps
+    assert swarm.lines("paused", of=COORDINATOR) == []
+
+
+def _of_one_owner(papers: Papers, first: str, second: str) -> Papers:
+    """As if the wallet of the first had rented out both."""
+    owner, lease = papers.members[first].wallet, papers.leases[second].message
+    signed = owner.sign(lease.model_copy(update={"account": owner.account}), DOMAIN)
+    return replace(papers, leases={**papers.leases, second: signed})

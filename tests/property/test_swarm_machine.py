@@ -30,13 +30,13 @@ from training.swarm.events import (
     BuildSeal,
     ChunkAveraged,
     ChunksHeld,
-    ChunksRefused,
     Effect,
     Event,
     GoOnAsked,
     GradCommitted,
     HoldAsked,
     LinkBroken,
+    MeansKept,
     MeansWithheld,
     PartsDenied,
     PartsHeld,
@@ -145,7 +145,7 @@ def event_of(
         case "deny" if number % 4 == 0:
             return PartsDenied(state.step, peer, at)
         case "deny" if number % 4 == 1:
-            return ChunksRefused(state.step, peer, at)
+            return MeansKept(state.step, TERMS.chunks[:2], at)
         case "deny" if number % 4 == 2:
             return MeansWithheld(state.step, peer, TERMS.chunks[:1], at)
         case "break" if number % 8 == 0:

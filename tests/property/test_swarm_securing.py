@@ -27,9 +27,9 @@ from training.swarm import securing, step
 from training.swarm.events import (
     ChunkAveraged,
     ChunksHeld,
-    ChunksRefused,
     Event,
     KeepChunks,
+    MeansKept,
     MeansWithheld,
     PartsDenied,
     PeerLost,
@@ -40,7 +40,7 @@ from training.swarm.state import Averaging
 
 PEERS = (A, B, C)
 TERMS = terms(peers=3, units=3, chunks=2)
-KINDS = ("average", "average", "have", "have", "have", "refuse", "withhold", "deny", "lose",
+KINDS = ("average", "average", "have", "have", "have", "keep", "withhold", "deny", "lose",
          "return", "tick")  # fmt: skip
 SPANS = (0, 0, 0, 100, 700)
 NUM_EVENTS = 40
@@ -77,8 +77,8 @@ def event_of(chance: Random, phase: Averaging, at: UnixMillis) -> Event:
             return ChunkAveraged(averaged_chunk(peer, phase.average, name[1]), at)
         case "have":
             return ChunksHeld(number, peer, (name,), at)
-        case "refuse":
-            return ChunksRefused(number, peer, at)
+        case "keep":
+            return MeansKept(number, (name,), at)
         case "withhold":
             return MeansWithheld(number, peer, (name,), at)
         case "deny":
@@ -91,7 +91,7 @@ def event_of(chance: Random, phase: Averaging, at: UnixMillis) -> Event:
 
 
 def check_holders(moments: list[Moment]) -> None:
-    """What a seal names is held by two owners, or by one where no other is here and asks for it."""
+    """Two owners hold what a seal names; or one, and no other is here or the coordinator has it."""
     for before, after in pairwise(moments):
         phase, event, step = before.state.phase, after.event, before.state.step
         if not any(isinstance(each, KeepChunks) for each in after.effects):
@@ -99,19 +99,19 @@ def check_holders(moments: list[Moment]) -> None:
         assert isinstance(phase, Averaging)
         held: set[tuple[PeerId, Chunk]] = set()
         held |= {(peer, name) for peer, names in phase.held.items() for name in names}
-        refused = set(phase.refused)
+        kept = set(phase.kept)
         match event:
             case ChunksHeld(peer=peer, chunks=names):
                 held |= {(peer, name) for name in names}
             case ChunkAveraged(chunk=chunk):
                 held.add((chunk.peer, (chunk.stage, chunk.chunk)))
-            case ChunksRefused(peer=peer):
-                refused.add(peer)
+            case MeansKept(chunks=names):
+                kept |= set(names)
         here = [member for member in after.state.members.values() if member.is_here]
-        asked = {m.owner for m in here if m.applied == step - 1 and m.peer not in refused}
+        asked = {m.owner for m in here if m.applied == step - 1}
         for name in TERMS.chunks:
             owners = {member.owner for member in here if (member.peer, name) in held}
-            assert len(owners) >= max(1, min(2, len(asked)))
+            assert len(owners) >= (1 if name in kept else max(1, min(2, len(asked))))
 
 
 @LIVES
@@ -121,7 +121,7 @@ def test_securing__any_life__no_seal_names_what_too_few_hold(seed: int) -> None:
 
 
 def test_securing__one_word_is_enough__some_seal_names_what_too_few_hold() -> None:
-    rule = "len(holders[name]) >= min(2, asked[name])"
+    rule = "len(owners) >= min(2, asked[name])"
     changed: Advance = mutant(securing, rule, "True", step).advance
 
     assert breaks(check_holders, changed, live)

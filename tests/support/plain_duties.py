@@ -34,6 +34,7 @@ from training.swarm.state import (
     Place,
     SwarmState,
     Working,
+    has_failed,
 )
 
 
@@ -186,7 +187,8 @@ def _able_to_sum(state: SwarmState, draft: Draft, stage: StageIndex) -> list[Mem
     ready = [m for m in at_work(state, stage) if m.applied == _newest_seal(state)]
     sound = [m for m in ready if m.peer not in draft.struck]
     willing = [m for m in sound if m.peer not in draft.denied]
-    return [m for m in willing if m.summing.until <= state.step] or willing or sound or ready
+    fresh = [m for m in willing if not has_failed(state.summing, m.owner, state.step)]
+    return fresh or willing or sound or ready
 
 
 def duties_of(state: SwarmState) -> dict[PeerId, Duty]:
@@ -208,7 +210,7 @@ def _duty_of(state: SwarmState, member: Member) -> Duty | None:
             missing = (parts_wanted(state) or frozenset()) - _held(phase)
             parts = sorted(part for peer, part in missing if peer == member.peer)
             return FetchParts(tuple(parts)) if parts else None
-        case Averaging(draft, average, _, averaged, held):
+        case Averaging(draft, average, _, _, averaged, held):
             chunks = tuple(
                 chunk
                 for chunk, keepers in _keepers(state, draft)

@@ -100,11 +100,12 @@ class Stack:
         ask: str | None = ASK,
         stake: str = "10",
         slowdown: float = 1.0,
+        memory: int = 1024,
         agent: tuple[str, ...] = ("tallystick", "provider", "start"),
     ) -> Child:
         """Start (or start again) a provider agent with a wallet of its own.
 
-        Without `ask` it only audits, from outside.
+        Without `ask` it only audits, from outside. `memory`: what it offers, in MiB.
         """
         environment = self.environment(f"provider-{name}")
         environment |= {"TALLYSTICK_PEER_SLOWDOWN": str(slowdown)} | self.variables
@@ -116,7 +117,7 @@ class Stack:
                 *(sys.executable, "-m", *agent),
                 *("--market", self.client.url, "--home", str(self.folder / name)),
                 # A cap: else each that comes makes all others offer anew.
-                *(("--audit",) if ask is None else ("--ask", ask, "--memory", "1024")),
+                *(("--audit",) if ask is None else ("--ask", ask, "--memory", str(memory))),
                 *("--stake", stake),
             ),
             environment=environment,

@@ -18,6 +18,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 
+from contracts.terms.auditors import AuditorList
 from contracts.terms.chunks import Chunk
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import (
@@ -54,6 +55,7 @@ from training.coordinator.links import (
     first_difference,
     judge,
 )
+from training.coordinator.means import Means
 from training.coordinator.ports import Clock
 from training.coordinator.views import member_views
 from training.swarm.duties import (
@@ -69,7 +71,6 @@ from training.swarm.duties import (
 from training.swarm.events import (
     ChunkAveraged,
     ChunksHeld,
-    ChunksRefused,
     GradCommitted,
     LinkBroken,
     MeansWithheld,
@@ -91,8 +92,10 @@ RETRY, LONGEST_RETRY = 0.2, 5.0  # seconds between two tries of a call that fail
 LONGEST_CALL = 600.0
 MAX_FAILED_SUMS = 4  # tries of one peer before another one sums
 SUMMERS = 3  # peers that may let a call for sums time out before its deadline
-SHARE_OF_SIGNER, SHARE_OF_OTHER, SHARE_OF_TAKER = 1 / 4, 1 / 8, 3 / 8
-"""Of that deadline, for calls that bring a mean; a member has a quarter to fetch it first."""
+SHARE_OF_TAKER = 3 / 8
+"""Of the exchange timeout, for a call that brings a mean before its seal."""
+MOST_BROUGHT = 3
+"""How often a member is brought the same mean: before its seal once, the rest after it."""
 FETCH = 60.0  # seconds for one tensor or part, if its step waits that long
 SHORTEST_CALL = 1.0
 
@@ -105,15 +108,18 @@ class Asking:
         book: Book,
         transport: Transport,
         elements: Mapping[Chunk, int],
+        means: Means,
         *,
         clock: Clock,
         tell: Tell,
         pause: Pause,
     ) -> None:
         self._book, self._transport, self._elements = book, transport, elements
+        self._means = means
         self._clock, self._tell, self._pause = clock, tell, pause
         self._tell_rarely = Rarely(tell)
         self._failed_sums: Counter[tuple[StepNumber, PeerId]] = Counter()  # of the step in work
+        self._brought: Counter[tuple[StepNumber, PeerId, Digest]] = Counter()  # of open steps
         self._duties = book.state, duties_of(book.state)
 
     async def serve(self, peer: PeerId) -> None:
@@ -214,26 +220,59 @@ class Asking:
         """So that who gives us nothing does not keep us from what its asker is owed next."""
         return min(FETCH, self._time_left())
 
-    def _time_to_bring(self, share: float) -> float:
-        return max(SHORTEST_CALL, self._book.state.terms.exchange_timeout / 1000 * share)
-
     def _time_to_sum(self) -> float:
         return max(SHORTEST_CALL, self._book.state.terms.exchange_timeout / 1000 / SUMMERS)
 
     async def _hand_seal(self, peer: PeerId, session: Session, step: StepNumber) -> bool:
-        answer, _ = await ask(
-            session,
-            calls.TAKE_SEAL,
-            calls.TakeSeal(
-                members=member_views(self._book), all_applied=all_applied(self._book.state)
-            ),
-            self._book.items_of(step),
-            deadline=LONGEST_CALL,
+        items = self._book.items_of(step)
+        request = calls.TakeSeal(
+            members=member_views(self._book), all_applied=all_applied(self._book.state)
         )
+        try:
+            answer, _ = await ask(session, calls.TAKE_SEAL, request, items, deadline=LONGEST_CALL)
+        except (Unavailable, Refused, Misbehaved):
+            if session.closed or not await self._bring_kept(peer, session, items):
+                raise
+            answer, _ = await ask(session, calls.TAKE_SEAL, request, items, deadline=LONGEST_CALL)
         if answer.step != step:
             raise Malformed(f"a receipt for step {answer.step} instead of {step}")
+        before = all_applied(self._book.state)
         self._book.record(SealApplied(peer, step, self._clock()))
+        if (applied := all_applied(self._book.state)) > before:
+            self._brought = Counter({k: n for k, n in self._brought.items() if k[0] > applied})
+            await self._means.drop(applied)
         return True
+
+    async def _bring_kept(self, peer: PeerId, session: Session, items: Iterable[bytes]) -> bool:
+        """Bring what the seal names and only one owner may hold; whether anything was taken."""
+        own = self._book.record_of_job.spec.chunking.of_stage(self._book.state.members[peer].stage)
+        taken = False
+        for signed in map(decode_kept, items):
+            if isinstance(signed, Leaves | AuditorList):
+                continue
+            mean = signed.message
+            if not isinstance(mean, AveragedChunk) or _name(mean) not in own:
+                continue
+            times = self._brought[StepNumber(mean.step), peer, mean.chunk_digest]
+            if times < MOST_BROUGHT and (data := await self._means.kept(mean)) is not None:
+                whole = Signed(mean, signed.signature)
+                answer = await self._bring(peer, session, whole, data, LONGEST_CALL)
+                taken = taken or bool(answer.chunks)
+        return taken
+
+    async def _bring(
+        self,
+        peer: PeerId,
+        session: Session,
+        signed: Signed[AveragedChunk],
+        data: bytes,
+        deadline: float,
+    ) -> calls.ChunksHeld:
+        mean, request = signed.message, calls.TakeChunk(members=member_views(self._book))
+        self._brought[StepNumber(mean.step), peer, mean.chunk_digest] += 1
+        sent = [signed.encoded(), data]
+        answer, _ = await ask(session, calls.TAKE_CHUNK, request, sent, deadline=deadline)
+        return answer
 
     async def _ask_commit(self, peer: PeerId, session: Session) -> bool:
         step = self._book.state.step
@@ -464,7 +503,8 @@ class Asking:
         return any([self._take_chunk(peer, duty, bytes(tensor)) for tensor in tensors])
 
     async def _ask_to_hold(self, peer: PeerId, session: Session, duty: HoldChunks) -> bool:
-        """What it cannot fetch we bring; what a signer who is here gives to nobody is withdrawn.
+        """What it cannot fetch we bring, and keep; what a signer who is here gives to nobody is
+        withdrawn.
 
         What is with somebody who is away it is asked to sum again. Who is not waited for is at once
         brought what it could hold up: means of one owner alone.
@@ -474,14 +514,13 @@ class Asking:
         held, is_patient = set[Chunk](), is_waited_for(self._book.state, peer)
         if is_patient or not alone:
             held = await self._hold(peer, session, wanted, [])
-        withheld, silent = list[AveragedChunk](), set[PeerId]()
+        withheld, takes = list[AveragedChunk](), True
         for signed in self._averaged(wanted - held if is_patient else alone):
-            if (data := await self._fetch_mean(signed.message, silent)) is None:
+            if not self._is_current(signed.message):
+                continue  # another one has found out meanwhile
+            if (data := await self._means.fetch(signed.message)) is None:
                 withheld.append(signed.message)
-            elif not await self._hand_mean(peer, session, signed, data):
-                step = signed.message.step
-                return self._book.record(ChunksRefused(step, peer, self._clock()))
-            else:
+            elif takes and (takes := await self._hand_mean(peer, session, signed, data)):
                 held.add(_name(signed.message))
         self._withdraw(each for each in withheld if self._is_here(each.peer))
         if lacking := wanted - held:
@@ -514,49 +553,15 @@ class Asking:
         averaged = phase.chunks if isinstance(phase, Averaging) else {}
         return [Signed(*averaged[name]) for name in sorted(names) if name in averaged]
 
-    async def _fetch_mean(self, mean: AveragedChunk, silent: set[PeerId]) -> bytes | None:
-        """A mean from who signed it, else from another member that says it holds it.
-
-        Whoever does not answer is added to `silent`, and not waited for once more.
-        """
-        codec = self._book.record_of_job.spec.rules.gradient_codec
-        request = calls.GetChunk(step=mean.step, stage=mean.stage, chunk=mean.chunk)
-        for holder in (each for each in self._holders_of_mean(mean) if each not in silent):
-            share = SHARE_OF_SIGNER if holder == mean.peer else SHARE_OF_OTHER
-            try:
-                session, deadline = self._session(holder), self._time_to_bring(share)
-                _, tensors = await ask(session, calls.GET_CHUNK, request, deadline=deadline)
-                data = bytes(tensors[0]) if tensors else b""
-                need_elements(data, self._elements[_name(mean)], codec)
-                need_digest(data, mean.chunk_digest, codec)
-                await asyncio.to_thread(need_norm, data, mean.norm_squared, codec)
-            except (Unavailable, Refused, Misbehaved) as error:
-                self._tell_failed(holder, "GetChunk", error)
-                silent |= {holder} if isinstance(error, Unavailable) else set()
-            else:
-                return data
-        return None
-
-    def _holders_of_mean(self, mean: AveragedChunk) -> list[PeerId]:
-        """Who signed it and one other: each of them may take its time to say nothing."""
-        phase, members = self._book.state.phase, self._book.state.members
-        held = phase.held if isinstance(phase, Averaging) else {}
-        said = [peer for peer in sorted(held) if _name(mean) in held[peer] and peer in members]
-        others = [peer for peer in said if peer != mean.peer and members[peer].is_here]
-        return [mean.peer, *others[:1]]
-
     async def _hand_mean(
         self, peer: PeerId, session: Session, signed: Signed[AveragedChunk], data: bytes
     ) -> bool:
-        request = calls.TakeChunk(members=member_views(self._book))
+        """Whether it holds it now; once before a seal, after which `_bring_kept` goes on."""
+        if self._brought[StepNumber(signed.message.step), peer, signed.message.chunk_digest]:
+            return False
+        deadline = self._book.state.terms.exchange_timeout / 1000 * SHARE_OF_TAKER
         with self._failing(peer, session, "TakeChunk"):
-            answer, _ = await ask(
-                session,
-                calls.TAKE_CHUNK,
-                request,
-                [signed.encoded(), data],
-                deadline=self._time_to_bring(SHARE_OF_TAKER),
-            )
+            answer = await self._bring(peer, session, signed, data, max(SHORTEST_CALL, deadline))
             return bool(self._note_means(peer, answer, [signed]))
         return False
 

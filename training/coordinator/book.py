@@ -48,13 +48,13 @@ from training.coordinator.ports import StepReport, decode_report
 from training.journal import Journal, Row
 from training.swarm.events import (
     ChunkAveraged,
-    ChunksRefused,
     Effect,
     EndedWithoutUpdate,
     Event,
     GradCommitted,
     KeepChunks,
     LinkBroken,
+    MeansKept,
     MeansWithheld,
     PartsDenied,
     PartsHeld,
@@ -464,8 +464,8 @@ def _tell_event(tell: Tell, step: StepNumber, event: Event) -> None:
         case ChunkAveraged(chunk=chunk):
             about = {"peer": chunk.peer, "stage": chunk.stage, "chunk": chunk.chunk}
             tell("chunk_stored", step=step, **about)
-        case ChunksRefused(peer=peer):
-            tell("chunks_refused", step=step, peer=peer)
+        case MeansKept(chunks=chunks):
+            tell("means_kept", step=step, chunks=len(chunks))
         case MeansWithheld(peer=peer, chunks=chunks):
             tell("means_withheld", step=step, peer=peer, chunks=len(chunks))
         case SealApplied(peer=peer, step=applied):

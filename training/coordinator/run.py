@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from contracts.governance.checking import Begin, unread
@@ -24,6 +25,7 @@ from training.coordinator.drawing import Drawing
 from training.coordinator.feeding import Feeding
 from training.coordinator.finding import Finding
 from training.coordinator.heeding import Heeding
+from training.coordinator.means import Means
 from training.coordinator.measuring import Measuring, Nanoseconds
 from training.coordinator.ports import Clock, Feed, MemoryWishes, Roster, Wishes
 from training.coordinator.routing import validation_due
@@ -70,7 +72,7 @@ async def run_coordinator(
     """Coordinate a job until its last seal is applied and posted; start again where it was.
 
     Args:
-        folder: Holds `journal.sqlite`, made on first use.
+        folder: Holds `journal.sqlite` and `means.sqlite`, made on first use.
         spec: The job, signed by its poster.
         opening: What the JobOpening says; counts on the first start only.
         domain: Where wallet signatures hold.
@@ -100,22 +102,25 @@ async def run_coordinator(
     with Journal(folder / "journal.sqlite") as journal:
         signer = Signer(wallet, session, domain)
         book = Book(journal, spec, opening, signer, tell, begin)
-        running = _Running(
-            book,
-            transport,
-            feed,
-            roster,
-            Measuring(book.record_of_job.job, stopwatch),
-            coins,
-            Heeding(book, wishes or MemoryWishes(), clock=clock, tell=tell),
-            elements,
-            clock=clock,
-            tell=tell,
-            pause=pause,
-        )
-        address = await running.listen(listen)
-        announce(address)
-        await running.until_over()
+        means = Means(folder, book, transport, elements, clock=clock, tell=tell)
+        with closing(means):
+            running = _Running(
+                book,
+                transport,
+                feed,
+                roster,
+                Measuring(book.record_of_job.job, stopwatch),
+                coins,
+                Heeding(book, wishes or MemoryWishes(), clock=clock, tell=tell),
+                elements,
+                means,
+                clock=clock,
+                tell=tell,
+                pause=pause,
+            )
+            address = await running.listen(listen)
+            announce(address)
+            await running.until_over()
 
 
 class _Running:
@@ -131,6 +136,7 @@ class _Running:
         coins: Coins | None,
         heeding: Heeding,
         elements: Mapping[Chunk, int],
+        means: Means,
         *,
         clock: Clock,
         tell: Tell,
@@ -151,7 +157,7 @@ class _Running:
             clock=clock,
             welcome=self._welcome,
         )
-        self._asking = Asking(book, transport, elements, clock=clock, tell=tell, pause=pause)
+        self._asking = Asking(book, transport, elements, means, clock=clock, tell=tell, pause=pause)
         self._feeding = Feeding(book, feed, tell=tell, pause=pause)
         self._served: set[PeerId] = set()
         self._gone: set[SessionKey] = set()

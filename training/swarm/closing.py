@@ -25,7 +25,12 @@ from contracts.terms.messages import (
     StepClose,
 )
 from contracts.terms.moments import UnixMillis
-from training.swarm.duties import parts_lacking, parts_wanted, work_given_away_at
+from training.swarm.duties import (
+    parts_lacking,
+    parts_wanted,
+    summing_peers,
+    work_given_away_at,
+)
 from training.swarm.events import (
     BuildSeal,
     Change,
@@ -37,7 +42,7 @@ from training.swarm.events import (
     SendAverageSet,
     SendStepClose,
 )
-from training.swarm.securing import members_with_missed
+from training.swarm.securing import owners_that_missed
 from training.swarm.state import (
     Averaging,
     Closed,
@@ -48,6 +53,7 @@ from training.swarm.state import (
     SwarmState,
     Working,
     at_work,
+    with_failing,
 )
 
 NEVER = UnixMillis(2**62)
@@ -255,22 +261,29 @@ def deny_parts(state: SwarmState, event: PartsDenied) -> SwarmState:
             and event.peer not in draft.denied
         ):
             if isinstance(phase, Averaging):
-                return deny_sums(state, event.peer)
+                owes = {peer for name, peer in phase.dealt.items() if name not in phase.chunks}
+                return deny_sums(state, event.peer, is_blamed=event.peer in owes)
             ends = UnixMillis(max(phase.ends, event.at + state.terms.exchange_timeout))
             draft = replace(draft, denied=draft.denied | {event.peer})
             return replace(state, phase=replace(phase, draft=draft, ends=ends))
     return state
 
 
-def deny_sums(state: SwarmState, peer: PeerId) -> SwarmState:
-    """A member sums nothing more in this step, and for a while nothing that others can sum."""
+def deny_sums(state: SwarmState, peer: PeerId, *, is_blamed: bool) -> SwarmState:
+    """A member sums nothing more in this step; if it is blamed, for a while nothing others can.
+
+    To blame is who signed what nobody could have, or did not sum what was dealt to it, as it has
+    every part of that. Whoever is asked in its place may lack what two others keep to themselves.
+    """
     assert isinstance(state.phase, Averaging)
-    draft, members = state.phase.draft, state.members
-    if (member := members.get(peer)) is not None and peer not in draft.denied:  # once a step
-        failed = replace(member, summing=member.summing.and_one(state.step))
-        members = {**members, peer: failed}
-    draft = replace(draft, denied=draft.denied | {peer})
-    return replace(state, members=members, phase=replace(state.phase, draft=draft))
+    draft = state.phase.draft
+    phase = replace(state.phase, draft=replace(draft, denied=draft.denied | {peer}))
+    if not is_blamed or peer not in state.owners:
+        return replace(state, phase=phase)
+    owner, known = state.owners[peer], state.summing
+    phase = replace(phase, is_telling=phase.is_telling or owner not in state.blamed)
+    summing = with_failing(known, [owner], state.step)
+    return replace(state, summing=summing, blamed=state.blamed | {owner}, phase=phase)
 
 
 def average(state: SwarmState, draft: Draft) -> Change:
@@ -284,8 +297,9 @@ def average(state: SwarmState, draft: Draft) -> Change:
             for name, weight in sorted(weights.items())
         ),
     )
+    dealt = summing_peers(state)
     ends = UnixMillis(state.at + state.terms.exchange_timeout)
-    return replace(state, phase=Averaging(draft, message, ends)), (SendAverageSet(message),)
+    return replace(state, phase=Averaging(draft, message, ends, dealt)), (SendAverageSet(message),)
 
 
 def _peer_steps(state: SwarmState, draft: Draft) -> list[PeerStep]:
@@ -304,7 +318,8 @@ def _average_set(state: SwarmState, draft: Draft, members: tuple[AverageMember, 
 def end_with_update(state: SwarmState, phase: Averaging) -> Change:
     """Every chunk is averaged, and held."""
     gates = remember(state.gates, _peer_steps(state, phase.draft))
-    state = replace(state, members=members_with_missed(state, phase))
+    missed = owners_that_missed(state, phase)
+    state = replace(state, holding=with_failing(state.holding, missed, state.step))
     kept = KeepChunks(tuple(phase.chunks[name] for name in sorted(phase.chunks)))
     state, effects = _seal(replace(state, gates=gates), has_update=True)
     return state, (kept, *effects)
@@ -313,13 +328,14 @@ def end_with_update(state: SwarmState, phase: Averaging) -> Change:
 def end_without_update(state: SwarmState, draft: Draft) -> Change:
     """Lost work cannot be done again in time; an AverageSet without members says so."""
     nobody = (SendAverageSet(_average_set(state, draft, ())),) if draft.closes else ()
-    state, effects = _seal(state, has_update=False)
+    state, effects = _seal(state, has_update=False, is_barren=True)
     return state, (*nobody, EndedWithoutUpdate(state.step), *effects)
 
 
 def lapse(state: SwarmState) -> Change:
     """A chunk that nobody could sum in time: the AverageSet stands, and nothing follows from it."""
-    state, effects = _seal(state, has_update=False)
+    assert isinstance(state.phase, Averaging)
+    state, effects = _seal(state, has_update=False, is_barren=not state.phase.is_telling)
     return state, (EndedWithoutUpdate(state.step), *effects)
 
 
@@ -328,8 +344,10 @@ def end_empty(state: SwarmState) -> Change:
     return _seal(state, has_update=False, is_empty=True)
 
 
-def _seal(state: SwarmState, *, has_update: bool, is_empty: bool = False) -> Change:
-    state = replace(state, phase=Sealing(has_update, is_empty))
+def _seal(
+    state: SwarmState, *, has_update: bool, is_empty: bool = False, is_barren: bool = False
+) -> Change:
+    state = replace(state, phase=Sealing(has_update, is_empty, is_barren))
     return state, (BuildSeal(state.step, last=is_last_step(state)),)
 
 

@@ -33,10 +33,12 @@ from training.swarm.state import (
     Member,
     Part,
     Place,
+    Remembered,
     SwarmState,
     Terms,
     Working,
     at_work,
+    has_failed,
     here_by_stage,
 )
 
@@ -120,9 +122,9 @@ def _owed_in_step(state: SwarmState) -> Mapping[PeerId, Duty]:
 def _chunks_missing(state: SwarmState, phase: Averaging) -> Mapping[PeerId, Sequence[Chunk]]:
     """What each summing peer has not averaged yet, ascending."""
     missing: defaultdict[PeerId, list[Chunk]] = defaultdict(list)
-    for chunk, keepers in _keepers(state.terms, state.step, state.members, phase.draft):
-        if keepers and chunk not in phase.chunks:
-            missing[keepers[0]].append(chunk)
+    for chunk, peer in summing_peers(state).items():
+        if chunk not in phase.chunks:
+            missing[peer].append(chunk)
     return missing
 
 
@@ -189,12 +191,16 @@ def parts_wanted(state: SwarmState) -> frozenset[tuple[PeerId, Part]] | None:
 
 def _wanted_in(state: SwarmState) -> Mapping[PeerId, frozenset[Part]] | None:
     assert isinstance(state.phase, Committed)
-    return _wanted(state.terms, state.step, state.members, state.phase.draft)
+    return _wanted(state.terms, state.step, state.members, state.summing, state.phase.draft)
 
 
 @last_answer
 def _wanted(
-    terms: Terms, step: StepNumber, members: Mapping[PeerId, Member], draft: Draft
+    terms: Terms,
+    step: StepNumber,
+    members: Mapping[PeerId, Member],
+    failed: Remembered,
+    draft: Draft,
 ) -> Mapping[PeerId, frozenset[Part]] | None:
     """What `parts_wanted` says, by member.
 
@@ -206,7 +212,7 @@ def _wanted(
     names: defaultdict[StageIndex, list[tuple[PeerId, Digest]]] = defaultdict(list)
     for commit, _ in draft.commits:
         names[commit.stage].append((commit.peer, commit.digest()))
-    for chunk, keepers in _keepers(terms, step, members, draft):
+    for chunk, keepers in _keepers(terms, step, members, failed, draft):
         if not keepers:
             return None
         summing, *deputies = keepers
@@ -216,6 +222,13 @@ def _wanted(
                 for deputy in deputies:
                     wanted[deputy].add((name, chunk[1]))
     return {peer: frozenset(parts) for peer, parts in wanted.items()}
+
+
+def summing_peers(state: SwarmState) -> Mapping[Chunk, PeerId]:
+    """Who sums each chunk now, where anybody does."""
+    draft = getattr(state.phase, "draft", Draft())
+    keepers = _keepers(state.terms, state.step, state.members, state.summing, draft)
+    return {chunk: each[0] for chunk, each in keepers if each}
 
 
 def all_applied(state: SwarmState) -> StepNumber:
@@ -265,7 +278,11 @@ def _newest_seal(state: SwarmState) -> StepNumber:
 
 @last_answer
 def _keepers(
-    terms: Terms, step: StepNumber, members: Mapping[PeerId, Member], draft: Draft
+    terms: Terms,
+    step: StepNumber,
+    members: Mapping[PeerId, Member],
+    failed: Remembered,
+    draft: Draft,
 ) -> Sequence[tuple[Chunk, tuple[PeerId, ...]]]:
     """For each chunk its summing peer and its deputy, as far as there are any; stages ascending.
 
@@ -276,7 +293,7 @@ def _keepers(
         (chunk, keepers)
         for stage in terms.stages
         for chunk, keepers in _keepers_in(
-            stage, terms.chunking.summed_in(stage), step, members, draft
+            stage, terms.chunking.summed_in(stage), step, members, failed, draft
         )
     ]
 
@@ -286,9 +303,10 @@ def _keepers_in(
     chunks: Sequence[Chunk],
     step: StepNumber,
     members: Mapping[PeerId, Member],
+    failed: Remembered,
     draft: Draft,
 ) -> Iterable[tuple[Chunk, tuple[PeerId, ...]]]:
-    able = _able_to_sum(here_by_stage(members).get(stage, ()), step, draft)
+    able = _able_to_sum(here_by_stage(members).get(stage, ()), step, failed, draft)
     committed = {commit.peer for commit, _ in draft.commits if commit.stage == stage}
     own = sorted((m for m in members.values() if m.stage == stage), key=lambda m: m.peer)
     base = [m for m in own if m.peer in committed] or [m for m in own if m.peer in able]
@@ -299,9 +317,11 @@ def _keepers_in(
         yield chunk, tuple(islice((peer for peer in (*order, *others) if peer in able), 2))
 
 
-def _able_to_sum(here: Sequence[Member], step: StepNumber, draft: Draft) -> set[PeerId]:
+def _able_to_sum(
+    here: Sequence[Member], step: StepNumber, failed: Remembered, draft: Draft
+) -> set[PeerId]:
     """Members that are up to date; without those that failed or were struck if others are left."""
     ready = {member.peer for member in here if member.applied == step - 1}
     sound = ready - draft.struck
-    resting = {member.peer for member in here if member.summing.until > step}
+    resting = {member.peer for member in here if has_failed(failed, member.owner, step)}
     return sound - draft.denied - resting or sound - draft.denied or sound or ready

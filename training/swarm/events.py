@@ -106,7 +106,10 @@ class LinkBroken:
 
 @dataclass(frozen=True)
 class PartsDenied:
-    """A summing peer says that it lacks parts that the coordinator checked and relayed to it."""
+    """A summing peer lacks parts that the coordinator relayed to it, or cannot sum, or is silent.
+
+    After the AverageSet also one that cannot come to what another has summed.
+    """
 
     step: StepNumber
     peer: PeerId
@@ -146,11 +149,11 @@ class ChunksHeld:
 
 
 @dataclass(frozen=True)
-class ChunksRefused:
-    """A member does not hold averaged chunks although the coordinator has handed them to it."""
+class MeansKept:
+    """The coordinator has these averaged chunks, with the digests that will be sealed."""
 
     step: StepNumber
-    peer: PeerId
+    chunks: tuple[Chunk, ...]
     at: UnixMillis
 
 
@@ -265,7 +268,7 @@ Event: TypeAlias = (
     | PartsDenied
     | ChunkAveraged
     | ChunksHeld
-    | ChunksRefused
+    | MeansKept
     | MeansWithheld
     | SealStored
     | SealApplied

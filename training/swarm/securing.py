@@ -3,12 +3,12 @@
 A sealed step is applied by everybody, so what its seal names has to be there. It is sealed at once
 when all members that are here, and have applied the newest seal, hold every chunk that they apply.
 One that does not, though it is here, is waited for until HOLD after the last chunk was averaged;
-not at all while it is remembered for having missed seals (`Failings`), or once it has refused what
-the coordinator handed to it.
+not at all while its owner is remembered for having missed seals (`Failings`).
 
 That a member holds a chunk is its own word, and one may lie. So each chunk must be held by members
-of two owners, where two are here and apply it; who has refused it does not count among them. Means
-that their summing peer gives to nobody are withdrawn, and summed by the next.
+of two owners, where two are here and apply it, or by one and the coordinator, which has then
+fetched it for who lacks it and keeps it until all have applied the step. Means that their summing
+peer gives to nobody are withdrawn, and summed by the next.
 
 A chunk that is not averaged within the exchange timeout after the AverageSet, or not held so by as
 long after the last one was averaged, lets the AverageSet lapse. It lapses sooner where a chunk is
@@ -16,18 +16,18 @@ with nobody who is here, all of them have tried to sum it in vain, and a member 
 lack has been away for LOST.
 
 Invariants: no seal names a chunk that no member holds which is here; none names what one owner
-alone says to hold, while another one is here that asks for it. Units: milliseconds.
+alone says to hold, while another one is here that applies it, unless the coordinator has it.
+Units: milliseconds.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 
 from contracts.terms.chunks import Chunk
 from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
 from training.swarm.remembering import last_answer
-from training.swarm.state import Averaging, Member, SwarmState, Terms, at_work
+from training.swarm.state import Averaging, Member, SwarmState, Terms, at_work, has_failed
 
 HOLD = 5000
 """Longer than a silent peer counts as here (`Limits.silence`): what it holds is no safety."""
@@ -38,8 +38,7 @@ LOST = 4000
 
 def chunks_unheld(state: SwarmState, phase: Averaging) -> Mapping[PeerId, tuple[Chunk, ...]]:
     """Chunks that members are to hold and do not, once all that they apply are averaged."""
-    unheld = _unheld(state.terms, state.step, state.members, phase.chunks, phase.held)
-    return {peer: chunks for peer, chunks in unheld.items() if peer not in phase.refused}
+    return _unheld(state.terms, state.step, state.members, phase.chunks, phase.held)
 
 
 @last_answer
@@ -78,14 +77,17 @@ def lapses_at(state: SwarmState, phase: Averaging) -> UnixMillis:
 
 def is_waited_for(state: SwarmState, peer: PeerId) -> bool:
     """Whether a seal waits for a member that does not hold what it applies."""
-    return state.members[peer].holding.until <= state.step
+    return not has_failed(state.holding, state.members[peer].owner, state.step)
 
 
 def _is_held_by_enough(state: SwarmState, phase: Averaging) -> bool:
-    """Each chunk by two owners, or by one where no other is here that applies it."""
-    asked = _owners_asked(state.terms, state.step, state.members, phase.refused)
-    holders = _holders(state, phase)
-    return all(holders[name] and len(holders[name]) >= min(2, asked[name]) for name in holders)
+    """Each chunk by two owners; by one if the coordinator has it or no other applies it here."""
+    asked = _owners_asked(state.terms, state.step, state.members)
+    holders = _holders(state, phase).items()
+    return all(
+        owners and (name in phase.kept or len(owners) >= min(2, asked[name]))
+        for name, owners in holders
+    )
 
 
 def held_by_one(state: SwarmState) -> frozenset[Chunk]:
@@ -99,28 +101,21 @@ def held_by_one(state: SwarmState) -> frozenset[Chunk]:
 
 @last_answer
 def _owners_asked(
-    terms: Terms,
-    step: StepNumber,
-    members: Mapping[PeerId, Member],
-    refused: frozenset[PeerId],
+    terms: Terms, step: StepNumber, members: Mapping[PeerId, Member]
 ) -> Mapping[Chunk, int]:
-    """How many owners, who are here and up to date, apply each chunk and have not refused it."""
+    """How many owners, who are here and up to date, apply each chunk."""
     owners: defaultdict[Chunk, set[Address]] = defaultdict(set)
-    for peer, member in members.items():
-        if member.is_here and member.applied == step - 1 and peer not in refused:
+    for member in members.values():
+        if member.is_here and member.applied == step - 1:
             for chunk in terms.chunking.of_stage(member.stage):
                 owners[chunk].add(member.owner)
     return {chunk: len(owners[chunk]) for chunk in terms.chunks}
 
 
-def members_with_missed(state: SwarmState, phase: Averaging) -> Mapping[PeerId, Member]:
-    """The members after a seal for which some of them were waited for in vain."""
-    unheld = _unheld(state.terms, state.step, state.members, phase.chunks, phase.held)
-    missed = {peer for peer in unheld if is_waited_for(state, peer)}
-    return {
-        peer: replace(each, holding=each.holding.and_one(state.step)) if peer in missed else each
-        for peer, each in state.members.items()
-    }
+def owners_that_missed(state: SwarmState, phase: Averaging) -> set[Address]:
+    """Whose members a seal was waited for in vain."""
+    unheld = chunks_unheld(state, phase)
+    return {state.members[peer].owner for peer in unheld if is_waited_for(state, peer)}
 
 
 def is_hopeless(state: SwarmState, phase: Averaging) -> bool:

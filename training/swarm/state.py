@@ -5,7 +5,7 @@ milliseconds (as the JobSpec signs them).
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -115,19 +115,45 @@ def terms_of(spec: JobSpec) -> Terms:
 
 
 MOST_DOUBLINGS = 10
+NEVER = StepNumber(0)
 
 
 @dataclass(frozen=True)
 class Failings:
-    """How often a member has failed at a duty, and for how long it is not counted on for that."""
+    """In how many steps an owner's members have failed at a duty, and in which one last.
+
+    Of an owner, not of a member: who leaves and comes under another lease is the same owner.
+    """
 
     number: int = 0
-    until: StepNumber = FIRST_STEP  # the first step in which it is counted on again
+    last: StepNumber = NEVER
+
+    @property
+    def until(self) -> StepNumber:
+        """The first step in which its members are counted on again for that duty.
+
+        Each failing is remembered for twice as many steps as the one before.
+        """
+        return StepNumber(self.last + 1 + 2 ** min(self.number, MOST_DOUBLINGS))
 
     def and_one(self, step: StepNumber) -> "Failings":
-        """One more, in `step`; each is remembered for twice as many steps as the one before."""
-        number = self.number + 1
-        return Failings(number, StepNumber(step + 1 + 2 ** min(number, MOST_DOUBLINGS)))
+        """One more, in `step`; several in one step are one."""
+        return self if self.last == step else Failings(self.number + 1, step)
+
+
+Remembered: TypeAlias = Mapping[Address, Failings]
+"""Of the owners that have failed at a duty."""
+
+
+def with_failing(known: Remembered, owners: Iterable[Address], step: StepNumber) -> Remembered:
+    """One failing more for each of `owners`."""
+    fresh = {owner: known.get(owner, Failings()).and_one(step) for owner in owners}
+    return {**known, **fresh} if fresh else known
+
+
+def has_failed(known: Remembered, owner: Address, step: StepNumber) -> bool:
+    """Whether an owner's members are not counted on in `step`."""
+    return owner in known and known[owner].until > step
 
 
 @dataclass(frozen=True)
@@ -143,8 +169,6 @@ class Member:
     bandwidth: int  # bytes per second, its own word
     lost_at: UnixMillis | None = None  # since when its session is gone; None while it is here
     leaves_by: UnixMillis | None = None  # at the latest, as far as nobody needs it; None: it stays
-    holding: Failings = Failings()  # of averaged chunks before a seal
-    summing: Failings = Failings()  # of chunks
 
     @property
     def is_here(self) -> bool:
@@ -241,10 +265,12 @@ class Averaging:
     draft: Draft
     average: AverageSet
     ends: UnixMillis
+    dealt: Mapping[Chunk, PeerId] = field(default_factory=dict)  # who held all parts of it first
     chunks: Mapping[Chunk, tuple[AveragedChunk, bytes]] = field(default_factory=dict)  # signed
     held: Mapping[PeerId, frozenset[Chunk]] = field(default_factory=dict)  # of those, by whom
-    refused: frozenset[PeerId] = frozenset()  # were handed means, and do not hold them
+    kept: frozenset[Chunk] = frozenset()  # by the coordinator, for whoever lacks them
     averaged_at: UnixMillis | None = None  # when the last of them was
+    is_telling: bool = False  # an owner is blamed that was not since the last update
 
 
 @dataclass(frozen=True)
@@ -253,6 +279,7 @@ class Sealing:
 
     has_update: bool
     is_empty: bool = False  # a step without work, by which draws go on
+    is_barren: bool = False  # work without an update, and nobody new to blame
 
 
 @dataclass(frozen=True)
@@ -272,13 +299,16 @@ class SwarmState:
     phase: Phase = field(default_factory=Working)
     members: Mapping[PeerId, Member] = field(default_factory=dict)
     owners: Mapping[PeerId, Address] = field(default_factory=dict)  # of all that ever joined
+    holding: Remembered = field(default_factory=dict)  # failings at holding means, by owner
+    summing: Remembered = field(default_factory=dict)  # failings at summing, by owner
     gates: Gates = field(default_factory=Gates)
     at: UnixMillis = LONG_AGO  # of the last event
     started: bool = False  # every stage has once had all its peers
     standing_since: UnixMillis | None = None  # deadlines do not run while a stage has nobody
     returning_until: UnixMillis = LONG_AGO  # after a restart: members are on their way back
     next_notice: int = 0
-    barren: int = 0  # steps in a row that ended without an update
+    barren: int = 0  # steps since the last update that ended without one, and blamed nobody new
+    blamed: frozenset[Address] = frozenset()  # since then: what was dealt to them was not summed
     paused: bool = False
     hold_from: StepNumber | None = None  # the poster's pause: no units of it, or of later steps
     idle: int = 0  # steps that were sealed without work in pauses: none of `num_steps`

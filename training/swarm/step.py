@@ -61,13 +61,13 @@ from training.swarm.events import (
     Checked,
     ChunkAveraged,
     ChunksHeld,
-    ChunksRefused,
     Effect,
     Event,
     GoOnAsked,
     GradCommitted,
     HoldAsked,
     LinkBroken,
+    MeansKept,
     MeansWithheld,
     NoticeDue,
     PartsDenied,
@@ -171,8 +171,8 @@ def _note(state: SwarmState, event: Event) -> Change:
             return _averaged(state, event), ()
         case ChunksHeld():
             return _chunks_held(state, event), ()
-        case ChunksRefused():
-            return _chunks_refused(state, event), ()
+        case MeansKept():
+            return _means_kept(state, event), ()
         case MeansWithheld():
             return _means_withheld(state, event), ()
         case SealStored(step, last):
@@ -331,10 +331,11 @@ def _chunks_held(state: SwarmState, event: ChunksHeld) -> SwarmState:
     return state
 
 
-def _chunks_refused(state: SwarmState, event: ChunksRefused) -> SwarmState:
+def _means_kept(state: SwarmState, event: MeansKept) -> SwarmState:
     match state.phase:
-        case Averaging(refused=refused) as phase if event.step == state.step:
-            return replace(state, phase=replace(phase, refused=refused | {event.peer}))
+        case Averaging(kept=kept) as phase if event.step == state.step:
+            kept |= phase.chunks.keys() & set(event.chunks)
+            return replace(state, phase=replace(phase, kept=kept))
     return state
 
 
@@ -349,9 +350,10 @@ def _means_withheld(state: SwarmState, event: MeansWithheld) -> SwarmState:
                 phase,
                 chunks={name: each for name, each in chunks.items() if name not in gone},
                 held={peer: own - gone for peer, own in held.items()},
+                kept=phase.kept - gone,
                 averaged_at=None,
             )
-            return deny_sums(replace(state, phase=phase), event.peer)
+            return deny_sums(replace(state, phase=phase), event.peer, is_blamed=True)
     return state
 
 
@@ -367,14 +369,13 @@ def _with_held(phase: Averaging, peer: PeerId, chunks: Set[Chunk]) -> Averaging:
 def _sealed(state: SwarmState, step: StepNumber, last: bool) -> SwarmState:
     if not isinstance(state.phase, Sealing) or step != state.step:
         return state
-    is_empty = state.phase.is_empty
-    is_barren = not state.phase.has_update and not is_empty
-    state = replace(state, idle=state.idle + is_empty)
-    barren, draining = state.barren + 1 if is_barren else 0, ends_work(state)
+    phase, is_empty = state.phase, state.phase.is_empty
+    if phase.has_update or is_empty:
+        state = replace(state, barren=0, blamed=frozenset())
+    state = replace(state, barren=state.barren + phase.is_barren, idle=state.idle + is_empty)
     is_clear = state.is_clear and is_empty  # work is not drawn yet, in the least
-    state = replace(
-        state, barren=barren, draining=draining, is_clear=is_clear, to_seal=0, seal_due=False
-    )
+    draining = ends_work(state)
+    state = replace(state, draining=draining, is_clear=is_clear, to_seal=0, seal_due=False)
     if last:
         return replace(state, phase=Finished())
     return replace(state, step=StepNumber(step + 1), phase=Working())

@@ -41,7 +41,7 @@ def peer(name: str) -> PeerId:
     return PeerId(name.encode().ljust(32, b"."))
 
 
-A, B, C = peer("a"), peer("b"), peer("c")
+A, B, C, D = peer("a"), peer("b"), peer("c"), peer("d")
 
 
 def terms(

@@ -9,6 +9,7 @@ from tests.unit.training.swarm.factories import (
     A,
     B,
     C,
+    D,
     Swarm,
     averaged_chunk,
     duty_of,
@@ -19,10 +20,11 @@ from tests.unit.training.swarm.factories import (
 from training.swarm.duties import HoldChunks, SumChunks, next_deadline
 from training.swarm.events import (
     ChunkAveraged,
-    ChunksRefused,
     EndedWithoutUpdate,
+    MeansKept,
     MeansWithheld,
     PartsDenied,
+    PeerLeaving,
     PeerLost,
     PeerReturned,
     Ticked,
@@ -66,7 +68,7 @@ def chunk_of_c(swarm: Swarm) -> AveragedChunk:
 
 
 def barren(swarm: Swarm) -> bool:
-    return swarm.state.phase == Sealing(has_update=False)
+    return isinstance(swarm.state.phase, Sealing) and not swarm.state.phase.has_update
 
 
 def pass_time(swarm: Swarm, span: int) -> None:
@@ -118,16 +120,30 @@ def test_seal__one_owner_alone_says_to_hold_all__its_word_is_not_enough() -> Non
     assert barren(swarm)
 
 
-def test_seal__others_refuse_what_they_are_handed__one_owner_is_enough() -> None:
+def test_seal__coordinator_has_what_one_owner_holds__comes_when_the_others_had_their_time() -> None:
     swarm = averaged(slow_exchange())
     swarm.hold_chunks(A)
-    swarm.tell(ChunksRefused(swarm.state.step, B, swarm.at))
-    assert isinstance(swarm.state.phase, Averaging)
-    assert duty_of(swarm.state, B) is None
+    swarm.tell(MeansKept(swarm.state.step, ((StageIndex(0), ChunkIndex(0)),), swarm.at))
 
-    swarm.tell(ChunksRefused(swarm.state.step, C, swarm.at))
+    pass_time(swarm, HOLD - 1)
+    assert isinstance(swarm.state.phase, Averaging)
+    assert isinstance(duty_of(swarm.state, B), HoldChunks)
+    pass_time(swarm, 1)
 
     assert isinstance(swarm.state.phase, Sealing)
+
+
+def test_seal__coordinator_had_a_mean_that_was_withdrawn__another_one_does_not_count() -> None:
+    swarm = averaged(slow_exchange())
+    swarm.hold_chunks(A, B)
+    swarm.tell(MeansKept(swarm.state.step, (CHUNK_OF_C,), swarm.at))
+    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
+    assert isinstance(swarm.state.phase, Averaging)
+    swarm.tell(ChunkAveraged(averaged_chunk(A, swarm.state.phase.average, 2), swarm.at))
+
+    pass_time(swarm, HOLD)
+
+    assert isinstance(swarm.state.phase, Averaging)
 
 
 def test_seal__several_peers_of_one_owner_hold_all__count_once() -> None:
@@ -232,7 +248,81 @@ def test_withheld__several_means_of_one_step__are_one_failing() -> None:
         name = (StageIndex(0), ChunkIndex(number))
         swarm.tell(MeansWithheld(swarm.state.step, C, (name,), swarm.at))
 
-    assert swarm.state.members[C].summing.number == 1
+    assert swarm.state.summing[owner_of(C)].number == 1
+
+
+def test_withheld__its_signer_leaves_and_comes_under_another_lease__sums_nothing_either() -> None:
+    swarm = averaged(slow_exchange(steps=9))
+    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
+    swarm.average(A, B)
+    swarm.seal()
+    swarm.tell(PeerLeaving(C, swarm.at))
+    assert C not in swarm.state.members
+
+    swarm.tell(joining(D, owner=owner_of(C), at=swarm.now, applied=1))
+    for doer, units in {A: range(2), B: range(2, 4), D: range(4, 6)}.items():
+        swarm.work(doer, *units)
+    swarm.commit(A, B, D)
+    swarm.hold(A, B, D)
+
+    assert isinstance(swarm.state.phase, Averaging)
+    assert {*swarm.state.phase.dealt.values()} == {A, B}
+
+
+def test_denied__one_that_sums_in_anothers_place_lacks_a_part__is_not_blamed() -> None:
+    swarm = averaged(slow_exchange())
+    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
+
+    for peer in (A, B):
+        swarm.tell(PartsDenied(swarm.state.step, peer, swarm.at))
+
+    assert {*swarm.state.summing} == {owner_of(C)}
+
+
+def test_denied__one_does_not_sum_what_was_dealt_to_it__is_blamed() -> None:
+    swarm = Swarm(slow_exchange())
+    swarm.join(*THIRDS)
+    average_step(swarm, only=True)
+
+    swarm.tell(PartsDenied(swarm.state.step, B, swarm.at))
+
+    assert {*swarm.state.summing} == {owner_of(B)}
+
+
+def test_pause__steps_lapse_by_owners_who_are_told_by_it__does_not_begin() -> None:
+    """One after the other makes a step lapse; from then on it sums nothing."""
+    swarm = Swarm(slow_exchange(steps=9))
+    swarm.join(*THIRDS)
+    for liar in THIRDS:
+        average_step(swarm, only=True)
+        assert isinstance(swarm.state.phase, Averaging)
+        name = next(name for name, p in swarm.state.phase.dealt.items() if p == liar)
+        swarm.tell(
+            ChunkAveraged(averaged_chunk(liar, swarm.state.phase.average, name[1]), swarm.at)
+        )
+        swarm.tell(MeansWithheld(swarm.state.step, liar, (name,), swarm.at))
+        pass_time(swarm, 60_000)
+        assert isinstance(swarm.state.phase, Sealing) and not swarm.state.phase.has_update
+        swarm.seal()
+
+    assert not swarm.state.paused
+
+
+def test_pause__a_stage_has_nobody_but_who_is_told_by_it__begins() -> None:
+    swarm = Swarm(slow_exchange(steps=9))
+    swarm.join(A)
+    lapsed = 0
+    while not swarm.state.paused:
+        swarm.work(A, *range(6))
+        swarm.commit(A)
+        swarm.hold(A)
+        assert isinstance(swarm.state.phase, Averaging)
+        swarm.tell(PartsDenied(swarm.state.step, A, swarm.at))
+        pass_time(swarm, 60_000)
+        swarm.seal()
+        lapsed += 1
+
+    assert lapsed == 4
 
 
 def test_lapse__a_liar_says_to_hold_what_is_nowhere__comes_after_four_seconds_too() -> None:

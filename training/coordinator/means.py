@@ -1,0 +1,181 @@
+"""Averaged chunks that the coordinator fetches for members that lack them, and keeps.
+
+A mean is fetched once, whoever asks for it, from who signed it or from one other that says to hold
+it, and checked against what was signed: digest, norm, number of elements. It stays in a SQLite file
+until every member has applied its step, so a seal may name it although only one owner says to hold
+it: who lacks it then is brought it after the seal.
+
+Invariants: what is given is what was signed; `MeansKept` is recorded only when the mean is on disk.
+"""
+
+import asyncio
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from contracts.terms.chunks import Chunk
+from contracts.terms.errors import DeadlineExceeded, Misbehaved, Refused, Unavailable
+from contracts.terms.ids import Digest, PeerId, StepNumber
+from contracts.terms.messages import AveragedChunk
+from training.averaging.norms import need_norm
+from training.averaging.slices import need_digest, need_elements
+from training.coordinator.book import Book
+from training.coordinator.ports import Clock
+from training.swarm.events import MeansKept
+from training.swarm.state import Averaging
+from training.telling import Rarely, Tell
+from training.transport import calls
+from training.transport.port import Session, Transport
+from training.transport.wire import ask
+
+SHARE_OF_SIGNER, SHARE_OF_OTHER = 1 / 4, 1 / 8
+"""Of the exchange timeout, for calls that fetch a mean."""
+SHORTEST_FETCH = 1.0  # seconds
+
+
+class Means:
+    """What was fetched of the steps that somebody may still lack."""
+
+    def __init__(
+        self,
+        folder: Path,
+        book: Book,
+        transport: Transport,
+        elements: Mapping[Chunk, int],
+        *,
+        clock: Clock,
+        tell: Tell,
+    ) -> None:
+        self._book, self._transport, self._elements = book, transport, elements
+        self._clock, self._tell_rarely = clock, Rarely(tell)
+        self._files = _Files(folder / "means.sqlite")
+        self._locks: defaultdict[Digest, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._checking = asyncio.Semaphore(1)  # megabytes of squares: one core is enough
+        self._silent: set[Session] = set()  # said nothing when they were asked for a mean
+
+    async def kept(self, mean: AveragedChunk) -> bytes | None:
+        """The bytes of a mean that is here."""
+        return await asyncio.to_thread(self._files.find, mean.chunk_digest)
+
+    async def fetch(self, mean: AveragedChunk) -> bytes | None:
+        """A mean of the step in work, kept from now on; None if nobody gives it."""
+        async with self._locks[mean.chunk_digest]:
+            known = await self.kept(mean)
+            data = known or await self._from_holders(mean)
+            if data is not None and (known is None or not self._is_recorded(mean)):
+                await self._keep(mean, data)
+            return data
+
+    async def drop(self, applied: StepNumber) -> None:
+        """Forget means of steps that all members have applied."""
+        self._silent = {each for each in self._silent if not each.closed}
+        for digest in [name for name, lock in self._locks.items() if not lock.locked()]:
+            del self._locks[digest]
+        await asyncio.to_thread(self._files.drop, applied)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._files.close()
+
+    async def _keep(self, mean: AveragedChunk, data: bytes) -> None:
+        try:
+            await asyncio.to_thread(self._files.put, mean.step, mean.chunk_digest, data)
+        except Unavailable as error:
+            self._tell_rarely("mean_not_kept", step=mean.step, reason=error.message)
+            return
+        if self._is_current(mean):
+            name = mean.stage, mean.chunk
+            self._book.record(MeansKept(StepNumber(mean.step), (name,), self._clock()))
+
+    def _is_current(self, mean: AveragedChunk) -> bool:
+        """Whether it is what was signed last as this mean: else another one would count as kept."""
+        phase, name = self._book.state.phase, (mean.stage, mean.chunk)
+        chunks = phase.chunks if isinstance(phase, Averaging) else {}
+        return name in chunks and chunks[name][0] == mean
+
+    def _is_recorded(self, mean: AveragedChunk) -> bool:
+        phase = self._book.state.phase
+        return isinstance(phase, Averaging) and (mean.stage, mean.chunk) in phase.kept
+
+    async def _from_holders(self, mean: AveragedChunk) -> bytes | None:
+        """From who signed it, else from another member that says it holds it.
+
+        Who did not answer is not waited for again under the same session.
+        """
+        request = calls.GetChunk(step=mean.step, stage=mean.stage, chunk=mean.chunk)
+        for holder in self._holders(mean):
+            session = self._transport.sessions.get(self._book.key_of(holder))
+            if session is None or session in self._silent:
+                continue
+            share = SHARE_OF_SIGNER if holder == mean.peer else SHARE_OF_OTHER
+            span = self._book.state.terms.exchange_timeout / 1000 * share
+            deadline = max(SHORTEST_FETCH, span)
+            try:
+                _, tensors = await ask(session, calls.GET_CHUNK, request, deadline=deadline)
+                data = bytes(tensors[0]) if tensors else b""
+                await self._check(mean, data)
+            except (Unavailable, Refused, Misbehaved) as error:
+                self._tell_rarely(
+                    "call_failed",
+                    step=self._book.state.step,
+                    peer=holder,
+                    duty="GetChunk",
+                    code=error.code,
+                    reason=error.message,
+                )
+                if isinstance(error, DeadlineExceeded):
+                    self._silent.add(session)
+            else:
+                return data
+        return None
+
+    async def _check(self, mean: AveragedChunk, data: bytes) -> None:
+        codec = self._book.record_of_job.spec.rules.gradient_codec
+        need_elements(data, self._elements[mean.stage, mean.chunk], codec)
+        async with self._checking:
+            await asyncio.to_thread(need_digest, data, mean.chunk_digest, codec)
+            await asyncio.to_thread(need_norm, data, mean.norm_squared, codec)
+
+    def _holders(self, mean: AveragedChunk) -> list[PeerId]:
+        """Who signed it and one other: each of them may take its time to say nothing."""
+        phase, members = self._book.state.phase, self._book.state.members
+        held = phase.held if isinstance(phase, Averaging) else {}
+        name = mean.stage, mean.chunk
+        said = [peer for peer in sorted(held) if name in held[peer] and peer in members]
+        others = [peer for peer in said if peer != mean.peer and members[peer].is_here]
+        return [mean.peer, *others[:1]]
+
+
+class _Files:
+    """One table in a file, each mean under its digest; safe to use from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._run(
+            "CREATE TABLE IF NOT EXISTS means (digest BLOB PRIMARY KEY, step INTEGER, data BLOB)"
+        )
+
+    def put(self, step: int, digest: Digest, data: bytes) -> None:
+        """On disk when this returns; raises Unavailable."""
+        self._run("INSERT OR REPLACE INTO means VALUES (?, ?, ?)", digest, step, data)
+
+    def find(self, digest: Digest) -> bytes | None:
+        """The bytes under a digest, if they are here; raises Unavailable."""
+        rows = self._run("SELECT data FROM means WHERE digest = ?", digest)
+        return rows[0][0] if rows else None
+
+    def drop(self, step: int) -> None:
+        """Forget what is of `step` and before; raises Unavailable."""
+        self._run("DELETE FROM means WHERE step <= ?", step)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+    def _run(self, statement: str, *values: object) -> list[tuple[bytes]]:
+        try:
+            return self._base.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise Unavailable(f"{self._path}: {error}") from error
