@@ -17,13 +17,15 @@ from contracts.terms.messages import AuditReport, Notice
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins
 from tests.support.dockets import audit_spec
+from tests.support.simulated_time import in_simulated_time, loop_seconds
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
-from training.transport import calls
-from training.worker import patience, peers
+from training.worker import claims
+from training.worker.patience import Patience
 from training.worker.ports import Honest, Wanted
 from verification.docket import Docket
 
 STEPS = 10
+HOURS = 7200.0  # seconds, simulated: of a job whose data is waited for as long as it really is
 WORKERS = ("ann", "bob", "cem", "dan", "eva", "fay")
 
 
@@ -40,10 +42,15 @@ def two_stages(
         lease_grace=3_000,  # validation needs tensors of a sealed state, and is not waited for
         **rules,
     )
-    swarm = MemorySwarm(papers, tmp_path)
+    swarm = MemorySwarm(papers, tmp_path, in_order=True)  # ann and bob are in different stages
     for name in withholders:
         swarm.behaviours[name] = behaviour_of(f"{lie}:from=1", papers.spec.message.rules)
     return swarm
+
+
+def wait_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Auditors take the loop's clock to say how long a holder has let them wait."""
+    monkeypatch.setattr(claims, "Patience", lambda: Patience(loop_seconds))
 
 
 def docket_of(swarm: MemorySwarm) -> Docket:
@@ -107,17 +114,17 @@ async def test_missing_data__withheld_with_the_neighbour_that_has_the_copy__both
         assert pay[name].vested == pay[name].earned > 0
 
 
+@in_simulated_time
 async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it_is_convicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_GYM", "1")
-    monkeypatch.setattr(peers, "FETCH_TENSOR", 4.0)
-    monkeypatch.setattr(patience, "MOST_WASTED", 2.0)
-    swarm = two_stages(tmp_path, exchange_timeout=16_000)
+    wait_by_the_loop(monkeypatch)
+    swarm = two_stages(tmp_path)
     lie = behaviour_of("turned:from=1+stalling:from=1", swarm.papers.spec.message.rules)
     swarm.behaviours["ann"] = lie
 
-    await swarm.run(timeout=40)
+    await swarm.run(timeout=HOURS)
 
     assert names_of(swarm, set(docket_of(swarm).convicts)) == {"ann"}
     assert not noticed(swarm)
@@ -126,17 +133,15 @@ async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it
     assert all(pay[name].vested == pay[name].earned > 0 for name in WORKERS[1:])
 
 
+@in_simulated_time
 async def test_missing_data__the_neighbour_never_answers_either__both_lose_their_pay_and_no_auditor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_GYM", "1")
-    monkeypatch.setattr(peers, "FETCH_TENSOR", 0.5)
-    monkeypatch.setattr(patience, "MOST_WASTED", 0.2)
-    monkeypatch.setattr(calls, "LONGEST_SEARCH", 6.0)
-    quick = {"commit_timeout": 5_000, "exchange_timeout": 8_000}
-    swarm = two_stages(tmp_path, "ann", "bob", lie="stalling", **quick)
+    wait_by_the_loop(monkeypatch)
+    swarm = two_stages(tmp_path, "ann", "bob", lie="stalling")
 
-    await swarm.run()
+    await swarm.run(timeout=HOURS)
 
     assert swarm.stage_of("ann") != swarm.stage_of("bob")
     assert docket_of(swarm).convicts == frozenset()

@@ -1,14 +1,12 @@
 """Two sites, and the network between them is cut without a reset: the other site goes on.
 
-Each stage has members on both sides. Time is a tenth of the real one: a session is silent after
-0.35 s, the site for 6 s, unless three steps are sealed before. The coordinator and the trainer are
-where one member of stage 1 and two of stage 0 are.
+Each stage has members on both sides. Time is simulated: the other site has a minute to seal three
+steps, of which it spends only what it waits. The coordinator and the trainer are where one member
+of stage 1 and two of stage 0 are.
 """
 
 import asyncio
-import time
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,17 +14,40 @@ import pytest
 from contracts.terms.ids import SessionKey
 from contracts.terms.messages import AverageSet
 from tests.faults.test_memory_swarm import SIX, UNITS, swarm_of
+from tests.support.lying import Answer, AnsweringTransport
+from tests.support.simulated_time import in_simulated_time, loop_seconds
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
 from training.coordinator.ports import Wish
-from training.transport import reach
-from training.transport.port import Limits
+from training.transport import calls
+from training.transport.port import Handler, Transport
 
 STEPS = 9
 CUT_IN = 3
-LONGEST = 6.0  # seconds: a minute, ten times faster
+LONGEST = 60.0  # seconds
+PASS = 1.0  # seconds, of a unit through a stage: three steps take longer than silence is borne
+PASSES = (calls.FORWARD.name, calls.BACKWARD.name)
 SEALS = 3  # in the silence
-LIMITS = Limits(silence=timedelta(seconds=0.35))
-RULES = patient_rules(redo_after=100)
+RULES = patient_rules(redo_after=1000)
+
+
+class Slow:
+    """A worker whose passes take their time, which is also the network's to fall silent in."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def handle(
+        self, caller: SessionKey, method: str, header: bytes, tensors: tuple[memoryview, ...]
+    ) -> Answer:
+        """See `port.Handler.handle`."""
+        if method in PASSES:
+            await asyncio.sleep(PASS)
+        return await self._handler.handle(caller, method, header, tensors)
+
+
+def slow(_name: str, transport: Transport) -> Transport:
+    """Its owner's passes take `PASS`."""
+    return AnsweringTransport(transport, Slow)
 
 
 @dataclass
@@ -49,14 +70,14 @@ class Cut:
             self._silence()
         elif self.silent_since is not None and not self.heard_again.is_set():
             if line["event"] == "seal_stored":
-                self.seals.append(time.monotonic() - self.silent_since)
+                self.seals.append(loop_seconds() - self.silent_since)
             if len(self.seals) == SEALS:
                 self._hear()
         elif self.heard_again.is_set() and self._is_back():
             self.swarm.wishes.wish = Wish(2, "running")
 
     def _silence(self) -> None:
-        self.silent_since = time.monotonic()
+        self.silent_since = loop_seconds()
         stage_of = {line["peer"]: line["stage"] for line in self.swarm.lines("peer_joined")}
         mates: list[list[str]] = [[], []]
         for name in self.swarm.papers.members:
@@ -98,16 +119,15 @@ def units_averaged(swarm: MemorySwarm) -> int:
         pytest.param("average_set_stored", [CUT_IN], marks=pytest.mark.chaos),
     ],
 )
+@in_simulated_time
 async def test_swarm__site_falls_silent__the_other_goes_on_and_it_works_again_later(
-    tmp_path: Path, event: str, barren: list[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, event: str, barren: list[int]
 ) -> None:
-    monkeypatch.setattr(reach, "DETOUR", 0.1)
     swarm = swarm_of(tmp_path, *SIX, stages=2, steps=STEPS, validate_every=STEPS, rules=RULES)
-    swarm.limits = LIMITS
     cut = Cut(swarm, event)
-    swarm.watch = cut.watch
+    swarm.watch, swarm.wrap = cut.watch, slow
 
-    await swarm.run(timeout=60)
+    await swarm.run(timeout=600)
 
     assert len(cut.seals) == SEALS, f"{len(cut.seals)} steps were sealed in the silence"
     lapsed = [line["step"] for line in swarm.lines("ended_without_update", of=COORDINATOR)]

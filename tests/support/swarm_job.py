@@ -50,6 +50,7 @@ from tests.support.history import (
 )
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.patience import patience
+from tests.support.simulated_time import loop_clock
 from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.book import Opening
@@ -58,7 +59,6 @@ from training.coordinator.run import run_coordinator
 from training.trainer.calling import Pause
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS, NEXT_STEP, StepWork
-from training.transport.endpoint import system_clock
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Handler, Limits, Transport
 from training.worker.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
@@ -275,6 +275,8 @@ class MemorySwarm:
     """Hears every line as it is told."""
     together: bool = False
     """Each step begins when all workers may be given units of it, so that everybody has some."""
+    in_order: bool = False
+    """Workers join one after the other, as they are named: so their stages are known before."""
 
     def __post_init__(self) -> None:
         self.network = MemoryNetwork()
@@ -350,6 +352,8 @@ class MemorySwarm:
         elif name in self.papers.outside:
             await self._outside(name, transport)
         else:
+            if self.in_order:
+                await self._all_joined_before(name)
             await self._worker(name, transport)
 
     def session_of(self, name: str) -> Session:
@@ -406,6 +410,15 @@ class MemorySwarm:
                 return
         self._changed.mark()
 
+    async def _all_joined_before(self, name: str) -> None:
+        names = list(self.papers.members)
+        peers = {self.session_of(each).peer for each in names[: names.index(name)]}
+        while True:
+            version = self._changed.version
+            if peers <= {line["peer"] for line in self.lines("peer_joined", of=COORDINATOR)}:
+                return
+            await self._changed.beyond(version)
+
     async def all_listed(self) -> None:
         """Wait until everybody who still works has applied the newest seal, and is connected."""
         while True:
@@ -424,7 +437,7 @@ class MemorySwarm:
         """
         if self.parties[COORDINATOR].dead:
             raise asyncio.CancelledError
-        return UnixMillis(system_clock() + self._ahead)
+        return UnixMillis(loop_clock() + self._ahead)
 
     async def _locate(self) -> str | None:
         await self._opened.wait()
