@@ -245,8 +245,9 @@ class Asking:
 
     async def _bring_kept(self, peer: PeerId, session: Session, items: Iterable[bytes]) -> bool:
         """Bring what the seal names and only one owner may hold; whether anything was taken."""
-        own = self._book.record_of_job.spec.chunking.of_stage(self._book.state.members[peer].stage)
-        taken = False
+        if (member := self._book.state.members.get(peer)) is None:
+            return False  # it has left meanwhile
+        own, taken = self._book.record_of_job.spec.chunking.of_stage(member.stage), False
         for signed in map(decode_kept, items):
             if isinstance(signed, Leaves | AuditorList):
                 continue
