@@ -6,7 +6,7 @@ A peer's folder holds, of its stage,
 - the averaged chunks since the older checkpoint that is kept, for a restart and for late members;
 - the open step, and in a checked job up to `MOST_STEPS` sealed ones whose draws are open: the
   weights before the step, the parts of our gradient and those that we sum, and the boundary tensors
-  of our units;
+  of our units; and as much as one more for what our audits take of others;
 - the journal, headers and the odds and ends (`SMALL`).
 A member may do the work of one that is lost beside its own (`SHARES`). The sealed steps are what
 others decide: `training.worker.keeping` lets the oldest go above `kept_disk`. Tests:
@@ -24,6 +24,7 @@ MOST_STEPS = 16
 CHECKPOINTS = 4
 STATE = 3  # a checkpoint in weights: they and two moments
 BOUNDARIES = 4  # tensors of a unit in a middle stage: x, y, dy, dx
+OPEN = 2  # steps beside the sealed ones: the one in work, and what audits of ours take of others
 SHARES = 2  # of a step's units and sums: our own, and those of one member that is lost
 SMALL = 64 * 2**20
 
@@ -37,7 +38,7 @@ def kept_disk(spec: JobSpec) -> int:
         Refused: no model can be made of the spec's numbers.
     """
     kept = _num_kept(spec)
-    return (kept + 1) * max(each for _, each in _sizes(spec)) if kept else 0
+    return (kept + OPEN) * max(each for _, each in _sizes(spec)) if kept else 0
 
 
 def lease_disk(spec: JobSpec) -> int:
@@ -45,7 +46,7 @@ def lease_disk(spec: JobSpec) -> int:
     batch = spec.batch
     chunks = min(batch.steps, 2 * batch.checkpoint_every + 1)
     return SMALL + max(
-        CHECKPOINTS * STATE * weights + chunks * weights + (_num_kept(spec) + 1) * step
+        CHECKPOINTS * STATE * weights + chunks * weights + (_num_kept(spec) + OPEN) * step
         for weights, step in _sizes(spec)
     )
 

@@ -6,7 +6,8 @@ Invariants
   audit in our place.
 - Without checking nothing is kept, and nothing is written.
 - What goes, goes right after a seal was applied; what is wanted at that moment stays, as far as it
-  is within `training.disk.kept_disk`: above that the oldest steps go.
+  is within `training.disk.kept_disk`. Above that goes first what our audits took of others, who have
+  it too; then the oldest steps, for which we may lose our pay.
 Layout: `weights/<step>.weights`, of the state after that step.
 """
 
@@ -89,9 +90,14 @@ class Keeping:
         kept = retention.kept(here)
         self._narrow({step: retention.needed[step] for step in kept if step in retention.needed})
         self._drop_but(applied, kept)
+        audited = kept
         while kept and 0 < self.most_bytes < self._num_bytes():
-            kept = kept[1:]
-            self._drop_but(applied, kept)
+            if audited:
+                audited = audited[1:]
+                self._at.audited.drop(applied, audited)
+            else:
+                kept = kept[1:]
+                self._drop_but(applied, kept)
         crowded = [step for step in retention.wanted(here) if step not in kept]
         return kept, crowded
 

@@ -48,3 +48,20 @@ def test_drop__open_draws_hold_more_than_the_bound__the_oldest_steps_go(
 
     assert stays == kept == tuple(sorted(at.store.steps()))
     assert crowded == [step for step in (1, 2, 3, 4) if step not in kept]
+
+
+def test_drop__audits_of_ours_take_the_room__they_go_and_our_own_work_stays(tmp_path: Path) -> None:
+    """Else who audits much loses what it is asked for, and with it its pay."""
+    at = station(tmp_path)
+    keeping = Keeping(at)
+    keeping.most_bytes = 4500
+    with_steps(at, 1, 2, 3, 4)
+    for number in (1, 2, 3):
+        folder = tmp_path / "audited" / "tensors" / f"{number:08d}"
+        folder.mkdir(parents=True)
+        (folder / "of_a_neighbour.bin").write_bytes(PART)
+
+    stays, crowded = keeping._drop(keeping.retention, StepNumber(4))
+
+    assert (stays, crowded) == ((1, 2, 3, 4), [])
+    assert not any((tmp_path / "audited").glob("**/*.bin"))
