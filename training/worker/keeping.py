@@ -6,8 +6,8 @@ Invariants
   audit in our place.
 - Without checking nothing is kept, and nothing is written.
 - What goes, goes right after a seal was applied; what is wanted at that moment stays, as far as it
-  is within `training.disk.kept_disk`. Above that goes first what our audits took of others, who have
-  it too; then the oldest steps, for which we may lose our pay.
+  is within `training.disk.kept_disk`. Above that goes first what our audits took of others, who
+  have it too; then the oldest steps, for which we may lose our pay.
 Layout: `weights/<step>.weights`, of the state after that step.
 """
 
