@@ -7,7 +7,8 @@ imported absolutely (`from tests.unit.contracts.factories import seal`).
 
 import os
 import sys
-from collections.abc import Iterator
+from asyncio import AbstractEventLoop, new_event_loop
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -84,6 +85,17 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Streams | None:
     """Use `Streams` under `--dist loadfile`."""
     return Streams(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], AbstractEventLoop]]:
+    """The event loop of a test, by its mark."""
+    from tests.support.simulated_time import SimulatedLoop
+
+    if item.get_closest_marker("simulated_time") is not None:
+        return {"simulated": SimulatedLoop}
+    return {"real": new_event_loop}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-timeout reads it

@@ -228,6 +228,7 @@ async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_i
     assert late <= {ann}, "others have no weights of its state, and need none"
 
 
+@pytest.mark.simulated_time
 async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated__is_convicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +260,7 @@ def let_parts_stop_sums(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "need_elements", lambda *_: None)
 
 
+@pytest.mark.simulated_time
 async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_work_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,8 @@ First: TypeAlias = Callable[[SessionKey, str, bytes], Awaitable[Answer | None]]
 RULES = patient_rules(exchange_timeout=1500)
 LIAR = "cem"
 
+pytestmark = pytest.mark.simulated_time
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,10 +89,10 @@ def _longer(mean: Slice) -> Slice:
 
 
 def _is_late(header: bytes) -> bool:
-    return _step_of(header) >= WINDOW
+    return step_of(header) >= WINDOW
 
 
-def _step_of(header: bytes) -> int:
+def step_of(header: bytes) -> int:
     return calls.GetChunk.decoded(header, max_bytes=2**16).step
 
 
@@ -306,7 +308,7 @@ async def test_swarm__a_mean_is_with_its_signer_and_others_take_nothing__it_come
     shown: Counter[int] = Counter()
 
     async def hide(caller: SessionKey, method: str, header: bytes) -> Answer | None:
-        if method == calls.GET_CHUNK.name and _step_of(header) == WINDOW:
+        if method == calls.GET_CHUNK.name and step_of(header) == WINDOW:
             if caller != swarm.papers.session.key:
                 raise NotFound("no such chunk")
             shown[calls.GetChunk.decoded(header, max_bytes=2**16).chunk] += 1

@@ -154,6 +154,7 @@ async def test_swarm__a_peer_cheats_and_leaves__in_order_after_the_seal(tmp_path
     assert not ends_as_plain(swarm)
 
 
+@pytest.mark.simulated_time
 @pytest.mark.parametrize("text", ["not_finite_parts", "oversized_parts"])
 async def test_swarm__parts_that_nobody_can_add__are_left_out_of_every_step(
     tmp_path: Path, text: str

@@ -477,6 +477,7 @@ def summing_too_long(swarm: MemorySwarm, liar: str) -> dict[str, Any]:
     return {calls.SUM_CHUNKS.name: stretch}
 
 
+@pytest.mark.simulated_time
 async def test_swarm__nobody_brings_a_mean_that_can_be__step_lapses_and_the_job_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -535,6 +536,7 @@ async def test_swarm__peer_commits_to_a_wrong_norm__is_left_out_and_no_summing_p
     assert_as_plain(swarm)
 
 
+@pytest.mark.simulated_time
 async def test_swarm__owner_serves_nobody__who_waited_for_it_commits_in_time(
     tmp_path: Path,
 ) -> None:

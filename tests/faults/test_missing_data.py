@@ -17,7 +17,7 @@ from contracts.terms.messages import AuditReport, Notice
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins
 from tests.support.dockets import audit_spec
-from tests.support.simulated_time import in_simulated_time, loop_seconds
+from tests.support.simulated_time import loop_seconds
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
 from training.worker import claims
 from training.worker.patience import Patience
@@ -114,7 +114,7 @@ async def test_missing_data__withheld_with_the_neighbour_that_has_the_copy__both
         assert pay[name].vested == pay[name].earned > 0
 
 
-@in_simulated_time
+@pytest.mark.simulated_time
 async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it_is_convicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +133,7 @@ async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it
     assert all(pay[name].vested == pay[name].earned > 0 for name in WORKERS[1:])
 
 
-@in_simulated_time
+@pytest.mark.simulated_time
 async def test_missing_data__the_neighbour_never_answers_either__both_lose_their_pay_and_no_auditor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from contracts.terms.ids import SessionKey
 from contracts.terms.messages import AverageSet
 from tests.faults.test_memory_swarm import SIX, UNITS, swarm_of
 from tests.support.lying import Answer, AnsweringTransport
-from tests.support.simulated_time import in_simulated_time, loop_seconds
+from tests.support.simulated_time import loop_seconds
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
 from training.coordinator.ports import Wish
 from training.transport import calls
@@ -119,7 +119,7 @@ def units_averaged(swarm: MemorySwarm) -> int:
         pytest.param("average_set_stored", [CUT_IN], marks=pytest.mark.chaos),
     ],
 )
-@in_simulated_time
+@pytest.mark.simulated_time
 async def test_swarm__site_falls_silent__the_other_goes_on_and_it_works_again_later(
     tmp_path: Path, event: str, barren: list[int]
 ) -> None:

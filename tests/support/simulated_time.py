@@ -1,9 +1,9 @@
 """A test in which only waiting takes time: what expires in it does not depend on the machine.
 
-`in_simulated_time` runs a test on an event loop whose clock stands still while anything computes,
-in the loop or in a thread that it has asked, and jumps to the next timer when all that is left is
-to wait. So a deadline passes because somebody is silent, never because the machine is slow, and
-nobody waits for it: an hour is over at once. The loop is asyncio's own, with its public parts
+A test with the mark `simulated_time` has an event loop whose clock stands still while anything
+computes, in the loop or in a thread that it has asked, and jumps to the next timer when all that is
+left is to wait. So a deadline passes because somebody is silent, never because the machine is slow,
+and nobody waits for it: an hour is over at once. The loop is asyncio's own, with its public parts
 replaced; sockets and processes have no place in it, they take time that it does not see.
 """
 
@@ -11,13 +11,12 @@ import asyncio
 import functools
 import selectors
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from contracts.terms.moments import UnixMillis
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOOK_AGAIN = 0.05  # real seconds; a thread that ends wakes the loop, but one that was given up
@@ -32,19 +31,6 @@ def loop_seconds() -> float:
 def loop_clock() -> UnixMillis:
     """The moment by that clock: the system's, but in simulated time."""
     return UnixMillis(round(1000 * (_BOOTED + loop_seconds())))
-
-
-def in_simulated_time(
-    test: Callable[P, Coroutine[Any, Any, None]],
-) -> Callable[P, None]:
-    """Run a test, which pytest then sees as a plain function, on a loop of its own."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-            runner.run(test(*args, **kwargs))
-
-    return run
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):

@@ -59,6 +59,7 @@ def check_chunk(
         Malformed: it is, or it is of another AverageSet.
     """
     _need(chunk.average_set == average.digest(), "is of another AverageSet")
+    _need((chunk.job, chunk.step) == (average.job, average.step), "is of another job or step")
     weights = {member.grad_commit: member.weight for member in average.members}
     members = [commit for commit in commits if commit.digest() in weights]
     _need(is_no_longer(spec, chunk, members, weights), "is longer than its parts")

@@ -94,7 +94,7 @@ MAX_FAILED_SUMS = 4  # tries of one peer before another one sums
 SUMMERS = 3  # peers that may let a call for sums time out before its deadline
 SHARE_OF_TAKER = 3 / 8
 """Of the exchange timeout, for a call that brings a mean before its seal."""
-MOST_BROUGHT = 3
+MOST_BROUGHT = 8
 """How often a member is brought the same mean: before its seal once, the rest after it."""
 FETCH = 60.0  # seconds for one tensor or part, if its step waits that long
 SHORTEST_CALL = 1.0
@@ -254,7 +254,7 @@ class Asking:
             mean = signed.message
             if not isinstance(mean, AveragedChunk) or _name(mean) not in own:
                 continue
-            times = self._brought[StepNumber(mean.step), peer, mean.chunk_digest]
+            times = self._brought[StepNumber(mean.step), peer, mean.digest()]
             if times < MOST_BROUGHT and (data := await self._means.kept(mean)) is not None:
                 whole = Signed(mean, signed.signature)
                 answer = await self._bring(peer, session, whole, data, LONGEST_CALL)
@@ -270,7 +270,7 @@ class Asking:
         deadline: float,
     ) -> calls.ChunksHeld:
         mean, request = signed.message, calls.TakeChunk(members=member_views(self._book))
-        self._brought[StepNumber(mean.step), peer, mean.chunk_digest] += 1
+        self._brought[StepNumber(mean.step), peer, mean.digest()] += 1
         sent = [signed.encoded(), data]
         answer, _ = await ask(session, calls.TAKE_CHUNK, request, sent, deadline=deadline)
         return answer
@@ -558,7 +558,7 @@ class Asking:
         self, peer: PeerId, session: Session, signed: Signed[AveragedChunk], data: bytes
     ) -> bool:
         """Whether it holds it now; once before a seal, after which `_bring_kept` goes on."""
-        if self._brought[StepNumber(signed.message.step), peer, signed.message.chunk_digest]:
+        if self._brought[StepNumber(signed.message.step), peer, signed.message.digest()]:
             return False
         deadline = self._book.state.terms.exchange_timeout / 1000 * SHARE_OF_TAKER
         with self._failing(peer, session, "TakeChunk"):

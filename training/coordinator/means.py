@@ -3,9 +3,11 @@
 A mean is fetched once, whoever asks for it, from who signed it or from one other that says to hold
 it, and checked against what was signed: digest, norm, number of elements. It stays in a SQLite file
 until every member has applied its step, so a seal may name it although only one owner says to hold
-it: who lacks it then is brought it after the seal.
+it: who lacks it then is brought it after the seal. A member that never applies anything cannot fill
+the disk: above `MOST_BYTES` nothing is kept, and a seal needs two owners again.
 
-Invariants: what is given is what was signed; `MeansKept` is recorded only when the mean is on disk.
+Invariants: what is given is what was signed, so a mean goes by the digest of its message, not of
+its bytes, which another one may share; `MeansKept` is recorded only when the mean is on disk.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from contracts.terms.chunks import Chunk
 from contracts.terms.errors import DeadlineExceeded, Misbehaved, Refused, Unavailable
@@ -32,6 +35,7 @@ from training.transport.wire import ask
 SHARE_OF_SIGNER, SHARE_OF_OTHER = 1 / 4, 1 / 8
 """Of the exchange timeout, for calls that fetch a mean."""
 SHORTEST_FETCH = 1.0  # seconds
+MOST_BYTES = 4 * 2**30
 
 
 class Means:
@@ -52,15 +56,15 @@ class Means:
         self._files = _Files(folder / "means.sqlite")
         self._locks: defaultdict[Digest, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._checking = asyncio.Semaphore(1)  # megabytes of squares: one core is enough
-        self._silent: set[Session] = set()  # said nothing when they were asked for a mean
+        self._silent: set[tuple[StepNumber, Session]] = set()  # when asked for a mean of that step
 
     async def kept(self, mean: AveragedChunk) -> bytes | None:
         """The bytes of a mean that is here."""
-        return await asyncio.to_thread(self._files.find, mean.chunk_digest)
+        return await asyncio.to_thread(self._files.find, mean.digest())
 
     async def fetch(self, mean: AveragedChunk) -> bytes | None:
         """A mean of the step in work, kept from now on; None if nobody gives it."""
-        async with self._locks[mean.chunk_digest]:
+        async with self._locks[mean.digest()]:
             known = await self.kept(mean)
             data = known or await self._from_holders(mean)
             if data is not None and (known is None or not self._is_recorded(mean)):
@@ -69,7 +73,7 @@ class Means:
 
     async def drop(self, applied: StepNumber) -> None:
         """Forget means of steps that all members have applied."""
-        self._silent = {each for each in self._silent if not each.closed}
+        self._silent = {each for each in self._silent if each[0] > applied}
         for digest in [name for name, lock in self._locks.items() if not lock.locked()]:
             del self._locks[digest]
         await asyncio.to_thread(self._files.drop, applied)
@@ -80,7 +84,7 @@ class Means:
 
     async def _keep(self, mean: AveragedChunk, data: bytes) -> None:
         try:
-            await asyncio.to_thread(self._files.put, mean.step, mean.chunk_digest, data)
+            await asyncio.to_thread(self._files.put, mean.step, mean.digest(), data)
         except Unavailable as error:
             self._tell_rarely("mean_not_kept", step=mean.step, reason=error.message)
             return
@@ -101,12 +105,12 @@ class Means:
     async def _from_holders(self, mean: AveragedChunk) -> bytes | None:
         """From who signed it, else from another member that says it holds it.
 
-        Who did not answer is not waited for again under the same session.
+        Who did not answer is not waited for again in this step, unless it has a new session.
         """
         request = calls.GetChunk(step=mean.step, stage=mean.stage, chunk=mean.chunk)
         for holder in self._holders(mean):
             session = self._transport.sessions.get(self._book.key_of(holder))
-            if session is None or session in self._silent:
+            if session is None or (StepNumber(mean.step), session) in self._silent:
                 continue
             share = SHARE_OF_SIGNER if holder == mean.peer else SHARE_OF_OTHER
             span = self._book.state.terms.exchange_timeout / 1000 * share
@@ -125,7 +129,7 @@ class Means:
                     reason=error.message,
                 )
                 if isinstance(error, DeadlineExceeded):
-                    self._silent.add(session)
+                    self._silent.add((StepNumber(mean.step), session))
             else:
                 return data
         return None
@@ -159,6 +163,9 @@ class _Files:
 
     def put(self, step: int, digest: Digest, data: bytes) -> None:
         """On disk when this returns; raises Unavailable."""
+        ((size,),) = self._run("SELECT coalesce(sum(length(data)), 0) FROM means")
+        if size + len(data) > MOST_BYTES:
+            raise Unavailable(f"{self._path}: {size} bytes wait for members that are behind")
         self._run("INSERT OR REPLACE INTO means VALUES (?, ?, ?)", digest, step, data)
 
     def find(self, digest: Digest) -> bytes | None:
@@ -174,7 +181,7 @@ class _Files:
         """Close the file."""
         self._base.close()
 
-    def _run(self, statement: str, *values: object) -> list[tuple[bytes]]:
+    def _run(self, statement: str, *values: object) -> list[tuple[Any]]:
         try:
             return self._base.execute(statement, values).fetchall()
         except sqlite3.Error as error:

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from tests.support.simulated_time import in_simulated_time, loop_clock, loop_seconds
+from tests.support.simulated_time import loop_clock, loop_seconds
 
 DAY = 86_400.0
 
 
-@in_simulated_time
+@pytest.mark.simulated_time
 async def test_simulated_loop__a_day_is_waited_for__is_over_at_once() -> None:
     began, really = loop_seconds(), time.monotonic()
     clock = loop_clock()
@@ -23,7 +23,7 @@ async def test_simulated_loop__a_day_is_waited_for__is_over_at_once() -> None:
     assert time.monotonic() - really < DAY
 
 
-@in_simulated_time
+@pytest.mark.simulated_time
 async def test_simulated_loop__the_loop_computes__takes_no_time() -> None:
     began = loop_seconds()
 
@@ -33,7 +33,7 @@ async def test_simulated_loop__the_loop_computes__takes_no_time() -> None:
     assert loop_seconds() == began
 
 
-@in_simulated_time
+@pytest.mark.simulated_time
 async def test_simulated_loop__a_thread_computes__no_deadline_passes_meanwhile() -> None:
     may_end = threading.Event()
     began = loop_seconds()
@@ -47,7 +47,7 @@ async def test_simulated_loop__a_thread_computes__no_deadline_passes_meanwhile()
     assert loop_seconds() == began
 
 
-@in_simulated_time
+@pytest.mark.simulated_time
 async def test_simulated_loop__a_thread_is_given_up__its_end_is_waited_for_first() -> None:
     may_end, ended = threading.Event(), threading.Event()
 
@@ -64,7 +64,7 @@ async def test_simulated_loop__a_thread_is_given_up__its_end_is_waited_for_first
     assert ended.is_set()
 
 
-@in_simulated_time
+@pytest.mark.simulated_time
 async def test_simulated_loop__nobody_answers__a_deadline_passes() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(DAY):
