@@ -28,6 +28,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused, ServiceUnreachable, Unavailable
 from market.bootstrap import Assembled, Market, assemble
 from market.service.anchor_seals import anchor_seals
+from market.service.at_rest import is_at_rest
 from market.service.auditors import fix_auditors
 from market.service.burn_forfeits import burn_forfeits
 from market.service.clear_jobs import clear_jobs
@@ -50,6 +51,8 @@ from market.settings import Settings
 CHAIN_LOCK = 0x7A11_0001
 CLEARING_SECONDS, EXPLAINING_SECONDS = 2.0, 0.25  # of a round
 BEAT = timedelta(seconds=1)
+AT_REST = timedelta(seconds=10)
+"""How often use cases of jobs alone are due while no job is open: of most nothing comes then."""
 QUEUES = {"default": False, "chain": True}
 """Task and queue of the same name, and whether its use cases write to the chain."""
 log = logging.getLogger("market.tasks")
@@ -59,11 +62,12 @@ UseCase = Callable[["Runtime"], Awaitable[object]]
 
 @dataclass(frozen=True)
 class Periodic:
-    """A use case, how often it is due, and whether it writes to the chain."""
+    """A use case, how often it is due, whether it writes to the chain, and serves jobs alone."""
 
     run: UseCase
     every: timedelta
     chain: bool = True
+    of_jobs: bool = False
 
 
 class Runtime:
@@ -74,6 +78,7 @@ class Runtime:
         self.refused_debits = RefusedDebits()
         self.pace = Pace(CLEARING_SECONDS, EXPLAINING_SECONDS)
         self._due_at: dict[str, float] = {}  # monotonic
+        self._ran_at: dict[str, float] = {}  # monotonic; those of jobs alone
         self._runner: asyncio.Runner | None = None
         self._assembled: Assembled | None = None
 
@@ -112,7 +117,7 @@ class Runtime:
         broken = list[Exception]()
         try:
             async with self.turn(writes=any(task.chain for task in due.values())) as is_ours:
-                for name, task in due.items() if is_ours else ():
+                for name, task in (await self._wanted(due)).items() if is_ours else ():
                     try:
                         await task.run(self)
                     except (Unavailable, Refused) as error:
@@ -122,6 +127,20 @@ class Runtime:
         except (Unavailable, Refused) as error:
             log.warning("round: %s: %s", error.code, error.message)
         return broken
+
+    async def _wanted(self, due: Mapping[str, Periodic]) -> Mapping[str, Periodic]:
+        """Without those that serve jobs alone, while no job is open and they ran not long ago."""
+        now = time.monotonic()
+        soon = now - (AT_REST - BEAT / 2).total_seconds()
+        recent = {name for name in due if self._ran_at.get(name, -AT_REST.total_seconds()) > soon}
+        if recent and await self.is_at_rest():
+            due = {name: task for name, task in due.items() if name not in recent}
+        self._ran_at |= {name: now for name, task in due.items() if task.of_jobs}
+        return due
+
+    async def is_at_rest(self) -> bool:
+        """Whether no job is open."""
+        return await is_at_rest(self.market.new_reading())
 
     @asynccontextmanager
     async def turn(self, *, writes: bool) -> AsyncIterator[bool]:
@@ -265,25 +284,25 @@ def periodic(settings: Settings) -> dict[str, Periodic]:
     seconds = timedelta(seconds=1)
     return {
         "outbox": Periodic(_outbox, seconds, chain=False),
-        "lapse": Periodic(_lapse, 2 * seconds, chain=False),
+        "lapse": Periodic(_lapse, 2 * seconds, chain=False, of_jobs=True),
         "silent": Periodic(_silent, 5 * seconds, chain=False),
-        "deadlines": Periodic(_deadlines, 2 * seconds, chain=False),
-        "clear": Periodic(_clear, seconds, chain=False),
-        "auditors": Periodic(_auditors, seconds, chain=False),
+        "deadlines": Periodic(_deadlines, 2 * seconds, chain=False, of_jobs=True),
+        "clear": Periodic(_clear, seconds, chain=False, of_jobs=True),
+        "auditors": Periodic(_auditors, seconds, chain=False, of_jobs=True),
         "reconcile": Periodic(_reconcile, 15 * seconds, chain=False),
         "beat": Periodic(_beat, NOTED_EVERY, chain=False),
         "faucet": Periodic(_faucet, seconds),
-        "fund": Periodic(_fund, seconds),
-        "reserve": Periodic(_reserve, seconds),
+        "fund": Periodic(_fund, seconds, of_jobs=True),
+        "reserve": Periodic(_reserve, seconds, of_jobs=True),
         "chain_sync": Periodic(_sync, seconds),
-        "anchor": Periodic(_anchor, timedelta(seconds=settings.anchor_seconds)),
-        "settle": Periodic(_settle, 2 * seconds),
-        "close_jobs": Periodic(_close, 2 * seconds),
-        "refund_jobs": Periodic(_refund, 2 * seconds),
-        "announce_slashes": Periodic(_announce, 2 * seconds),
-        "execute_slashes": Periodic(_execute, 2 * seconds),
-        "burn": Periodic(_burn, 2 * seconds),
-        "snapshots": Periodic(_snapshots, 2 * seconds),
+        "anchor": Periodic(_anchor, timedelta(seconds=settings.anchor_seconds), of_jobs=True),
+        "settle": Periodic(_settle, 2 * seconds, of_jobs=True),
+        "close_jobs": Periodic(_close, 2 * seconds, of_jobs=True),
+        "refund_jobs": Periodic(_refund, 2 * seconds, of_jobs=True),
+        "announce_slashes": Periodic(_announce, 2 * seconds, of_jobs=True),
+        "execute_slashes": Periodic(_execute, 2 * seconds, of_jobs=True),
+        "burn": Periodic(_burn, 2 * seconds, of_jobs=True),
+        "snapshots": Periodic(_snapshots, 2 * seconds, of_jobs=True),
         "release": Periodic(_release, 10 * seconds),
         "chain_beat": Periodic(_chain_beat, NOTED_EVERY),
     }

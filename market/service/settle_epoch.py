@@ -77,10 +77,15 @@ async def settle_epoch(
 async def may_settle(work: UnitOfWork) -> bool:
     """Whether an epoch is under way, or a job may have something to settle."""
     async with work:
-        newest = await _newest(work)
-        if newest is not None and newest.state in UNDER_WAY:
+        if await is_epoch_under_way(work):
             return True
         return bool(await work[JobRow].where(state=_SETTLES, settled=False, limit=1))
+
+
+async def is_epoch_under_way(work: UnitOfWork) -> bool:
+    """Whether the newest epoch is planned or proposed."""
+    newest = await _newest(work)
+    return newest is not None and newest.state in UNDER_WAY
 
 
 async def plan_epoch(

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,13 +20,17 @@ class Counted(Runtime):
 
     def __init__(self, *, is_ours: bool = True) -> None:
         super().__init__(Settings.model_construct())
-        self._is_ours = is_ours
+        self._is_ours, self.rests = is_ours, False
         self.ran: list[str] = []
 
     @asynccontextmanager
     async def turn(self, *, writes: bool) -> AsyncIterator[bool]:
         """See `Runtime.turn`."""
         yield self._is_ours
+
+    async def is_at_rest(self) -> bool:
+        """See `Runtime.is_at_rest`."""
+        return self.rests
 
     def due_every(self, **seconds: float) -> Mapping[str, Periodic]:
         """A use case of each name."""
@@ -63,6 +68,21 @@ def test_run_due__again_at_once__only_what_is_due_again() -> None:
     runtime.close()
 
     assert runtime.ran == ["often", "seldom", "often"]
+
+
+def test_run_due__no_job_is_open__what_serves_jobs_alone_waits_until_one_is() -> None:
+    runtime = Counted()
+    tasks = runtime.due_every(outbox=0.5, fund=0.5)
+    tasks = {**tasks, "fund": replace(tasks["fund"], of_jobs=True)}
+    runtime.rests = True
+
+    runtime.run_due(tasks)
+    runtime.run_due(tasks)
+    runtime.rests = False
+    runtime.run_due(tasks)
+    runtime.close()
+
+    assert runtime.ran == ["outbox", "fund", "outbox", "outbox", "fund"]
 
 
 def test_run_due__somebody_else_writes_to_the_chain__nothing_runs() -> None:
