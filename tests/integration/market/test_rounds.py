@@ -16,6 +16,7 @@ from market.api.views import job_view
 from market.domain.jobs import JobState
 from market.service import clear_jobs as clear_jobs_module
 from market.service.accept_lease import accept_lease
+from market.service.at_rest import is_at_rest
 from market.service.clear_jobs import clear_jobs
 from market.service.coordinators import allocate_coordinator, note_paid
 from market.service.fund_jobs import fund_jobs
@@ -41,6 +42,32 @@ async def funded_job(world: World, **changed: object) -> JobRow:
     await fund_jobs(world.now, world.new_work(), world.ports)
     await world.sync()
     return await world.job(spec.job())
+
+
+async def test_at_rest__a_job_is_ordered_and_dropped__not_while_anything_is_due_of_it(
+    world: World,
+) -> None:
+    await world.register()
+    await world.offer("ann", 2 * 10**11)
+    assert await is_at_rest(world.new_work())
+    spec = market_spec()
+    await world.post(spec)
+    seen = [await is_at_rest(world.new_work())]
+
+    changes: tuple[dict[str, Any], ...] = (
+        {"state": JobState.FAILED},  # its permit may still be mined
+        {"settled": True},
+        {"state": JobState.CLOSED},  # its refund waits
+        {"state": JobState.REFUNDED},
+    )
+    for changed in changes:
+        async with world.new_work() as work:
+            row = await work[JobRow].lock(spec.job())
+            assert row is not None
+            await work[JobRow].put(replace(row, **changed))
+        seen.append(await is_at_rest(world.new_work()))
+
+    assert seen == [False, False, True, False, True]
 
 
 async def test_clear__cheaper_and_dearer_offer__cheaper_wins_at_the_losing_ask(
