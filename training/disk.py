@@ -6,7 +6,8 @@ A peer's folder holds, of its stage,
 - the averaged chunks since the older checkpoint that is kept, for a restart and for late members;
 - the open step, and in a checked job up to `MOST_STEPS` sealed ones whose draws are open: the
   weights before the step, the parts of our gradient and those that we sum, and the boundary tensors
-  of our units; and as much as one more for what our audits take of others;
+  of our units; and as much as one more, for what we have of others beside it: parts that audits
+  take, or that sums of several lost members make ours;
 - the journal, headers and the odds and ends (`SMALL`).
 A member may do the work of one that is lost beside its own (`SHARES`). The sealed steps are what
 others decide: `training.worker.keeping` lets the oldest go above `kept_disk`. Tests:
@@ -24,7 +25,7 @@ MOST_STEPS = 16
 CHECKPOINTS = 4
 STATE = 3  # a checkpoint in weights: they and two moments
 BOUNDARIES = 4  # tensors of a unit in a middle stage: x, y, dy, dx
-OPEN = 2  # steps beside the sealed ones: the one in work, and what audits of ours take of others
+OPEN = 2  # steps beside the sealed ones: the one in work, and others' work that we have for sums
 SHARES = 2  # of a step's units and sums: our own, and those of one member that is lost
 SMALL = 64 * 2**20
 

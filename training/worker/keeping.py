@@ -6,14 +6,17 @@ Invariants
   audit in our place.
 - Without checking nothing is kept, and nothing is written.
 - What goes, goes right after a seal was applied; what is wanted at that moment stays, as far as it
-  is within `training.disk.kept_disk`. Above that goes first what our audits took of others, who
-  have it too; then the oldest steps, for which we may lose our pay.
+  is within `training.disk.kept_disk`. Above that goes first what others have too, from the oldest
+  step on: tensors that our audits took, then parts of others that we summed or audited. Our own
+  work, without which we may lose our pay, goes last, and `kept_disk` is made for all of it.
 Layout: `weights/<step>.weights`, of the state after that step.
 """
 
 import os
 import shutil
 from collections.abc import Collection
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from contracts.terms.errors import NotFound, Unavailable
@@ -90,16 +93,25 @@ class Keeping:
         kept = retention.kept(here)
         self._narrow({step: retention.needed[step] for step in kept if step in retention.needed})
         self._drop_but(applied, kept)
-        audited = kept
+        kept = self._with_room(applied, kept)
+        crowded = [step for step in retention.wanted(here) if step not in kept]
+        return kept, crowded
+
+    def _with_room(
+        self, applied: StepNumber, kept: tuple[StepNumber, ...]
+    ) -> tuple[StepNumber, ...]:
+        """Steps that stay when there is room, for which others' work goes first."""
+        lets_go = chain(
+            (partial(self._at.audited.drop, applied, kept[n:]) for n in range(1, len(kept) + 1)),
+            (partial(self._at.store.drop_parts_of_others, step) for step in kept),
+        )
         while kept and 0 < self.most_bytes < self._num_bytes():
-            if audited:
-                audited = audited[1:]
-                self._at.audited.drop(applied, audited)
+            if (let_go := next(lets_go, None)) is not None:
+                let_go()
             else:
                 kept = kept[1:]
                 self._drop_but(applied, kept)
-        crowded = [step for step in retention.wanted(here) if step not in kept]
-        return kept, crowded
+        return kept
 
     def _drop_but(self, applied: StepNumber, kept: Collection[StepNumber]) -> None:
         self._at.store.drop_parts(applied, kept)

@@ -18,6 +18,9 @@ from typing_extensions import Buffer
 from contracts.terms.errors import Unavailable
 from contracts.terms.ids import ChunkIndex, Digest, StepNumber
 
+_OWN = ".own"
+"""An empty file beside the parts of a gradient of ours, by the name of its GradCommit."""
+
 
 class Store:
     """The files under one folder."""
@@ -27,6 +30,7 @@ class Store:
 
     def bind_parts(self, step: StepNumber, commit: Digest, parts: Sequence[Buffer]) -> None:
         """Keep all parts of a gradient of ours, chunk by chunk; errors as `put_chunk`."""
+        _write(self._parts / f"{step:08d}" / f"{commit.hex()}{_OWN}", b"")
         paths = [self._part(step, commit, ChunkIndex(chunk)) for chunk in range(len(parts))]
         for path, data in zip(paths, parts, strict=True):
             _write(path, data, synced=True)
@@ -83,6 +87,11 @@ class Store:
         for path in self._parts.glob(f"{step:08d}/*.bin"):
             if path.name.partition("-")[0] not in names:
                 path.unlink(missing_ok=True)
+
+    def drop_parts_of_others(self, step: StepNumber) -> None:
+        """Forget the parts of a step that are not of a gradient of ours."""
+        own = self._parts.glob(f"{step:08d}/*{_OWN}")
+        self.narrow(step, [Digest(bytes.fromhex(path.stem)) for path in own])
 
     def drop_chunks(self, step: StepNumber) -> None:
         """Forget the chunks of all steps up to `step`."""

@@ -32,7 +32,7 @@ def station(folder: Path) -> Station:
 
 def with_steps(at: Station, *numbers: int) -> None:
     for number in numbers:
-        at.store.put_part(StepNumber(number), COMMIT, ChunkIndex(0), PART)
+        at.store.bind_parts(StepNumber(number), COMMIT, [PART])
 
 
 @pytest.mark.parametrize(("room", "kept"), [(10**6, (1, 2, 3, 4)), (2500, (3, 4)), (10, ())])
@@ -50,12 +50,17 @@ def test_drop__open_draws_hold_more_than_the_bound__the_oldest_steps_go(
     assert crowded == [step for step in (1, 2, 3, 4) if step not in kept]
 
 
-def test_drop__audits_of_ours_take_the_room__they_go_and_our_own_work_stays(tmp_path: Path) -> None:
-    """Else who audits much loses what it is asked for, and with it its pay."""
+OTHERS = digest("test", b"a commit of a neighbour")
+
+
+def test_drop__work_of_others_takes_the_room__it_goes_and_our_own_stays(tmp_path: Path) -> None:
+    """Else who sums or audits much loses what it is asked for, and with it its pay."""
     at = station(tmp_path)
     keeping = Keeping(at)
     keeping.most_bytes = 4500
-    with_steps(at, 1, 2, 3, 4)
+    for number in (1, 2, 3, 4):
+        at.store.bind_parts(StepNumber(number), COMMIT, [PART])
+        at.store.put_part(StepNumber(number), OTHERS, ChunkIndex(0), PART)
     for number in (1, 2, 3):
         folder = tmp_path / "audited" / "tensors" / f"{number:08d}"
         folder.mkdir(parents=True)
@@ -65,3 +70,20 @@ def test_drop__audits_of_ours_take_the_room__they_go_and_our_own_work_stays(tmp_
 
     assert (stays, crowded) == ((1, 2, 3, 4), [])
     assert not any((tmp_path / "audited").glob("**/*.bin"))
+    held = [at.store.part(StepNumber(n), COMMIT, ChunkIndex(0)) for n in (1, 2, 3, 4)]
+    assert held == [PART] * 4
+
+
+def test_drop__some_room_is_short__the_oldest_parts_of_others_go(tmp_path: Path) -> None:
+    at = station(tmp_path)
+    keeping = Keeping(at)
+    keeping.most_bytes = 3500
+    for number in (1, 2):
+        at.store.bind_parts(StepNumber(number), COMMIT, [PART])
+        at.store.put_part(StepNumber(number), OTHERS, ChunkIndex(0), PART)
+
+    stays, crowded = keeping._drop(keeping.retention, StepNumber(2))
+
+    assert (stays, crowded) == ((1, 2), [])
+    held = [at.store.has_part(StepNumber(n), OTHERS, ChunkIndex(0)) for n in (1, 2)]
+    assert held == [False, True]
