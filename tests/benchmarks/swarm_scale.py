@@ -16,8 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, PeerId
