@@ -22,6 +22,7 @@ Units: milliseconds.
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 
 from contracts.terms.chunks import Chunk
 from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
@@ -31,6 +32,8 @@ from training.swarm.state import Averaging, Member, SwarmState, Terms, at_work, 
 
 HOLD = 5000
 """Longer than a silent peer counts as here (`Limits.silence`): what it holds is no safety."""
+
+_NONE: frozenset[Chunk] = frozenset()
 
 LOST = 4000
 """A process that is started again is back by then, and has its parts."""
@@ -50,22 +53,30 @@ def _unheld(
     held: Mapping[PeerId, frozenset[Chunk]],
 ) -> Mapping[PeerId, tuple[Chunk, ...]]:
     found: dict[PeerId, tuple[Chunk, ...]] = {}
+    ready = {stage for stage, chunks in terms.applied_in.items() if chunks <= averaged.keys()}
     for peer, member in members.items():
-        applied = frozenset(terms.chunking.of_stage(member.stage))
-        is_asked = member.is_here and member.applied == step - 1 and applied <= averaged.keys()
-        if is_asked and (lacking := applied - held.get(peer, frozenset())):
-            found[peer] = tuple(sorted(lacking))
+        if not member.is_here or member.applied != step - 1 or member.stage not in ready:
+            continue
+        if lacking := _lacking(terms.applied_in[member.stage], held.get(peer, _NONE)):
+            found[peer] = lacking
     return found
+
+
+@lru_cache(maxsize=2048)
+def _lacking(applied: frozenset[Chunk], held: frozenset[Chunk]) -> tuple[Chunk, ...]:
+    """Of one peer: what another one has taken leaves it as it was."""
+    return tuple(sorted(applied - held))
 
 
 def may_seal(state: SwarmState, phase: Averaging) -> bool:
     """Whether everything that the seal names is held by so many that it may be sealed now."""
-    if phase.averaged_at is None or not _is_held_by_enough(state, phase):
+    if phase.averaged_at is None:
         return False
-    if not any(is_waited_for(state, peer) for peer in chunks_unheld(state, phase)):
-        return True
-    soonest = min(phase.averaged_at + HOLD, lapses_at(state, phase))
-    return state.standing_since is None and state.at >= soonest
+    if any(is_waited_for(state, peer) for peer in chunks_unheld(state, phase)):
+        soonest = min(phase.averaged_at + HOLD, lapses_at(state, phase))
+        if state.standing_since is not None or state.at < soonest:
+            return False
+    return _is_held_by_enough(state, phase)  # last: it goes through everything that is held
 
 
 def lapses_at(state: SwarmState, phase: Averaging) -> UnixMillis:

@@ -79,6 +79,11 @@ class Terms:
         return Chunking(self.num_stages, self.num_chunks, self.is_tied)
 
     @cached_property
+    def applied_in(self) -> Mapping[StageIndex, frozenset[Chunk]]:
+        """Chunks that members of each stage apply."""
+        return {stage: frozenset(self.chunking.of_stage(stage)) for stage in self.stages}
+
+    @cached_property
     def stages(self) -> tuple[StageIndex, ...]:
         """All stages."""
         return tuple(StageIndex(stage) for stage in range(self.num_stages))
