@@ -19,6 +19,7 @@ class JunkAgent(agent.Agent):
     """An agent in all but what it starts."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lies = ("--lies",) if "TALLYSTICK_TEST_LIES" in os.environ else ()
         self.peer_argv = (sys.executable, "-m", "tests.support.junk_peer", *lies)
 
