@@ -373,7 +373,7 @@ class World:
                 self._fetch(machine, parts)
             case SumChunks(average, chunks) if isinstance(self.state.phase, Averaging):
                 self._sum(machine, average, chunks)
-            case HoldChunks():
+            case HoldChunks() if isinstance(self.state.phase, Averaging):
                 self._hold(machine, duty)
 
     def _told(self, event: Event) -> None:
@@ -601,6 +601,8 @@ class World:
         kind = self.chance.choice(FAULTS)
         self.seen[kind] += 1
         alive = [each for each in self.peers.values() if each.alive and not each.gone]
+        if not alive:
+            return
         machine, other = self.chance.choice(alive), self.chance.choice(alive)
         back = self.chance.choice((100, 600, 2000, 4500))
         match kind:
