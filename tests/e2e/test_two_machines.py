@@ -143,7 +143,7 @@ def test_listen__three_machines__a_job_from_order_to_claim_and_peers_call_each_o
 
         wallet = ("--wallet", str(tmp_path / "poster.json"))
         submit = ("tallystick", "job", "submit", str(tmp_path / "job.yaml"), "--market", market)
-        job = there.run("bob", *submit, *wallet, "--wait").split()[-1]
+        job = there.run("bob", *submit, *wallet, "--wait", "--yes").split()[-1]
         claim = ("tallystick", "provider", "claim", "--wait", "--market", market)
         claims = [
             there.run(name, *claim, "--home", str(tmp_path / name)) for name in ("ann", "bob")
