@@ -55,7 +55,7 @@ from training.swarm.closing import (
     unserved_by_lost,
 )
 from training.swarm.copies import abandoned, is_committed, lose_units, take_copies, undo
-from training.swarm.duties import is_exchanged
+from training.swarm.duties import is_exchanged, missing_places
 from training.swarm.events import (
     Change,
     Checked,
@@ -105,10 +105,12 @@ from training.swarm.state import (
     Averaging,
     Closed,
     Committed,
+    Draft,
     Finished,
     Sealing,
     SwarmState,
     Working,
+    at_work,
 )
 
 __all__ = ["MAX_BARREN_STEPS", "MAX_REVISIONS", "advance", "assigned_units", "is_last_step"]
@@ -414,7 +416,7 @@ def _progress(state: SwarmState) -> Change | None:
                 and is_full(state, draft)
             ):
                 return close(state, draft)
-            if _passed(state, ends):
+            if _passed(state, ends) or _is_stuck(state, draft):
                 return end_without_update(state, draft)
         case Closed(draft, ends) as phase:
             if not (missing := uncommitted(draft)):
@@ -438,6 +440,15 @@ def _progress(state: SwarmState) -> Change | None:
             if _passed(state, lapses_at(state, phase)) or is_hopeless(state, phase):
                 return lapse(state)
     return None
+
+
+def _is_stuck(state: SwarmState, draft: Draft) -> bool:
+    """Whether units are missing in a stage whose members are all struck for this step."""
+    if not draft.struck:
+        return False
+    stages = {stage for stage, _ in missing_places(state)}
+    able = {m.stage for m in state.members.values() if m.peer not in draft.struck}
+    return any(at_work(state, stage) for stage in stages - able)
 
 
 def _is_given_up(state: SwarmState) -> bool:

@@ -26,6 +26,7 @@ from training.swarm.events import (
     ChunkAveraged,
     EndedWithoutUpdate,
     GradCommitted,
+    LinkBroken,
     PartsDenied,
     PartsHeld,
     PeerLeaving,
@@ -415,3 +416,22 @@ def test_without_overdue__member_had_committed__its_work_still_counts() -> None:
     assert not any(isinstance(effect, Redo) for effect in effects)
     assert isinstance(swarm.state.phase, Working)
     assert swarm.state.phase.draft.done[STAGE, UnitId(0)].peer == A
+
+
+def test_redo__who_was_to_do_it_is_gone_and_all_others_are_struck__ends_without_update() -> None:
+    swarm = Swarm(terms(peers=2, steps=3))
+    swarm.join(A, B)
+    swarm.work(A, 0, 1, 2)
+    swarm.work(B, 3, 4, 5)
+    swarm.tell(LinkBroken(StepNumber(1), A, swarm.at))
+    swarm.work(B, 0, 1, 2)
+    assert isinstance(swarm.state.phase, Closed)
+    lacking = tuple((STAGE, UnitId(unit)) for unit in range(6))
+    swarm.tell(UnitsLacked(StepNumber(1), B, lacking, swarm.at))  # no deadline: B does them again
+    swarm.tell(PeerLost(B, swarm.at))
+    assert isinstance(swarm.state.phase, Working)
+
+    swarm.now += swarm.state.terms.lease_grace
+    effects = swarm.tell(Ticked(swarm.at))
+
+    assert EndedWithoutUpdate(StepNumber(1)) in effects
