@@ -517,7 +517,7 @@ class Asking:
             held = await self._hold(peer, session, wanted, [])
         withheld, takes = list[AveragedChunk](), True
         for signed in self._averaged(wanted - held if is_patient else alone):
-            if not self._is_current(signed.message):
+            if not self._means.is_current(signed.message):
                 continue  # another one has found out meanwhile
             if (data := await self._means.fetch(signed.message)) is None:
                 withheld.append(signed.message)
@@ -538,15 +538,11 @@ class Asking:
         """Means that are nowhere; what two owners hold is not, somebody is only late with it."""
         by_signer: defaultdict[PeerId, list[AveragedChunk]] = defaultdict(list)
         for mean in means:
-            if self._is_current(mean) and _name(mean) in held_by_one(self._book.state):
+            if self._means.is_current(mean) and _name(mean) in held_by_one(self._book.state):
                 by_signer[mean.peer].append(mean)
         for peer, own in by_signer.items():
             names = tuple(map(_name, own))
             self._book.record(MeansWithheld(own[0].step, peer, names, self._clock()))
-
-    def _is_current(self, mean: AveragedChunk) -> bool:
-        """Whether it is still what was signed last as this mean, of the step in work."""
-        return any(each.message == mean for each in self._averaged([_name(mean)]))
 
     def _averaged(self, names: Collection[Chunk]) -> list[Signed[AveragedChunk]]:
         """What was signed as their means, as far as the step is not sealed meanwhile."""
@@ -597,7 +593,7 @@ class Asking:
         """Which of the means that it was asked for it holds; not what was signed there meanwhile:
         an answer that is late would count for a mean that nobody has."""
         said = {(each.stage, each.chunk) for each in answer.chunks}
-        means = [each.message for each in asked if self._is_current(each.message)]
+        means = [each.message for each in asked if self._means.is_current(each.message)]
         held = {_name(mean) for mean in means} & said
         if held:
             step = means[0].step

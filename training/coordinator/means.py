@@ -88,12 +88,12 @@ class Means:
         except Unavailable as error:
             self._tell_rarely("mean_not_kept", step=mean.step, reason=error.message)
             return
-        if self._is_current(mean):
+        if self.is_current(mean):  # else another one would count as kept
             name = mean.stage, mean.chunk
             self._book.record(MeansKept(StepNumber(mean.step), (name,), self._clock()))
 
-    def _is_current(self, mean: AveragedChunk) -> bool:
-        """Whether it is what was signed last as this mean: else another one would count as kept."""
+    def is_current(self, mean: AveragedChunk) -> bool:
+        """Whether it is what was signed last as this mean, of the step in work."""
         phase, name = self._book.state.phase, (mean.stage, mean.chunk)
         chunks = phase.chunks if isinstance(phase, Averaging) else {}
         return name in chunks and chunks[name][0] == mean
@@ -156,7 +156,10 @@ class _Files:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        except sqlite3.Error as error:
+            raise Unavailable(f"cannot open {path}: {error}") from error
         self._run(
             "CREATE TABLE IF NOT EXISTS means (digest BLOB PRIMARY KEY, step INTEGER, data BLOB)"
         )

@@ -297,7 +297,7 @@ def average(state: SwarmState, draft: Draft) -> Change:
             for name, weight in sorted(weights.items())
         ),
     )
-    dealt = summing_peers(state)
+    dealt = summing_peers(state, draft)
     ends = UnixMillis(state.at + state.terms.exchange_timeout)
     return replace(state, phase=Averaging(draft, message, ends, dealt)), (SendAverageSet(message),)
 

@@ -122,7 +122,7 @@ def _owed_in_step(state: SwarmState) -> Mapping[PeerId, Duty]:
 def _chunks_missing(state: SwarmState, phase: Averaging) -> Mapping[PeerId, Sequence[Chunk]]:
     """What each summing peer has not averaged yet, ascending."""
     missing: defaultdict[PeerId, list[Chunk]] = defaultdict(list)
-    for chunk, peer in summing_peers(state).items():
+    for chunk, peer in summing_peers(state, phase.draft).items():
         if chunk not in phase.chunks:
             missing[peer].append(chunk)
     return missing
@@ -224,9 +224,8 @@ def _wanted(
     return {peer: frozenset(parts) for peer, parts in wanted.items()}
 
 
-def summing_peers(state: SwarmState) -> Mapping[Chunk, PeerId]:
+def summing_peers(state: SwarmState, draft: Draft) -> Mapping[Chunk, PeerId]:
     """Who sums each chunk now, where anybody does."""
-    draft = getattr(state.phase, "draft", Draft())
     keepers = _keepers(state.terms, state.step, state.members, state.summing, draft)
     return {chunk: each[0] for chunk, each in keepers if each}
 

@@ -120,7 +120,7 @@ def terms_of(spec: JobSpec) -> Terms:
 
 
 MOST_DOUBLINGS = 10
-NEVER = StepNumber(0)
+NO_STEP = StepNumber(0)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Failings:
     """
 
     number: int = 0
-    last: StepNumber = NEVER
+    last: StepNumber = NO_STEP
 
     @property
     def until(self) -> StepNumber:
