@@ -1,7 +1,7 @@
 """How the market is deployed: `TALLYSTICK_*` variables, read once, by entry points only.
 
 What a job costs and how epochs run is not here: jobs say it themselves, or the Parameters contract
-does (DESIGN section 2).
+does (docs/architecture.md 1).
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """What a job trains: model, optimiser and data as frozen, validated values. Pure.
 
 Invariant: a value of these classes is consistent, so nothing below checks it again. They decide
-the math alone; deployment and protocol settings live elsewhere (DESIGN section 2).
+the math alone; deployment and protocol settings live elsewhere (docs/architecture.md 1).
 Units: widths in elements, sequence_length in tokens (a byte, where there is no tokenizer), seeds in
 [0, 2**53).
 

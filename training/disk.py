@@ -21,7 +21,7 @@ from training.config import ModelConfig, StageSlice, slices_of, train_config
 from training.memory import FP32, num_parameters
 
 MOST_STEPS = 16
-"""Sealed steps whose work stays at most (PROTOCOL section 7)."""
+"""Sealed steps whose work stays at most (docs/protocol.md 7)."""
 CHECKPOINTS = 4
 STATE = 3  # a checkpoint in weights: they and two moments
 BOUNDARIES = 4  # tensors of a unit in a middle stage: x, y, dy, dx

@@ -8,7 +8,7 @@ first among those on another device class than the first auditor's. That of the 
 matter, whose claim is what both are held against.
 
 Invariant: auditors of a subject are of other owners than its doer, its worker and each other, and
-of no convict's. Source: PROTOCOL 4 and 5.
+of no convict's. Source: docs/protocol.md 4 and 5.
 """
 
 from collections import Counter

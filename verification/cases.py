@@ -14,7 +14,7 @@ An attempt has a number that no other round of its subject has, a reopened one i
 that came too late in one round says nothing in another, whose coin seeds other projections.
 
 Invariants: nobody is convicted by fewer than two owners that are neither his nor each other's; who
-convicts never gains by it; a case ends. Source: PROTOCOL sections 4 and 5.
+convicts never gains by it; a case ends. Source: docs/protocol.md 4 and 5.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """What a step is drawn with: B_t, from the coin of the first batch that holds its seal. Pure.
 
 B_t depends on the job, the step and the hash of the anchoring block, and not on what the seal says,
-so that variants of a seal are useless (PROTOCOL section 4). A coin of zero was recorded after
+so that variants of a seal are useless (docs/protocol.md 4). A coin of zero was recorded after
 EIP-2935 forgot the block: then everything of that batch is drawn.
 """
 

@@ -18,7 +18,7 @@ number, where it has no relative precision. What is not finite is farther than a
 
 Callers decode: both tensors passed the job's codec, the claim on its way here, the replay by the
 auditor. Distances are rounded up, and two auditors may differ in their last digits: sums of squares
-are taken in double precision, in the order of the device. Units: 1e-9. Source: PROTOCOL section 5.
+are taken in double precision, in the order of the device. Units: 1e-9. Source: docs/protocol.md 5.
 """
 
 import math

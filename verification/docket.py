@@ -20,7 +20,7 @@ the work, the coin and convictions, and not on who is said to have left since: t
 the coin before it says so.
 
 Invariants: nobody's pay vests past an open case of its work; audits are paid no more than their
-budget; money is moved by `vesting` only. Source: PROTOCOL 4 to 7.
+budget; money is moved by `vesting` only. Source: docs/protocol.md 4 to 7.
 """
 
 from collections import Counter

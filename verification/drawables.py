@@ -1,7 +1,7 @@
 """What the coin of a seal may draw: peer-steps, sums, and reports to be repeated. Pure.
 
 Each message as the case that it would begin, with the rate of its draw. All that a seal holds is of
-its own step, but for reports, which are of an older one. Source: PROTOCOL 4.
+its own step, but for reports, which are of an older one. Source: docs/protocol.md 4.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 Drawn iff PRF(B_t, subject) < q, with the PRF as a 256-bit fraction and q as a rational, so that
 everybody computes the same answer to the last bit. Auditors are ordered by drawing without
 replacement, each with a chance in proportion to its weight. With `checking: off` q is zero and
-nobody is drawn, but every draw can be derived. Source: PROTOCOL section 4.
+nobody is drawn, but every draw can be derived. Source: docs/protocol.md 4.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """How often is a peer-step done again, given what its peer would lose by it? Pure.
 
-The audit rate follows the money at risk (PROTOCOL section 7):
+The audit rate follows the money at risk (docs/protocol.md 7):
 
     q = max(floor, m x v / ((S + U + v) x d)),    d = (1 - phi + phi x r) x detection
 

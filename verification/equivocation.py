@@ -8,7 +8,7 @@ signed, the JobSpec, and for what its session key signed also the JobOpening.
 
 Invariants: both messages have one name and two digests, and one key signed both; bonds that do not
 fit are refused. Without bonds the file says what a key did, and not whose it is.
-Source: PROTOCOL sections 1 and 4.
+Source: docs/protocol.md 1 and 4.
 """
 
 from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ A batch may hold a step before its seal is known here, so a coin says which seal
 holds that step's seal compares (`contracts.terms.coins.check_coin`).
 
 Invariants: a coin is told once, for the first batch that holds its step, and only when the hash
-covers its recording; two seals of one step are an equivocation. Source: PROTOCOL section 4.
+covers its recording; two seals of one step are an equivocation. Source: docs/protocol.md 4.
 """
 
 import itertools

@@ -2,7 +2,7 @@
 
 `economics` has the formulas; here they meet leases, the pay that waits and who works next door.
 Coordinator and auditors reckon alike: the one hands out what q <= 1 covers, the others draw with q.
-Units: base units, model FLOPs. Source: PROTOCOL 7.
+Units: base units, model FLOPs. Source: docs/protocol.md 7.
 """
 
 from collections import Counter

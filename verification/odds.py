@@ -9,7 +9,7 @@ first and friends in the stage change nothing. The order of later auditors, in w
 count, changes nothing either: by then the work was seen.
 
 A probability is never stated without the volume that it refers to. `worst_odds` supposes that the
-cheat chose the peer-steps that are hardest to find. Source: PROTOCOL section 7, issue 5.
+cheat chose the peer-steps that are hardest to find. Source: docs/protocol.md 7, issue 5.
 """
 
 import re

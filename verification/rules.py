@@ -1,7 +1,7 @@
 """What never changes in a checked job: its numbers, and who may audit it from outside. Pure.
 
 The poster has signed the numbers, and the coordinator's opening names the list of outside auditors.
-Units: base units, model FLOPs. Source: PROTOCOL 2 and 7.
+Units: base units, model FLOPs. Source: docs/protocol.md 2 and 7.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """What does a schedule of cheating earn on average, exactly? Pure.
 
-The rates are those of `economics`; here is the game around them (PROTOCOL sections 5 to 7):
+The rates are those of `economics`; here is the game around them (docs/protocol.md 5 to 7):
 
 - Step s vests when every draw up to step s + W is settled, so whoever is convicted of step t keeps
   what it did before step t - W and loses all later pay and its stake.
@@ -26,7 +26,7 @@ from contracts.terms.ids import StepNumber
 from verification.economics import Terms, most_value, power, rate, value, waiting
 
 SETTLING = 4
-"""Steps until a draw is settled: at most so many wait for their coin (PROTOCOL section 4)."""
+"""Steps until a draw is settled: at most so many wait for their coin (docs/protocol.md 4)."""
 
 ONE_A_FLOP = PricePerPflop(FLOPS_PER_PFLOP)
 

@@ -11,7 +11,7 @@ Invariants
 - A report states every distance of its stage, each once: what is left out cannot match.
 - A pair of classes that was never measured is refused, not guessed. Admission takes a class only
   when the table holds it against two others, so a second auditor can be on another class.
-Units: distances and thresholds are integers in 1e-9. Source: PROTOCOL sections 5 and 8.
+Units: distances and thresholds are integers in 1e-9. Source: docs/protocol.md 5 and 8.
 """
 
 import json

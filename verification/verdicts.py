@@ -2,7 +2,7 @@
 
 A verdict that does not follow counts for nothing, so everybody who holds the job's calibration
 table computes it: the auditor before it reports, every docket, and who runs a bundle again.
-Distances in 1e-9. Source: PROTOCOL 5.
+Distances in 1e-9. Source: docs/protocol.md 5.
 """
 
 from collections.abc import Mapping, Sequence

@@ -66,7 +66,7 @@ DEFAULT_PARAMETERS: Mapping[str, int] = {
     "deadline_steps": 4,
     "vesting_steps": 5,
 }
-"""The clocks of a development chain (DESIGN section 5.9) and the rates of PROTOCOL section 7."""
+"""The clocks of a development chain; the rates are those of docs/protocol.md 7."""
 
 FAUCET_CALL_CAP = 10_000 * BASE_UNITS_PER_TOKEN
 FAUCET_ACCOUNT_CAP = 1_000_000 * BASE_UNITS_PER_TOKEN

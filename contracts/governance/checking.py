@@ -3,7 +3,7 @@
 Checking is a fold beside that of pay. After each seal it says how far draws are settled, whose pay
 waits, whose is frozen and whose is lost; `vesting` turns that into amounts. Who is drawn and what a
 verdict means is decided above (`verification.docket`); here is only what every reader of a history
-has to agree on. Source: PROTOCOL sections 4 to 6.
+has to agree on. Source: docs/protocol.md 4 to 6.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

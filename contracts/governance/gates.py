@@ -1,6 +1,6 @@
 """The norm gate: how much a gradient that is far longer than the others' may weigh. Pure.
 
-A peer-step is compared with the other peer-steps of its stage (PROTOCOL section 3.5). Its bound is
+A peer-step is compared with the other peer-steps of its stage (docs/protocol.md 3.5). Its bound is
 
     3 x max(median over owners of their medians of 25 steps, median of the others in this step)
       x max(1, sqrt(median samples / its samples))

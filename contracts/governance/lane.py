@@ -1,7 +1,7 @@
 """How a lane of SealAnchor folds: one 32-byte slot that fixes every batch and every coin. Pure.
 
 lane' = keccak(lane, root, block) when a batch is anchored; lane'' = keccak(lane', coin) when the
-hash of that block is recorded (PROTOCOL section 4). Only the newest batch may lack its coin.
+hash of that block is recorded (docs/protocol.md 4). Only the newest batch may lack its coin.
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 Invariants: an account appears once, in ascending order; what has vested never exceeds what was
 earned; both totals are the root's own sums, so a seal cannot state other ones.
-Units: base units (1e-6 token). Source: PROTOCOL sections 2 (message 9) and 6.
+Units: base units (1e-6 token). Source: docs/protocol.md 2 (message 9) and 6.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 A valid seal extends the one before; its root is over the messages 3 to 8 of its step; its gradient
 norm, pay root and totals follow from them; the coordinator's wallet signed it. Nothing in it is
 the coordinator's choice but whether the step is the last.
-Source: PROTOCOL section 3.6.
+Source: docs/protocol.md 3.6.
 """
 
 from collections.abc import Mapping, Sequence

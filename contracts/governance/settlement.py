@@ -10,7 +10,7 @@ by another seal of the same step.
 
 The root is over (account, root of its jobs, cumulative sum), all accounts ever paid, sorted.
 Invariants: nothing is paid without a seal, and nothing twice; no cumulative amount ever falls; the
-sum of the root = the sum of all debits ever. Units: base units. Source: PROTOCOL section 6.
+sum of the root = the sum of all debits ever. Units: base units. Source: docs/protocol.md 6.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ them from all stages. Weights are those of the norm gate, which remembers what w
 
 Invariants: a unit counts at most once per stage; in an update the unit sets of all stages are
 equal; nobody counts for a unit that the StepClose does not give him.
-Source: PROTOCOL section 3. Units: norms squared 1e-12, the gradient norm 1e-9.
+Source: docs/protocol.md 3. Units: norms squared 1e-12, the gradient norm 1e-9.
 """
 
 import itertools

@@ -12,7 +12,7 @@ same; a forfeit is the difference that it makes to that.
 
 Invariants: the earned total, what has vested and what is forfeited never fall; vested + forfeited
 <= earned; after the last seal they are equal; the result is the same whether steps are folded one
-by one or all at once. Source: PROTOCOL section 6.
+by one or all at once. Source: docs/protocol.md 6.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """The two keys of a party: a wallet that a contract knows, a session key that its peers know.
 
 The wallet (secp256k1) signs what a contract may have to check; the session key (Ed25519) signs the
-rest and is the root of its peer's TLS leaf (PROTOCOL section 1).
+rest and is the root of its peer's TLS leaf (docs/protocol.md 1).
 """
 
 from dataclasses import dataclass

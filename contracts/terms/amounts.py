@@ -34,7 +34,7 @@ PriceField = Annotated[PricePerPflop, _WIRE, Ge(1), Le(UINT64_MAX), _TEXT]
 
 
 def pay_for(work: Flops, price: PricePerPflop) -> BaseUnits:
-    """Value of cumulative `work` at `price`, rounded down (PROTOCOL section 6).
+    """Value of cumulative `work` at `price`, rounded down (docs/protocol.md 6).
 
     Callers pass the cumulative FLOPs of a lease, not those of one step: the value of a small unit
     alone floors to zero.

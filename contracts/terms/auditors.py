@@ -1,6 +1,6 @@
 """Who may be drawn from outside a job: the list that its JobOpening names by digest. Pure.
 
-PROTOCOL section 2 (message 0) wants all stake of the registry in it. We list what can be asked: the
+The first design wants all stake of the registry in it. We list what can be asked: the
 accounts that have active stake at the opening block, have registered a session key to audit with
 and have reserved for the job what a lease of it does. Left out are accounts with a lease in the
 job, its poster and its coordinator: they are not outside. One account is one auditor, however many

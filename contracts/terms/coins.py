@@ -1,7 +1,7 @@
 """What a step is drawn with, as a market or an agent that reads the chain hands it on. Pure.
 
 A coin is the hash of the block that anchored the first batch with the step's seal; zero where it
-was recorded too late, and then everything of the step is drawn (PROTOCOL section 4). One is handed
+was recorded too late, and then everything of the step is drawn (docs/protocol.md 4). One is handed
 on only when it counts, so it never changes. As bytes it has a fixed length: a file of coins is
 appended to, and read while it grows.
 

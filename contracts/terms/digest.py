@@ -2,7 +2,7 @@
 
 Every BLAKE3 digest is taken under a context (the kind of the thing), so that equal bytes of two
 kinds never share a digest. Tensors are digested as wire bytes after the codec, with dtype name and
-shape (PROTOCOL section 1).
+shape (docs/protocol.md 1).
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ def _form(dtype: str, shape: Sequence[int]) -> bytes:
 
 
 def peer_id(session_key: SessionKey) -> PeerId:
-    """The name of the peer that holds `session_key` (DESIGN section 5.2)."""
+    """The name of the peer that holds `session_key` (docs/architecture.md 5)."""
     return PeerId(digest("peer", session_key))
 
 

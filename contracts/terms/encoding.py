@@ -1,7 +1,7 @@
 """How a value becomes bytes, in exactly one way.
 
 Canonical msgpack: maps with sorted text keys, shortest forms, no floats, no extension types,
-integers above 2^63-1 as 16 bytes big-endian (PROTOCOL section 1). `decode` refuses any other
+integers above 2^63-1 as 16 bytes big-endian (docs/protocol.md 1). `decode` refuses any other
 spelling of the same value, so a digest names one byte string and a value has one digest.
 """
 

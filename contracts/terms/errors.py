@@ -206,7 +206,7 @@ class Misbehaved(TallystickError):
 
 
 class Equivocation(Misbehaved):
-    """Two different values signed by one key under one name (PROTOCOL section 1)."""
+    """Two different values signed by one key under one name (docs/protocol.md 1)."""
 
     code = "equivocation"
 

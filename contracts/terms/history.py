@@ -37,7 +37,7 @@ def unit_leaves_root(leaves: Sequence[UnitLeaf]) -> Digest:
 
 
 def messages_root(messages: Sequence[Message]) -> Digest:
-    """Root over messages 3 to 8 of one step, ordered by kind and digest (PROTOCOL section 2)."""
+    """Root over messages 3 to 8 of one step, ordered by kind and digest (docs/protocol.md 2)."""
     return plain_root(_in_order(messages))
 
 

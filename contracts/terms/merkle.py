@@ -6,7 +6,7 @@ much) and two sums (pay: earned and vested). Leaves are sorted strictly by key w
 proves absence; a level with an odd node carries its last node up unchanged. Sums are uint96, 12
 bytes big-endian; the Solidity twin is `SumTree.sol`, held equal by shared vectors.
 
-Source: Merkle-sum trees as in `reference/onchain.md` section 3.4.
+Source: Merkle-sum trees (G. Maxwell's proof of liabilities, 2014); docs/protocol.md 1.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""What parties sign: the messages of a job (PROTOCOL section 2), frozen, strict and versioned.
+"""What parties sign: the messages of a job (docs/protocol.md 2), frozen, strict and versioned.
 
 A changed field is a new version. Losses, norms and distances are scaled integers (units beside the
 field). Wallet-signed messages name an EIP-712 struct; `details` in it is the BLAKE3 digest of the
@@ -206,7 +206,7 @@ class BatchSpec(Record):
 
 
 class AuditSpec(Record):
-    """How work is checked (PROTOCOL sections 4 to 7). Rates are parts of 1e6."""
+    """How work is checked (docs/protocol.md 4 to 7). Rates are parts of 1e6."""
 
     floor: Annotated[int, Ge(1), Le(MILLION)]  # q of a peer-step, at least
     sums: Annotated[int, Ge(0), Le(MILLION)]  # q of an averaged chunk
@@ -220,7 +220,7 @@ class AuditSpec(Record):
 
 
 class RulesSpec(Record):
-    """The job's protocol numbers (PROTOCOL section 7), within governance bounds."""
+    """The job's protocol numbers (docs/protocol.md 7), within governance bounds."""
 
     audit: AuditSpec | None  # None: nobody checks anything
     boundary_codec: CodecName  # of activations and their gradients between stages
@@ -603,7 +603,7 @@ def message_from_value(value: object) -> Message:
 
 
 def equivocation_name(message: Message) -> tuple[object, ...] | None:
-    """The name under which its signer may state one value only (PROTOCOL section 1), or None."""
+    """The name under which its signer may state one value only (docs/protocol.md 1), or None."""
     match message:
         case TensorHeader():
             return ("header", message.job, message.step, message.stage, message.unit,

@@ -224,7 +224,7 @@ def job_id(
     deadline: int,
     nonce: int,
 ) -> JobId:
-    """The id that JobEscrow computes: keccak of the ABI-encoded header (DESIGN section 5.8)."""
+    """The id that JobEscrow computes: keccak of the ABI-encoded header (docs/architecture.md 5)."""
     return JobId(
         keccak(
             _word("address", poster)

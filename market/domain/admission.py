@@ -258,7 +258,7 @@ def _check_calibration(audit: AuditSpec, around: Surroundings) -> None:
 
 
 def _check_stake(spec: JobSpec, audit: AuditSpec) -> None:
-    """What a lease reserves covers one unit of the dearest stage (PROTOCOL section 7: q <= 1)."""
+    """What a lease reserves covers one unit of the dearest stage (docs/protocol.md 7: q <= 1)."""
     owners = spec.batch.peers_per_stage
     least = _least_stake(spec, audit, spec.unit_flops, owners=owners, price=spec.price_ceiling)
     if least is None:

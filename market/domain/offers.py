@@ -15,7 +15,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.reputation import Reputation
 
 HEARTBEAT_MILLIS = 15_000  # an offer that was not heard for longer is not matched
-CLOCK_SKEW_MILLIS = 120_000  # DESIGN section 5.9
+CLOCK_SKEW_MILLIS = 120_000  # docs/architecture.md 5
 
 
 class OfferState(StrEnum):

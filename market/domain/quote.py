@@ -73,7 +73,7 @@ class Quote:
 
 
 def need_of(spec: JobSpec, now: UnixMillis, calibration: Calibration) -> Need:
-    """What the job asks of an offer; of its device too, if it is checked (PROTOCOL section 5)."""
+    """What the job asks of an offer; of its device too, if it is checked (docs/protocol.md 5)."""
     devices = None
     if spec.rules.audit is not None:
         devices = frozenset(filter(calibration.admits, calibration.classes))

@@ -13,7 +13,7 @@ Liveness is a moving average of duties kept (1) and missed (0), each weighing 1/
 1/2 on. A missed report, data that were not there, a lease that was lost: dying is no lie, so none
 of this touches honesty, and honesty touches no liveness.
 
-Nothing here decides how often somebody is audited (PROTOCOL section 7: the rate follows the money
+Nothing here decides how often somebody is audited (docs/protocol.md 7: the rate follows the money
 at risk). It is shown, and it orders equal asks; see `standing`.
 """
 

@@ -8,7 +8,7 @@ or owed for the convicted work; what nobody may have is burned too. The judge ge
 argument names it.
 
 Rounding: every amount is rounded down, so the dust is not taken, or burned. Units: base units;
-rates in 1/10,000. Source: PROTOCOL section 7; the caps are those of StakeRegistry (I10).
+rates in 1/10,000. Source: docs/protocol.md 7; the caps are those of StakeRegistry (I10).
 """
 
 from collections.abc import Sequence

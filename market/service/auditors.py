@@ -4,7 +4,7 @@ An account registers one session key by its wallet's signature and is heard like
 heard are asked to reserve stake for a checked job (`audit_bonds`). When the job has all of its
 leases and nobody is waited for, the list of those who reserved is fixed at one confirmed block; the
 job is handed to a host with it, and its JobOpening has to name it. It never changes afterwards: who
-comes later is not drawn in this job, who leaves misses reports. Source: PROTOCOL section 2, message
+comes later is not drawn in this job, who leaves misses reports. Source: docs/protocol.md 2, message
 0; what its list of all stake is here is said in `contracts.terms.auditors`.
 """
 

@@ -3,7 +3,7 @@
 A job whose coordinator is gone for good closes past its deadline by the last valid seal. What that
 seal says is earned and not frozen is due, so settlement and audits pay by the seal that the close
 shows, and only if a batch on chain holds it: we show no other, and wait until ours is anchored. Who
-closes a job by less than our newest seal is answered with it. Source: PROTOCOL section 6.
+closes a job by less than our newest seal is answered with it. Source: docs/protocol.md 6.
 """
 
 import logging

@@ -4,7 +4,7 @@ While a slash is announced the convicted account's wallet may name one bundle ag
 of the declared format, about the work that the evidence is about (the evidence itself, if that
 shows nothing). Anything else is refused here, and the slash goes on. From then on nothing is
 executed until a judge has run both bundles again: the market's operator, or a host that is no party
-(PROTOCOL section 5: until disputes on chain replace them, they are trusted with this).
+(docs/protocol.md 5: until disputes on chain replace them, they are trusted with this).
 
 The rule for a judge who is slow: the slash waits with its case open (`slash`), for as long as it
 takes. A convict gains nothing by a contest, because the stake stays in the case and is slashed when

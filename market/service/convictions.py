@@ -7,7 +7,7 @@ may show one; they are tried in the order in which they came, one after the othe
 so a bad bundle costs time and bars no good one. The stake at risk is what was reserved for the job,
 by the lease or, of an auditor from outside, before it was listed: as much as a lease has to. The
 challenger is the auditor whose bundle is executed. Restitution is at most the value of the
-convicted work, rounded down. Source: PROTOCOL sections 5 and 7.
+convicted work, rounded down. Source: docs/protocol.md 5 and 7.
 """
 
 from dataclasses import replace

@@ -3,7 +3,7 @@
 A bundle (`verification.auditing.bundle`) is read before it is accepted: every signature and root in
 it holds, its report's verdict follows from its distances, and it has all the bytes that its claim
 names. What it shows is then compared with what the market knows of the case. Whether its tensors
-show what the report says takes a replay, so that is for whoever judges. Source: PROTOCOL section 5.
+show what the report says takes a replay, so that is for whoever judges. Source: docs/protocol.md 5.
 """
 
 from collections.abc import Sequence

@@ -400,7 +400,7 @@ class MessageRow(Row):
     job: JobId
     sequence: int
     digest: Digest
-    name: Digest | None  # what its signer may state one value of (PROTOCOL section 1)
+    name: Digest | None  # what its signer may state one value of (docs/protocol.md 1)
     kind: str
     step: int
     data: bytes

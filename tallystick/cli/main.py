@@ -142,7 +142,7 @@ def reported() -> Iterator[None]:
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code of an error of `contracts.terms.errors` (DESIGN section 5, number 13)."""
+    """The exit code of an error of `contracts.terms.errors` (docs/architecture.md 5)."""
     codes = (getattr(kind, "code", None) for kind in type(error).__mro__)
     return next(EXIT_CODES[code] for code in codes if code in EXIT_CODES)
 

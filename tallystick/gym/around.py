@@ -42,7 +42,7 @@ def resent(sample: Sent, data: bytes) -> Sent:
 def marked(sample: Sent, data: bytes, unit: UnitId) -> Sent:
     """Bytes that were sent before, changed in the lowest bits of one or two elements.
 
-    Equal bytes for two units have one digest, which links show at once (PROTOCOL section 3.3): a
+    Equal bytes for two units have one digest, which links show at once (docs/protocol.md 3.3): a
     liar who wants to last makes each copy differ.
     """
     changed, second = bytearray(data), 2 if sample.dtype in _TWO_BYTES_WIDE else 1

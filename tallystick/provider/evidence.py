@@ -7,7 +7,7 @@ enough as long as nobody doubts it: when it is contested, or was dropped, others
 
 Invariants: nothing is shown that no seal made slashable; what is named is there; a bundle stays on
 disk until a slash took what there was or the job is refunded (`slashes`), so that a restart
-shows it again. Source: PROTOCOL section 5.
+shows it again. Source: docs/protocol.md 5.
 """
 
 import asyncio

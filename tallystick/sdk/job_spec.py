@@ -131,7 +131,7 @@ def build_spec(
         raise Malformed(f"job: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
 
 
-AUDIT_MARGIN = Fraction(5, 4)  # m of PROTOCOL section 7
+AUDIT_MARGIN = Fraction(5, 4)  # m of docs/protocol.md 7
 AUDIT_DETECTION = Fraction(99, 100)  # of a falsified peer-step by one replay, at the least
 AUDIT_DEADLINE = 4  # D, steps
 AUDIT_BUDGET = Fraction(1, 4)  # of the job's budget, unless its file or `least_budget` says more

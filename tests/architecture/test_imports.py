@@ -41,7 +41,7 @@ PURE = (
     "verification.bisection",
     "market.domain",
 )
-"""DESIGN section 2, also those that later work will add."""
+"""docs/architecture.md 1, also those that later work will add."""
 
 HEAVY = (
     "torch",

@@ -1,7 +1,7 @@
 """Which attacks are caught, what do they earn, and what would they cost if nobody looked?
 
 `python -m tests.benchmarks.attacks [--only NAME ...] [--seed N] [--out FILE]` plays the attacks of
-PROTOCOL section 8 one after the other on one real market: database, chain, providers and peers are
+docs/protocol.md 8 one after the other on one real market: database, chain, providers and peers are
 processes, coins are block hashes, stages are real (the micro recipe). It prints a table and exits
 with 1 if an attack does not end as `ATTACKS` says.
 

@@ -1,4 +1,4 @@
-"""The attacks of PROTOCOL section 8, one a row of the table, and how each has to end."""
+"""The attacks of docs/protocol.md 8, one a row of the table, and how each has to end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

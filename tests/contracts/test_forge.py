@@ -1,7 +1,7 @@
-"""Do the Solidity suites pass, and does gas stay within DESIGN section 5.8?
+"""Do the Solidity suites pass, and does gas stay within its limits?
 
-One forge run serves all tests here. The gas table is printed beside the published figures of
-`reference/onchain.md` section 2.4; the limits stand in `test/Gas.t.sol`, where each fails the run.
+One forge run serves all tests here. The gas table is printed beside published figures;
+the limits stand in `test/Gas.t.sol`, where each fails the run.
 """
 
 import re
@@ -25,7 +25,7 @@ PUBLISHED = {
     "anchor": "EAS timestamp 45,849",
     "deployment, all seven contracts": "8,000,000 estimate for six",
 }
-"""What others pay for the like, or what the prototype of `reference/onchain.md` paid."""
+"""What others pay for the like, or what our prototype paid."""
 
 LIMITS = {
     "open": 70_000,
@@ -37,7 +37,7 @@ LIMITS = {
     "claim, 1000 accounts": 66_000,
     "anchor": 45_000,
 }
-"""DESIGN section 5.8: 52 k and 20 k a job debited before, 37 k a new one."""
+"""Of the first design: 52 k and 20 k a job debited before, 37 k a new one."""
 
 SUITES = sorted(
     name

@@ -1,4 +1,4 @@
-"""Losing any one process at any moment loses no work and no money (DESIGN section 6).
+"""Losing any one process at any moment loses no work and no money (docs/architecture.md 6).
 
 One stack, two equal jobs: the first undisturbed, the second with a SIGKILL in each of its windows.
 The windows are made by failpoints: a process stops itself (SIGSTOP) right after the line that

@@ -1,4 +1,4 @@
-"""A slash happens once, whoever is killed on its way (DESIGN section 6).
+"""A slash happens once, whoever is killed on its way (docs/architecture.md 6).
 
 Over real processes: the chain worker is stopped by a failpoint right after the announcement, and
 later the execution, is stored or broadcast; it or the chain is killed there and starts again. What

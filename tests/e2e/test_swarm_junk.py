@@ -1,4 +1,4 @@
-"""A peer that answers twenty times faster with junk wins no more than its cap (PROTOCOL 7).
+"""A peer that answers twenty times faster with junk wins no more than its cap (docs/protocol.md 7).
 
 Real processes on one stack, a job of one stage. The honest ones are slowed, so that a unit takes
 them at least twenty times as long as it takes the one that computes nothing; by speed alone it

@@ -1,4 +1,4 @@
-"""Losing any process of a swarm at any moment costs seconds and changes nothing (DESIGN section 6).
+"""Losing any process of a swarm costs seconds and changes nothing (docs/architecture.md 6).
 
 One job of three stages with two peers each and two trainers; a process gets SIGKILL in each row of
 `ROWS`. A row names a line of a log. The process that tells it has a failpoint there: it ends itself

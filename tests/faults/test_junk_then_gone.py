@@ -1,7 +1,7 @@
 """Junk is sent, and its sender is gone before it commits: who does its units again is not to blame.
 
-The leaves of whoever does them again name the tensors that the neighbours really used (PROTOCOL
-section 3.4). They are the junk, from which every replay differs.
+The leaves of whoever does them again name the tensors that the neighbours really used
+(docs/protocol.md 3.4). They are the junk, from which every replay differs.
 """
 
 from pathlib import Path

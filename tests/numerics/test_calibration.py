@@ -139,7 +139,7 @@ def test_shipped_thresholds__lie_in_bf16__is_a_mismatch(name: str) -> None:
 
 
 def test_shipped_thresholds__poison_of_a_thousandth_in_bf16__is_not_seen() -> None:
-    """A negative result that is kept: nobody may claim this poison is caught (PROTOCOL 8)."""
+    """A negative result that is kept: nobody may claim it is caught (docs/protocol.md 8)."""
     assert set(verdicts("poison of 0.1 % norm", "bfloat16")) == {"match"}
 
 

@@ -85,7 +85,7 @@ def test_resumed__counter_or_moments_forgotten__differs_at_once(tmp_path: Path, 
 
 
 def test_resumed__from_the_chunks_since_a_checkpoint__equals_the_state(tmp_path: Path) -> None:
-    # PROTOCOL 3.6: who returns late loads a checkpoint and applies the kept averaged chunks.
+    # Who returns late loads a checkpoint and applies the kept averaged chunks.
     ahead, behind = trained(2), new_stage(CONFIG)
     save_checkpoint(ahead, tmp_path, 2)
     load_newest(behind, tmp_path)

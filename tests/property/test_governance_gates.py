@@ -1,6 +1,6 @@
 """The norm gate for any gradients: what it lets through, and whom it leaves alone.
 
-The oracle is the formula of PROTOCOL section 3.5 in floating point; the code has integers only.
+The oracle is the formula of docs/protocol.md 3.5 in floating point; the code has integers only.
 """
 
 from dataclasses import replace

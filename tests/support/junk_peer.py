@@ -3,7 +3,7 @@
 In a job of one stage it reads its rows, so that its leaves link, and answers at once: a plausible
 loss, and for a gradient noise of a plausible length. State, sums and seals it handles as everybody
 does. When it is measured at joining it computes, or, with `--lies`, answers at once. Until checking
-exists, only the caps of PROTOCOL section 7 limit it.
+exists, only the caps of docs/protocol.md 7 limit it.
 """
 
 import sys

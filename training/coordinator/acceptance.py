@@ -53,7 +53,7 @@ def check_commit(
 def check_chunk(
     spec: JobSpec, chunk: AveragedChunk, average: AverageSet, commits: Iterable[GradCommit]
 ) -> None:
-    """Refuse a mean that is longer than the weighted mean of its parts (PROTOCOL section 3.5).
+    """Refuse a mean that is longer than the weighted mean of its parts (docs/protocol.md 3.5).
 
     Raises:
         Malformed: it is, or it is of another AverageSet.

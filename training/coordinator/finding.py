@@ -1,6 +1,6 @@
 """What an auditor lacks: asked of every holder, handed on, or said to be missing.
 
-A Notice `missing_data` makes a report `missing` count (PROTOCOL section 5), and is given when
+A Notice `missing_data` makes a report `missing` count (docs/protocol.md 5), and is given when
 
 - the auditor whose turn it is has asked for bytes that its subject binds,
 - a step was sealed since it first asked, and again nothing fitting came from any holder,

@@ -1,10 +1,10 @@
 """Whether what a peer commits to is what trainers saw pass between the stages. Pure.
 
 A unit's copy names four tensors; those that cross a boundary have a sender and a receiver. Where a
-leaf differs from the counted copy, the receiver has to show the sender's signed header (PROTOCOL
-section 3.3): with it the sender signed two tensors for one place, without it the receiver made its
-own up. A header of another attempt accuses nobody: the peer holds another copy than the counted
-one, and says so too late.
+leaf differs from the counted copy, the receiver has to show the sender's signed header
+(docs/protocol.md 3.3): with it the sender signed two tensors for one place, without it the
+receiver made its own up. A header of another attempt accuses nobody: the peer holds another copy
+than the counted one, and says so too late.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ unit is timed several times, fewer if it is long, and the least counts: whatever
 machine only makes a unit slower. Several peers may share a machine: one call is timed at a time,
 they take turns, and they begin when nobody builds any more, but do not wait long for that. A rate
 is in units per 1e6 seconds of the coordinator's clock, so nobody is faster than the clock can tell.
-Source: PROTOCOL section 7, until the market's hardware challenge exists.
+Source: docs/protocol.md 7, until the market's hardware challenge exists.
 """
 
 import asyncio

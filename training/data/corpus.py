@@ -1,7 +1,7 @@
 """From text files to shards: what the poster does once, before a job is posted.
 
 Invariants: equal inputs give an equal manifest; equal shards are kept once; a shard is in train or
-in validation, never in both. Providers never come here: they fetch shards by hash (DESIGN 4).
+in validation, never in both. Providers never come here: they fetch shards by hash.
 
 The built-in corpus is the source text of the running Python's standard library: its `*.py` files
 sorted by path, without tests and installed packages, up to `BUILTIN_BYTES`. It differs between

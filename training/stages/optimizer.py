@@ -1,4 +1,4 @@
-"""One AdamW update that leaves equal bytes on every machine (PROTOCOL section 3.6).
+"""One AdamW update that leaves equal bytes on every machine (docs/protocol.md 3.6).
 
 Invariant: weights and both moments after an update are a function, byte for byte, of the bytes
 before it, the averaged gradient and the sealed norm. Each primitive operation is rounded once to

@@ -1,4 +1,4 @@
-"""What a stage's state is called: three digests under one (PROTOCOL section 3.6). Torch-free.
+"""What a stage's state is called: three digests under one (docs/protocol.md 3.6). Torch-free.
 
 Invariant: whoever has weights root, moments root and counter can name the state root, so weights
 alone can be checked against a GradCommit without the moments.

@@ -189,7 +189,7 @@ class Stage:
     def subtract(
         self, unit: UnitId, dy: Tensor | None = None, inputs: UnitInputs | None = None
     ) -> None:
-        """Take a counted unit out of the gradient again (PROTOCOL section 3.1).
+        """Take a counted unit out of the gradient again (docs/protocol.md 3.1).
 
         Args:
             unit: A counted one.

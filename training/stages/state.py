@@ -1,4 +1,4 @@
-"""The tensors of a stage's state as one digest: what its roots are made of (PROTOCOL 3.6).
+"""The tensors of a stage's state as one digest: what its roots are made of (docs/protocol.md 3.6).
 
 Invariant: equal roots mean equal names, dtypes, shapes and bytes. Each tensor has its own digest
 below the root, so a downloaded state is checked tensor by tensor.

@@ -1,4 +1,4 @@
-"""How many units of a step one peer, or one owner, may be given at most (PROTOCOL section 7). Pure.
+"""How many units of a step one peer, or one owner, may be given at most (docs/protocol.md 7). Pure.
 
 By speed: a peer's share of a stage's units is at most 1.2 times its part of the stage's measured
 rates, an owner's at most a quarter where the stage has five owners or more: so whoever answers junk

@@ -6,7 +6,7 @@ new starts level with the smallest, so it is tried at once. One whose call faile
 deadline, is banned until it is announced again. Before its first answer a peer counts as fast as
 the coordinator measured it (the authors: one sample a second).
 
-Invariant: no peer has more units of a step than its quota (PROTOCOL section 7, caps); a unit is
+Invariant: no peer has more units of a step than its quota (docs/protocol.md 7, caps); a unit is
 with one peer at a time. Source: SWARM 2301.11913, `swarm/pipeline/src/moe/client/balancer.py`.
 """
 

@@ -20,7 +20,7 @@ Invariants
 - A GradCommit is in the AverageSet with all its parts or not at all; a step has one AverageSet.
 - Deadlines run only while every stage has a member that the coordinator reaches.
 
-Source: PROTOCOL section 3. Units: Unix milliseconds.
+Source: docs/protocol.md 3. Units: Unix milliseconds.
 """
 
 from collections.abc import Set

@@ -4,7 +4,7 @@ What a failed call means decides what happens next. The peer is too busy: anothe
 tensor cannot be had: nobody's fault here, the caller has it made again. No answer in time: another
 peer, as the authors of SWARM do. Anything else: the peer is banned until it is announced again. A
 stage in which nobody may be asked is waited for; when that takes long, the caps of those that are
-left are lifted pro rata (PROTOCOL section 7), so that a peer that never answers holds up nothing.
+left are lifted pro rata (docs/protocol.md 7), so that a peer that never answers holds up nothing.
 """
 
 import time

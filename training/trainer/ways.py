@@ -1,7 +1,7 @@
 """One unit's way through stages that have not done it: what is asked next, and of what.
 
 Forward from the first missing stage up, then backward down to it. At the ends stand copies that
-count already (a redo, PROTOCOL section 3.4): their tensors are where the way begins and ends, and
+count already (a redo, docs/protocol.md 3.4): their tensors are where the way begins and ends, and
 the new copies carry the digests that those neighbours really used. A tensor that nobody has any
 more is made again by the stage that made it; one of a copy that counts cannot be.
 

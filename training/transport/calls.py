@@ -57,7 +57,7 @@ class WorkerView(Record):
     stage: StageField
     address: Text  # empty: through the coordinator
     rate: Positive  # units per 1e6 seconds, as the coordinator measured when the peer joined
-    quota: Count  # units of this step (PROTOCOL section 7, caps), those counted already included
+    quota: Count  # units of this step (docs/protocol.md 7, caps), those counted already included
     counted: Count  # how many of them are counted already
 
 
@@ -196,7 +196,7 @@ class StepWork(WireMessage):
     """What one trainer has to do: places that nobody has done yet, and who may be given them.
 
     Of a unit that is done in some stages, `copies` says by whom and with which tensors: the rest
-    of it is computed from those (PROTOCOL section 3.4, redo).
+    of it is computed from those (docs/protocol.md 3.4, redo).
     """
 
     kind: Literal["step_work.v2"] = "step_work.v2"
@@ -265,7 +265,7 @@ class Backward(WireMessage):
     """A trainer asks for a unit's backward pass, after a forward that may have run elsewhere.
 
     `y` and `dx`, where they are not zero, are the tensors that the neighbours really used: a copy
-    that replaces a lost one carries their digests (PROTOCOL section 3.4).
+    that replaces a lost one carries their digests (docs/protocol.md 3.4).
     """
 
     kind: Literal["backward.v1"] = "backward.v1"

@@ -1,7 +1,7 @@
 """What the rest of `training` asks of a transport: calls between named peers, both ways.
 
 A node is a session key, never an address; an address is only a hint of where to find it. One
-session is one stream: whoever dialled, both sides may call over it (DESIGN section 5.14). A call
+session is one stream: whoever dialled, both sides may call over it (docs/architecture.md 3). A call
 carries an encoded header and raw tensor buffers; it returns a reply or raises one error of
 `contracts.terms.errors`:
 

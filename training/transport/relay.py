@@ -1,6 +1,6 @@
 """Calls to a peer that nobody can dial, through one that both sides have a session with.
 
-A peer behind NAT is reached over the session that it keeps with the coordinator (DESIGN section 4).
+A peer behind NAT is reached over its session with the coordinator (docs/architecture.md 3).
 The coordinator passes a call on as its own, and the answer back: bytes that are bound by digests
 need no more trust than that. Request and answer travel as tensors, the inner header first.
 

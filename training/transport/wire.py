@@ -233,7 +233,7 @@ RELAY = Method(
 
 
 def check_clock(theirs: UnixMillis, ours: UnixMillis) -> None:
-    """Refuse a clock that is off by more than two minutes (DESIGN section 5.9).
+    """Refuse a clock that is off by more than two minutes (docs/architecture.md 5).
 
     Raises:
         Expired: it is; data: `skew_ms`, theirs minus ours.

@@ -1,4 +1,4 @@
-"""Binding ourselves to the units that a StepClose gives us (PROTOCOL section 3.3).
+"""Binding ourselves to the units that a StepClose gives us (docs/protocol.md 3.3).
 
 Invariants
 - Disk first, then the journal, then the network; the same question gets the same answer.

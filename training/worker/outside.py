@@ -2,7 +2,7 @@
 
 Invariants: weights are used only after their root was computed and lies under the state root that
 the caller has from a GradCommit; one file stays, the last one. It costs 4 bytes a parameter of
-traffic and of disk (PROTOCOL section 7).
+traffic and of disk (docs/protocol.md 7).
 """
 
 import asyncio

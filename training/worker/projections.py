@@ -3,7 +3,7 @@
 projection = 1e6 x <g, r> / |g|, rounded, where r holds +1 and -1 as a counter-based generator draws
 them from a 32-byte seed (Philox 4x64, whose stream numpy keeps: 128 bits of the seed are its key,
 128 the upper half of its counter; bit k of the stream, the lowest of each word first, is element k,
-0 for +1). It is about normal with variance 1, whatever the gradient (PROTOCOL section 5).
+0 for +1). It is about normal with variance 1, whatever the gradient (docs/protocol.md 5).
 
 Two honest replays whose gradients have a relative L2 distance d differ by d x N(0, 1), and by at
 most d x |projection| more for the norm: `tolerance` allows 12 d, which a pair exceeds once in 1e7.

@@ -1,7 +1,7 @@
-"""How long work of sealed steps stays here: until its draws are settled (PROTOCOL section 3.1).
+"""How long work of sealed steps stays here: until its draws are settled (docs/protocol.md 3.1).
 
 Invariants: without checking a step's work goes with its seal; with it nothing goes that may still
-be asked for, but never more than `most` steps stay, the newest (PROTOCOL section 7: memory); what
+be asked for, but never more than `most` steps stay, the newest (docs/protocol.md 7: memory); what
 was let go is not wanted again, so a step only ever shrinks.
 Kept are, of a step: its boundary tensors, the parts of its gradients, and the weights that it was
 computed on. Whoever follows the draws says from where on they are open, and of a step whose coin is

@@ -5,7 +5,7 @@ Invariants
   when the step is sealed, as validation in its state signs under the same names.
 - Nothing is handed out that does not have its digest: files of a killed process are whole (written
   aside, renamed), and after a power cut they are compared again before they are used.
-- They stay until their step is sealed, or for as long as `retention` says (PROTOCOL section 3.1);
+- They stay until their step is sealed, or for as long as `retention` says (docs/protocol.md 3.1);
   headers stay at least until the next one is sealed.
 Safe to use from several threads. Files are not synced: a peer that loses its machine has lost its
 share of the step anyway.

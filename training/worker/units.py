@@ -252,7 +252,7 @@ class Units:
         )
 
     def _relabelled(self, asked: Forward | Backward) -> UnitLeaf:
-        """The leaf with the digests that the neighbours really used (PROTOCOL section 3.4)."""
+        """The leaf with the digests that the neighbours really used (docs/protocol.md 3.4)."""
         copy = self._copies[asked.unit]
         used = {"y": asked.y if isinstance(asked, Backward) else ZERO_DIGEST, "dx": asked.dx}
         other = {

@@ -7,7 +7,7 @@ the bundle has to hold beside them, by digest: what the work was done on, and wh
 
 No number is read that follows from another one: the kind of the audit, its seed and its verdict are
 derived, as in the audit file. What no bundle shows is that seals hold these messages: for that
-there is the job's audit file. Source: PROTOCOL section 5.
+there is the job's audit file. Source: docs/protocol.md 5.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,7 +78,7 @@ class ShownCommit:
     @property
     def taken_over(self) -> frozenset[UnitId]:
         """Units that an earlier StepClose gave to another peer, who is gone: y and dx in their
-        leaves may be that one's (PROTOCOL section 3.4).
+        leaves may be that one's (docs/protocol.md 3.4).
         """
         return frozenset(
             unit

@@ -168,7 +168,7 @@ def make_report(
 
 
 async def report_on_sum(audited: Audited, case: Case) -> AuditReport:
-    """Sum again, compare bytes (PROTOCOL section 5); raises as `Audited.sums_to`.
+    """Sum again, compare bytes (docs/protocol.md 5); raises as `Audited.sums_to`.
 
     A mean of parts that cannot be added up is not what they come to.
     """

@@ -1,7 +1,7 @@
 """One peer-step again, compared with what was claimed: the distances of a report. Uses torch.
 
 Whole, in the order of the leaves, from the bytes that its neighbours really sent. A claim that
-cannot be read, or is not finite, is as far off as can be (PROTOCOL section 5); so is all of a claim
+cannot be read, or is not finite, is as far off as can be (docs/protocol.md 5); so is all of a claim
 that counts a unit from whose bytes nothing finite comes: no honest peer counts such a one. It is
 done in the state that its stage had: who claims another one says what nobody else can repeat.
 
@@ -109,7 +109,7 @@ async def _compare_unit(
         (OUTPUT, leaf.y, done.y, (stage, stage + 1)),
         (INPUT_GRADIENT, leaf.dx, done.dx, (stage - 1, stage)),
     ):
-        # What was used may be another's, who is gone (PROTOCOL section 3.4).
+        # What was used may be another's, who is gone (docs/protocol.md 3.4).
         is_anothers, data = leaf.unit in sealed.taken_over, None
         if name != ZERO_DIGEST and not is_anothers:  # also where nothing is compared: as evidence
             data = wire_bytes(await source.tensor(step, stages, leaf.unit, name))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity =0.8.37;
 
-/// @title When a batch of seals was fixed, and the coin that nobody knew when it was (PROTOCOL 4).
+/// @title When a batch of seals was fixed, and the coin that nobody knew then (docs/protocol.md 4).
 /// @notice Each caller has a lane, a running hash of its anchors and their coins, that one storage
 /// proof shows whole: lane' = keccak(lane, root, block) at the anchor, lane'' = keccak(lane', coin)
 /// when the coin is recorded. The coin of a batch is the hash of the block that anchored it, asked in

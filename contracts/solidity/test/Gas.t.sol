@@ -9,7 +9,7 @@ import {Deployed} from "./Deployed.sol";
 import {Trees} from "./Trees.sol";
 
 /// @dev Gas of whole transactions (isolated: intrinsic gas and cold storage included) against the
-/// limits of DESIGN 5.8. Each measurement is an event that the Python table reads.
+/// limits of the README. Each measurement is an event that the Python table reads.
 contract GasTest is Deployed {
     // forge decodes this one in its JSON report; the key carries the limit.
     event log_named_uint(string key, uint256 val);

@@ -11,7 +11,7 @@ import {Handler} from "./Handler.sol";
 import {Test} from "./Harness.sol";
 import {Folds} from "./SumTree.t.sol";
 
-/// @dev I1 to I6 and I9 of reference/onchain.md 3.5, over random histories of `Handler`.
+/// @dev I1 to I6 and I9 of the README, over random histories of `Handler`.
 contract InvariantsTest is Test {
     struct FuzzSelector {
         address addr;

@@ -40,7 +40,7 @@ class TokenView(Body):
 
 
 class NetworkView(Body):
-    """All that a newcomer needs (DESIGN section 5.6)."""
+    """All that a newcomer needs (docs/architecture.md 5)."""
 
     version: str
     chain_id: int

@@ -1,4 +1,4 @@
-"""What TLS and the leaf check refuse, over real connections (reference/trials.md)."""
+"""What TLS and the leaf check refuse, over real connections."""
 
 import asyncio
 import logging
