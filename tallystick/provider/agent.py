@@ -76,7 +76,8 @@ WAIT_SECONDS = 5  # while it looks for work: the market answers at once when a l
 LEASED_SECONDS = 7.0  # while it has work: a market waits for 15 s, so one may be lost
 OFFER_BEATS = 6  # while it has work, the offer is asked after once in so many: nobody leases it
 COIN_SECONDS = 2.0
-CLAIM_SECONDS, SLASH_SECONDS = 5.0, 10.0  # between two looks, at least
+CLAIM_SECONDS, SLASH_SECONDS = 5.0, 5.0  # between two looks, at least
+ACCUSED_SECONDS = 1.0  # the same, while a slash of our own is under way: it can be contested
 WATCH_SECONDS = 1.0  # between two looks at the clocks
 ROOM_SECONDS, CLEAR_SECONDS = 2.0, 60.0
 STAKE_SECONDS = 15.0  # between two looks whether there is stake for an offer again
@@ -167,7 +168,7 @@ class Agent:
                 counts = Counts(network.confirmations, settling)
                 self._coins = CoinWatches(self.client, contracts, counts, time.time)
                 epoch = look_every(network.parameters["epoch_length"], least=CLAIM_SECONDS)
-                window = look_every(network.parameters["announcement_window"], least=SLASH_SECONDS)
+                window = network.parameters["announcement_window"]
                 with first_error():
                     async with asyncio.TaskGroup() as tasks:
                         self._tasks = tasks
@@ -544,7 +545,7 @@ class Agent:
                     self.faults.tell(name, f"coins for {folder.name[:12]}: {error}")
             await asyncio.sleep(COIN_SECONDS)
 
-    async def _watch_slashes(self, seconds: float) -> None:
+    async def _watch_slashes(self, window: int) -> None:
         slashes = Slashes(self.client, self.folder.home, self.wallet.account, self.say)
         losses = Losses(self.client, self.wallet.account, self.say)
         while True:
@@ -561,7 +562,8 @@ class Agent:
                 self.faults.tell("slashes", f"waiting: {error}")
             except (Refused, OSError) as error:  # asked again; nothing else of the agent needs it
                 self.faults.tell("slashes", f"slashes: {error}")
-            await asyncio.sleep(seconds)
+            least = ACCUSED_SECONDS if slashes.is_accused else SLASH_SECONDS
+            await asyncio.sleep(look_every(window, least=least))
 
     async def _clear_folders(self) -> None:
         folders = LeaseFolders(self.client, self.folder.home)

@@ -37,6 +37,7 @@ class Slashes:
         self._client, self._home, self._account, self._say = client, home, account, say
         self._told: dict[tuple[JobId, Digest], str] | None = None  # None: nobody has looked yet
         self._evidence: dict[Path, Evidence] = {}
+        self.is_accused = False  # a slash of this account may still be announced or contested
 
     async def look(self, busy: Collection[Path] = ()) -> None:
         """Look once; safe to repeat.
@@ -56,7 +57,8 @@ class Slashes:
 
     async def _tell_of_own(self) -> None:
         told = {} if self._told is None else self._told
-        for each in await self._client.convictions_of(self._account):
+        convictions = await self._client.convictions_of(self._account)
+        for each in convictions:
             line, name = told_to_owner(each), (each.job, each.subject)
             # Of what was over before this agent began, its owner was told by the one before.
             is_old = self._told is None and each.slash is not None and each.slash.state in ENDED
@@ -64,6 +66,9 @@ class Slashes:
                 self._say(line)
             told[name] = line
         self._told = told
+        self.is_accused = any(
+            each.slash is None or each.slash.state not in ENDED for each in convictions
+        )
 
     async def _look_after(self, audit: Audit, *, is_busy: bool) -> None:
         is_refunded = (await self._client.job(audit.job)).state == "refunded"

@@ -28,7 +28,7 @@ JOB: dict[str, Any] = {
     "peers_per_stage": 2, "units_per_step": 4, "budget": 60, "vesting_window": 2, "min_stake": 3,
 }  # fmt: skip
 OUTSIDE = ("out", "oda")
-WINDOW = 5  # seconds; an agent looks every two what its owner was convicted of
+WINDOW = 5  # seconds; an agent looks twice in it once its owner is convicted
 BURN = Address(bytes.fromhex("000000000000000000000000000000000000dead"))
 STAKE = 10_000_000
 SHOWN = "evidence_shown"

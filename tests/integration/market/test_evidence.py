@@ -350,10 +350,12 @@ async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_
     _, job, subject = await convicted(world)
     owner, auditor = Owner(world, tmp_path / "ann"), Auditor(world, job, tmp_path)
     auditor.found(subject)
+    accused = list[bool]()
 
     for happens in (auditor.evidence.look, *(lambda: later(world),) * 4):
         for _ in range(2):
             await owner.slashes.look()
+        accused.append(owner.slashes.is_accused)
         await happens()
     await owner.slashes.look()
 
@@ -364,6 +366,7 @@ async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_
     assert "can be contested until 20" in announced and "UTC" in announced
     assert f"tallystick provider contest {name}" in announced
     assert "0.200000 to 0x" in executed and "burned, transaction 0x" in executed
+    assert all(accused[:3]) and not owner.slashes.is_accused
 
 
 @ON_MEMORY

@@ -29,7 +29,7 @@ from contracts.terms.signatures import Signed
 from tallystick.provider.room import RESERVE
 from tests.ceilings import TABLE
 from tests.support.namespaces import Site, need_namespaces, network, packets_as_sent
-from tests.support.swarm_job import COORDINATOR, TRAINER
+from tests.support.swarm_job import COORDINATOR, TRAINER, Line
 from tests.support.swarm_process import process_papers
 from tests.support.swarm_processes import ProcessSwarm
 
@@ -173,6 +173,10 @@ def full(disk: Path) -> Iterator[None]:
     """No byte more can be written there meanwhile."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
+        # At once: its owner may look at any moment, and stands back from what is full in part.
+        stat = os.statvfs(disk)
+        file.seek(stat.f_bavail * stat.f_frsize - 2**20)
+        os.posix_fallocate(file.fileno(), 0, file.tell())
         while True:
             file.write(bytes(2**20))
     assert os.statvfs(disk).f_bavail == 0
@@ -193,10 +197,17 @@ async def test_swarm__disk_of_a_peer_is_full__it_leaves_in_order_and_the_others_
             tmp_path, workers=PEERS, stages=2, changed=JOB, sites=roles, disks=disks
         )
         async with running(swarm) as watching:
-            row = Row("a peer's disk full for 60 s", 60, (), lambda: full(swarm.disk_of(PEERS[0])))
+            filled = list[list[Line]]()
+
+            def fill() -> AbstractContextManager[object]:
+                filled.append(swarm.lines(PEERS[0], "stands_back"))
+                return full(swarm.disk_of(PEERS[0]))
+
+            row = Row("a peer's disk full for 60 s", 60, (), fill)
             table = [HEAD, " | ".join(await watching.carry_out(row))]
         record_property(TABLE, "\n".join(table))
         print(*table, sep="\n")
+        assert filled[0] == []  # it was at work until then
         (said,) = swarm.lines(PEERS[0], "stands_back")
         assert "the disk is full: 0 MB are free" in said["reason"]
         assert swarm.lines(PEERS[0], "left") and swarm.processes[PEERS[0]].returncode == 0
