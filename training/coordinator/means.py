@@ -12,6 +12,7 @@ its bytes, which another one may share; `MeansKept` is recorded only when the me
 
 import asyncio
 import sqlite3
+import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,7 +54,7 @@ class Means:
     ) -> None:
         self._book, self._transport, self._elements = book, transport, elements
         self._clock, self._tell_rarely = clock, Rarely(tell)
-        self._files = _Files(folder / "means.sqlite")
+        self._files = MeansFile(folder / "means.sqlite")
         self._locks: defaultdict[Digest, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._checking = asyncio.Semaphore(1)  # megabytes of squares: one core is enough
         self._silent: set[tuple[StepNumber, Session]] = set()  # when asked for a mean of that step
@@ -151,11 +152,16 @@ class Means:
         return [mean.peer, *others[:1]]
 
 
-class _Files:
-    """One table in a file, each mean under its digest; safe to use from several threads."""
+class MeansFile:
+    """One table in a file, each mean under its digest; safe to use from several threads.
+
+    A task that is cancelled leaves its statement running in its thread. Closing waits for it: a
+    connection that is closed in the middle of a statement ends the process.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        """Open or make the file; raises Unavailable."""
+        self._path, self._lock = path, threading.Lock()
         try:
             self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         except sqlite3.Error as error:
@@ -181,11 +187,13 @@ class _Files:
         self._run("DELETE FROM means WHERE step <= ?", step)
 
     def close(self) -> None:
-        """Close the file."""
-        self._base.close()
+        """Close the file; what is asked of it later raises Unavailable."""
+        with self._lock:
+            self._base.close()
 
     def _run(self, statement: str, *values: object) -> list[tuple[Any]]:
         try:
-            return self._base.execute(statement, values).fetchall()
+            with self._lock:
+                return self._base.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise Unavailable(f"{self._path}: {error}") from error
