@@ -4,8 +4,8 @@ A block hash fixes the header's fields, the header fixes the state root, the sta
 account by a path of trie nodes, and an account fixes its storage the same way. Proofs come from
 `eth_getProof`; every node given must be needed, so that no byte of a proof can be altered.
 
-Source: Ethereum yellow paper, appendix D; EIP-1186; two traps: slots are
-padded to 32 bytes, and an empty trie's proof is one node 0x80.
+Source: Ethereum yellow paper, appendix D; EIP-1186. Two traps: slots are padded to 32 bytes, and an
+empty trie's proof is one node 0x80.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,8 @@
 """Who may be drawn from outside a job: the list that its JobOpening names by digest. Pure.
 
-The first design wants all stake of the registry in it. We list what can be asked: the
-accounts that have active stake at the opening block, have registered a session key to audit with
-and have reserved for the job what a lease of it does. Left out are accounts with a lease in the
-job, its poster and its coordinator: they are not outside. One account is one auditor, however many
+It lists what can be asked: the accounts that have active stake at the opening block, have
+registered a session key to audit with and have reserved for the job what a lease of it does. Left
+out are accounts with a lease in the job, its poster and its coordinator: they are not outside. One account is one auditor, however many
 machines it has. Stakes in base units.
 """
 

@@ -17,7 +17,7 @@ from tests.architecture.checkout import ROOT
 PROTOCOL = (ROOT / "docs" / "protocol.md").read_text()
 SECTION = re.compile(r"^#### (\w+)(?: \(`([\w.]+)`\))?$", re.MULTILINE)
 ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| .* \|$", re.MULTILINE)
-CITATION = re.compile(r"docs/(protocol|architecture)\.md (?:sections? )?(\d+)")
+CITATION = re.compile(r"docs/(protocol|architecture)\.md\s+(\d+)")
 POWERS_FROM = 2**12
 
 PARTS = {

@@ -1,7 +1,7 @@
 """Do the Solidity suites pass, and does gas stay within its limits?
 
-One forge run serves all tests here. The gas table is printed beside published figures;
-the limits stand in `test/Gas.t.sol`, where each fails the run.
+One forge run serves all tests here. The gas table is printed beside published figures; the
+limits stand in `test/Gas.t.sol`, where each fails the run.
 """
 
 import re

@@ -3,8 +3,7 @@
 A peer's Ed25519 session key signs a P-256 leaf of its own (an Ed25519 leaf fails in gRPC); whoever
 wants that peer trusts an anchor that names just that key. An anchor is a name and a public key (RFC
 5280 section 6.1.1), its own signature is never checked, so everybody makes the anchor of a key
-himself: no peer sends one, and membership carries keys only. There are
-two traps:
+himself: no peer sends one, and membership carries keys only. Two traps:
 
 * anchors need different subjects: the subject is the key in hex, and SKI and AKI are set;
 * a member can issue a leaf that names another member, and TLS accepts it, because both are

@@ -33,9 +33,12 @@ class Slow:
         self._base.close()
 
 
-def test_means_file__closed_while_a_statement_runs__waits_for_its_end(tmp_path: Path) -> None:
+def test_means_file__closed_while_a_statement_runs__waits_for_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = MeansFile(tmp_path / "means.sqlite")
-    file._base = slow = Slow(file._base)  # type: ignore[assignment]
+    slow = Slow(file._base)
+    monkeypatch.setattr(file, "_base", slow)
     dropping = threading.Thread(target=file.drop, args=(1,))
     closing = threading.Thread(target=file.close)
 
