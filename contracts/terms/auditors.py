@@ -2,8 +2,8 @@
 
 It lists what can be asked: the accounts that have active stake at the opening block, have
 registered a session key to audit with and have reserved for the job what a lease of it does. Left
-out are accounts with a lease in the job, its poster and its coordinator: they are not outside. One account is one auditor, however many
-machines it has. Stakes in base units.
+out are accounts with a lease in the job, its poster and its coordinator: they are not outside. One
+account is one auditor, however many machines it has. Stakes in base units.
 """
 
 import itertools
