@@ -16,8 +16,10 @@ from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.errors import ChainUnreachable
 from contracts.terms.ids import Address
+from tallystick.up import anvil as shipped
 from tallystick.up import child as children
 from tallystick.up.child import Child
+from tallystick.up.data_folder import DataFolder
 from tallystick.up.node import find_anvil
 from tallystick.up.ports import choose
 from tests.support.patience import patience
@@ -38,26 +40,29 @@ WEI = 10**20
 
 @dataclass
 class Anvil:
-    """A chain that a test may kill and start again on its state file."""
+    """The chain of `up`, which a test may kill and start again on its state file."""
 
     folder: Path
     port: int
     child: Child | None = None
-    _store: SqliteTransactions | None = field(default=None)
+    _chain: shipped.Anvil = field(init=False)
+
+    def __post_init__(self) -> None:
+        home = DataFolder(self.folder)
+        home.chain.mkdir(exist_ok=True)
+        self._chain = shipped.Anvil(home, find_anvil(), self.port, {})
 
     @property
     def url(self) -> str:
         """JSON-RPC endpoint, all methods."""
-        return f"http://127.0.0.1:{self.port}"
+        return self._chain.url
 
     async def start(self) -> None:
         """Start, or start again; returns when it answers."""
-        state = ("--state", str(self.folder / "state.json"), "--state-interval", "1")
-        where = ("--host", "127.0.0.1", "--port", str(self.port), "--accounts", "0")
+        spec = self._chain.spec()
+        await self._chain.prepare()
         self.child = children.start(
-            (str(find_anvil()), *where, *state, "--hardfork", "prague", "--quiet"),
-            environment={"HOME": str(self.folder)},
-            log=self.folder / "anvil.log",
+            spec.argv, environment=spec.environment, log=self.folder / "anvil.log"
         )
         async with asyncio.timeout(patience(20)), ChainConnection(self.url) as chain:
             while True:
@@ -70,6 +75,16 @@ class Anvil:
         """End it; SIGKILL loses what was not dumped yet."""
         if self.child and not self.child.ended.is_set():
             await self.child.stop(number, grace=5.0)
+
+    async def save(self) -> None:
+        """Return when a kill no longer costs what the chain holds now."""
+        async with asyncio.timeout(patience(20)):
+            await self._chain.wait_saved()
+
+    def forget(self) -> None:
+        """Of a stopped chain: as if it had never dumped."""
+        self._chain.state.unlink(missing_ok=True)
+        self._chain.copy.unlink(missing_ok=True)
 
     async def fund(self, chain: ChainConnection, *accounts: Address) -> None:
         """Give gas."""

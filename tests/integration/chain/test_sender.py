@@ -44,7 +44,7 @@ async def test_send__chain_killed_before_its_dump__same_bytes_again_and_one_even
         lost = await anchorer.send("anchor:2", deployed.contracts.seals.anchor(Digest(b"\2" * 32)))
 
         await deployed.anvil.stop()
-        (tmp_path / "state.json").unlink(missing_ok=True)  # as if it had never dumped
+        deployed.anvil.forget()
         await deployed.anvil.start()
         assert await deployed.chain.nonce(anchorer.account) == 0, "the kill must have cost blocks"
         for sender in deployed.senders.values():
@@ -93,7 +93,7 @@ async def test_read__block_that_the_chain_forgot__pin_again(tmp_path: Path) -> N
     async with deployed_chain(tmp_path) as deployed:
         head = await deployed.chain.head()
         await deployed.anvil.stop()
-        (tmp_path / "state.json").unlink(missing_ok=True)
+        deployed.anvil.forget()
         await deployed.anvil.start()
 
         with pytest.raises(ChainForgot):

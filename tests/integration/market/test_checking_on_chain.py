@@ -69,6 +69,7 @@ async def test_coin_watch__chain_killed_between_steps__has_the_coins_that_the_ch
 ) -> None:
     async with chain_world(tmp_path, database) as world:
         maker = await matched_job(world)
+        await world.on.anvil.save()
         watch = watch_of(world, world.on.chain, maker, tmp_path)
         first = await learned(world, watch, maker)
         await world.on.anvil.stop()
@@ -109,6 +110,7 @@ async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_ba
 ) -> None:
     async with chain_world(tmp_path, database) as world:
         maker = await matched_job(world)
+        await world.on.anvil.save()
         finder = Address(make_wallet("finder").account)
         evidence = blob_digest(b"bundle")
         world.blobs.blobs[evidence] = b"bundle"

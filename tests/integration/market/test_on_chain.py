@@ -124,6 +124,7 @@ async def test_market__chain_killed_and_started_again__happens_once(
 ) -> None:
     async with chain_world(tmp_path, database) as world:
         maker = await matched_job(world)
+        await world.on.anvil.save()
         maker.seal_step()
         maker.seal_step(last=True)
         await world.send(maker)

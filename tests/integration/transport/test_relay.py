@@ -110,6 +110,7 @@ async def test_relay__target_without_a_session__is_unreachable(net: Net) -> None
     world = World(net)
     session = await world.open()
     await world.kept.close()
+    await until(lambda: key(HIDDEN) not in world.coordinator.sessions)
 
     with pytest.raises(PeerUnreachable, match="has no session here"):
         await session.call("echo", b"", deadline=DEADLINE)
