@@ -1,10 +1,9 @@
 """Files that a verb reads and writes: whole or not at all, and errors that say which."""
 
-import os
-import secrets
 from pathlib import Path
 
 from contracts.terms.errors import NotFound, Refused, TooLarge
+from tallystick.files import BY_UMASK, replace_file
 
 
 def read(path: Path, most_bytes: int) -> bytes:
@@ -29,11 +28,7 @@ def read(path: Path, most_bytes: int) -> bytes:
 
 def write(path: Path, data: bytes) -> None:
     """Write a file that appears whole or not at all; raises Refused."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        draft.write_bytes(data)
-        os.replace(draft, path)
+        replace_file(path, data, mode=BY_UMASK, durable=False)
     except OSError as error:
         raise Refused(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        draft.unlink(missing_ok=True)

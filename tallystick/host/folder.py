@@ -21,6 +21,7 @@ from contracts.terms.errors import Malformed
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
+from tallystick.files import replace_file
 from training.coordinator.ports import Wish
 
 _WISH = TypeAdapter(Wish)
@@ -57,9 +58,9 @@ def prepare(
             load_or_create_session(trainer_key(folder, number))
         load_or_create_session(folder / "coordinator.key")  # last: it says that all are there
     if auditors is not None:
-        _replace(folder / "auditors.msgpack", auditors)
-    _replace(folder / "spec.msgpack", spec)
-    _replace(folder / "job.json", json.dumps(asdict(told)).encode())
+        replace_file(folder / "auditors.msgpack", auditors, durable=False)
+    replace_file(folder / "spec.msgpack", spec, durable=False)
+    replace_file(folder / "job.json", json.dumps(asdict(told)).encode(), durable=False)
 
 
 def trainer_key(folder: Path, number: int) -> Path:
@@ -99,7 +100,7 @@ def load_auditors(folder: Path) -> AuditorList | None:
 
 def announce(folder: Path, address: str) -> None:
     """Say where the coordinator listens."""
-    _replace(folder / "address", address.encode())
+    replace_file(folder / "address", address.encode(), durable=False)
 
 
 def listening(folder: Path, told: str) -> str:
@@ -138,12 +139,12 @@ class WishFile:
 
     def heeded(self, number: int) -> None:
         """Say that the job is as the wish `number` wants it."""
-        _replace(self.folder / "heeded", str(number).encode())
+        replace_file(self.folder / "heeded", str(number).encode(), durable=False)
 
 
 def tell_wish(folder: Path, wish: Wish) -> None:
     """Hand the coordinator what the poster wants."""
-    _replace(folder / "wish.json", json.dumps(asdict(wish)).encode())
+    replace_file(folder / "wish.json", json.dumps(asdict(wish)).encode(), durable=False)
 
 
 def heeded(folder: Path) -> int | None:
@@ -157,7 +158,7 @@ def heeded(folder: Path) -> int | None:
 
 def note_refusal(folder: Path, why: str) -> None:
     """Say why the coordinator ends before its job does: the market takes no more of it."""
-    _replace(folder / "refused", why.encode())
+    replace_file(folder / "refused", why.encode(), durable=False)
 
 
 def refusal(folder: Path) -> str | None:
@@ -171,10 +172,3 @@ def refusal(folder: Path) -> str | None:
 def forget_refusal(folder: Path) -> None:
     """Try again."""
     (folder / "refused").unlink(missing_ok=True)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_name(f".{path.name}.new")
-    draft.write_bytes(data)
-    draft.chmod(0o600)
-    draft.replace(path)

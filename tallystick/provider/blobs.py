@@ -4,8 +4,6 @@ The peer's compute thread asks; a market that does not answer is waited for, bec
 was begun must not be lost to a blip.
 """
 
-import os
-import secrets
 import time
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
 from market.api.schemas import API_PREFIX, MAX_BLOB_BYTES
+from tallystick.files import replace_file
 from tallystick.sdk.urls import is_loopback
 
 _PATIENCE_SECONDS = 300.0
@@ -53,9 +52,7 @@ class MarketBlobs:
         if path.exists() and blob_digest(data := path.read_bytes()) == digest:
             return data
         data = self._download(digest)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        draft.write_bytes(data)
-        os.replace(draft, path)
+        replace_file(path, data, durable=False)
         return data
 
     def _download(self, digest: Digest) -> bytes:

@@ -26,6 +26,7 @@ from contracts.terms.errors import Conflict, Malformed, Refused, Unavailable
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Message, Offer
 from contracts.terms.signatures import Signed, decode_signed, expect
+from tallystick.files import replace_file
 
 T = TypeVar("T")
 _UPLOAD = "upload"
@@ -269,18 +270,8 @@ def write_durably(path: Path, data: bytes) -> None:
     Raises:
         Unavailable: the disk is full or cannot be written; the file is as it was.
     """
-    draft = path.with_name(f".{path.name}.new")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(path, data)
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from contracts.terms.errors import Unavailable
+from tallystick.files import BY_UMASK, replace_file
 from tallystick.up.processes import Identity, Ticks, identify, is_alive
 
 LEAST_MEMORY = 64 * 2**20  # less is not worth an offer
@@ -145,10 +146,9 @@ class Machine:
             raise Unavailable(f"cannot read {self._path}: {error.strerror}") from error
 
     def _write(self, shares: Sequence[Share]) -> None:
-        new = self._path.with_suffix(".new")
+        data = json.dumps([asdict(each) for each in shares]).encode()
         try:
-            new.write_text(json.dumps([asdict(each) for each in shares]))
-            new.replace(self._path)  # a kill in the middle leaves the old one
+            replace_file(self._path, data, mode=BY_UMASK, durable=False)
         except OSError as error:
             raise Unavailable(f"cannot write {self._path}: {error.strerror}") from error
 

@@ -11,7 +11,6 @@ chain runs one of the two.
 import contextlib
 import fcntl
 import hashlib
-import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.api import schemas
+from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.prepare import Prepared
 
@@ -109,13 +109,7 @@ class OrderFile:
         return self.path.with_name("permit")
 
     def _write(self, path: Path, value: BaseModel) -> None:
-        temporary = self.path.with_suffix(".new")
-        with temporary.open("w") as file:
-            file.write(value.model_dump_json())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
+        replace_file(path, value.model_dump_json().encode())
 
 
 @contextlib.contextmanager
@@ -175,11 +169,3 @@ def _load(path: Path) -> Order:
             "to submit afresh"
         ) from error
     return order
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

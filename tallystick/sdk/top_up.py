@@ -11,7 +11,6 @@ comes back with the refund. More work is another job.
 """
 
 import contextlib
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.api import schemas
+from tallystick.files import replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import deployment_of
 
@@ -215,9 +215,4 @@ def _load(path: Path) -> Pending | None:
 
 
 def _save(path: Path, pending: Pending) -> None:
-    draft = path.with_suffix(".new")
-    with draft.open("w") as file:
-        file.write(pending.model_dump_json())
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    replace_file(path, pending.model_dump_json().encode())

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from contracts.terms.errors import ChainUnreachable, ServiceUnreachable
 from contracts.terms.ids import Address
+from tallystick.files import replace_file
 from tallystick.up import json_rpc
-from tallystick.up.data_folder import DataFolder, read_json, write_atomically
+from tallystick.up.data_folder import DataFolder, read_json
 from tallystick.up.spec import ServiceSpec
 
 CHAIN_ID = 31_337
@@ -116,7 +117,7 @@ class Anvil:
             began = loop.time()
             dump = await asyncio.to_thread(whole_dump, self.state, last)
             if dump is not None:
-                await asyncio.to_thread(write_atomically, self.copy, dump)
+                await asyncio.to_thread(replace_file, self.copy, dump)
                 last = dump
             spent = loop.time() - began
             await asyncio.sleep(max(_COPY_SECONDS, _COPY_SHARE * spent))
@@ -135,7 +136,7 @@ class Anvil:
             raise ServiceUnreachable(
                 "the chain was killed before it could keep its contracts: run `up` again"
             )
-        write_atomically(self.saved, b"")
+        replace_file(self.saved, b"")
 
     async def wait_saved(self) -> None:
         """Return when a dump that began after this call is whole, and copied."""
@@ -146,7 +147,7 @@ class Anvil:
                 dumps.add(written)
             # The first one may have begun before the call and ended after it.
             if len(dumps) > 1 and (dump := whole_dump(self.state, b"")):
-                await asyncio.to_thread(write_atomically, self.copy, dump)
+                await asyncio.to_thread(replace_file, self.copy, dump)
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -183,7 +184,7 @@ def repair(state: Path, copy: Path) -> bool:
         return False
     saved = copy.read_bytes() if copy.exists() else b""
     if is_whole(saved):
-        write_atomically(state, saved)
+        replace_file(state, saved)
         return True
     if not found:  # never written: killed before its first dump
         state.unlink(missing_ok=True)

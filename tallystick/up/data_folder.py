@@ -26,6 +26,7 @@ from contracts.terms.errors import (
     UnknownVersion,
     WrongConfiguration,
 )
+from tallystick.files import replace_file
 
 DATA_VERSION = 1
 FOLDERS = ("postgres", "redis", "chain", "blobs", "keys", "run", "logs", "jobs")
@@ -195,7 +196,7 @@ def _claim(folder: DataFolder, marker: Path) -> None:
             f"{folder.home} has no version file but holds {', '.join(strangers)}: "
             "it is not ours; choose another folder with --home or TALLYSTICK_HOME"
         )
-    write_atomically(marker, f"{DATA_VERSION}\n".encode())
+    replace_file(marker, f"{DATA_VERSION}\n".encode())
 
 
 def _check_writable(path: Path) -> None:
@@ -203,24 +204,10 @@ def _check_writable(path: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace `path` by a file of mode 0600 that appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write_json(path: Path, value: Mapping[str, object], *, durable: bool = True) -> None:
-    """`write_atomically` for a JSON object."""
+    """`files.replace_file` for a JSON object."""
     text = json.dumps(value, indent=1, sort_keys=True) + "\n"
-    write_atomically(path, text.encode(), durable=durable)
+    replace_file(path, text.encode(), durable=durable)
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -236,7 +223,7 @@ def load_or_create_secret(path: Path) -> str:
     """The password in `path`, 0600, made on first use; letters and digits only."""
     with contextlib.suppress(FileNotFoundError):
         return path.read_text("ascii").strip()
-    write_atomically(path, secrets.token_hex(24).encode() + b"\n")
+    replace_file(path, secrets.token_hex(24).encode() + b"\n")
     return load_or_create_secret(path)
 
 

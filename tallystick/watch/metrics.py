@@ -20,7 +20,6 @@ The port is a free one on loopback, written as a target of Prometheus' file-base
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,6 +34,7 @@ from prometheus_client import (
     start_http_server,
 )
 
+from tallystick.files import BY_UMASK, replace_file
 from tallystick.watch.phases import Phase, next_phase
 from training.telling import Tell
 
@@ -156,10 +156,8 @@ class Exporter:
         self._server, self._thread = start_http_server(0, addr=_LOOPBACK, registry=registry)
         self.address = f"{_LOOPBACK}:{self._server.server_port}"
         target = {"targets": [self.address], "labels": {"process": process}}
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(json.dumps([target]))
-        os.replace(aside, file)
+        replace_file(file, json.dumps([target]).encode(), mode=BY_UMASK, durable=False)
 
     def close(self) -> None:
         """Stop serving; safe to repeat."""

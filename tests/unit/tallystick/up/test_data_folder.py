@@ -1,6 +1,5 @@
 """What the data folder accepts, and that its files appear whole."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from tallystick.up.data_folder import (
     open_data_folder,
     rotate,
     tail,
-    write_atomically,
     write_json,
 )
 
@@ -72,22 +70,6 @@ def test_lock__held__second_is_refused_with_the_pid_and_taken_after_release(
     second.release()
 
     assert refused.value.data == {"pid": 77}
-
-
-def test_write_atomically__replace_fails__leaves_the_old_file_and_no_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_atomically(tmp_path / "f", b"old")
-
-    def fail(*_: object) -> None:
-        raise OSError("no")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="no"):
-        write_atomically(tmp_path / "f", b"new")
-
-    assert [path.name for path in tmp_path.iterdir()] == ["f"]
-    assert (tmp_path / "f").read_bytes() == b"old"
 
 
 def test_secret__asked_twice__stays_the_same_and_private(tmp_path: Path) -> None:
