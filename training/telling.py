@@ -98,8 +98,8 @@ class Span:
         """The waiting is over, the work begins."""
         self._began = time.monotonic_ns()
 
-    def lap(self) -> dict[str, int]:
-        """`took_us` and `waited_us` of what ends now; the next lap begins here."""
+    def take_timings(self) -> dict[str, int]:
+        """`took_us` and `waited_us` since the last call, or since this was made."""
         now = time.monotonic_ns()
         took, waited = now - self._began, self._began - self._asked
         self._asked = self._began = now

@@ -227,7 +227,7 @@ def _returning(buyer: _Buyer, book: Book) -> list[LeaseRow]:
 async def _bring_back(buyer: _Buyer, book: Book, work: UnitOfWork) -> list[LeaseRow]:
     back = []
     for lease in _returning(buyer, book):
-        for offer in await _hold([lease.offer], book, work):
+        for offer in await _lock_free([lease.offer], book, work):
             book.take(offer.offer)
             back.append(await come_back(lease, offer, book.now, work))
     return back
@@ -256,7 +256,8 @@ async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[
                 await _note_why(buyer, book, told, work)
         return []
     held = {
-        offer.offer: offer for offer in await _hold([w.offer for w in cleared.winners], book, work)
+        offer.offer: offer
+        for offer in await _lock_free([w.offer for w in cleared.winners], book, work)
     }
     winners = [held[ask.offer] for ask in cleared.winners if ask.offer in held]
     if buyer.is_funded and len(winners) < missing.slots:
@@ -303,7 +304,7 @@ async def _seats(live: Sequence[LeaseRow], work: UnitOfWork) -> list[Seat]:
     return [Seat(lease.stage, speeds[lease.offer], lease.price) for lease in live]
 
 
-async def _hold(offers: list[Digest], book: Book, work: UnitOfWork) -> list[OfferRow]:
+async def _lock_free(offers: list[Digest], book: Book, work: UnitOfWork) -> list[OfferRow]:
     """Rows of offers that are free still; the others are taken for the rest of the round."""
     if not offers:
         return []

@@ -128,7 +128,7 @@ async def store_blob(
     finally:
         try:
             async with uploads.turn, work:
-                await _hold(work)
+                await _lock_total(work)
                 await _settle(row, work, is_stored=is_stored)
         finally:
             uploads.under_way.discard(row)
@@ -160,7 +160,7 @@ async def _begin(
     """Charge it, before anything of it is here; raises as `store_blob`."""
     wanted = charged(upload.num_bytes)
     async with work:
-        await _hold(work)
+        await _lock_total(work)
         rows = await work[BlobUploadRow].where()
         # One that this process has under way still writes, so it stays charged.
         if not uploads.is_under_way(upload):
@@ -196,7 +196,7 @@ async def used_by(account: Address, work: UnitOfWork) -> int:
     return 0 if row is None else row.num_bytes
 
 
-async def _hold(work: UnitOfWork) -> None:
+async def _lock_total(work: UnitOfWork) -> None:
     if await work[BlobUseRow].lock(EVERYBODY) is None:  # the first upload of this market
         await work[BlobUseRow].put_later(BlobUseRow(EVERYBODY, 0), "num_bytes")
         await work[BlobUseRow].lock(EVERYBODY)
@@ -207,7 +207,7 @@ async def settle_forgotten(now: UnixMillis, work: UnitOfWork, blobs: BlobStore) 
     async with work:
         rows = [row for row in await work[BlobUploadRow].where() if _is_forgotten(row, now)]
         if rows:
-            await _hold(work)
+            await _lock_total(work)
         for row in rows:
             await _settle(row, work, is_stored=await blobs.size(row.blob) is not None)
     return len(rows)

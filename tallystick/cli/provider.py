@@ -274,7 +274,7 @@ async def _start(
                 environment={
                     "TALLYSTICK_PEER_LISTEN": f"{listen_address(market, network.rpc_url)}:0",
                     **os.environ,
-                    **_as_told(nice, behaviour, listen),
+                    **_process_environment(nice, behaviour, listen),
                 },
                 say=say,
                 start=starter(forkserver),
@@ -287,8 +287,8 @@ async def _start(
         folder.close()
 
 
-def _as_told(nice: int, behaviour: str, listen: str | None) -> dict[str, str]:
-    """What tells its processes how to run; which adversary, their environment may say already."""
+def _process_environment(nice: int, behaviour: str, listen: str | None) -> dict[str, str]:
+    """Environment of the peers and audits that the agent starts."""
     found = {f"TALLYSTICK_{process}_NICE": str(nice) for process in ("PEER", "AUDIT")}
     found |= {"TALLYSTICK_PEER_LISTEN": f"{listen}:0"} if listen else {}
     return found | ({"TALLYSTICK_PEER_BEHAVIOUR": behaviour} if behaviour else {})

@@ -300,7 +300,7 @@ class Agent:
                     await self._stand_back(offer, lacks)
                     leases, beats = (), 0
                 if beats % OFFER_BEATS and not self._interruption:
-                    leases = await self._speak_for(leases)
+                    leases = await self._send_heartbeats(leases)
                 else:
                     wait = 0 if leases or beats or self._interruption else WAIT_SECONDS
                     leases = await self._heartbeat(offer, wait)
@@ -387,13 +387,13 @@ class Agent:
         self._done |= set(self._peers)
         await asyncio.gather(*(self._stop_peer(lease) for lease in list(self._peers)))
 
-    async def _speak_for(
+    async def _send_heartbeats(
         self, leases: tuple[schemas.LeaseView, ...]
     ) -> tuple[schemas.LeaseView, ...]:
-        """Say that peers are alive; answers with their leases, none once one needs a look."""
+        """Heartbeats of all leases at work; their leases, or none if the market refuses one."""
         working = [each for each in leases if each.lease not in self._done]
         try:
-            heard = [await self._beat(each.lease) for each in working]
+            heard = [await self._send_heartbeat(each.lease) for each in working]
         except Refused:
             return ()
         return tuple(
@@ -411,7 +411,7 @@ class Agent:
     async def _follow(self, leases: tuple[schemas.LeaseView, ...], deployment: Deployment) -> None:
         for lease in leases:
             try:
-                await self._hold(lease, deployment)
+                await self._follow_lease(lease, deployment)
                 self.faults.over(f"lease {lease.lease.hex()}")
             except Refused as error:  # it lapsed, or was taken away, a moment ago
                 self.faults.tell(
@@ -425,21 +425,21 @@ class Agent:
             if now - since > WIND_DOWN_SECONDS and not self._uploads(name):
                 await self._stop_peer(name)
 
-    async def _hold(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
-        """Accept a lease that is new, say that one's peer is alive, and see to it that it is."""
+    async def _follow_lease(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
+        """Accept a new lease; of an active one, send the heartbeat and keep the peer running."""
         if lease.lease in self._done:
             return
         if lease.state == "reserved":
-            await self._accept(lease, deployment)
+            await self._accept_lease(lease, deployment)
         if lease.state in ACTIVE:
-            await self._beat(lease.lease)
-            self._start_peer(lease)
+            await self._send_heartbeat(lease.lease)
+            self._ensure_peer_running(lease)
 
-    async def _beat(self, lease: Digest) -> schemas.LeaseHeard:
+    async def _send_heartbeat(self, lease: Digest) -> schemas.LeaseHeard:
         session = load_or_create_session(self.folder.lease(lease) / "session.key")
         return await self.client.heartbeat_lease(lease, heartbeat(session, lease))
 
-    async def _accept(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
+    async def _accept_lease(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)
         spec = spec_of(lease)
         self.room.need(lease_disk(spec), held=folder_bytes(folder))
@@ -469,7 +469,7 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- peers
 
-    def _start_peer(self, lease: schemas.LeaseView) -> None:
+    def _ensure_peer_running(self, lease: schemas.LeaseView) -> None:
         if lease.lease in self._peers or lease.lease in self._done:
             return
         folder, spec = self.folder.lease(lease.lease), spec_of(lease)

@@ -224,7 +224,7 @@ def load_peer_file(folder: Path) -> PeerFile:
     Raises:
         Malformed: not such a file.
     """
-    return _told(folder / "lease.json", PeerFile)
+    return _read_json_as(folder / "lease.json", PeerFile)
 
 
 def note_upload(folder: Path) -> None:
@@ -254,10 +254,10 @@ def save_audit_file(folder: Path, audit: AuditFile) -> None:
 
 def load_audit_file(folder: Path) -> AuditFile:
     """Read what the agent wrote; raises as `load_peer_file`."""
-    return _told(folder / "audit.json", AuditFile)
+    return _read_json_as(folder / "audit.json", AuditFile)
 
 
-def _told(path: Path, kind: Callable[..., T]) -> T:
+def _read_json_as(path: Path, kind: Callable[..., T]) -> T:
     try:
         return kind(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:

@@ -514,7 +514,7 @@ class Asking:
         alone = wanted & held_by_one(self._book.state)
         held, is_patient = set[Chunk](), is_waited_for(self._book.state, peer)
         if is_patient or not alone:
-            held = await self._hold(peer, session, wanted, [])
+            held = await self._request_hold(peer, session, wanted, [])
         withheld, takes = list[AveragedChunk](), True
         for signed in self._averaged(wanted - held if is_patient else alone):
             if not self._means.is_current(signed.message):
@@ -526,7 +526,7 @@ class Asking:
         self._withdraw(each for each in withheld if self._is_here(each.peer))
         if lacking := wanted - held:
             parts = self._what_was_summed(duty.average)
-            held |= await self._hold(peer, session, lacking, parts) if parts else set()
+            held |= await self._request_hold(peer, session, lacking, parts) if parts else set()
         self._withdraw(each for each in withheld if _name(each) not in held)
         return bool(held)
 
@@ -572,7 +572,7 @@ class Asking:
                 raise
             self._tell_failed(peer, duty, error)
 
-    async def _hold(
+    async def _request_hold(
         self, peer: PeerId, session: Session, wanted: set[Chunk], parts: Sequence[bytes]
     ) -> set[Chunk]:
         asked = self._averaged(wanted)

@@ -26,7 +26,7 @@ from training.trainer.ways import (
     next_call,
     set_out,
     stretches_of,
-    went,
+    with_answer,
 )
 from training.transport import calls
 from training.transport.dispatch import Dispatcher
@@ -242,7 +242,7 @@ class _Trainer:
             copies += made
         self._walking.pop(unit)
         event = "unit_walked" if ended is not None else "unit_gave_up"
-        self._tell(event, step=self._step, unit=unit, **span.lap())
+        self._tell(event, step=self._step, unit=unit, **span.take_timings())
         self._ended[unit] = ended if ended is None else tuple(copies)
         self._to_report.mark()
         self._fill()
@@ -252,7 +252,7 @@ class _Trainer:
         way, span, tries = set_out(stretch), FIRST_PAUSE, 0
         while (call := next_call(way)) is not None:
             try:
-                way = went(way, call, await self._calling.go(stretch, call))
+                way = with_answer(way, call, await self._calling.go(stretch, call))
             except TensorLost as error:
                 self._tell_lost(stretch, call.stage, error)
                 again = self._made_again(way, error)

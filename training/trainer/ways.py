@@ -122,8 +122,8 @@ def next_call(way: Way) -> Call | None:
     return None
 
 
-def went(way: Way, call: Call, passed: Passed) -> Way:
-    """The call was answered, and the answer fits (`check_answer`)."""
+def with_answer(way: Way, call: Call, passed: Passed) -> Way:
+    """The way after an answer that `check_answer` let through."""
     kept = _kept(way, passed)
     match call:
         case AskForward(stage):

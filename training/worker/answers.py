@@ -146,7 +146,7 @@ class Answers:
             raise NotFound(f"no tensor {request.digest.hex()} of step {request.step} is here")
         on_disk = OnDisk(self._at.tensors, self._at.audited)
         read = partial(on_disk.get, StepNumber(request.step), request.digest)
-        kept = await self._at.engine.beside(read)
+        kept = await self._at.engine.run_io(read)
         return calls.Done(), [kept.header.encoded(), kept.data]
 
     # ------------------------------------------------------------------------------------- step

@@ -96,7 +96,7 @@ class Averages:
             async with asyncio.timeout(self._at.rules.exchange_timeout / 1000 / 2):
                 await _together(map(fetch, wanted))
         about = {"step": self._at.step, "stage": self._at.stage, "parts": len(held)}
-        self._at.tell("parts_fetched", **about, **span.lap())
+        self._at.tell("parts_fetched", **about, **span.take_timings())
         return [part for part in wanted if part in held]
 
     async def take(self, parts: Sequence[tuple[Part, memoryview]], commits: Commits) -> list[Part]:
@@ -165,11 +165,11 @@ class Averages:
                 return data if data is not None and self._digest(data) == digest else None
             return None
 
-        return await self._at.engine.beside(checked)
+        return await self._at.engine.run_io(checked)
 
     async def _take_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
         digest = commit.parts[chunk].digest
-        await self._at.engine.beside(lambda: self._need_digest(data, digest))
+        await self._at.engine.run_io(lambda: self._need_digest(data, digest))
         await self._keep_part(commit, chunk, data)
 
     async def _keep_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
@@ -180,7 +180,7 @@ class Averages:
 
     async def _put_part(self, commit: GradCommit, chunk: ChunkIndex, data: bytes) -> None:
         put = partial(self._at.store.put_part, commit.step, commit.digest(), chunk, data)
-        await self._at.engine.beside(put)
+        await self._at.engine.run_io(put)
         about = {"step": commit.step, "stage": commit.stage, "chunk": chunk}
         self._at.tell("part_stored", peer=commit.peer, **about)
 
@@ -214,7 +214,7 @@ class Averages:
         messages = {name: signed.message for name, signed in commits.items()}
         mean = await self._sum(average, messages, (self._at.stage, chunk), self._behaviour)
         bind = partial(self._at.store.bind_chunk, average.step, chunk, mean.data)
-        await self._at.engine.beside(bind)
+        await self._at.engine.run_io(bind)
         signed = self._at.session.sign(self._averaged(average, chunk, mean))
         self._at.book.keep_chunk(signed)
         self._at.tell("chunk_stored", step=average.step, stage=self._at.stage, chunk=chunk)
@@ -314,7 +314,7 @@ class Averages:
             return False
         try:
             check = partial(self._need_digest, data, chunk.chunk_digest)
-            await self._at.engine.beside(check)
+            await self._at.engine.run_io(check)
             await self._need_norm(data, chunk.norm_squared)
             await self._keep_mean(chunk, data)
         except TallystickError as error:
@@ -357,7 +357,7 @@ class Averages:
                 raise
             mean = await self._sum(average, commits, (chunk.stage, chunk.chunk))
             check = partial(self._need_digest, mean.data, chunk.chunk_digest)
-            await self._at.engine.beside(check)
+            await self._at.engine.run_io(check)
             await self._keep_mean(chunk, mean.data)
             self._at.tell(
                 "chunk_summed_again", step=chunk.step, stage=chunk.stage, chunk=chunk.chunk
@@ -366,7 +366,7 @@ class Averages:
     async def _keep_mean(self, chunk: AveragedChunk, data: bytes) -> None:
         self._need_elements(data, chunk.chunk)  # nobody can apply another number
         put = partial(self._at.store.put_chunk, chunk.step, chunk.chunk, data)
-        await self._at.engine.beside(put)
+        await self._at.engine.run_io(put)
 
     async def _stored_mean(self, chunk: AveragedChunk) -> bytes | None:
         read = partial(self._at.store.chunk, chunk.step, chunk.chunk)
@@ -415,7 +415,7 @@ class Averages:
 
     async def part(self, commit: Digest, chunk: ChunkIndex) -> bytes:
         """One part of a gradient that is here; raises NotFound."""
-        data = await self._at.engine.beside(partial(self._at.store.find_part, commit, chunk))
+        data = await self._at.engine.run_io(partial(self._at.store.find_part, commit, chunk))
         if data is None:
             raise NotFound(f"no part {chunk} of {commit.hex()}")
         return data
@@ -424,7 +424,7 @@ class Averages:
         """One mean that is here; raises NotFound."""
         data = None
         if (stage, chunk) in self._at.chunking.of_stage(self._at.stage):
-            data = await self._at.engine.beside(partial(self._at.store.chunk, step, chunk))
+            data = await self._at.engine.run_io(partial(self._at.store.chunk, step, chunk))
         if data is None:
             raise NotFound(f"no chunk {chunk} of step {step}")
         return data

@@ -120,7 +120,7 @@ class Claims:
             return None
         on_disk = self._on_disk()
         try:
-            return await self._engine.beside(lambda: on_disk.get(step, digest))
+            return await self._engine.run_io(lambda: on_disk.get(step, digest))
         except (NotFound, Unavailable, Misbehaved):  # the disk has lost it; others have it too
             return None
 
@@ -128,7 +128,7 @@ class Claims:
         if self._on_disk is not None:
             audited = self._on_disk().audited
             with suppress(Unavailable):  # a full disk stops no audit
-                await self._engine.beside(lambda: audited.put(kept))
+                await self._engine.run_io(lambda: audited.put(kept))
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """Wire bytes of one part of a gradient that was bound; raises as `tensor`."""

@@ -85,7 +85,7 @@ class Commits:
         message = self._grad_commit(close, leaves, slices)
         parts = [piece.data for piece in slices]
         bind = partial(self._at.store.bind_parts, close.step, message.digest(), parts)
-        await self._at.engine.beside(bind)
+        await self._at.engine.run_io(bind)
         own = OwnCommit(self._at.session.sign(message), Leaves(message.digest(), leaves))
         self._at.book.keep_commit(own)
         await self._at.engine.run(self._at.compute.begin_step)  # a further round starts empty

@@ -44,8 +44,8 @@ class Engine:
         self._need_open()
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
-    async def beside(self, function: Callable[[], T]) -> T:
-        """Do what takes long and computes nothing; runs to its end like `run`.
+    async def run_io(self, function: Callable[[], T]) -> T:
+        """Run blocking file work in a second thread; like `run`, it is never cancelled.
 
         Raises:
             Unavailable: this process is stopping. Whatever `function` raises.
@@ -89,10 +89,10 @@ class Engine:
         if self._closed:
             raise Unavailable("this process is stopping")
 
-    def lap(self) -> dict[str, int]:
-        """What to tell beside an event: what it took and waited, if its teller has the turn."""
+    def take_timings(self) -> dict[str, int]:
+        """Fields of an event: time since the last call, and the queue; empty outside of a turn."""
         span = _SPAN.get()
-        return {} if span is None else {**span.lap(), "queue": self._turn.waiting}
+        return {} if span is None else {**span.take_timings(), "queue": self._turn.waiting}
 
     async def close(self) -> None:
         """Stop; what the thread computes at this moment is waited for."""

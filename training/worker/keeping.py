@@ -76,13 +76,13 @@ class Keeping:
     async def drop(self) -> None:
         """Let go of sealed steps what need not stay, and tell of what stays."""
         at, retention, applied = self._at, self.retention, self._at.applied
-        kept, crowded = await at.engine.beside(lambda: self._drop(retention, applied))
+        kept, crowded = await at.engine.run_io(lambda: self._drop(retention, applied))
         if not retention.most:
             return
         about = {"step": applied, "stage": at.stage}
         if crowded:
             at.tell("kept_too_long", **about, dropped=" ".join(map(str, crowded)))
-        size = await at.engine.beside(self._num_bytes)
+        size = await at.engine.run_io(self._num_bytes)
         at.tell("work_kept", **about, steps=len(kept), oldest=min(kept, default=0), bytes=size)
 
     def _drop(
@@ -179,7 +179,7 @@ class Keeping:
         """
         path, compute = self._served_file(stage, step), self._at.compute
         view = await self._served.view(path)
-        roots = await self._at.engine.beside(lambda: compute.roots_of_weights(path))
+        roots = await self._at.engine.run_io(lambda: compute.roots_of_weights(path))
         return WeightsView(
             digest=view.digest,
             num_bytes=view.num_bytes,

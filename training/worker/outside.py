@@ -19,7 +19,7 @@ from training.worker.download import Download, holders_of
 from training.worker.engine import Engine
 from training.worker.peers import Peers
 from training.worker.ports import Replayer
-from training.worker.replays import at_leisure
+from training.worker.replays import run_when_idle
 from training.worker.shared_files import WeightsFile
 
 
@@ -89,7 +89,7 @@ class DownloadedWeights:
         tell = telling_about(self._tell, step=wanted.step, stage=self._stage)
         file = await Download(wanted, view, folder, tell).file(holders)
         try:
-            await at_leisure(
+            await run_when_idle(
                 self._engine, lambda: self._replayer.need_weights(file, wanted.state_root)
             )
             await asyncio.to_thread(self._keep, file, path)

@@ -47,7 +47,7 @@ from training.worker.outside import DownloadedWeights
 from training.worker.outside_book import OutsideBook
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Behaviour, Replay, Replayer
-from training.worker.replays import Replays, at_leisure
+from training.worker.replays import Replays, run_when_idle
 from training.worker.sealed import SealedCommit
 
 DIAL = 10.0  # seconds
@@ -284,7 +284,7 @@ class OutsideAudited:
         own, totals = [term.weight for term in terms], [term.total for term in terms]
         add = partial(self._arithmetic.mean, parts, own, totals)
         try:
-            return (await at_leisure(self._engine, add)).digest
+            return (await run_when_idle(self._engine, add)).digest
         except (Malformed, NotFinite):
             return None
 

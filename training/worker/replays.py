@@ -41,8 +41,8 @@ class Meter:
         self._used_us = {"weights": 0, "passes": 0, "gradient": 0, "claims": 0}
         self.num_units = 0
 
-    async def at_leisure(self, what: str, function: Callable[[], T]) -> T:
-        """See `at_leisure`."""
+    async def run_when_idle(self, what: str, function: Callable[[], T]) -> T:
+        """See `run_when_idle`."""
 
         def metered() -> T:
             began = time.thread_time_ns()
@@ -51,7 +51,7 @@ class Meter:
             finally:
                 self._used_us[what] += (time.thread_time_ns() - began) // 1000
 
-        return await at_leisure(self._engine, metered)
+        return await run_when_idle(self._engine, metered)
 
     def told(self) -> dict[str, int]:
         """What to tell of it."""
@@ -68,24 +68,24 @@ class RunningReplay:
 
     async def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
         """The next unit, in the order of the leaves, from the wire bytes of x and dy."""
-        done = await self._meter.at_leisure("passes", lambda: self._replay.unit(unit, x, dy))
+        done = await self._meter.run_when_idle("passes", lambda: self._replay.unit(unit, x, dy))
         self._meter.num_units += 1
         return done
 
     async def gradient(self) -> tuple[Slice, ...]:
         """All parts, as a GradCommit over these units would bind them."""
-        return await self._meter.at_leisure("gradient", self._replay.gradient)
+        return await self._meter.run_when_idle("gradient", self._replay.gradient)
 
     async def boundary(self, data: Buffer) -> Numbers:
         """The numbers that a boundary tensor's wire bytes spell."""
-        return await self._meter.at_leisure("claims", lambda: self._replay.boundary(data))
+        return await self._meter.run_when_idle("claims", lambda: self._replay.boundary(data))
 
     async def parameters(
         self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
     ) -> dict[str, Numbers]:
         """The gradient of each parameter, from the wire bytes of all parts in order."""
         decode = partial(self._replay.parameters, parts, norms_squared)
-        return await self._meter.at_leisure("claims", decode)
+        return await self._meter.run_when_idle("claims", decode)
 
 
 class Replays:
@@ -121,7 +121,7 @@ class Replays:
             weights, replayer = await self._weights_of(step, state_root), self._replayer()
             meter = Meter(self._engine)
             try:
-                replay = await meter.at_leisure(
+                replay = await meter.run_when_idle(
                     "weights", lambda: replayer.begin(step, weights, state_root, seed)
                 )
                 yield RunningReplay(meter, replay, weights)
@@ -129,8 +129,8 @@ class Replays:
                 self._tell("replayed", step=step, **meter.told())
 
 
-async def at_leisure(engine: Engine, function: Callable[[], T]) -> T:
-    """Compute when nothing else wants to.
+async def run_when_idle(engine: Engine, function: Callable[[], T]) -> T:
+    """Compute as soon as no work of the job waits for the device.
 
     Raises:
         Unavailable: the device failed, or has no memory left. Whatever of ours `function` raises.

@@ -30,7 +30,7 @@ class ServedFiles:
         async with self._viewing:  # read once, for all who ask at the same time
             written = _stat(path).st_mtime_ns
             if path not in self._known or self._known[path][0] != written:
-                self._known[path] = written, await self._engine.beside(lambda: _view_of(path))
+                self._known[path] = written, await self._engine.run_io(lambda: _view_of(path))
             self._known.move_to_end(path)
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
@@ -41,7 +41,7 @@ class ServedFiles:
         size = _stat(path).st_size
         if not 0 <= start < end <= min(size, start + RANGE):
             raise Malformed(f"bytes {start} to {end} of {size}, {RANGE} at once")
-        return await self._engine.beside(lambda: _read_range(path, start, end))
+        return await self._engine.run_io(lambda: _read_range(path, start, end))
 
 
 def _stat(path: Path) -> os.stat_result:

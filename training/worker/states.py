@@ -120,10 +120,10 @@ class States:
 
         async def work() -> None:
             if self._at.book.stage != stage:
-                await self._at.engine.beside(self._forget_all)
+                await self._at.engine.run_io(self._forget_all)
                 self._at.book.keep_stage(stage)
                 if self._at.seat == stage:  # it was built to be measured, and is as new
-                    self._at.sit(stage, self._at.compute)
+                    self._at.assign_stage(stage, self._at.compute)
                 else:
                     await self._build(stage)
                 await self._move_to(StepNumber(0))
@@ -136,7 +136,7 @@ class States:
 
     async def _build(self, stage: StageIndex) -> None:
         compute = await self._at.engine.run(lambda: self._compute_for(stage))
-        self._at.sit(stage, compute)
+        self._at.assign_stage(stage, compute)
 
     def _forget_all(self) -> None:
         """Everything on disk but the journal is of another stage."""
@@ -273,7 +273,7 @@ class States:
         await self._at.engine.run(lambda: compute.save(folder, step))
         kept = await self._at.engine.run(lambda: compute.oldest_kept(folder))
         unwanted = min(kept, self._at.all_applied)
-        await self._at.engine.beside(lambda: self._at.store.drop_chunks(unwanted))
+        await self._at.engine.run_io(lambda: self._at.store.drop_chunks(unwanted))
         self._at.tell("checkpoint_stored", step=step, stage=self._at.stage)
 
     # --------------------------------------------------------------------- states of other members
@@ -299,7 +299,7 @@ class States:
     async def _loaded(self, step: StepNumber) -> None:
         await self._move_to(step)
         left = self._at.folder / "download"  # of files that turned out to be wrong ones
-        await self._at.engine.beside(lambda: shutil.rmtree(left, ignore_errors=True))
+        await self._at.engine.run_io(lambda: shutil.rmtree(left, ignore_errors=True))
         self._at.book.keep_applied(step, self._at.roots.state)
         self._tell_root("state_loaded")
 

@@ -50,7 +50,7 @@ class Station:
 
     def tell(self, event: str, **fields: object) -> None:
         """See `Tell`; by whoever has the turn, with what it took since its last event."""
-        self._tell(event, **(self.engine.lap() | fields))
+        self._tell(event, **(self.engine.take_timings() | fields))
 
     @property
     def peer(self) -> PeerId:
@@ -79,8 +79,8 @@ class Station:
 
     # -------------------------------------------------------------------------------- the stage
 
-    def sit(self, stage: StageIndex, compute: Compute) -> None:
-        """Compute in this stage from now on."""
+    def assign_stage(self, stage: StageIndex, compute: Compute) -> None:
+        """Work in this stage from now on, with this compute."""
         self._seat = stage, compute, Tensors(self.folder, stage)
         self._roots = None
 

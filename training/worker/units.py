@@ -347,7 +347,7 @@ class Units:
                 raise Malformed(f"a tensor of {found}, wanted {wanted}")
 
         kept = await self._at.peers.fetch_tensor(held, step, check)
-        await self._at.engine.beside(lambda: self._at.tensors.put(kept))
+        await self._at.engine.run_io(lambda: self._at.tensors.put(kept))
 
     def _read(self, step: StepNumber, held: Held | None) -> bytes | None:
         return None if held is None else self._at.tensors.get(step, held.digest).data

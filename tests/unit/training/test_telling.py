@@ -53,8 +53,8 @@ def test_span__waits_then_works__both_are_told(monkeypatch: pytest.MonkeyPatch) 
     span = Span()
     span.begin()
 
-    assert span.lap() == {"took_us": 2000, "waited_us": 500}
-    assert span.lap() == {"took_us": 100, "waited_us": 0}
+    assert span.take_timings() == {"took_us": 2000, "waited_us": 500}
+    assert span.take_timings() == {"took_us": 100, "waited_us": 0}
 
 
 def test_parse_failpoints__two_of_them__both_are_read() -> None:

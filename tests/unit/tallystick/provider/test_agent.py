@@ -295,10 +295,10 @@ async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_r
     async with Beats(over) as client:
         agent = agent_of(client, folder, Clock())
         agent._done.add(names[1])  # its peer has left
-        found = await agent._speak_for(leases)
+        found = await agent._send_heartbeats(leases)
         heard = list(client.heard)
         over.add(names[2])
-        refused = await agent._speak_for(leases)
+        refused = await agent._send_heartbeats(leases)
     folder.close()
 
     assert heard == [each.lease for each in found] == [names[0], names[2]]

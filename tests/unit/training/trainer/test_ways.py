@@ -21,7 +21,7 @@ from training.trainer.ways import (
     next_call,
     set_out,
     stretches_of,
-    went,
+    with_answer,
 )
 from training.transport.calls import Computed, CopyView
 
@@ -70,7 +70,7 @@ def step_on(way: Way, *, who: str | None = None, made: str = "", attempt: int = 
     assert call is not None
     computed = answer(way.stretch, call, made=made)
     check_answer(way.stretch, call, computed)
-    return went(way, call, Passed(peer(who or f"p{call.stage}"), attempt, computed))
+    return with_answer(way, call, Passed(peer(who or f"p{call.stage}"), attempt, computed))
 
 
 def calls_of(way: Way) -> list[tuple[str, int]]:

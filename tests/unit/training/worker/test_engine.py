@@ -18,7 +18,7 @@ async def test_engine__beside__neither_the_loop_nor_the_compute_waits_for_it() -
         return free.wait(10)
 
     async def write_beside() -> bool:
-        return await engine.beside(write)
+        return await engine.run_io(write)
 
     writing = asyncio.create_task(write_beside())
     computed = await engine.run(lambda: begun.wait(10))
@@ -32,6 +32,6 @@ async def test_engine__closed__nothing_begins_any_more() -> None:
     engine = Engine()
     await engine.close()
 
-    for begin in (engine.run, engine.beside):
+    for begin in (engine.run, engine.run_io):
         with pytest.raises(Unavailable, match="stopping"):
             await begin(lambda: None)
