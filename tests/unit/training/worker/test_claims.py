@@ -48,7 +48,7 @@ class Disk:
 
 
 async def at_once(do: Callable[[], Any]) -> Any:
-    """See `Engine.beside`."""
+    """See `Engine.run_io`."""
     return do()
 
 
@@ -59,7 +59,7 @@ async def part_of(_commit: GradCommit, _chunk: ChunkIndex, _patience: Patience) 
 
 async def test_ahead__all_holders_are_silent__a_few_are_waited_for_at_once() -> None:
     silent = Silent()
-    engine = cast(Engine, SimpleNamespace(beside=at_once))
+    engine = cast(Engine, SimpleNamespace(run_io=at_once))
     claims = Claims(engine, cast(Peers, silent), part_of, cast(Any, Disk))
 
     taking = asyncio.create_task(claims.ahead(COMMIT, TENSORS))
