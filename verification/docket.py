@@ -36,16 +36,15 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AuditReport, JobSpec, StepCoin
-from verification import cases, drawables, economics
-from verification.auditors import Candidates, Weights
-from verification.cases import CONFIRMING, Case, Change, Heard, Ruling
-from verification.coin import ordering_coin, step_coin
-from verification.drawables import Drawable
-from verification.draws import Again, is_drawn
-from verification.money_at_risk import MoneyAtRisk
-from verification.odds import Exposed
-from verification.rules import Rules, rules_of
-from verification.thresholds import Calibration, shipped_calibration
+from verification.distances.thresholds import Calibration, shipped_calibration
+from verification.draws.auditors import Candidates, Weights
+from verification.draws.cases import CONFIRMING, Case, Change, Heard, Ruling
+from verification.draws.coin import ordering_coin, step_coin
+from verification.draws.drawables import Drawable
+from verification.draws.money_at_risk import MoneyAtRisk
+from verification.draws.odds import Exposed
+from verification.draws.rules import Rules, rules_of
+from verification.draws.selection import Again, cases, drawables, economics, is_drawn
 from verification.verdicts import limits_of, verdict_of
 
 

@@ -16,10 +16,10 @@ from typing import Literal, Self, TypeAlias
 from contracts.governance.checking import Checking
 from contracts.terms.ids import Digest, PeerId, StepNumber
 from contracts.terms.messages import MILLION
-from verification.cases import Ruling, What
 from verification.docket import Docket
-from verification.economics import Terms
-from verification.odds import VOLUMES, Exposed, Odds, stated_odds
+from verification.draws.cases import Ruling, What
+from verification.draws.economics import Terms
+from verification.draws.odds import VOLUMES, Exposed, Odds, stated_odds
 
 Outcome: TypeAlias = Literal["matched", "mismatched", "unrepeated", "missing", "open"]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from contracts.governance.checking import Checking
 from contracts.terms.ids import Digest, PeerId, StepNumber
 from contracts.terms.messages import AverageSet, Message, StepClose, StepCoin, Verdict
-from verification.cases import Case, Kind, Ruling
 from verification.docket import Docket
-from verification.drawables import Drawable
+from verification.draws.cases import Case, Kind, Ruling
+from verification.draws.drawables import Drawable
 from verification.tallies import Outcome, Tally
 
 

@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import PeerId, StageIndex
 from contracts.terms.messages import JobSpec, Verdict
-from verification.cases import Case
-from verification.rules import Rules
-from verification.thresholds import (
+from verification.distances.thresholds import (
     MEASURES,
     Recipe,
     decide,
@@ -21,6 +19,8 @@ from verification.thresholds import (
     projections_allowed,
     stage_kinds,
 )
+from verification.draws.cases import Case
+from verification.draws.rules import Rules
 
 PROJECTIONS = "projections"
 """The distance of a repeated report's projections from those of who repeats it, 1e-9 of a norm."""

@@ -47,8 +47,8 @@ from market.service.ports import (
     StakeNow,
     Totals,
 )
-from verification.collecting import FindSettlement, take_snapshot
-from verification.snapshots import SHIPPED_AS, Snapshot
+from verification.audit.collecting import FindSettlement, take_snapshot
+from verification.audit.snapshots import SHIPPED_AS, Snapshot
 
 log = logging.getLogger(__name__)
 TOKEN_VERSION = "1"  # OpenZeppelin's ERC20Permit

@@ -40,8 +40,8 @@ from market.service.ports import (
     StakeNow,
     Totals,
 )
-from verification.collecting import FindSettlement
-from verification.snapshots import SHIPPED_AS, BlockProof, ContractProof, Snapshot
+from verification.audit.collecting import FindSettlement
+from verification.audit.snapshots import SHIPPED_AS, BlockProof, ContractProof, Snapshot
 
 NAMES = ("token", "parameters", "escrow", "stakes", "seals", "settlement", "vault")
 PARAMETERS = {

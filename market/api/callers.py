@@ -1,9 +1,9 @@
 """Who calls, and may he? One dependency that yields the account or refuses.
 
 `who: Annotated[Caller, caller("jobs")]` in a route is all that it takes. A caller shows a bearer
-token (of a session or a key), signs the request (`schemas.requests`) or, from a page, shows the
-cookie of his session. What a browser sends by itself proves no intention, so a request that changes
-something and rests on the cookie has to come from a page of this site: its Origin says so.
+token (of a session or a key), signs the request (`market.bodies.requests`) or, from a page, shows
+the cookie of his session. What a browser sends by itself proves no intention, so a request that
+changes something and rests on the cookie has to come from a page of this site: its Origin says so.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from contracts.terms.ids import Address, Digest, SessionKey
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
 from market.api.context import SAFE, Api, ApiDep, WorkDep
-from market.api.schemas import (
+from market.bodies import (
     CLOCK_SKEW_MILLIS,
     REQUEST_SCHEME,
     SESSION_COOKIE,
@@ -55,7 +55,7 @@ _SIGNED = HTTPBase(
     description=(
         "This request, signed by a wallet or by a session key of a lease: `Authorization: "
         f"{REQUEST_SCHEME} NAME AT BODY SIGNATURE`; NAME is the account or the session key, AT the "
-        "moment in ms, BODY the body's BLAKE3 digest. See `market/api/schemas/requests.py`."
+        "moment in ms, BODY the body's BLAKE3 digest. See `market/bodies/requests.py`."
     ),
     auto_error=False,
 )

@@ -1,7 +1,7 @@
 """What routes are given: the market, a bounded body, parsed names, the host's token, one answer.
 
 Bodies are read here and nowhere else, so that none is longer than its bound, and parsed by the
-strict classes of `schemas`.
+strict classes of `market.bodies`.
 """
 
 import secrets
@@ -29,8 +29,8 @@ from market.api.arrivals import Arrivals
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
 from market.api.kept_market import KeptMarket, Make, V
-from market.api.schemas import MAX_JSON_BYTES, Body, host_credential, read_body, signed_call
 from market.api.watching import Watching
+from market.bodies import MAX_JSON_BYTES, Body, host_credential, read_body, signed_call
 from market.bootstrap import Market
 from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate

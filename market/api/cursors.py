@@ -14,7 +14,7 @@ from fastapi import Depends, Query
 
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Malformed, TooLarge
-from market.api.schemas import LIST_PAGE, Cursor
+from market.bodies import LIST_PAGE, Cursor
 from market.service.ports import Place, UnitOfWork
 from market.service.rows import Row
 

@@ -12,7 +12,7 @@ from pydantic import PlainSerializer
 
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
-from market.api.schemas import Body
+from market.bodies import Body
 
 _MESSAGE = (
     "127.0.0.1:8420 wants you to sign in with your Ethereum account:\n"

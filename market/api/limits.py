@@ -17,7 +17,7 @@ from contracts.terms.errors import RateLimited, Unavailable
 from market.api.callers import identify
 from market.api.context import Api, api_of, host_of
 from market.api.problems import problem
-from market.api.schemas import API_PREFIX, REQUEST_SCHEME
+from market.bodies import API_PREFIX, REQUEST_SCHEME
 from market.domain.rates import SECOND, Allowance
 
 _FREE = (f"{API_PREFIX}/health",)

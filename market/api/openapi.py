@@ -22,12 +22,12 @@ from contracts.terms.errors import (
     TallystickError,
     TooLarge,
 )
-from market.api import schemas
+from market import bodies
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
 from market.api.problems import status_of
 from market.api.refusals import CODES, spelled
-from market.api.schemas import Body, Problem
+from market.bodies import Body, Problem
 
 _UNCOUNTED = ("get_health",)
 _STORELESS = ("get_health", "post_nonce")
@@ -162,7 +162,7 @@ def _exemplify(status: str, answer: dict[str, Any]) -> None:
         answer.pop("content", None)
     for content in answer.get("content", {}).values():
         name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
-        cls = getattr(schemas, name, None)
+        cls = getattr(bodies, name, None)
         if cls is not None:
             answer["description"] = _said_of(cls)
             content["example"] = example_of(cls)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import ceil
 
-from market.api.schemas import AdviceView, ChangeView, Excluded, QuoteView, StageQuoteView
+from market.bodies import AdviceView, ChangeView, Excluded, QuoteView, StageQuoteView
 from market.domain.advice import Advice
 from market.domain.matching import Exclusion
 from market.domain.quote import Quote, StageQuote

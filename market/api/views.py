@@ -12,7 +12,7 @@ from contracts.terms.ids import Address, Digest, EpochNumber, JobId, StageIndex,
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.api.quotes import advised, excluded
-from market.api.schemas import (
+from market.bodies import (
     BatchEntryView,
     BatchView,
     DebitView,

@@ -19,8 +19,8 @@ from market.domain.sizes import check_sizes
 from training.config import ModelConfig, slices_of, train_config
 from training.flops import unit_flops
 from training.memory import peer_memory
-from verification.economics import least_budget, stakes_among_equals, terms_of
-from verification.thresholds import Calibration
+from verification.distances.thresholds import Calibration
+from verification.draws.economics import least_budget, stakes_among_equals, terms_of
 
 SHORTEST_JOB_SECONDS = 60
 MAX_SLOTS = 4096

@@ -25,7 +25,7 @@ from market.domain.depth import is_open
 from market.domain.matching import Need
 from market.domain.offers import Candidate, is_heard
 from market.domain.reputation import standing
-from verification.thresholds import class_name
+from verification.distances.thresholds import class_name
 
 NOTHING = BaseUnits(0)
 

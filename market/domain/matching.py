@@ -14,7 +14,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.auction import Ask
 from market.domain.offers import Candidate, is_heard
 from market.domain.reputation import is_trusted, standing
-from verification.thresholds import class_name
+from verification.distances.thresholds import class_name
 
 
 @dataclass(frozen=True)

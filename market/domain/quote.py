@@ -28,7 +28,7 @@ from market.domain.offers import Candidate
 from market.domain.pricing import job_cost, job_flops, stage_seconds
 from training.config import slices_of, train_config
 from training.memory import peer_memory
-from verification.thresholds import Calibration
+from verification.distances.thresholds import Calibration
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from contracts.terms.errors import Conflict, Forbidden, Malformed, NotFound
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import MAX_KEY_DAYS
+from market.bodies import MAX_KEY_DAYS
 from market.service.ports import UnitOfWork
 from market.service.rows import ApiKeyRow
 from market.service.tokens import KEY, new_token, token_digest

@@ -23,7 +23,7 @@ from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Address, JobId, SessionK
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.api.schemas import auditor_digest, auditor_subject, heartbeat_digest
+from market.bodies import auditor_digest, auditor_subject, heartbeat_digest
 from market.domain.bundles import bundle_of
 from market.domain.jobs import JobState, Wanted
 from market.domain.offers import check_moment
@@ -47,7 +47,7 @@ from market.service.rows import (
     ListedAuditorRow,
 )
 from market.service.session import check_session, need_free_key
-from verification.thresholds import shipped_calibration
+from verification.distances.thresholds import shipped_calibration
 
 HEARD_MILLIS = 60_000
 """Who was not heard for so long is not listed."""

@@ -19,7 +19,7 @@ from contracts.terms.errors import NoMatch, Unavailable
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import Excluded, RoundEvent, UnmatchedEvent
+from market.bodies import Excluded, RoundEvent, UnmatchedEvent
 from market.domain.advice import WhyNot, why_no_bundle
 from market.domain.auction import Clearing
 from market.domain.book import Book
@@ -35,7 +35,7 @@ from market.service.leases import LIVE, SILENT, come_back, reserve
 from market.service.pace import Pace
 from market.service.ports import Place, UnitOfWork
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow, RoundRow
-from verification.thresholds import shipped_calibration
+from verification.distances.thresholds import shipped_calibration
 
 MAX_JOBS_A_ROUND = 1000
 _UNDER_WAY = (JobState.MATCHED.value, JobState.RUNNING.value)

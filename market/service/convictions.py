@@ -23,7 +23,7 @@ from contracts.terms.ids import Address, Digest, JobId, PeerId, SessionKey
 from contracts.terms.messages import AuditReport, AveragedChunk, GradCommit, Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.api.schemas import evidence_digest
+from market.bodies import evidence_digest
 from market.domain.slashing import Conviction
 from market.service.coding import items
 from market.service.evidence import Bundles, need_evidence, need_kept, need_unused
@@ -31,8 +31,8 @@ from market.service.ports import Chain, UnitOfWork
 from market.service.rows import ConvictionRow, EvidenceRow, MessageRow, SlashRow
 from market.service.session import check_session
 from market.service.slash import convict
-from verification.cases import CONFIRMING, Ruling
 from verification.docket import Docket
+from verification.draws.cases import CONFIRMING, Ruling
 
 AUDITED = tuple(
     str(cls.model_fields["kind"].default) for cls in (GradCommit, AveragedChunk, AuditReport)

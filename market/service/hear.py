@@ -3,7 +3,7 @@
 from contracts.terms.errors import Conflict, NotFound
 from contracts.terms.ids import Digest, SessionKey
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import heartbeat_digest
+from market.bodies import heartbeat_digest
 from market.domain.offers import check_moment
 from market.service.ports import UnitOfWork
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow

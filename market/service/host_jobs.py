@@ -11,7 +11,7 @@ from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.api.schemas import hosting_digest
+from market.bodies import hosting_digest
 from market.domain.jobs import JobState, Wanted, is_hosted
 from market.service.auditors import is_checked
 from market.service.coding import spec_of

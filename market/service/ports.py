@@ -22,8 +22,8 @@ from contracts.terms.typed_data import Domain
 from market.domain.rates import Allowance, Rate
 from market.domain.slashing import Slash
 from market.service.rows import Row
-from verification.collecting import FindSettlement
-from verification.snapshots import Snapshot
+from verification.audit.collecting import FindSettlement
+from verification.audit.snapshots import Snapshot
 
 R = TypeVar("R", bound=Row)
 

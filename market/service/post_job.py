@@ -8,7 +8,7 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec, decode_message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
-from market.api.schemas import PostedEvent
+from market.bodies import PostedEvent
 from market.domain.admission import Surroundings, check_job, named_blobs
 from market.domain.jobs import JobState
 from market.domain.quote import Quote, quote
@@ -18,7 +18,7 @@ from market.service.life import tell_of_state
 from market.service.ports import BlobStore, Chain, UnitOfWork
 from market.service.rows import CoordinatorRow, JobRow, MessageRow, PermitRow
 from market.service.stored_parts import size_in_parts
-from verification.thresholds import shipped_calibration
+from verification.distances.thresholds import shipped_calibration
 
 
 @dataclass(frozen=True)

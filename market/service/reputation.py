@@ -14,8 +14,8 @@ from contracts.terms.ids import Address, JobId, PeerId, StepNumber
 from market.domain.reputation import Audited, Outcome, Reputation, fold
 from market.service.ports import UnitOfWork
 from market.service.rows import CountedRow, ReputationRow
-from verification.cases import Ruling, What
 from verification.docket import Docket
+from verification.draws.cases import Ruling, What
 
 
 async def note_outcomes(record: JobRecord, work: UnitOfWork) -> bool:

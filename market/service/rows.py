@@ -580,7 +580,7 @@ class EpochLeafRow(Row):
 
 @dataclass(frozen=True)
 class SnapshotRow(Row):
-    """What a block proves about a job, for auditors; see `verification.snapshots`."""
+    """What a block proves about a job, for auditors; see `verification.audit.snapshots`."""
 
     TABLE = "snapshots"
     KEY = ("job", "number")
@@ -765,7 +765,7 @@ class EventRow(Row):
     sequence: int  # 1, 2, ...
     kind: str
     at: UnixMillis
-    data: bytes  # JSON of its body, see `market.api.schemas.events`
+    data: bytes  # JSON of its body, see `market.bodies.events`
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Signatures by session keys over what is no message of a job (see `market.api.schemas`); whose."""
+"""Signatures by session keys over what is no message of a job (see `market.bodies`); whose."""
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

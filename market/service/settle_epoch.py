@@ -22,7 +22,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused, InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import EpochEvent, EpochState
+from market.bodies import EpochEvent, EpochState
 from market.domain.jobs import SETTLES, JobState
 from market.service.closes import is_closed, payable_due, shown_by_close
 from market.service.coding import decode_pay, seal_of, spec_of

@@ -21,7 +21,7 @@ from market.service.ports import UnitOfWork
 from market.service.reputation import reputations_of
 from market.service.rows import JobRow, LeaseRow, SealRow
 from verification.docket import Docket
-from verification.economics import Terms
+from verification.draws.economics import Terms
 from verification.tallies import Tally
 
 _MILLIS_IN_A_THOUSANDTH_HOUR = 3600

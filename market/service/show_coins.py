@@ -2,7 +2,8 @@
 
 Blocks and coins are those of `sync_chain`, so they have their confirmations. A coordinator asks for
 its steps (`coins_of_job`); a member, who believes nobody, asks for the lane since the opening and
-checks it against SealAnchor (`lane_of_job`, `verification.lanes`). The caller is in a transaction.
+checks it against SealAnchor (`lane_of_job`, `verification.draws.lanes`). The caller is in a
+transaction.
 """
 
 import itertools
@@ -15,8 +16,8 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, StepNumber
 from market.service.coding import decode_arguments
 from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow, JobRow
-from verification.batches import Entry, ShownBatch, show_batch
-from verification.lanes import LanePage
+from verification.draws.batches import Entry, ShownBatch, show_batch
+from verification.draws.lanes import LanePage
 
 MAX_LEAVES = 50_000
 """Of a page, but for one batch: some 40 MiB with their paths (`lanes.MAX_PAGE_BYTES`)."""

@@ -16,7 +16,7 @@ from market.service.ports import UnitOfWork
 from market.service.rows import BatchRow, JobRow, SealRow
 from market.service.seals_on_chain import seals_on_chain
 from market.service.show_earnings import Drawing, drawing_of
-from verification.cases import Kind
+from verification.draws.cases import Kind
 from verification.earnings import Standings
 from verification.tallies import Outcome
 from verification.traces import StepTrace

@@ -23,7 +23,7 @@ from contracts.terms.digest import digest
 from contracts.terms.errors import BadSignature, Expired, Malformed, WrongChain
 from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import CLOCK_SKEW_MILLIS
+from market.bodies import CLOCK_SKEW_MILLIS
 
 NONCE_MILLIS = 5 * 60_000
 _AT, _RANDOM, _MAC = 12, 16, 32  # hex characters

@@ -23,7 +23,7 @@ from contracts.terms.ids import (
     StepNumber,
 )
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import CheckpointEvent, UnpublishedEvent, checkpoint_digest
+from market.bodies import CheckpointEvent, UnpublishedEvent, checkpoint_digest
 from market.service.feeds import tell_job
 from market.service.histories import Histories
 from market.service.ports import BlobStore, UnitOfWork

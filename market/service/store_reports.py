@@ -7,7 +7,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.api.schemas import ReportedEvent, StepReport, reports_digest
+from market.bodies import ReportedEvent, StepReport, reports_digest
 from market.service.feeds import tell_job
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow, ReportRow

@@ -26,8 +26,8 @@ from market.domain.jobs import JobState
 from market.service.ports import Audited, Chain, UnitOfWork
 from market.service.rows import CursorRow, DebitRow, EpochRow, JobRow, MessageRow, SnapshotRow
 from market.service.settle_epoch import load_settlement
-from verification.collecting import FindSettlement
-from verification.snapshots import (
+from verification.audit.collecting import FindSettlement
+from verification.audit.snapshots import (
     MAX_SNAPSHOTS_BYTES,
     Snapshot,
     claimants,

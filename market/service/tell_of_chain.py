@@ -10,7 +10,7 @@ from typing import cast
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import (
+from market.bodies import (
     AnchoredEvent,
     ClaimedEvent,
     CoinEvent,

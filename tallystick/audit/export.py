@@ -18,11 +18,11 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market.api import schemas
-from verification.audit_file import AuditFile
-from verification.batches import ShownBatch, is_list, show_batch
-from verification.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
-from verification.snapshots import SHIPPED_AS, Snapshot, claimants, is_near, wanted_places
+from market import bodies
+from verification.audit.audit_file import AuditFile
+from verification.audit.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
+from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants, is_near, wanted_places
+from verification.draws.batches import ShownBatch, is_list, show_batch
 
 SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 """The contracts as this program ships them."""
@@ -31,7 +31,7 @@ SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 class Market(Protocol):
     """What is asked of a market; `sdk.client.MarketClient` is one."""
 
-    async def network(self) -> schemas.NetworkView:
+    async def network(self) -> bodies.NetworkView:
         """Chain and contracts."""
         ...
 
@@ -43,15 +43,15 @@ class Market(Protocol):
         """What was stored of what the chain proved about a job, in order."""
         ...
 
-    async def epochs(self, *, cursor: str | None = None) -> schemas.EpochsView:
+    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
         """The newest settlements, or those that follow a part which said `next`."""
         ...
 
-    async def epoch(self, number: int) -> schemas.EpochView:
+    async def epoch(self, number: int) -> bodies.EpochView:
         """One settlement with all its leaves."""
         ...
 
-    async def batch(self, root: Digest) -> schemas.BatchView:
+    async def batch(self, root: Digest) -> bodies.BatchView:
         """A batch with all its entries."""
         ...
 
@@ -172,11 +172,11 @@ async def find_settlement(client: Market, root: Digest) -> EpochSettlement:
     raise NotFound(f"the market knows no epoch with the final root {root.hex()}")
 
 
-def _account(leaf: schemas.EpochLeafView) -> AccountPay:
+def _account(leaf: bodies.EpochLeafView) -> AccountPay:
     return AccountPay(leaf.account, tuple((each.job, each.cumulative) for each in leaf.jobs))
 
 
-def _address(network: schemas.NetworkView, name: str) -> Address:
+def _address(network: bodies.NetworkView, name: str) -> Address:
     return Address(bytes(getattr(network.contracts, name)))
 
 

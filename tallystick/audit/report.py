@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from contracts.terms.amounts import format_tokens
-from verification.audit_file import Verdict
-from verification.odds import short, spelled
+from verification.audit.audit_file import Verdict
+from verification.draws.odds import short, spelled
 
 
 def lines(verdict: Verdict) -> Iterator[str]:

@@ -14,7 +14,7 @@ _TIMEOUT_SECONDS = 30.0
 
 
 class JsonRpc:
-    """`verification.collecting.Rpc` over HTTP. `async with` closes its connections."""
+    """`verification.audit.collecting.Rpc` over HTTP. `async with` closes its connections."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -12,7 +12,7 @@ import typer
 
 from contracts.terms.errors import AuditMismatch, ChainUnreachable, Refused
 from contracts.terms.ids import DigestField
-from market.api.schemas import Body
+from market.bodies import Body
 from tallystick.audit.rpc import JsonRpc
 from tallystick.cli.complaint import complain
 from tallystick.cli.files import read
@@ -20,8 +20,8 @@ from tallystick.cli.options import Market, ask
 from tallystick.cli.output import notice, shows
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.urls import http_url
-from verification.audit_file import MAX_FILE_BYTES, read_file
-from verification.collecting import read_header
+from verification.audit.audit_file import MAX_FILE_BYTES, read_file
+from verification.audit.collecting import read_header
 
 EXIT_MISMATCH = 11
 

@@ -17,7 +17,7 @@ from contracts.chain.layout import shipped
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
 from contracts.terms.ids import Address, Digest, JobId
-from market.api import schemas
+from market import bodies
 from tallystick.audit import outcome, report
 from tallystick.cli.anchor import anchor_command
 from tallystick.cli.audit_bodies import (
@@ -34,8 +34,8 @@ from tallystick.cli.files import read, write
 from tallystick.cli.options import Job, Market, ask, ask_of_job
 from tallystick.cli.output import answer, short, shows, table
 from tallystick.sdk.client import MarketClient
-from verification.audit_file import MAX_FILE_BYTES, AuditFile, verify
-from verification.snapshots import SHIPPED_AS
+from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, verify
+from verification.audit.snapshots import SHIPPED_AS
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -85,7 +85,7 @@ def list_command(market: Market = None) -> AuditableJobs:
     return AuditableJobs(jobs=tuple(_auditable(each) for each in view.jobs if each.step))
 
 
-def _auditable(each: schemas.JobSummary) -> AuditableJob:
+def _auditable(each: bodies.JobSummary) -> AuditableJob:
     return AuditableJob(
         job=each.job,
         name=each.name,
@@ -194,8 +194,8 @@ def rerun_command(
     Example: tallystick audit rerun 0f3a.bundle --threads 4
     """
     try:
-        from tallystick.audit.rerun import rerun
         from training.stages.threads import set_threads
+        from verification.auditing.rerun import rerun
     except ModuleNotFoundError as error:
         raise WrongConfiguration(
             f"a rerun repeats work, and {error.name} is not installed: install the extra "

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import TypeAdapter
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField, PeerIdField
-from market.api.schemas import Body, JobState, Money, OddsView, read_body
+from market.bodies import Body, JobState, Money, OddsView, read_body
 
 B = TypeVar("B", bound=Body)
 

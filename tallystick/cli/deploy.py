@@ -9,7 +9,7 @@ import typer
 
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField
-from market.api.schemas import Body, ContractsView
+from market.bodies import Body, ContractsView
 from tallystick.cli.output import shows
 
 

@@ -15,7 +15,7 @@ from tallystick.cli.audit_bodies import Proven
 from tallystick.cli.complaint import complain
 from tallystick.cli.files import read, write
 from tallystick.cli.output import answer, shows
-from verification.audit_file import MAX_FILE_BYTES, AuditFile, read_file
+from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, read_file
 from verification.equivocation import (
     MAX_PROOF_BYTES,
     Equivocated,

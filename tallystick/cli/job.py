@@ -10,8 +10,8 @@ import typer
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import DigestField, JobId, JobIdField
-from market.api import schemas
-from market.api.schemas import Body
+from market import bodies
+from market.bodies import Body
 from tallystick.cli.job_order import plan_command, sample_command, schema_command, submit_command
 from tallystick.cli.job_trail import peers_command, spend_command, steps_command, trace_command
 from tallystick.cli.job_views import (
@@ -48,8 +48,8 @@ app.command("submit")(submit_command)
 
 
 @app.command("list")
-@shows(schemas.JobsView, lines=lambda view: [jobs_table(view)], rows="jobs")
-def list_command(market: Market = None) -> schemas.JobsView:
+@shows(bodies.JobsView, lines=lambda view: [jobs_table(view)], rows="jobs")
+def list_command(market: Market = None) -> bodies.JobsView:
     """List the newest jobs: state, progress, budget and what was paid.
 
     Example: tallystick job list -o csv
@@ -58,8 +58,8 @@ def list_command(market: Market = None) -> schemas.JobsView:
 
 
 @app.command("show")
-@shows(schemas.JobView, lines=lambda view: [job_table(view)])
-def show_command(job: Job, market: Market = None) -> schemas.JobView:
+@shows(bodies.JobView, lines=lambda view: [job_table(view)])
+def show_command(job: Job, market: Market = None) -> bodies.JobView:
     """Show a job: its state, progress, price and money.
 
     Example: tallystick job show JOB -o json
@@ -74,7 +74,7 @@ class Logged(Body):
     """Step reports of a job, in the order of steps."""
 
     job: JobIdField
-    reports: tuple[schemas.StepReport, ...]
+    reports: tuple[bodies.StepReport, ...]
 
 
 @app.command("logs")
@@ -101,7 +101,7 @@ app.command("trace")(trace_command)
 
 
 @app.command("checks")
-@shows(schemas.ChecksView, lines=checks_lines, rows="peers")
+@shows(bodies.ChecksView, lines=checks_lines, rows="peers")
 def checks_command(
     job: Job,
     falsified: Annotated[
@@ -109,7 +109,7 @@ def checks_command(
         typer.Option(help="State the odds of so many false peer-steps.", min=1, max=10_000_000),
     ] = None,
     market: Market = None,
-) -> schemas.ChecksView:
+) -> bodies.ChecksView:
     """Show what checking has shown of each provider: audits, rates, odds, stake.
 
     P(undetected) is stated three times: if nobody who may audit is a friend of the cheat; if the
@@ -123,14 +123,14 @@ def checks_command(
 
 
 @app.command("slashes")
-@shows(schemas.ConvictionsView, lines=conviction_lines, rows="convictions")
-def slashes_command(job: Job, market: Market = None) -> schemas.ConvictionsView:
+@shows(bodies.ConvictionsView, lines=conviction_lines, rows="convictions")
+def slashes_command(job: Job, market: Market = None) -> bodies.ConvictionsView:
     """Show who was convicted in a job: the evidence, the slash of the stake, and its split.
 
     Example: tallystick job slashes JOB
     """
     found = ask_of_job(market, job, lambda client, wanted: client.convictions(wanted))
-    return schemas.ConvictionsView(convictions=found)
+    return bodies.ConvictionsView(convictions=found)
 
 
 # ---------------------------------------------------------------------------- what came of it

@@ -10,7 +10,7 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
-from market.api import schemas
+from market import bodies
 from market.domain.outcomes import trained
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts, moment, table
@@ -18,10 +18,10 @@ from tallystick.cli.output import short as digits
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.convictions import ENDED, split_of, state_of
 from tallystick.sdk.plan import devices_of
-from verification.odds import read_exact, short
+from verification.draws.odds import read_exact, short
 
 
-def job_table(view: schemas.JobView) -> Table:
+def job_table(view: bodies.JobView) -> Table:
     """A job for a person."""
     rows = {
         "job": view.job.hex(),
@@ -53,14 +53,14 @@ def job_table(view: schemas.JobView) -> Table:
     return facts(str(view.spec.get("name", "")), rows)
 
 
-def _steps(progress: schemas.ProgressView) -> str:
+def _steps(progress: bodies.ProgressView) -> str:
     """Trained steps; seals beyond the last one only settle audits and payments."""
     settling = progress.step - progress.steps
     done = f"{trained(progress.step, progress.steps)} of {progress.steps}"
     return f"{done}, and {settling} that settled audits" if settling > 0 else done
 
 
-def reputation_words(reputation: schemas.ReputationView) -> str:
+def reputation_words(reputation: bodies.ReputationView) -> str:
     """Honesty with the number of audits that it rests on, and liveness."""
     audits = reputation.matches + reputation.mismatches
     liveness = f"liveness {reputation.liveness / MILLION:.2%}"
@@ -76,13 +76,13 @@ def _checking(spec: dict[str, Any]) -> str:
     return f"on: {audit['floor'] / MILLION:.1%} of the work or more is drawn"
 
 
-def checks_table(each: schemas.PeerChecksView) -> Table:
+def checks_table(each: bodies.PeerChecksView) -> Table:
     """What checking has shown of a peer, for a person."""
     where = "from outside, or left" if each.stage is None else f"in stage {each.stage}"
     return facts(f"peer {each.peer.hex()[:16]} {where}", checks_rows(each))
 
 
-def checks_rows(each: schemas.PeerChecksView) -> dict[str, str]:
+def checks_rows(each: bodies.PeerChecksView) -> dict[str, str]:
     """The rows of `checks_table`."""
     rows = {"account": f"0x{each.account.hex()}", "peer-steps": str(each.peer_steps)}
     if (rates := each.rates) is not None:
@@ -104,14 +104,14 @@ def checks_rows(each: schemas.PeerChecksView) -> dict[str, str]:
     return rows
 
 
-def _received(received: schemas.ReceivedView) -> str:
+def _received(received: bodies.ReceivedView) -> str:
     return (
         f"{received.drawn} drawn: {received.matched} matched, {received.mismatched} mismatched, "
         f"{received.unrepeated} unrepeated, {received.missing} missing, {received.open} open"
     )
 
 
-def conviction_table(conviction: schemas.ConvictionView) -> Table:
+def conviction_table(conviction: bodies.ConvictionView) -> Table:
     """A conviction for a person."""
     rows = {
         "account": f"0x{conviction.account.hex()}",
@@ -135,7 +135,7 @@ def conviction_table(conviction: schemas.ConvictionView) -> Table:
     return facts(f"convicted by the seal of step {conviction.step}", rows)
 
 
-def checks_lines(view: schemas.ChecksView) -> Iterator[RenderableType]:
+def checks_lines(view: bodies.ChecksView) -> Iterator[RenderableType]:
     """What checking has shown of all peers."""
     if view.checking == "off":
         yield "checking is off: nobody is drawn, and work is paid unchecked"
@@ -145,7 +145,7 @@ def checks_lines(view: schemas.ChecksView) -> Iterator[RenderableType]:
         yield checks_table(each)
 
 
-def conviction_lines(view: schemas.ConvictionsView) -> Iterator[RenderableType]:
+def conviction_lines(view: bodies.ConvictionsView) -> Iterator[RenderableType]:
     """All convictions of a job."""
     if not view.convictions:
         yield "nobody was convicted so that stake may be slashed"
@@ -153,7 +153,7 @@ def conviction_lines(view: schemas.ConvictionsView) -> Iterator[RenderableType]:
         yield conviction_table(each)
 
 
-def jobs_table(view: schemas.JobsView) -> Table:
+def jobs_table(view: bodies.JobsView) -> Table:
     """Jobs in a list."""
     columns = ("job", "name", "outcome", "#step", "#budget", "#paid")
     return table(
@@ -173,7 +173,7 @@ def jobs_table(view: schemas.JobsView) -> Table:
     )
 
 
-def reports_table(reports: tuple[schemas.StepReport, ...]) -> Table:
+def reports_table(reports: tuple[bodies.StepReport, ...]) -> Table:
     """Step reports, a line each."""
     columns = ("time (UTC)", "#step", "#loss", "#validation", "#tokens/s")
     return table(

@@ -7,7 +7,7 @@ import typer
 from rich.console import RenderableType
 
 from contracts.terms.amounts import format_tokens
-from market.api import schemas
+from market import bodies
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import moment, short, shows, table
 from tallystick.sdk.client import MarketClient
@@ -20,10 +20,10 @@ def market() -> None:
     """See depth, demand and prices of a market."""
 
 
-class MarketShown(schemas.MarketView):
+class MarketShown(bodies.MarketView):
     """Offers and demand now, and the newest clearing rounds, ascending."""
 
-    rounds: tuple[schemas.ClearingRoundView, ...]
+    rounds: tuple[bodies.ClearingRoundView, ...]
 
 
 def _lines(shown: MarketShown) -> Iterator[RenderableType]:
@@ -44,26 +44,26 @@ def _lines(shown: MarketShown) -> Iterator[RenderableType]:
     )
 
 
-def _class_row(each: schemas.ClassView) -> tuple[object, ...]:
+def _class_row(each: bodies.ClassView) -> tuple[object, ...]:
     least, _, median, _, greatest = each.quartiles or (None,) * 5
     cleared = None if each.cleared is None else each.cleared.price
     prices = map(_price, (least, median, greatest, cleared))
     return each.device_class, each.open, each.leased, *prices
 
 
-def _demand_row(each: schemas.DemandView) -> tuple[object, ...]:
+def _demand_row(each: bodies.DemandView) -> tuple[object, ...]:
     why = ", ".join(f"{it.offers} by {it.constraint}" for it in each.not_matched)
     ceiling = _price(each.ceiling)
     return short(each.job), each.slots, each.spares, ceiling, moment(each.since), why
 
 
-def _round_row(each: schemas.ClearingRoundView) -> tuple[object, ...]:
+def _round_row(each: bodies.ClearingRoundView) -> tuple[object, ...]:
     bought = f"{len(each.winners)} of {each.slots}+{each.spares}"
     at, price = moment(each.at), _price(each.price)
     return each.number, at, short(each.job), each.asks, bought, price
 
 
-def _price(price: schemas.Price | None) -> str:
+def _price(price: bodies.Price | None) -> str:
     return "" if price is None else format_tokens(price)
 
 
@@ -74,7 +74,7 @@ def show_command(
     rounds: Annotated[
         int,
         typer.Option(
-            "--rounds", help="So many of the newest rounds.", min=1, max=schemas.ROUNDS_PAGE
+            "--rounds", help="So many of the newest rounds.", min=1, max=bodies.ROUNDS_PAGE
         ),
     ] = 20,
 ) -> MarketShown:

@@ -29,7 +29,7 @@ from rich.live import Live
 from rich.table import Table
 
 from contracts.terms.errors import Malformed
-from market.api.schemas import Body
+from market.bodies import Body
 
 B = TypeVar("B", bound=Body)
 P = ParamSpec("P")

@@ -20,7 +20,7 @@ from contracts.terms.amounts import (
 )
 from contracts.terms.errors import Malformed, WrongConfiguration
 from contracts.terms.ids import AddressField, Digest
-from market.api.schemas import Body, ContestSlash, SlashView, contest_digest
+from market.bodies import Body, ContestSlash, SlashView, contest_digest
 from tallystick.cli.keystore import open_or_create, open_wallet
 from tallystick.cli.options import (
     Market,

@@ -14,8 +14,8 @@ from contracts.keys.store import account_in
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import DeadlineExceeded, NotFound
 from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
-from market.api import schemas
-from market.api.schemas import Body, Money, Price
+from market import bodies
+from market.bodies import Body, Money, Price
 from tallystick.cli.job_views import reputation_words
 from tallystick.cli.options import (
     DryRun,
@@ -50,7 +50,7 @@ class OwnLease(Body):
 
     lease: DigestField
     job: JobIdField
-    state: schemas.LeaseState
+    state: bodies.LeaseState
     stage: int
     price: Price
     stake: Money
@@ -71,15 +71,15 @@ class ProviderStatus(Body):
     home: str | None
     pid: int | None
     is_matched: bool
-    reputation: schemas.ReputationView
+    reputation: bodies.ReputationView
     token: Money
-    gas: schemas.Wide  # wei
-    stake: schemas.StakeView
+    gas: bodies.Wide  # wei
+    stake: bodies.StakeView
     earned: Money
     vested: Money
     claimable: Money
     claimed: Money
-    offers: tuple[schemas.OfferView, ...]
+    offers: tuple[bodies.OfferView, ...]
     leases: tuple[OwnLease, ...]
     lost: tuple[Lost, ...]  # in the jobs of the newest leases here
 

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from market.api.schemas import Body
+from market.bodies import Body
 from tallystick.cli.output import shows
 
 

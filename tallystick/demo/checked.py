@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from contracts.terms.amounts import format_tokens
 from contracts.terms.ids import PeerId, StepNumber
 from contracts.terms.messages import MILLION
-from market.api.schemas import PeerChecksView, SlashView
+from market.bodies import PeerChecksView, SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
 from tallystick.gym.plan import Plan, parse
-from verification.odds import Exposed, exact, short
+from verification.draws.odds import Exposed, exact, short
 
 MAX_UNDETECTED = (1, 10**6)
 """P(undetected) of all that the lazy script would have falsified has to be below this."""

@@ -37,7 +37,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.typed_data import Domain
-from market.api import schemas
+from market import bodies
 from tallystick.demo.cast import (
     ACCUSER,
     AUDITORS,
@@ -227,9 +227,9 @@ class Story:
         self,
         client: MarketClient,
         job: JobId,
-        holds: Callable[[schemas.JobView], bool],
+        holds: Callable[[bodies.JobView], bool],
         patience: timedelta,
-    ) -> schemas.JobView:
+    ) -> bodies.JobView:
         ends = time.monotonic() + patience.total_seconds()
         while time.monotonic() < ends:
             self.crowd.check_alive()
@@ -299,7 +299,7 @@ class Story:
                 await asyncio.sleep(_POLL_SECONDS)
         raise DeadlineExceeded(f"claimed {settled.claimed} of {view.earned} base units in time")
 
-    async def _slashes(self, client: MarketClient, job: JobId) -> tuple[schemas.SlashView, ...]:
+    async def _slashes(self, client: MarketClient, job: JobId) -> tuple[bodies.SlashView, ...]:
         """What became of each case, once all have ended or patience has."""
         ends = time.monotonic() + _SLASH_PATIENCE.total_seconds()
         while time.monotonic() < ends:
@@ -311,7 +311,7 @@ class Story:
         return slashes
 
     async def _checked(
-        self, client: MarketClient, view: schemas.JobView, slashes: Sequence[schemas.SlashView]
+        self, client: MarketClient, view: bodies.JobView, slashes: Sequence[bodies.SlashView]
     ) -> Checked:
         names = {self._account(machine): machine.name for machine in (*MACHINES, LATE)}
         names |= {self._wallet(name).account: name for name in AUDITORS}
@@ -452,15 +452,15 @@ async def _domain(client: MarketClient) -> Domain:
     return Domain(network.chain_id, network.contracts.settlement)
 
 
-def _has_leases(view: schemas.JobView) -> bool:
+def _has_leases(view: bodies.JobView) -> bool:
     return bool(view.leases)
 
 
-def _has_started(view: schemas.JobView) -> bool:
+def _has_started(view: bodies.JobView) -> bool:
     return view.state in ("running", "finished", "closed", "refunded")
 
 
-def _is_refunded(view: schemas.JobView) -> bool:
+def _is_refunded(view: bodies.JobView) -> bool:
     return view.state == "refunded"
 
 
@@ -487,7 +487,7 @@ def _events(log: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _peer_of(view: schemas.JobView, account: Address) -> PeerId | None:
+def _peer_of(view: bodies.JobView, account: Address) -> PeerId | None:
     """The peer of an account's first lease in this job."""
     for lease in view.leases:
         if lease.account == account and lease.session_key is not None:

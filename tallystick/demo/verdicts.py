@@ -19,9 +19,9 @@ from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, GradCommit, Seal, Verdict
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from verification.cases import Case, Kind, Ruling
 from verification.docket import Docket, begin_job
-from verification.odds import Exposed, Odds, odds
+from verification.draws.cases import Case, Kind, Ruling
+from verification.draws.odds import Exposed, Odds, odds
 from verification.verdicts import limits_of
 
 

@@ -39,7 +39,7 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.api import schemas
+from market import bodies
 from tallystick.provider.awake import Clocks, aftermath, interruption, read_clocks
 from tallystick.provider.beats import heartbeat
 from tallystick.provider.claims import Dues, claim, refused_claim
@@ -191,7 +191,7 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- offer
 
-    async def _prepare(self, network: schemas.NetworkView, own: OnChain) -> None:
+    async def _prepare(self, network: bodies.NetworkView, own: OnChain) -> None:
         stake, account = self.ask.stake, self.wallet.account
         await prepare(self.client, account, stake, network, own, self.say)
 
@@ -270,8 +270,8 @@ class Agent:
             return False
 
     async def _take_back(self, offer: Digest) -> None:
-        signature = self.session.private_key.sign(schemas.withdrawal_digest(offer))
-        await self.client.withdraw_offer(offer, schemas.Withdrawal(signature=signature))
+        signature = self.session.private_key.sign(bodies.withdrawal_digest(offer))
+        await self.client.withdraw_offer(offer, bodies.Withdrawal(signature=signature))
 
     def _new_offer(self, now: int) -> Offer:
         return Offer(
@@ -291,7 +291,7 @@ class Agent:
 
     async def _heartbeats(self, deployment: Deployment) -> None:
         offer = await self._standing_offer(deployment)
-        leases: tuple[schemas.LeaseView, ...] = ()
+        leases: tuple[bodies.LeaseView, ...] = ()
         beats = 0  # since it was last without work
         while True:
             begun = self.monotonic()
@@ -335,7 +335,7 @@ class Agent:
                 self._woken.set()
             before = after
 
-    def _tell_interruption(self, leases: tuple[schemas.LeaseView, ...]) -> None:
+    def _tell_interruption(self, leases: tuple[bodies.LeaseView, ...]) -> None:
         """Say what happened and what it did, in one sentence, when the market has answered."""
         if self._interruption:
             live = [each.lease for each in leases if each.state in ACTIVE]
@@ -388,8 +388,8 @@ class Agent:
         await asyncio.gather(*(self._stop_peer(lease) for lease in list(self._peers)))
 
     async def _send_heartbeats(
-        self, leases: tuple[schemas.LeaseView, ...]
-    ) -> tuple[schemas.LeaseView, ...]:
+        self, leases: tuple[bodies.LeaseView, ...]
+    ) -> tuple[bodies.LeaseView, ...]:
         """Heartbeats of all leases at work; their leases, or none if the market refuses one."""
         working = [each for each in leases if each.lease not in self._done]
         try:
@@ -403,12 +403,12 @@ class Agent:
 
     async def _heartbeat(
         self, offer: Signed[Offer], wait_seconds: int = 0
-    ) -> tuple[schemas.LeaseView, ...]:
+    ) -> tuple[bodies.LeaseView, ...]:
         name, client = offer.message.digest(), self.client
         beat = heartbeat(self.session, name)
         return (await client.heartbeat_offer(name, beat, wait_seconds=wait_seconds)).leases
 
-    async def _follow(self, leases: tuple[schemas.LeaseView, ...], deployment: Deployment) -> None:
+    async def _follow(self, leases: tuple[bodies.LeaseView, ...], deployment: Deployment) -> None:
         for lease in leases:
             try:
                 await self._follow_lease(lease, deployment)
@@ -425,7 +425,7 @@ class Agent:
             if now - since > WIND_DOWN_SECONDS and not self._uploads(name):
                 await self._stop_peer(name)
 
-    async def _follow_lease(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
+    async def _follow_lease(self, lease: bodies.LeaseView, deployment: Deployment) -> None:
         """Accept a new lease; of an active one, send the heartbeat and keep the peer running."""
         if lease.lease in self._done:
             return
@@ -435,11 +435,11 @@ class Agent:
             await self._send_heartbeat(lease.lease)
             self._ensure_peer_running(lease)
 
-    async def _send_heartbeat(self, lease: Digest) -> schemas.LeaseHeard:
+    async def _send_heartbeat(self, lease: Digest) -> bodies.LeaseHeard:
         session = load_or_create_session(self.folder.lease(lease) / "session.key")
         return await self.client.heartbeat_lease(lease, heartbeat(session, lease))
 
-    async def _accept_lease(self, lease: schemas.LeaseView, deployment: Deployment) -> None:
+    async def _accept_lease(self, lease: bodies.LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)
         spec = spec_of(lease)
         self.room.need(lease_disk(spec), held=folder_bytes(folder))
@@ -450,11 +450,11 @@ class Agent:
         if accept is None:
             accept = self.wallet.sign(self._lease_accept(lease, session), deployment.domain)
             save_accept(folder, accept)
-        body = schemas.AcceptLease(signed=accept.encoded())
+        body = bodies.AcceptLease(signed=accept.encoded())
         await self.client.accept_lease(lease.lease, body)
         self.say(f"accepted job {lease.job.hex()[:12]} at {format_tokens(lease.price)} per PFLOP")
 
-    def _lease_accept(self, lease: schemas.LeaseView, session: Session) -> LeaseAccept:
+    def _lease_accept(self, lease: bodies.LeaseView, session: Session) -> LeaseAccept:
         if lease.price < self.ask.price:
             raise Refused(f"lease {lease.lease.hex()}: pays less than the ask")
         return LeaseAccept(
@@ -469,7 +469,7 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- peers
 
-    def _ensure_peer_running(self, lease: schemas.LeaseView) -> None:
+    def _ensure_peer_running(self, lease: bodies.LeaseView) -> None:
         if lease.lease in self._peers or lease.lease in self._done:
             return
         folder, spec = self.folder.lease(lease.lease), spec_of(lease)
@@ -605,7 +605,7 @@ class Agent:
         self.faults.tell("market", f"waiting: {error}")
 
 
-def spec_of(lease: schemas.LeaseView) -> JobSpec:
+def spec_of(lease: bodies.LeaseView) -> JobSpec:
     """What a lease says that its job is; the peer checks the job itself.
 
     Raises:

@@ -5,11 +5,11 @@ import time
 from contracts.keys.wallet import Session
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
-from market.api import schemas
+from market import bodies
 
 
-def heartbeat(session: Session, subject: Digest) -> schemas.Heartbeat:
+def heartbeat(session: Session, subject: Digest) -> bodies.Heartbeat:
     """Alive now: signed under the session key of an offer, a lease or an auditor."""
     at = UnixMillis(time.time_ns() // 1_000_000)
-    signature = session.private_key.sign(schemas.heartbeat_digest(subject, at))
-    return schemas.Heartbeat(at=at, signature=signature)
+    signature = session.private_key.sign(bodies.heartbeat_digest(subject, at))
+    return bodies.Heartbeat(at=at, signature=signature)

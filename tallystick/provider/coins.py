@@ -1,10 +1,10 @@
 """The agent reads a job's coins from the chain, and its peer reads them from a file.
 
 The peer has no web3. The agent asks SealAnchor for the anchorer's lane and the market for the
-batches, compares them (`verification.lanes`) and appends each coin to `coins.v2` in the lease's
-folder, on disk before anybody uses it. A sighting counts when its block is confirmed, is old enough
-to survive a kill of an embedded chain, and is still there; it was made at the head, because a node
-that was restarted knows the state of its head only.
+batches, compares them (`verification.draws.lanes`) and appends each coin to `coins.v2` in the
+lease's folder, on disk before anybody uses it. A sighting counts when its block is confirmed, is
+old enough to survive a kill of an embedded chain, and is still there; it was made at the head,
+because a node that was restarted knows the state of its head only.
 """
 
 import os
@@ -30,10 +30,10 @@ from contracts.terms.ids import Address, JobId, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from market.api import schemas
+from market import bodies
 from tallystick.sdk.client import MarketClient
-from verification.collecting import read_lane
-from verification.lanes import FollowedLane, LanePage, Sighting
+from verification.audit.collecting import read_lane
+from verification.draws.lanes import FollowedLane, LanePage, Sighting
 
 SETTLING_SECONDS = 2.0
 """Age at which a block of an embedded chain is in its state file for certain."""
@@ -330,7 +330,7 @@ class CoinWatches:
         )
 
 
-def checked_opening(view: schemas.JobView, job: JobId, domain: Domain) -> JobOpening | None:
+def checked_opening(view: bodies.JobView, job: JobId, domain: Domain) -> JobOpening | None:
     """The opening of a job that is checked, None for another; both signatures hold.
 
     Raises:

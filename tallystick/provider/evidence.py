@@ -19,7 +19,7 @@ from pathlib import Path
 from contracts.keys.wallet import Session
 from contracts.terms.errors import Misbehaved, Refused, TooLarge, Unavailable
 from contracts.terms.ids import Digest, JobId
-from market.api.schemas import PostEvidence, evidence_digest
+from market.bodies import PostEvidence, evidence_digest
 from tallystick.sdk.client import MarketClient
 from training.tasks import first_error
 from training.telling import Tell

@@ -30,10 +30,10 @@ from training.stages.threads import set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-from training.worker.outside_audited import run_outside
-from training.worker.outside_stages import StagesArithmetic
 from verification.auditing.auditor import report_on
 from verification.auditing.loop import Auditing
+from verification.auditing.outsider import run_outside
+from verification.auditing.outsider_stages import StagesArithmetic
 from verification.docket import begin_job
 
 

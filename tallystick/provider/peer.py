@@ -24,7 +24,7 @@ from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from market.api import schemas
+from market import bodies
 from tallystick.gym.registry import behaviour_of
 from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
@@ -107,7 +107,7 @@ async def _work(
     peer: PeerFile,
     settings: PeerSettings,
     spec: Signed[JobSpec],
-    view: schemas.JobView,
+    view: bodies.JobView,
     lease: Signed[LeaseAccept],
     session: Session,
     domain: Domain,
@@ -188,7 +188,7 @@ async def _checking(
     return Checking(auditors, begin_job, CoinFile(folder), Auditing(report_on))
 
 
-async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> schemas.JobView | None:
+async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> bodies.JobView | None:
     """The job once its coordinator has opened it and can be dialled; None if we leave before."""
     while not leave.is_set():
         with contextlib.suppress(Unavailable):
@@ -200,7 +200,7 @@ async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> sch
     return None
 
 
-def _checked_spec(view: schemas.JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
+def _checked_spec(view: bodies.JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
     spec = expect(decode_signed(view.signed), JobSpec)
     if spec.message.job() != job:
         raise BadSignature(f"the market answered with another job than {job.hex()}")

@@ -13,7 +13,7 @@ from contracts.keys.wallet import Wallet
 from contracts.terms.errors import DeadlineExceeded
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market.api import schemas
+from market import bodies
 from tallystick.sdk.client import MarketClient, retrying
 
 LOOK_EVERY = 0.5  # seconds
@@ -23,11 +23,11 @@ async def ask_job(
     client: MarketClient,
     wallet: Wallet,
     job: JobId,
-    action: schemas.JobAction,
+    action: bodies.JobAction,
     *,
     at: UnixMillis,
     patience: timedelta = timedelta(seconds=30),
-) -> schemas.OperationView:
+) -> bodies.OperationView:
     """Ask the market to pause, resume or cancel `job`.
 
     Args:
@@ -45,8 +45,8 @@ async def ask_job(
         Conflict: the job is over, or was cancelled.
         NotFound, Unavailable: as the market answers.
     """
-    signature = wallet.sign_digest(schemas.wish_digest(job, action, at))
-    body = schemas.AskJob(at=at, signature=signature)
+    signature = wallet.sign_digest(bodies.wish_digest(job, action, at))
+    body = bodies.AskJob(at=at, signature=signature)
     key = hashlib.sha256(action.encode() + body.json_bytes()).hexdigest()
     return await retrying(
         lambda: client.ask_job(job, action, body, idempotency_key=key), patience=patience
@@ -58,8 +58,8 @@ async def until_over(
     operation: Digest,
     *,
     within: timedelta,
-    on_change: Callable[[schemas.OperationView], None] = lambda view: None,
-) -> schemas.OperationView:
+    on_change: Callable[[bodies.OperationView], None] = lambda view: None,
+) -> bodies.OperationView:
     """Wait until an operation is done or has failed.
 
     Args:

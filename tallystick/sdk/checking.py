@@ -1,9 +1,9 @@
 """What does checking cost a job, and what would lower it? Pure.
 
 The audits that are to be expected follow from the JobSpec by the formulas of
-`verification/economics.py`, for peers that do equal parts of their stages. The newcomers' phase is
-the first `vesting_window` steps of a lease, in which less pay waits that a cheat would lose.
-Shares are in millionths of the job's own work; amounts in base units.
+`verification/draws/economics.py`, for peers that do equal parts of their stages. The newcomers'
+phase is the first `vesting_window` steps of a lease, in which less pay waits that a cheat would
+lose. Shares are in millionths of the job's own work; amounts in base units.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from math import ceil
 
 from contracts.terms.amounts import Flops, PricePerPflop, pay_for
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
-from market.api.schemas import Body, Money, Wide
+from market.bodies import Body, Money, Wide
 from tallystick.sdk.advice import plain
-from verification.economics import power, rate, stake_at_floor, terms_of, value
+from verification.draws.economics import power, rate, stake_at_floor, terms_of, value
 
 WORTH_SAYING = Fraction(9, 10)
 """A change is named if it leaves at most this part of the extra work."""

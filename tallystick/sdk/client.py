@@ -34,25 +34,25 @@ from contracts.terms.errors import (
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.api import schemas
-from market.api.schemas import API_PREFIX, Body, read_body
+from market import bodies
+from market.bodies import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.events import followed
 from tallystick.sdk.sign_in import sign_in_text
 from tallystick.sdk.signing import MarketClock, Signer, signed_by
 from tallystick.sdk.urls import http_url, is_loopback
-from verification.lanes import LanePage, decode_page
-from verification.snapshots import Snapshot, decode_snapshots
+from verification.audit.snapshots import Snapshot, decode_snapshots
+from verification.draws.lanes import LanePage, decode_page
 
 B = TypeVar("B", bound=Body)
-P = TypeVar("P", bound=schemas.Page)
+P = TypeVar("P", bound=bodies.Page)
 R = TypeVar("R")
 _Reader = Callable[[httpx.Response], Awaitable[bytes]]
 
 _MSGPACK = {"content-type": "application/msgpack"}
 MAX_ANSWER_BYTES = 260 * 2**20  # of any list
 _MAX_PAUSE = 60.0  # seconds, whatever a market asks for
-_STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * schemas.HEARTBEAT_SECONDS)
+_STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * bodies.HEARTBEAT_SECONDS)
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
 
 
@@ -117,31 +117,31 @@ class MarketClient:
 
     # ------------------------------------------------------------------------------ the market
 
-    async def network(self) -> schemas.NetworkView:
+    async def network(self) -> bodies.NetworkView:
         """Chain, contracts, parameters and clock of this market."""
-        return await self._get("/network", schemas.NetworkView)
+        return await self._get("/network", bodies.NetworkView)
 
-    async def faucet(self, account: Address, *, idempotency_key: str) -> schemas.FaucetView:
+    async def faucet(self, account: Address, *, idempotency_key: str) -> bodies.FaucetView:
         """Gas and test tokens, on an embedded chain only."""
-        body = schemas.FaucetRequest(account=account)
-        return await self._post("/faucet", body, schemas.FaucetView, key=idempotency_key)
+        body = bodies.FaucetRequest(account=account)
+        return await self._post("/faucet", body, bodies.FaucetView, key=idempotency_key)
 
-    async def account(self, account: Address) -> schemas.AccountView:
+    async def account(self, account: Address) -> bodies.AccountView:
         """Balances and ledger lines."""
-        return await self._get(f"/accounts/{account.hex()}", schemas.AccountView)
+        return await self._get(f"/accounts/{account.hex()}", bodies.AccountView)
 
     # --------------------------------------------------------------------------------- callers
 
-    async def sign_in(self, wallet: Wallet, now: UnixMillis) -> schemas.SessionOpened:
+    async def sign_in(self, wallet: Wallet, now: UnixMillis) -> bodies.SessionOpened:
         """Sign in; from now on this client shows the session's token.
 
         Raises:
             Forbidden: the market does not call itself by the URL that this client has.
         """
-        asked = await self._post("/session/nonce", None, schemas.NonceView)
+        asked = await self._post("/session/nonce", None, bodies.NonceView)
         text = sign_in_text(asked, self.url, wallet.account, now)
-        body = schemas.SignIn(message=text, signature=wallet.sign_text(text))
-        opened = await self._post("/session", body, schemas.SessionOpened)
+        body = bodies.SignIn(message=text, signature=wallet.sign_text(text))
+        opened = await self._post("/session", body, bodies.SessionOpened)
         self._http.headers["authorization"] = f"Bearer {opened.token}"
         return opened
 
@@ -150,29 +150,29 @@ class MarketClient:
         await self._send("DELETE", "/session")
         del self._http.headers["authorization"]
 
-    async def who(self) -> schemas.CallerView:
+    async def who(self) -> bodies.CallerView:
         """Whose token this client shows, and what it may do."""
-        return await self._get("/session", schemas.CallerView)
+        return await self._get("/session", bodies.CallerView)
 
-    async def create_key(self, body: schemas.CreateKey) -> schemas.KeyCreated:
+    async def create_key(self, body: bodies.CreateKey) -> bodies.KeyCreated:
         """Make a key for a program; needs a session. Its token comes back this once."""
-        return await self._post("/keys", body, schemas.KeyCreated)
+        return await self._post("/keys", body, bodies.KeyCreated)
 
-    async def keys(self) -> tuple[schemas.KeyView, ...]:
+    async def keys(self) -> tuple[bodies.KeyView, ...]:
         """The account's keys; needs a session."""
-        return (await self._get("/keys", schemas.KeysView)).keys
+        return (await self._get("/keys", bodies.KeysView)).keys
 
     async def delete_key(self, key: Digest) -> None:
         """Take a key back; needs a session."""
         await self._send("DELETE", f"/keys/{key.hex()}")
 
-    async def market(self) -> schemas.MarketView:
+    async def market(self) -> bodies.MarketView:
         """Offers by device class, the last prices, and the jobs that wait."""
-        return await self._get("/market", schemas.MarketView)
+        return await self._get("/market", bodies.MarketView)
 
-    async def status(self) -> schemas.StatusView:
+    async def status(self) -> bodies.StatusView:
         """Chain, queues, jobs by state, anchors, hosts and workers, each with its age."""
-        return await self._get("/status", schemas.StatusView)
+        return await self._get("/status", bodies.StatusView)
 
     async def rounds(
         self,
@@ -180,15 +180,15 @@ class MarketClient:
         after: int | None = None,
         before: int | None = None,
         job: JobId | None = None,
-        limit: int = schemas.ROUNDS_PAGE,
-    ) -> tuple[schemas.ClearingRoundView, ...]:
+        limit: int = bodies.ROUNDS_PAGE,
+    ) -> tuple[bodies.ClearingRoundView, ...]:
         """Clearing rounds beyond `after`, or else the newest ones, ascending; one page."""
         params = {"limit": str(limit)}
         params |= {} if after is None else {"after": str(after)}
         params |= {} if before is None else {"before": str(before)}
         params |= {} if job is None else {"job": job.hex()}
         answer = await self._send("GET", "/market/rounds", params=params)
-        return _body(answer, schemas.ClearingRoundsView).rounds
+        return _body(answer, bodies.ClearingRoundsView).rounds
 
     async def earnings(
         self,
@@ -196,18 +196,18 @@ class MarketClient:
         *,
         job: JobId | None = None,
         after: str | None = None,
-        limit: int = schemas.EARNINGS_PAGE,
-    ) -> schemas.EarningsView:
+        limit: int = bodies.EARNINGS_PAGE,
+    ) -> bodies.EarningsView:
         """What an account earned, line by line beyond a cursor, and why a line waits; one page."""
         params = {"limit": str(limit)}
         params |= {} if job is None else {"job": job.hex()}
         params |= {} if after is None else {"after": after}
         answer = await self._send("GET", f"/accounts/{account.hex()}/earnings", params=params)
-        return _body(answer, schemas.EarningsView)
+        return _body(answer, bodies.EarningsView)
 
     async def all_earnings(
         self, account: Address, *, job: JobId | None = None
-    ) -> AsyncIterator[schemas.EarningView]:
+    ) -> AsyncIterator[bodies.EarningView]:
         """All lines of an account, page by page."""
         after: str | None = None
         while True:
@@ -220,23 +220,23 @@ class MarketClient:
 
     # ---------------------------------------------------------------------------------- offers
 
-    async def post_offer(self, signed: bytes) -> schemas.OfferStored:
+    async def post_offer(self, signed: bytes) -> bodies.OfferStored:
         """Offer a machine; the same offer again is no second one."""
-        body = schemas.SignedBody(signed=signed)
-        return await self._post("/offers", body, schemas.OfferStored)
+        body = bodies.SignedBody(signed=signed)
+        return await self._post("/offers", body, bodies.OfferStored)
 
-    async def provider(self, account: Address) -> schemas.ProviderView:
+    async def provider(self, account: Address) -> bodies.ProviderView:
         """What is known of an account, and what it offers."""
-        return await self._get(f"/providers/{account.hex()}", schemas.ProviderView)
+        return await self._get(f"/providers/{account.hex()}", bodies.ProviderView)
 
-    async def offers(self) -> schemas.OffersView:
+    async def offers(self) -> bodies.OffersView:
         """All offers, cheapest first."""
-        parts = [part async for part in self._parts("/offers", schemas.OffersView)]
-        return schemas.OffersView(offers=tuple(each for part in parts for each in part.offers))
+        parts = [part async for part in self._parts("/offers", bodies.OffersView)]
+        return bodies.OffersView(offers=tuple(each for part in parts for each in part.offers))
 
     async def heartbeat_offer(
-        self, offer: Digest, body: schemas.Heartbeat, *, wait_seconds: int = 0
-    ) -> schemas.LeasesView:
+        self, offer: Digest, body: bodies.Heartbeat, *, wait_seconds: int = 0
+    ) -> bodies.LeasesView:
         """Say that the offer's agent is alive; answers with its leases.
 
         If it has none, the market may take `wait_seconds` to answer, or until the first one comes.
@@ -244,80 +244,78 @@ class MarketClient:
         path = f"/offers/{offer.hex()}/heartbeat"
         if wait_seconds:
             path += f"?wait={wait_seconds}"
-        return await self._post(path, body, schemas.LeasesView)
+        return await self._post(path, body, bodies.LeasesView)
 
-    async def withdraw_offer(self, offer: Digest, body: schemas.Withdrawal) -> None:
+    async def withdraw_offer(self, offer: Digest, body: bodies.Withdrawal) -> None:
         """Take an offer from the market; its lease, if any, goes on."""
         await self._send("DELETE", f"/offers/{offer.hex()}", content=body.json_bytes())
 
-    async def lease(self, lease: Digest) -> schemas.LeaseView:
+    async def lease(self, lease: Digest) -> bodies.LeaseView:
         """One lease."""
-        return await self._get(f"/leases/{lease.hex()}", schemas.LeaseView)
+        return await self._get(f"/leases/{lease.hex()}", bodies.LeaseView)
 
-    async def accept_lease(self, lease: Digest, body: schemas.AcceptLease) -> schemas.LeaseView:
+    async def accept_lease(self, lease: Digest, body: bodies.AcceptLease) -> bodies.LeaseView:
         """Bind oneself to a job."""
-        return await self._post(f"/leases/{lease.hex()}/accept", body, schemas.LeaseView)
+        return await self._post(f"/leases/{lease.hex()}/accept", body, bodies.LeaseView)
 
-    async def heartbeat_lease(self, lease: Digest, body: schemas.Heartbeat) -> schemas.LeaseHeard:
+    async def heartbeat_lease(self, lease: Digest, body: bodies.Heartbeat) -> bodies.LeaseHeard:
         """Say that the lease's peer is alive."""
-        return await self._post(f"/leases/{lease.hex()}/heartbeat", body, schemas.LeaseHeard)
+        return await self._post(f"/leases/{lease.hex()}/heartbeat", body, bodies.LeaseHeard)
 
     # -------------------------------------------------------------------------------- auditors
 
-    async def register_auditor(self, body: schemas.RegisterAuditor) -> schemas.AuditorRegistered:
+    async def register_auditor(self, body: bodies.RegisterAuditor) -> bodies.AuditorRegistered:
         """Offer to audit from outside."""
-        return await self._post("/auditors", body, schemas.AuditorRegistered)
+        return await self._post("/auditors", body, bodies.AuditorRegistered)
 
     async def heartbeat_auditor(
-        self, account: Address, body: schemas.Heartbeat
-    ) -> schemas.AuditorJobs:
+        self, account: Address, body: bodies.Heartbeat
+    ) -> bodies.AuditorJobs:
         """Say that an auditor is alive; answers with jobs that may draw it or ask for stake."""
-        return await self._post(f"/auditors/{account.hex()}/heartbeat", body, schemas.AuditorJobs)
+        return await self._post(f"/auditors/{account.hex()}/heartbeat", body, bodies.AuditorJobs)
 
-    async def accept_bond(self, account: Address, body: schemas.AcceptLease) -> schemas.BondView:
+    async def accept_bond(self, account: Address, body: bodies.AcceptLease) -> bodies.BondView:
         """Have an auditor's stake reserved for a job that asks for it."""
-        return await self._post(f"/auditors/{account.hex()}/bonds", body, schemas.BondView)
+        return await self._post(f"/auditors/{account.hex()}/bonds", body, bodies.BondView)
 
     async def auditors(self, job: JobId) -> AuditorList:
         """The outside auditors of a job; whoever relies on it compares it with the opening."""
-        view = await self._get(f"/jobs/{job.hex()}/auditors", schemas.AuditorsView)
+        view = await self._get(f"/jobs/{job.hex()}/auditors", bodies.AuditorsView)
         return decode_auditors(view.encoded)
 
     # --------------------------------------------------------------------------------- slashes
 
-    async def convictions(self, job: JobId) -> tuple[schemas.ConvictionView, ...]:
+    async def convictions(self, job: JobId) -> tuple[bodies.ConvictionView, ...]:
         """What a job's seals made slashable, who may show why, and what became of it."""
-        parts = self._parts(f"/jobs/{job.hex()}/convictions", schemas.ConvictionsView)
+        parts = self._parts(f"/jobs/{job.hex()}/convictions", bodies.ConvictionsView)
         return tuple([each async for part in parts for each in part.convictions])
 
-    async def convictions_of(self, account: Address) -> tuple[schemas.ConvictionView, ...]:
+    async def convictions_of(self, account: Address) -> tuple[bodies.ConvictionView, ...]:
         """The same of an account, in all jobs."""
-        parts = self._parts(f"/accounts/{account.hex()}/convictions", schemas.ConvictionsView)
+        parts = self._parts(f"/accounts/{account.hex()}/convictions", bodies.ConvictionsView)
         return tuple([each async for part in parts for each in part.convictions])
 
-    async def slash(self, evidence: Digest) -> schemas.SlashView:
+    async def slash(self, evidence: Digest) -> bodies.SlashView:
         """One slash, by its evidence."""
-        return await self._get(f"/slashes/{evidence.hex()}", schemas.SlashView)
+        return await self._get(f"/slashes/{evidence.hex()}", bodies.SlashView)
 
-    async def slashes(self, job: JobId) -> tuple[schemas.SlashView, ...]:
+    async def slashes(self, job: JobId) -> tuple[bodies.SlashView, ...]:
         """Who was convicted in a job, and where each part of the stake went."""
-        parts = self._parts(f"/jobs/{job.hex()}/slashes", schemas.SlashesView)
+        parts = self._parts(f"/jobs/{job.hex()}/slashes", bodies.SlashesView)
         return tuple([each async for part in parts for each in part.slashes])
 
-    async def post_evidence(self, job: JobId, body: schemas.PostEvidence) -> schemas.SlashView:
+    async def post_evidence(self, job: JobId, body: bodies.PostEvidence) -> bodies.SlashView:
         """Name the bundle that shows what an audit found; an auditor of it only."""
-        return await self._post(f"/jobs/{job.hex()}/evidence", body, schemas.SlashView)
+        return await self._post(f"/jobs/{job.hex()}/evidence", body, bodies.SlashView)
 
-    async def contest_slash(
-        self, evidence: Digest, body: schemas.ContestSlash
-    ) -> schemas.SlashView:
+    async def contest_slash(self, evidence: Digest, body: bodies.ContestSlash) -> bodies.SlashView:
         """Show a bundle that speaks against a slash; signed by the convicted account."""
-        return await self._post(f"/slashes/{evidence.hex()}/contest", body, schemas.SlashView)
+        return await self._post(f"/slashes/{evidence.hex()}/contest", body, bodies.SlashView)
 
-    async def judge_contest(self, evidence: Digest, *, upheld: bool) -> schemas.SlashView:
+    async def judge_contest(self, evidence: Digest, *, upheld: bool) -> bodies.SlashView:
         """Say what came of running both bundles again; no party to the contest may."""
         path = f"/slashes/{evidence.hex()}/judgement"
-        return await self._post(path, schemas.JudgeContest(upheld=upheld), schemas.SlashView)
+        return await self._post(path, bodies.JudgeContest(upheld=upheld), bodies.SlashView)
 
     # ------------------------------------------------------------------------------------ jobs
 
@@ -325,38 +323,38 @@ class MarketClient:
         """A hosted coordinator for a job that `by` is about to sign."""
         headers = {"idempotency-key": idempotency_key}
         answer = await self._send_signed("POST", "/coordinators", b"", by, headers=headers)
-        return _body(answer, schemas.CoordinatorView).coordinator
+        return _body(answer, bodies.CoordinatorView).coordinator
 
-    async def quote(self, spec: bytes) -> schemas.QuoteView:
+    async def quote(self, spec: bytes) -> bodies.QuoteView:
         """What an unsigned JobSpec would cost, and whether it fits."""
-        return await self._post("/jobs/quote", schemas.QuoteRequest(spec=spec), schemas.QuoteView)
+        return await self._post("/jobs/quote", bodies.QuoteRequest(spec=spec), bodies.QuoteView)
 
-    async def post_job(self, body: schemas.PostJob, *, idempotency_key: str) -> schemas.JobPosted:
+    async def post_job(self, body: bodies.PostJob, *, idempotency_key: str) -> bodies.JobPosted:
         """Order work; the same job again is no second one."""
-        return await self._post("/jobs", body, schemas.JobPosted, key=idempotency_key)
+        return await self._post("/jobs", body, bodies.JobPosted, key=idempotency_key)
 
     async def ask_job(
-        self, job: JobId, action: schemas.JobAction, body: schemas.AskJob, *, idempotency_key: str
-    ) -> schemas.OperationView:
+        self, job: JobId, action: bodies.JobAction, body: bodies.AskJob, *, idempotency_key: str
+    ) -> bodies.OperationView:
         """Pause, resume or cancel a job; signed by its poster."""
         path = f"/jobs/{job.hex()}/{action}"
-        return await self._post(path, body, schemas.OperationView, key=idempotency_key)
+        return await self._post(path, body, bodies.OperationView, key=idempotency_key)
 
-    async def operation(self, operation: Digest) -> schemas.OperationView:
+    async def operation(self, operation: Digest) -> bodies.OperationView:
         """What became of something that was asked of a job."""
-        return await self._get(f"/operations/{operation.hex()}", schemas.OperationView)
+        return await self._get(f"/operations/{operation.hex()}", bodies.OperationView)
 
-    async def jobs(self, *, cursor: str | None = None) -> schemas.JobsView:
+    async def jobs(self, *, cursor: str | None = None) -> bodies.JobsView:
         """The newest jobs, or those that follow a part which said `next`."""
-        return await self._get(_part("/jobs", cursor), schemas.JobsView)
+        return await self._get(_part("/jobs", cursor), bodies.JobsView)
 
-    async def job(self, job: JobId) -> schemas.JobView:
+    async def job(self, job: JobId) -> bodies.JobView:
         """One job."""
-        return await self._get(f"/jobs/{job.hex()}", schemas.JobView)
+        return await self._get(f"/jobs/{job.hex()}", bodies.JobView)
 
     async def post_messages(
         self, job: JobId, items: Sequence[bytes], *, by: Wallet
-    ) -> schemas.Stored:
+    ) -> bodies.Stored:
         """Store kept items (`history.encode_kept`) in their order; known ones are skipped.
 
         Raises:
@@ -366,7 +364,7 @@ class MarketClient:
         answer = await self._send_signed(
             "POST", f"/jobs/{job.hex()}/messages", encode(values), by, headers=_MSGPACK
         )
-        return _body(answer, schemas.Stored)
+        return _body(answer, bodies.Stored)
 
     async def messages(self, job: JobId, *, after: int = 0) -> AsyncIterator[tuple[int, Kept]]:
         """All kept items of a job beyond `after` with their sequence numbers, in order."""
@@ -382,21 +380,21 @@ class MarketClient:
             found += page
         return found
 
-    async def post_reports(self, job: JobId, body: schemas.PostReports) -> schemas.Stored:
+    async def post_reports(self, job: JobId, body: bodies.PostReports) -> bodies.Stored:
         """Store step reports."""
-        return await self._post(f"/jobs/{job.hex()}/reports", body, schemas.Stored)
+        return await self._post(f"/jobs/{job.hex()}/reports", body, bodies.Stored)
 
     async def reports(
-        self, job: JobId, *, after: int = 0, limit: int = schemas.REPORTS_PAGE
-    ) -> tuple[schemas.StepReport, ...]:
+        self, job: JobId, *, after: int = 0, limit: int = bodies.REPORTS_PAGE
+    ) -> tuple[bodies.StepReport, ...]:
         """Step reports beyond step `after`, by step; one page."""
         params = {"after": after, "limit": limit}
         answer = await self._send("GET", f"/jobs/{job.hex()}/reports", params=params)
-        return _body(answer, schemas.ReportsView).reports
+        return _body(answer, bodies.ReportsView).reports
 
     async def job_events(
         self, job: JobId, *, after: int = 0, patience: timedelta | None = None
-    ) -> AsyncGenerator[schemas.NumberedJobEvent, None]:
+    ) -> AsyncGenerator[bodies.NumberedJobEvent, None]:
         """What happens to a job, each event once and in order, until it is refunded.
 
         Interruptions are nobody's concern, unless the market is away for longer than `patience`.
@@ -404,48 +402,48 @@ class MarketClient:
         path = f"/jobs/{job.hex()}/events"
         found = followed(
             lambda place: self._stream(path, place),
-            schemas.read_job_event,
+            bodies.read_job_event,
             after=after,
             patience=patience,
         )
         async with aclosing(found):
             async for number, event in found:
-                yield schemas.NumberedJobEvent(number, event)
+                yield bodies.NumberedJobEvent(number, event)
 
     async def market_events(
         self, *, after: int, patience: timedelta | None = None
-    ) -> AsyncGenerator[schemas.NumberedMarketEvent, None]:
+    ) -> AsyncGenerator[bodies.NumberedMarketEvent, None]:
         """What happens in the market behind event `after`, for ever; as `job_events`."""
         found = followed(
             lambda place: self._stream("/market/events", place),
-            schemas.read_market_event,
+            bodies.read_market_event,
             after=after,
             patience=patience,
         )
         async with aclosing(found):
             async for number, event in found:
-                yield schemas.NumberedMarketEvent(number, event)
+                yield bodies.NumberedMarketEvent(number, event)
 
-    async def post_checkpoint(self, job: JobId, body: schemas.PostCheckpoint) -> bool:
+    async def post_checkpoint(self, job: JobId, body: bodies.PostCheckpoint) -> bool:
         """Say which blob holds a stage's weights; answers whether it is still to be uploaded."""
         path = f"/jobs/{job.hex()}/checkpoints"
-        return (await self._post(path, body, schemas.CheckpointStored)).wanted
+        return (await self._post(path, body, bodies.CheckpointStored)).wanted
 
-    async def checkpoints(self, job: JobId) -> schemas.CheckpointsView:
+    async def checkpoints(self, job: JobId) -> bodies.CheckpointsView:
         """Where a job's weights are, by stage, the newest step first, and what failed."""
-        return await self._get(f"/jobs/{job.hex()}/checkpoints", schemas.CheckpointsView)
+        return await self._get(f"/jobs/{job.hex()}/checkpoints", bodies.CheckpointsView)
 
-    async def checks(self, job: JobId, *, falsified: int | None = None) -> schemas.ChecksView:
+    async def checks(self, job: JobId, *, falsified: int | None = None) -> bodies.ChecksView:
         """Audits, rates, odds and stakes of a job's peers; odds of so many peer-steps, too."""
         params = {} if falsified is None else {"falsified": falsified}
         answer = await self._send("GET", f"/jobs/{job.hex()}/checks", params=params)
-        return _body(answer, schemas.ChecksView)
+        return _body(answer, bodies.ChecksView)
 
-    async def coins(self, job: JobId, *, after: int = 0) -> tuple[schemas.AnchoredStepView, ...]:
+    async def coins(self, job: JobId, *, after: int = 0) -> tuple[bodies.AnchoredStepView, ...]:
         """Anchored steps beyond `after` with their coins, as the market says; one page."""
         path = f"/jobs/{job.hex()}/coins"
         answer = await self._send("GET", path, params={"after": after})
-        return _body(answer, schemas.CoinsView).steps
+        return _body(answer, bodies.CoinsView).steps
 
     async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
         """Batches of the job's anchorer, to be checked against the chain; one page."""
@@ -456,34 +454,34 @@ class MarketClient:
         except AuditMismatch as error:
             raise Malformed(f"lane: the market answered with none: {error.message}") from error
 
-    async def spend(self, job: JobId, *, after: int = 0) -> schemas.SpendView:
+    async def spend(self, job: JobId, *, after: int = 0) -> bodies.SpendView:
         """What a job has spent and how long it lasts; its steps beyond `after`, one page."""
         answer = await self._send("GET", f"/jobs/{job.hex()}/spend", params={"after": after})
-        return _body(answer, schemas.SpendView)
+        return _body(answer, bodies.SpendView)
 
-    async def peers(self, job: JobId, *, after: int = 0) -> schemas.PeersView:
+    async def peers(self, job: JobId, *, after: int = 0) -> bodies.PeersView:
         """A job's peers by stage, beyond the first `after`; one page."""
         answer = await self._send("GET", f"/jobs/{job.hex()}/peers", params={"after": after})
-        return _body(answer, schemas.PeersView)
+        return _body(answer, bodies.PeersView)
 
-    async def steps(self, job: JobId, *, after: int = 0) -> tuple[schemas.StepView, ...]:
+    async def steps(self, job: JobId, *, after: int = 0) -> tuple[bodies.StepView, ...]:
         """Sealed steps beyond `after`, with anchors, coins and what was drawn; one page."""
         answer = await self._send("GET", f"/jobs/{job.hex()}/steps", params={"after": after})
-        return _body(answer, schemas.StepsView).steps
+        return _body(answer, bodies.StepsView).steps
 
-    async def step(self, job: JobId, step: StepNumber, *, after: int = 0) -> schemas.StepLinesView:
+    async def step(self, job: JobId, step: StepNumber, *, after: int = 0) -> bodies.StepLinesView:
         """A sealed step with its peer-steps and paid audits beyond `after`; one page."""
         path = f"/jobs/{job.hex()}/steps/{step}"
         answer = await self._send("GET", path, params={"after": after})
-        return _body(answer, schemas.StepLinesView)
+        return _body(answer, bodies.StepLinesView)
 
     async def work_trace(
         self, job: JobId, step: StepNumber, peer: PeerId, *, round_number: int = 0
-    ) -> schemas.WorkTraceView:
+    ) -> bodies.WorkTraceView:
         """A peer-step from its GradCommit to the money, with every Merkle path."""
         path = f"/jobs/{job.hex()}/steps/{step}/work/{peer.hex()}"
         answer = await self._send("GET", path, params={"round": round_number})
-        return _body(answer, schemas.WorkTraceView)
+        return _body(answer, bodies.WorkTraceView)
 
     async def _snapshots_page(self, job: JobId, after: int) -> tuple[Snapshot, ...]:
         answer = await self._send("GET", f"/jobs/{job.hex()}/snapshots", params={"after": after})
@@ -520,7 +518,7 @@ class MarketClient:
         _check(answer)
         return True
 
-    async def get_blob(self, name: Digest, *, max_bytes: int = schemas.MAX_BLOB_BYTES) -> bytes:
+    async def get_blob(self, name: Digest, *, max_bytes: int = bodies.MAX_BLOB_BYTES) -> bytes:
         """A blob, checked against its digest.
 
         Raises:
@@ -541,7 +539,7 @@ class MarketClient:
             TooLarge: no market takes as much, or the account has no room for it.
         """
         size, name = await asyncio.to_thread(measured, path)
-        if size > (most := schemas.MAX_BUNDLE_BYTES):
+        if size > (most := bodies.MAX_BUNDLE_BYTES):
             raise TooLarge(f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most)
         if not await self.has_blob(name):
             await self.put_pieces(name, size, lambda: pieces(path), by=by)
@@ -565,7 +563,7 @@ class MarketClient:
             NotFound: the market does not hold it.
             WrongBytes: it answered with other bytes.
         """
-        with written(path, name, max_bytes=schemas.MAX_BUNDLE_BYTES) as append:
+        with written(path, name, max_bytes=bodies.MAX_BUNDLE_BYTES) as append:
 
             async def keep(response: httpx.Response) -> bytes:
                 if not response.is_success:
@@ -578,44 +576,42 @@ class MarketClient:
 
     # ---------------------------------------------------------------------------------- hosting
 
-    async def register_host(self, body: schemas.RegisterHost) -> int:
+    async def register_host(self, body: bodies.RegisterHost) -> int:
         """Name the coordinators that a host runs; answers how many are known."""
-        answer = await self._post("/hosting/register", body, schemas.HostRegistered)
+        answer = await self._post("/hosting/register", body, bodies.HostRegistered)
         return answer.coordinators
 
-    async def claim_jobs(
-        self, host: str, *, wait_seconds: int = 0
-    ) -> tuple[schemas.HostedJob, ...]:
+    async def claim_jobs(self, host: str, *, wait_seconds: int = 0) -> tuple[bodies.HostedJob, ...]:
         """Lease jobs to `host`; answers with all that it holds.
 
         If it has none, the market may take `wait_seconds` to answer, or until one may be there.
         """
-        path, body = "/hosting/claim", schemas.ClaimJobs(host=host)
+        path, body = "/hosting/claim", bodies.ClaimJobs(host=host)
         if wait_seconds:
             path += f"?wait={wait_seconds}"
-        return (await self._post(path, body, schemas.HostedJobs)).jobs
+        return (await self._post(path, body, bodies.HostedJobs)).jobs
 
-    async def heartbeat_host(self, body: schemas.HostHeartbeat) -> tuple[schemas.HostedJob, ...]:
+    async def heartbeat_host(self, body: bodies.HostHeartbeat) -> tuple[bodies.HostedJob, ...]:
         """Renew a host's rows."""
-        return (await self._post("/hosting/heartbeat", body, schemas.HostedJobs)).jobs
+        return (await self._post("/hosting/heartbeat", body, bodies.HostedJobs)).jobs
 
     # --------------------------------------------------------------------------------- epochs
 
-    async def epochs(self, *, cursor: str | None = None) -> schemas.EpochsView:
+    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
         """The newest settlements, or those that follow a part which said `next`."""
-        return await self._get(_part("/epochs", cursor), schemas.EpochsView)
+        return await self._get(_part("/epochs", cursor), bodies.EpochsView)
 
-    async def epoch(self, number: int) -> schemas.EpochView:
+    async def epoch(self, number: int) -> bodies.EpochView:
         """One settlement with its leaves."""
-        return await self._get(f"/epochs/{number}", schemas.EpochView)
+        return await self._get(f"/epochs/{number}", bodies.EpochView)
 
-    async def proof(self, number: int, account: Address) -> schemas.ProofView:
+    async def proof(self, number: int, account: Address) -> bodies.ProofView:
         """What a claim of `account` under this epoch's root needs."""
-        return await self._get(f"/epochs/{number}/proofs/{account.hex()}", schemas.ProofView)
+        return await self._get(f"/epochs/{number}/proofs/{account.hex()}", bodies.ProofView)
 
-    async def batch(self, root: Digest) -> schemas.BatchView:
+    async def batch(self, root: Digest) -> bodies.BatchView:
         """An anchored batch of seals."""
-        return await self._get(f"/batches/{root.hex()}", schemas.BatchView)
+        return await self._get(f"/batches/{root.hex()}", bodies.BatchView)
 
     # ---------------------------------------------------------------------------------- wiring
 
@@ -771,7 +767,7 @@ def _check(answer: _Answer) -> None:
     if answer.is_success:
         return
     try:
-        problem = read_body(schemas.Problem, answer.content)
+        problem = read_body(bodies.Problem, answer.content)
     except Malformed:
         if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:  # of a proxy before it
             raise ServiceUnreachable(f"{answer.url}: HTTP {answer.status}") from None

@@ -28,8 +28,8 @@ from training.config import (
 from training.flops import unit_flops
 from training.memory import FP32, num_parameters, peer_memory
 from training.planner import plan_layers
-from verification.economics import least_budget, stakes_among_equals, terms_of
-from verification.thresholds import shipped_digest
+from verification.distances.thresholds import shipped_digest
+from verification.draws.economics import least_budget, stakes_among_equals, terms_of
 
 USUAL_STAKE = BaseUnits(10 * 10**6)
 """What a provider holds where no market says more: the stake of `provider start`."""

@@ -1,10 +1,10 @@
 """The contracts that a market names, for whoever sends them transactions."""
 
 from contracts.chain.deployment import Deployment
-from market.api import schemas
+from market import bodies
 
 
-def deployment_of(network: schemas.NetworkView) -> Deployment:
+def deployment_of(network: bodies.NetworkView) -> Deployment:
     """Where the contracts of a market are."""
     addresses = network.contracts.model_dump()
     return Deployment(chain_id=network.chain_id, block=network.deployed_block, **addresses)

@@ -23,7 +23,7 @@ from contracts.terms.errors import Conflict, Malformed
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.api import schemas
+from market import bodies
 from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.prepare import Prepared
@@ -134,7 +134,7 @@ def open_order(folder: Path, fingerprint: str) -> Iterator[OrderFile]:
 
 
 def fingerprint_of(
-    job: JobFile, poster: Address, network: schemas.NetworkView, prepared: Prepared
+    job: JobFile, poster: Address, network: bodies.NetworkView, prepared: Prepared
 ) -> str:
     """What names an order: all that its poster asked for, and nothing that a moment decides.
 

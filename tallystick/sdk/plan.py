@@ -13,7 +13,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
 from contracts.terms.moments import UnixSeconds
-from market.api.schemas import (
+from market.bodies import (
     AdviceView,
     Body,
     Excluded,
@@ -32,7 +32,7 @@ from tallystick.sdk.prepare import Prepared, prepare
 from training.config import TrainConfig, whole_model
 from training.disk import lease_disk
 from training.memory import num_parameters
-from verification.thresholds import shipped_calibration
+from verification.distances.thresholds import shipped_calibration
 
 NOBODY = Address(bytes(20))
 TIGHT = 2  # a deadline that leaves less than so many times the computing is called tight

@@ -7,7 +7,7 @@ from contracts.terms.digest import keccak
 from contracts.terms.errors import Forbidden
 from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import NonceView
+from market.bodies import NonceView
 
 STATEMENT = "Sign in to Tallystick. This moves no money."
 

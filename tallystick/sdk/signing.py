@@ -1,4 +1,4 @@
-"""How does a program sign a request, and by which clock? See `market.api.schemas.requests`.
+"""How does a program sign a request, and by which clock? See `market.bodies.requests`.
 
 The market's clock counts, so that a machine whose own is off can still speak: its network view
 says what it is, and this machine's monotonic clock goes on from there.
@@ -12,7 +12,7 @@ from contracts.keys.wallet import Session, Wallet
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_data import Domain
-from market.api.schemas import NetworkView, SignedCall, request_digest
+from market.bodies import NetworkView, SignedCall, request_digest
 
 Signer = Wallet | Session
 

@@ -29,7 +29,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
-from market.api import schemas
+from market import bodies
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
@@ -170,7 +170,7 @@ class _Placing:
 
     client: MarketClient
     wallet: Wallet
-    network: schemas.NetworkView
+    network: bodies.NetworkView
     prepared: Prepared
     file: OrderFile
     agree: Agree
@@ -222,7 +222,7 @@ class _Placing:
         """Send an order; if the market refuses it and does not have it, `refused` is stored."""
         job = signed.message.job()
         permit = await self._permit(signed.message, now)
-        body = schemas.PostJob(signed=signed.encoded(), permit=permit)
+        body = bodies.PostJob(signed=signed.encoded(), permit=permit)
         # A later call signs another permit: the answer that is stored belongs to this very request.
         key = hashlib.sha256(body.json_bytes()).hexdigest()
         try:
@@ -265,7 +265,7 @@ class _Placing:
                 budget=spec.budget,
             )
 
-    async def _permit(self, spec: JobSpec, now: UnixSeconds) -> schemas.Permit:
+    async def _permit(self, spec: JobSpec, now: UnixSeconds) -> bodies.Permit:
         account, network = self.wallet.account, self.network
         deadline = UnixSeconds(now + PERMIT_SECONDS)
         token = token_domain(network)
@@ -273,7 +273,7 @@ class _Placing:
         self.file.save_permitted(Permitted(nonce=nonce, job=spec.job()))
         values = (account, network.contracts.escrow, spec.budget, nonce, deadline)
         signature = self.wallet.sign_permit(PERMIT, values, token.separator)
-        return schemas.Permit(deadline=deadline, signature=signature)
+        return bodies.Permit(deadline=deadline, signature=signature)
 
     async def _nonce(self) -> int:
         """Of the next permit; the one that the last had, while its job is not with the market.
@@ -296,7 +296,7 @@ class _Placing:
         return nonce
 
 
-def token_domain(network: schemas.NetworkView) -> WalletDomain:
+def token_domain(network: bodies.NetworkView) -> WalletDomain:
     """What permits of a network's token are signed under.
 
     Raises:
@@ -328,7 +328,7 @@ def clock_sentence(ahead_millis: int) -> str:
     return f"this machine's clock is {abs(ahead_millis) // 1000} s {where} the market's"
 
 
-def _need_match(quote: schemas.QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
+def _need_match(quote: bodies.QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
     """Refuse a job that fails all offers there are for good; without any it waits for some.
 
     Raises:

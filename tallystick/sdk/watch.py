@@ -12,7 +12,7 @@ from datetime import timedelta
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.api import schemas
+from market import bodies
 from tallystick.sdk.client import MarketClient
 
 PACE_STEPS = 20
@@ -29,7 +29,7 @@ class LeaseLive:
     account: Address
     stage: int
     price: PricePerPflop
-    state: schemas.LeaseState
+    state: bodies.LeaseState
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class AuditsLive:
     missed: int = 0  # that came too late
     open: Mapping[Digest, PeerId] = field(default_factory=dict)  # subject to who did it
     convicted: frozenset[PeerId] = frozenset()
-    slashes: Mapping[Digest, schemas.SlashEvent] = field(default_factory=dict)  # newest of each
+    slashes: Mapping[Digest, bodies.SlashEvent] = field(default_factory=dict)  # newest of each
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class JobLive:
     job: JobId
     number: int = 0
     at: UnixMillis | None = None  # of the newest event
-    posted: schemas.PostedEvent | None = None
-    state: schemas.JobState | None = None
+    posted: bodies.PostedEvent | None = None
+    state: bodies.JobState | None = None
     failure: str | None = None
-    not_matched: tuple[schemas.Excluded, ...] = ()
+    not_matched: tuple[bodies.Excluded, ...] = ()
     leases: Mapping[Digest, LeaseLive] = field(default_factory=dict)
     peers: Mapping[PeerId, PeerLive] = field(default_factory=dict)
     step: int = 0  # the last sealed one
@@ -141,64 +141,64 @@ async def watch(
             yield live
 
 
-def fold(live: JobLive, number: int, event: schemas.JobEvent) -> JobLive:
+def fold(live: JobLive, number: int, event: bodies.JobEvent) -> JobLive:
     """The job after one more event."""
     live = replace(live, number=number, at=event.at)
     match event:
-        case schemas.PostedEvent():
+        case bodies.PostedEvent():
             return replace(live, posted=event)
-        case schemas.StateEvent():
+        case bodies.StateEvent():
             return replace(live, state=event.state, failure=event.failure)
-        case schemas.UnmatchedEvent():
+        case bodies.UnmatchedEvent():
             return replace(live, not_matched=event.not_matched)
-        case schemas.LeaseEvent():
+        case bodies.LeaseEvent():
             return _with_lease(live, event)
-        case schemas.PeerEvent():
+        case bodies.PeerEvent():
             return _with_peer(live, event)
-        case schemas.SealedEvent():
+        case bodies.SealedEvent():
             return _with_seal(live, event)
-        case schemas.ReportedEvent():
+        case bodies.ReportedEvent():
             return _with_report(live, event)
-        case schemas.AuditedEvent():
+        case bodies.AuditedEvent():
             audits = replace(live.audits, reports=live.audits.reports + 1)
             return replace(live, audits=audits)
-        case schemas.RuledEvent():
+        case bodies.RuledEvent():
             return replace(live, audits=_with_ruling(live.audits, event))
-        case schemas.SlashEvent():
+        case bodies.SlashEvent():
             slashes = {**live.audits.slashes, event.evidence: event}
             return replace(live, audits=replace(live.audits, slashes=slashes))
-        case schemas.CheckpointEvent():
+        case bodies.CheckpointEvent():
             return _with_checkpoint(live, event)
-        case schemas.UnpublishedEvent():
+        case bodies.UnpublishedEvent():
             return _with_unpublished(live, event)
-        case schemas.AnchoredEvent():
+        case bodies.AnchoredEvent():
             return replace(live, anchored_step=max(live.anchored_step, *event.steps))
-        case schemas.CoinEvent():
+        case bodies.CoinEvent():
             return replace(live, coin_step=max(live.coin_step, *event.steps))
-        case schemas.EndEvent():
+        case bodies.EndEvent():
             return replace(live, is_ended=True)
     return _with_money(live, event)
 
 
-def _with_money(live: JobLive, event: schemas.JobEvent) -> JobLive:
+def _with_money(live: JobLive, event: bodies.JobEvent) -> JobLive:
     match event:
-        case schemas.DepositedEvent():
+        case bodies.DepositedEvent():
             return replace(live, escrowed=BaseUnits(live.escrowed + event.amount))
-        case schemas.SettledEvent(state="final"):
+        case bodies.SettledEvent(state="final"):
             return replace(live, settled=BaseUnits(live.settled + event.amount))
-        case schemas.ClaimedEvent():
+        case bodies.ClaimedEvent():
             return replace(live, claimed=BaseUnits(live.claimed + event.amount))
-        case schemas.RefundedEvent():
+        case bodies.RefundedEvent():
             return replace(live, refunded=BaseUnits(live.refunded + event.amount))
     return live
 
 
-def _with_lease(live: JobLive, event: schemas.LeaseEvent) -> JobLive:
+def _with_lease(live: JobLive, event: bodies.LeaseEvent) -> JobLive:
     lease = LeaseLive(event.account, event.stage, event.price, event.state)
     return replace(live, leases={**live.leases, event.lease: lease}, not_matched=())
 
 
-def _with_peer(live: JobLive, event: schemas.PeerEvent) -> JobLive:
+def _with_peer(live: JobLive, event: bodies.PeerEvent) -> JobLive:
     before = live.peers.get(event.peer)
     match event.what:
         case "join":
@@ -212,7 +212,7 @@ def _with_peer(live: JobLive, event: schemas.PeerEvent) -> JobLive:
     return replace(live, peers={**live.peers, event.peer: after})
 
 
-def _with_seal(live: JobLive, event: schemas.SealedEvent) -> JobLive:
+def _with_seal(live: JobLive, event: bodies.SealedEvent) -> JobLive:
     loss = live.loss_millionths if event.loss_millionths is None else event.loss_millionths
     return replace(
         live,
@@ -225,7 +225,7 @@ def _with_seal(live: JobLive, event: schemas.SealedEvent) -> JobLive:
     )
 
 
-def _with_report(live: JobLive, event: schemas.ReportedEvent) -> JobLive:
+def _with_report(live: JobLive, event: bodies.ReportedEvent) -> JobLive:
     validation = event.validation_millionths
     return replace(
         live,
@@ -234,7 +234,7 @@ def _with_report(live: JobLive, event: schemas.ReportedEvent) -> JobLive:
     )
 
 
-def _with_ruling(audits: AuditsLive, event: schemas.RuledEvent) -> AuditsLive:
+def _with_ruling(audits: AuditsLive, event: bodies.RuledEvent) -> AuditsLive:
     if event.what == "missed":
         return replace(audits, missed=audits.missed + 1)
     if event.what == "drawn" and event.subject not in audits.open:
@@ -260,7 +260,7 @@ def _with_ruling(audits: AuditsLive, event: schemas.RuledEvent) -> AuditsLive:
     return audits
 
 
-def _with_checkpoint(live: JobLive, event: schemas.CheckpointEvent) -> JobLive:
+def _with_checkpoint(live: JobLive, event: bodies.CheckpointEvent) -> JobLive:
     known = live.checkpoints.get(event.stage)
     if known is not None and known.step > event.step:
         return live
@@ -276,7 +276,7 @@ def _with_checkpoint(live: JobLive, event: schemas.CheckpointEvent) -> JobLive:
     return replace(live, checkpoints=checkpoints, unpublished=failed)
 
 
-def _with_unpublished(live: JobLive, event: schemas.UnpublishedEvent) -> JobLive:
+def _with_unpublished(live: JobLive, event: bodies.UnpublishedEvent) -> JobLive:
     known = live.checkpoints.get(event.stage)
     if known is not None and known.is_here and known.step >= event.step:
         return live

@@ -6,9 +6,10 @@ processes, coins are block hashes, stages are real (the micro recipe). It prints
 with 1 if an attack does not end as `ATTACKS` says.
 
 Every peer-step and every sum is drawn, and where auditors lie every report is repeated, so that no
-luck is involved; what lower rates do follows from `verification.odds` and `schedules`. Two staked
-providers audit from outside. Each attack has a wallet of its own, and up to two jobs: with checking
-off, for the damage, and on. Beside them, once for each shape of a job, both with everybody honest.
+luck is involved; what lower rates do follows from `verification.draws.odds` and `schedules`. Two
+staked providers audit from outside. Each attack has a wallet of its own, and up to two jobs: with
+checking off, for the damage, and on. Beside them, once for each shape of a job, both with everybody
+honest.
 
     lie, ruled   step of the first work, sum or report that was ruled on, and of the seal that did
     earned       by the liar when the job ended, in base units, and what was forfeited; beside it

@@ -23,8 +23,8 @@ from contracts.terms.messages import (
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from tallystick.demo.shares import JobWork, read_work
-from verification.cases import Ruling
 from verification.docket import Docket, begin_job
+from verification.draws.cases import Ruling
 
 M = TypeVar("M", bound=Message)
 Outcome = Literal["convicted", "missing", "harmless"]

@@ -37,8 +37,8 @@ from training.worker.stage_compute import StageCompute
 from training.worker.stage_replay import StageReplay
 from training.worker.store import Store
 from training.worker.tensors import Kept, Tensors
-from verification.comparison import Comparison
-from verification.thresholds import INPUT_GRADIENT, Recipe
+from verification.distances.comparison import Comparison
+from verification.distances.thresholds import INPUT_GRADIENT, Recipe
 
 REPEATS = 9
 STEP, LAST = StepNumber(1), StageIndex(STAGES - 1)

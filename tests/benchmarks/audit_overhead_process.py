@@ -20,7 +20,7 @@ from tests.support.swarm_job import COORDINATOR, TRAINER, Papers
 from tests.support.swarm_process import main
 from training.config import DataConfig, TrainConfig
 from training.recipes import tiny_llama
-from verification.thresholds import shipped_calibration
+from verification.distances.thresholds import shipped_calibration
 
 STAGES, PEERS_A_STAGE = 2, 3
 PEERS = tuple(f"peer-{number}" for number in range(STAGES * PEERS_A_STAGE))

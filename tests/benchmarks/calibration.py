@@ -8,9 +8,10 @@ compares all pairs, under every codec. It prints three tables and a line of JSON
 versions, commit and seeds: honest distances beside the shipped thresholds, mismatches among them,
 and the detection rate of each attack with its Clopper-Pearson interval.
 
-`--samples FILE` writes the honest distances for `python -m verification.calibration`; the shipped
-table was made from other seeds than those that it was then measured with (verification/README.md).
-A pair of tensors under a codec is one comparison. Claims of attackers come from the first class.
+`--samples FILE` writes the honest distances for `python -m verification.distances.calibration`; the
+shipped table was made from other seeds than those that it was then measured with
+(verification/README.md). A pair of tensors under a codec is one comparison. Claims of attackers
+come from the first class.
 """
 
 import argparse
@@ -57,9 +58,9 @@ from training.config import StageSlice, TrainConfig, slices_of, whole_model
 from training.recipes import micro, tiny_llama
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 from training.stages.threads import set_threads
-from verification.calibration import Sample, clopper_pearson
-from verification.comparison import Comparison, Distances
-from verification.thresholds import (
+from verification.distances.calibration import Sample, clopper_pearson
+from verification.distances.comparison import Comparison, Distances
+from verification.distances.thresholds import (
     MEASURES,
     Calibration,
     DType,

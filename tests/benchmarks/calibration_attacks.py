@@ -21,7 +21,7 @@ from tests.benchmarks.calibration_devices import (
     compute,
     false_units,
 )
-from verification.thresholds import DType
+from verification.distances.thresholds import DType
 
 HONEST = Variant(AVX512)
 SKIPPED_LABEL = -100  # torch's cross entropy leaves such tokens out of the mean

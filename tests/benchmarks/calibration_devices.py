@@ -38,7 +38,7 @@ from contracts.terms.ids import UnitId
 from training.config import ModelConfig, OptimizerConfig, StageSlice
 from training.stages.stage import Stage, UnitInputs
 from training.stages.threads import set_threads
-from verification.thresholds import DType
+from verification.distances.thresholds import DType
 
 TORCH = torch.__version__.partition("+")[0]
 AVX512, AVX2, DEFAULT = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from contracts.terms.ids import JobId
-from market.api import schemas
+from market import bodies
 from tallystick.sdk.client import MarketClient
 from tests.browser.driving import Browser, browser_in
 from tests.support.stack import Stack
@@ -50,14 +50,14 @@ class Lags:
     happened: dict[int, float] = field(default_factory=dict)
     _reported: set[int] = field(default_factory=set)
 
-    def note(self, number: int, event: schemas.JobEvent, since: float) -> None:
+    def note(self, number: int, event: bodies.JobEvent, since: float) -> None:
         """An event was seen now; what was there before anybody watched has no lag."""
         now, happened = time.time(), event.at / 1000
         self.numbers.append(number)
-        if isinstance(event, schemas.SealedEvent | schemas.ReportedEvent):
+        if isinstance(event, bodies.SealedEvent | bodies.ReportedEvent):
             before = self.happened.get(event.step, happened)
             self.happened[event.step] = min(before, happened)
-        if isinstance(event, schemas.ReportedEvent):
+        if isinstance(event, bodies.ReportedEvent):
             if event.step in self._reported:
                 return
             self._reported.add(event.step)
@@ -74,7 +74,7 @@ async def watch_job(url: str, job: JobId, lags: Lags) -> None:
     ):
         async for number, event in events:
             lags.note(number, event, since)
-            if isinstance(event, schemas.StateEvent) and event.state == "finished":
+            if isinstance(event, bodies.StateEvent) and event.state == "finished":
                 return
 
 

@@ -232,7 +232,7 @@ async def _client(world: Any) -> AsyncIterator[Any]:
 
 async def _beats(world: Any) -> dict[str, float]:
     """Milliseconds of a beat through the application, 16 at once, without a socket."""
-    from market.api.schemas import Heartbeat, heartbeat_digest
+    from market.bodies import Heartbeat, heartbeat_digest
     from tests.support.history import make_session
     from tests.support.market_world import sign_digest
 
@@ -256,7 +256,7 @@ async def _beats(world: Any) -> dict[str, float]:
 
 async def _offers(world: Any) -> dict[str, float]:
     """Milliseconds of an offer of an account with stake; each chain read takes 4 ms here."""
-    from market.api.schemas import SignedBody
+    from market.bodies import SignedBody
 
     chain, reads = world.chain, 0
 

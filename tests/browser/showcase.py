@@ -8,7 +8,7 @@ from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.api.schemas import PostReports, StepReport, checkpoint_digest, reports_digest
+from market.bodies import PostReports, StepReport, checkpoint_digest, reports_digest
 from market.service.rows import EpochRow
 from market.service.store_checkpoints import Claim, store_checkpoint
 from market.service.store_reports import store_reports

@@ -18,7 +18,7 @@ import pytest
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.api import schemas
+from market import bodies
 from tallystick.demo.story import exported_anchor
 from tallystick.sdk.asking import ask_job, until_over
 from tests.support.stack import Stack, kill_and_see, stack
@@ -29,7 +29,7 @@ NAMES = ("ann", "bob")
 STILL = 4.0  # seconds in which a paused job is seen not to move
 
 
-async def asked(running: Stack, job: JobId, action: schemas.JobAction) -> schemas.OperationView:
+async def asked(running: Stack, job: JobId, action: bodies.JobAction) -> bodies.OperationView:
     """Ask, and wait until it is so."""
     at = UnixMillis(time.time_ns() // 1_000_000)
     operation = await ask_job(running.client, running.poster, job, action, at=at)
@@ -37,7 +37,7 @@ async def asked(running: Stack, job: JobId, action: schemas.JobAction) -> schema
     return await until_over(running.client, operation.operation, within=within)
 
 
-async def reaches(running: Stack, job: JobId, step: int) -> schemas.JobView:
+async def reaches(running: Stack, job: JobId, step: int) -> bodies.JobView:
     """Wait until so many steps are sealed."""
     return await running.until(job, lambda view: view.progress.step >= step, within=120)
 

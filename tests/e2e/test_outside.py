@@ -18,7 +18,7 @@ import pytest
 
 from contracts.terms.ids import Address, Digest
 from contracts.terms.merkle import FORFEITED
-from market.api.schemas import ConvictionView
+from market.bodies import ConvictionView
 from tests.e2e.test_checked import account_of, verified
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack

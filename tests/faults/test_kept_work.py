@@ -29,18 +29,18 @@ from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.worker import keeping as keeping_module
 from training.worker.answers import Answers
 from training.worker.book import WorkerBook
-from training.worker.claims import Claims
 from training.worker.counting import CountingCompute, CountingReplayer
 from training.worker.download import RANGE
 from training.worker.engine import Engine
 from training.worker.keeping import Keeping
-from training.worker.outside import DownloadedWeights
 from training.worker.peers import Peers
 from training.worker.ports import ReplayedUnit
-from training.worker.replays import Replays
 from training.worker.retention import Retention
 from training.worker.states import States
 from training.worker.work import Work
+from verification.auditing.downloaded_weights import DownloadedWeights
+from verification.auditing.fetching import Claims
+from verification.auditing.replays import Replays
 
 NAMES, STAGES, STEPS, CHUNKS = ("ann", "bob", "cem", "dan"), 2, 5, 2
 SEED = bytes(range(32))

@@ -19,9 +19,9 @@ from tests.support.checked_swarm import MadeUpCoins
 from tests.support.dockets import audit_spec
 from tests.support.simulated_time import loop_seconds
 from tests.support.swarm_job import COORDINATOR, MemorySwarm, make_papers
-from training.worker import claims
 from training.worker.patience import Patience
 from training.worker.ports import Honest, Wanted
+from verification.auditing import fetching as claims
 from verification.docket import Docket
 
 STEPS = 10

@@ -47,11 +47,11 @@ from training.telling import tell_nobody
 from training.transport.calls import METHODS
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Deadline, Session, Transport
-from training.worker.outside_audited import run_outside
-from training.worker.outside_book import OutsideBook
 from training.worker.ports import Honest, Wanted
-from verification.cases import Ruling
+from verification.auditing.outsider import run_outside
+from verification.auditing.outsider_book import OutsideBook
 from verification.docket import Docket
+from verification.draws.cases import Ruling
 
 OUTSIDE = ("out", "oda", "olu")
 

@@ -19,8 +19,8 @@ from tallystick.gym.registry import behaviour_of
 from tests.faults.test_outside_auditors import OUTSIDE, about, names
 from tests.faults.test_outside_auditors import swarm_of as short_job
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm
-from verification.cases import CONFIRMING, FIRST, SECOND
 from verification.docket import Docket
+from verification.draws.cases import CONFIRMING, FIRST, SECOND
 
 LIAR = "ann"
 AUDITOR, AUDITED, ANOTHER = "auditor", "audited", "another outside"

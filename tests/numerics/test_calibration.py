@@ -33,8 +33,8 @@ from tests.benchmarks.calibration_devices import (
 )
 from training.config import ModelConfig, StageSlice, slices_of
 from training.recipes import micro
-from verification.comparison import Comparison
-from verification.thresholds import (
+from verification.distances.comparison import Comparison
+from verification.distances.thresholds import (
     DType,
     Outcome,
     Recipe,

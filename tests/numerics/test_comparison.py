@@ -9,14 +9,14 @@ from torch import Tensor
 
 from contracts.terms.errors import Refused
 from contracts.terms.messages import DISTANCE_SCALE
-from verification.comparison import (
+from verification.distances.comparison import (
     FLOOR_SHARE,
     LARGEST_PART,
     LEAST_LARGEST,
     Comparison,
     tensor_distances,
 )
-from verification.thresholds import MEASURES, SATURATED, Recipe
+from verification.distances.thresholds import MEASURES, SATURATED, Recipe
 
 NUM = 64 * LARGEST_PART
 SATURATED_ALL = (SATURATED,) * len(MEASURES)

@@ -21,7 +21,6 @@ from contracts.terms.messages import AuditReport, Verdict
 from contracts.terms.signatures import Signed
 from tallystick.audit import outcome
 from tallystick.audit.outcome import Outcome
-from tallystick.audit.rerun import rerun
 from tallystick.gym.registry import behaviour_of
 from tests.numerics.loop import synthetic_corpus
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
@@ -31,7 +30,8 @@ from training.recipes import micro
 from verification.auditing.bundle import Papers, Shown, SumClaim, WorkClaim
 from verification.auditing.bundle_file import BLOBS, WEIGHTS, BundleFile, write_bundle
 from verification.auditing.bundled import show
-from verification.thresholds import SATURATED
+from verification.auditing.rerun import rerun
+from verification.distances.thresholds import SATURATED
 from verification.verdicts import PROJECTIONS
 
 CORPUS = synthetic_corpus()
@@ -253,7 +253,9 @@ def test_rerun__weights_with_another_bit__are_refused(left: Left, tmp_path: Path
 def test_rerun__device_that_the_table_does_not_hold__says_so(
     left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallystick.audit.rerun.device_class", lambda _device: "abacus/ten-beads")
+    monkeypatch.setattr(
+        "verification.auditing.rerun.device_class", lambda _device: "abacus/ten-beads"
+    )
 
     with pytest.raises(Refused, match="does not hold abacus/ten-beads against"):
         run_again(left.one("work", "mismatch"))

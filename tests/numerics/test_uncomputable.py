@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from contracts.terms.ids import StepNumber
-from tallystick.audit.rerun import rerun
 from tallystick.gym.registry import behaviour_of
 from tests.numerics.loop import synthetic_corpus
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
@@ -24,7 +23,8 @@ from training.recipes import micro
 from training.worker.ports import Compute, Honest
 from verification.auditing.bundle_file import BundleFile
 from verification.auditing.bundled import show
-from verification.thresholds import SATURATED
+from verification.auditing.rerun import rerun
+from verification.distances.thresholds import SATURATED
 
 CORPUS = synthetic_corpus()
 CONFIG = replace(micro(), optimizer=replace(micro().optimizer, warmup_steps=1))

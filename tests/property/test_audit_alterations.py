@@ -17,7 +17,7 @@ from tests.support.checked_history import honest
 from tests.support.checked_swarm import begin_checked
 from tests.support.fake_chain import SHIPS
 from tests.support.history import DOMAIN
-from verification.audit_file import MAX_FILE_BYTES, Verdict, verify
+from verification.audit.audit_file import MAX_FILE_BYTES, Verdict, verify
 
 SEED = 20_250_701
 NUM_BY_SEED = 500

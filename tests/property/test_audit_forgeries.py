@@ -18,7 +18,7 @@ from tests.support.audited import AuditedMarket, Settled, settled
 from tests.support.fake_chain import SHIPS
 from tests.support.forging import moved, retold, without_step
 from tests.support.history import DOMAIN, START, JobMaker, make_members
-from verification.audit_file import AuditFile, Verdict, verify
+from verification.audit.audit_file import AuditFile, Verdict, verify
 
 
 def check(file: AuditFile) -> Verdict:

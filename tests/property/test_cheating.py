@@ -1,7 +1,7 @@
 """No schedule of cheating gains: the table of trials.md, and any other that hypothesis thinks of.
 
-Expected gains are exact and of the shipped rates (`verification.schedules`), in values of one step.
-The bound is -(m - 1) v; for steps of different value, v is that of the first cheat.
+Expected gains are exact and of the shipped rates (`verification.draws.schedules`), in values of one
+step. The bound is -(m - 1) v; for steps of different value, v is that of the first cheat.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +20,8 @@ from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.ids import Address, PeerId, StepNumber
 from tests.ceilings import TABLE
 from tests.support.mutation import mutant
-from verification import economics, schedules
-from verification.economics import Terms, least_stake, power
+from verification.draws.economics import Terms, least_stake, power
+from verification.draws.selection import economics, schedules
 
 QUICK = settings(
     max_examples=200,

@@ -41,11 +41,11 @@ from tests.support.checked_swarm import begin_checked
 from tests.support.fake_chain import SHIPS
 from tests.support.forging import moved
 from tests.support.history import DOMAIN, JobMaker, make_digest, make_members, make_session
-from verification import audit_file
-from verification.audit_file import AuditFile
-from verification.cases import Case
+from verification.audit import audit_file
+from verification.audit.audit_file import AuditFile
+from verification.audit.snapshots import paid_by
 from verification.docket import Docket
-from verification.snapshots import paid_by
+from verification.draws.cases import Case
 
 
 def check(file: AuditFile) -> audit_file.Verdict:

@@ -24,7 +24,9 @@ from contracts.terms.messages import MILLION, AuditReport, AuditSpec, GradCommit
 from tests.support.dockets import UNIT_FLOPS, CheckedJob, audit_spec, distances_of, peer
 from tests.support.history import make_digest
 from tests.support.mutation import mutant
-from verification import auditors, cases, docket, draws
+from verification import docket
+from verification.draws.selection import auditors, cases
+from verification.draws.selection import selection as draws
 from verification.verdicts import PROJECTIONS
 
 QUICK = settings(

@@ -24,9 +24,8 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, StepN
 from contracts.terms.merkle import batch_leaf, plain_node
 from tests.support.fake_chain import SHIPS, FakeChain, contract_code
 from tests.support.history import DOMAIN, START, JobMaker, make_members, make_wallet
-from verification.audit_file import AuditFile
-from verification.batches import Entry, ShownBatch, show_batch
-from verification.snapshots import (
+from verification.audit.audit_file import AuditFile
+from verification.audit.snapshots import (
     SHIPPED_AS,
     BlockProof,
     ContractProof,
@@ -35,6 +34,7 @@ from verification.snapshots import (
     history_slot,
     wanted_places,
 )
+from verification.draws.batches import Entry, ShownBatch, show_batch
 
 TOKEN = Address(keccak(b"token")[:20])
 

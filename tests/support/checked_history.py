@@ -42,8 +42,8 @@ from tests.support.history import (
     make_wallet,
     under,
 )
-from verification.cases import Case
 from verification.docket import Docket
+from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS
 
 PRICE = PricePerPflop(900_000)

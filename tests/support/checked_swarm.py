@@ -22,7 +22,7 @@ from verification.auditing.loop import (
     verdict_on,
 )
 from verification.auditing.ports import Audited
-from verification.cases import Case
+from verification.draws.cases import Case
 
 
 def begin_checked(spec: JobSpec, outside: AuditorList) -> docket.Docket:

@@ -34,15 +34,15 @@ from contracts.terms.messages import (
 )
 from tests.support.history import MODEL, make_digest, make_session, make_spec, make_wallet
 from verification import docket as dockets
-from verification.cases import Case
-from verification.docket import Docket
-from verification.thresholds import (
+from verification.distances.thresholds import (
     MEASURES,
     Calibration,
     PairThresholds,
     distance_name,
     stage_kinds,
 )
+from verification.docket import Docket
+from verification.draws.cases import Case
 
 CLASS, OTHER_CLASS = "a device", "another device"
 LIMIT = 1000

@@ -13,8 +13,8 @@ from tests.support.swarm_job import MemorySwarm
 from training.config import TrainConfig
 from training.data.corpus import ShardedCorpus
 from training.data.loading import MemoryBlobs
+from verification.distances.thresholds import shipped_calibration
 from verification.docket import begin_job
-from verification.thresholds import shipped_calibration
 
 CLASS = "cpu/x86_64/AVX2/torch-2.13.0"
 """Of everybody: one that the table holds against any other that this may run on."""
@@ -29,8 +29,10 @@ def evidence_swarm(
     **changed: Any,
 ) -> MemorySwarm:
     """The swarm of a job that trains `config` and is checked whole."""
-    from training.worker.outside_stages import StagesArithmetic  # torch: not for every process
     from verification.auditing.auditor import report_on
+    from verification.auditing.outsider_stages import (
+        StagesArithmetic,  # torch: not for every process
+    )
 
     million = 10**6
     audit = audit_spec(

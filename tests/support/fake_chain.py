@@ -15,7 +15,7 @@ from contracts.chain.proofs import EMPTY_NODE, HEADER_FIELDS, HISTORY_CONTRACT, 
 from contracts.terms.digest import keccak
 from contracts.terms.ids import Address, Digest
 from contracts.terms.typed_data import Domain
-from verification.snapshots import SHIPPED_AS, Nodes, history_slot
+from verification.audit.snapshots import SHIPPED_AS, Nodes, history_slot
 
 SHIPS: dict[str, Shipped] = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 

@@ -23,8 +23,8 @@ from tests.support.checked_history import CheckedMaker
 from tests.support.dockets import distances_of
 from tests.support.history import JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import EPOCH_SECONDS, World, market_spec, spec_changes
-from verification.cases import Case
 from verification.docket import begin_job
+from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS
 
 WORKERS, OUTSIDE = ("ann", "bob", "cem"), ("out1", "out2")

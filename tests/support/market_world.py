@@ -34,7 +34,7 @@ from market.adapters.memory import (
 )
 from market.adapters.memory_chain import MemoryChain
 from market.api.context import USUAL, Api
-from market.api.schemas import (
+from market.bodies import (
     auditor_digest,
     auditor_subject,
     heartbeat_digest,

@@ -27,10 +27,10 @@ from tests.support.anvil import DeployedChain
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker
 from tests.support.patience import patience
-from verification.audit_file import AuditFile
-from verification.batches import Entry, ShownBatch, show_batch
-from verification.collecting import read_code, read_header, read_lane, take_snapshot
-from verification.snapshots import SHIPPED_AS, Snapshot, claimants
+from verification.audit.audit_file import AuditFile
+from verification.audit.collecting import read_code, read_header, read_lane, take_snapshot
+from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants
+from verification.draws.batches import Entry, ShownBatch, show_batch
 
 WEI = 10**20
 

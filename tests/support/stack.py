@@ -27,7 +27,7 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import JobId, PeerId
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import Domain
-from market.api import schemas
+from market import bodies
 from tallystick.demo.shares import JobWork, read_work
 from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
@@ -135,9 +135,9 @@ class Stack:
             folder.close()
         if offer is not None:
             digest = offer.message.digest()
-            signature = session.private_key.sign(schemas.withdrawal_digest(digest))
+            signature = session.private_key.sign(bodies.withdrawal_digest(digest))
             with contextlib.suppress(NotFound):  # it was stopped before the market had it
-                await self.client.withdraw_offer(digest, schemas.Withdrawal(signature=signature))
+                await self.client.withdraw_offer(digest, bodies.Withdrawal(signature=signature))
 
     def lease_folder(self, name: str, job: JobId) -> Path:
         """What a provider keeps of its lease in `job`; there once its peer was started."""
@@ -184,7 +184,7 @@ class Stack:
             again=True,
         )
 
-    async def job(self, job: JobId) -> schemas.JobView:
+    async def job(self, job: JobId) -> bodies.JobView:
         """The job as the API shows it; waits while the API is down."""
         while True:
             with contextlib.suppress(Unavailable):
@@ -192,8 +192,8 @@ class Stack:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def until(
-        self, job: JobId, holds: Callable[[schemas.JobView], bool], *, within: float
-    ) -> schemas.JobView:
+        self, job: JobId, holds: Callable[[bodies.JobView], bool], *, within: float
+    ) -> bodies.JobView:
         """Wait until `holds` of the job."""
         view = await self.job(job)
         try:
@@ -208,7 +208,7 @@ class Stack:
             ) from None
         return view
 
-    async def settled(self, job: JobId, *, within: float) -> schemas.JobView:
+    async def settled(self, job: JobId, *, within: float) -> bodies.JobView:
         """Wait until the job's money is where it belongs: claimed and refunded."""
         return await self.until(
             job, lambda v: v.state == "refunded" and v.paid == v.earned, within=within

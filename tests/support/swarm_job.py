@@ -62,10 +62,10 @@ from training.transport.calls import METHODS, NEXT_STEP, StepWork
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Handler, Limits, Transport
 from training.worker.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
-from training.worker.outside_audited import Arithmetic, run_outside
 from training.worker.ports import HONEST, Behaviour, Checking, Compute
 from training.worker.run import run_worker
 from verification.auditing.loop import Auditing, Replaying
+from verification.auditing.outsider import Arithmetic, run_outside
 
 M = TypeVar("M", bound=Message)
 COORDINATOR, TRAINER = "coordinator", "trainer"

@@ -31,9 +31,9 @@ from training.swarm.state import Part
 from training.transport import calls
 from training.transport.dispatch import Dispatcher, Tensors
 from training.transport.wire import PING, AnyMethod
-from training.worker.claims import OnDisk
 from training.worker.ports import Passed
 from training.worker.work import Work
+from verification.auditing.fetching import OnDisk
 
 M = TypeVar("M", bound=Message)
 

@@ -415,7 +415,7 @@ class Audits(Protocol):
         """Audit what is drawn for us, for ever; cancelled when we are not needed any more.
 
         Args:
-            audited: `training.worker.audited.Audited`, which knows more than this module may.
+            audited: `verification.auditing.member.Audited`, which knows more than this module may.
         """
         ...
 

@@ -28,12 +28,12 @@ from training.transport import calls
 from training.transport.port import Session, Transport
 from training.transport.wire import ask
 from training.worker.answers import Answers
-from training.worker.audited import Audited
 from training.worker.book import WorkerBook
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Behaviour, Checking
 from training.worker.station import ComputeFor
 from training.worker.work import Work
+from verification.auditing.member import Audited
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Invariants: its `Stage` has weights and gradient of its own (8 bytes a parameter
 the step in work is not touched; whoever replays units in the order in which they were added, on the
 same kind of device with the same number of threads, repeats every byte of y, dx, loss and gradient.
 Another order, other threads or another device differ in the last digits; how far is for calibration
-to say (`verification.calibration`).
+to say (`verification.distances.calibration`).
 """
 
 from collections.abc import Sequence

@@ -16,15 +16,15 @@ from training.telling import Tell
 from training.transport.calls import PlaceView
 from training.worker.averages import Averages
 from training.worker.book import WorkerBook
-from training.worker.claims import Claims, OnDisk
 from training.worker.commits import Commits
 from training.worker.keeping import Keeping
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Behaviour, Moment, Wanted
-from training.worker.replays import Replays
 from training.worker.states import States
 from training.worker.station import ComputeFor, Station
 from training.worker.units import Units
+from verification.auditing.fetching import Claims, OnDisk
+from verification.auditing.replays import Replays
 
 
 class Work:

@@ -14,7 +14,7 @@ from verification.auditing.loop import (
 from verification.auditing.ports import Audited
 from verification.auditing.recording import Recording, is_evidence, recording
 from verification.auditing.replaying import replay_peer_step
-from verification.cases import Case
+from verification.draws.cases import Case
 
 
 async def report_on(audited: Audited, case: Case) -> AuditReport:

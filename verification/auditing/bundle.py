@@ -44,9 +44,9 @@ from contracts.terms.messages import (
 )
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from verification.cases import Case, Heard, repeat_of
-from verification.coin import ordering_coin
 from verification.docket import Docket, begin_job
+from verification.draws.cases import Case, Heard, repeat_of
+from verification.draws.coin import ordering_coin
 from verification.reading import Field, at, mismatch, require
 from verification.verdicts import limits_of, verdict_of
 

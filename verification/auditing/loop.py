@@ -21,9 +21,9 @@ from contracts.terms.errors import (
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import AuditReport, Verdict
 from verification.auditing.ports import Audited, Source
-from verification.cases import Case
+from verification.distances.thresholds import SATURATED
 from verification.docket import Docket
-from verification.thresholds import SATURATED
+from verification.draws.cases import Case
 from verification.verdicts import PROJECTIONS, limits_of, verdict_of
 
 AGAIN = 0.5  # seconds between two tries

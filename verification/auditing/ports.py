@@ -185,7 +185,7 @@ class Source(Protocol):
 
 
 class Audited(Source, Protocol):
-    """The job, as an auditor sees it; see `training.worker.audited`."""
+    """The job, as an auditor sees it; see `verification.auditing.member`."""
 
     @property
     def peer(self) -> PeerId:

@@ -46,9 +46,9 @@ from verification.auditing.bundle import (
 )
 from verification.auditing.bundle_file import write_bundle
 from verification.auditing.ports import Audited, Numbers, Replay, ReplayedUnit, Replays, Wire
-from verification.cases import Case
-from verification.coin import ordering_coin
 from verification.docket import Docket, begin
+from verification.draws.cases import Case
+from verification.draws.coin import ordering_coin
 
 FOLDER = "evidence"
 

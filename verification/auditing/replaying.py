@@ -22,8 +22,8 @@ from contracts.terms.errors import Malformed, NotFinite, NotFound, Unavailable, 
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.messages import LOSS_SCALE, GradCommit, JobSpec, UnitLeaf
 from verification.auditing.ports import Numbers, Replay, ReplayedUnit, SealedCommit, Source
-from verification.comparison import Comparison
-from verification.thresholds import (
+from verification.distances.comparison import Comparison
+from verification.distances.thresholds import (
     INPUT_GRADIENT,
     LOSS,
     MEASURES,

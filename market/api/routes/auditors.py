@@ -14,7 +14,7 @@ from contracts.terms.errors import (
 )
 from market.api.context import AccountPath, ApiDep, WorkDep, answer, body, documented
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.api.schemas import (
+from market.bodies import (
     AcceptLease,
     AuditorJobs,
     AuditorRegistered,

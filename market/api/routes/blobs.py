@@ -22,7 +22,7 @@ from market.api.context import (
 )
 from market.api.openapi import in_bytes
 from market.api.refusals import refused
-from market.api.schemas import MAX_BUNDLE_BYTES, signed_call
+from market.bodies import MAX_BUNDLE_BYTES, signed_call
 from market.service.store_blob import Upload, store_blob
 
 router = APIRouter(tags=["blobs"])

@@ -11,7 +11,7 @@ from contracts.terms.moments import UnixMillis
 from market.api.callers import SCOPES, Caller, caller, check_origin, signed_in
 from market.api.context import PRIVATE, ApiDep, DigestPath, WorkDep, answer, body, documented
 from market.api.refusals import refused
-from market.api.schemas import (
+from market.bodies import (
     SESSION_COOKIE,
     CallerView,
     CreateKey,

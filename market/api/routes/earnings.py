@@ -10,7 +10,7 @@ from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from market.api.context import AccountPath, Api, ApiDep, WorkDep, answer, parse_bytes
 from market.api.refusals import refused
-from market.api.schemas import (
+from market.bodies import (
     EARNINGS_PAGE,
     AnchorView,
     DrawnView,

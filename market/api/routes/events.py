@@ -23,7 +23,8 @@ from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, JobPath, WorkDep, answer, inlined
 from market.api.examples import example_of
 from market.api.refusals import refused
-from market.api.schemas import (
+from market.api.views import step_report
+from market.bodies import (
     REPORTS_PAGE,
     EndEvent,
     ReportsView,
@@ -32,7 +33,6 @@ from market.api.schemas import (
     market_event_schema,
     read_job_event,
 )
-from market.api.views import step_report
 from market.domain.jobs import JobState
 from market.service.feeds import MARKET, newest_event
 from market.service.rows import EventRow, JobRow, ReportRow

@@ -11,7 +11,7 @@ from contracts.terms.errors import BadSignature
 from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, HostDep, WorkDep, answer, body, check_host, documented
 from market.api.refusals import refused
-from market.api.schemas import (
+from market.bodies import (
     ClaimJobs,
     HostedJob,
     HostedJobs,

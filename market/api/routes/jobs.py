@@ -42,7 +42,8 @@ from market.api.cursors import Asked, Listing, asked
 from market.api.openapi import in_bytes
 from market.api.quotes import quote_view
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.api.schemas import (
+from market.api.views import job_row, job_summary, job_view, unpublished_views
+from market.bodies import (
     COINS_PAGE,
     LANE_PAGE,
     MAX_MESSAGES_BYTES,
@@ -67,7 +68,6 @@ from market.api.schemas import (
     QuoteView,
     Stored,
 )
-from market.api.views import job_row, job_summary, job_view, unpublished_views
 from market.service.auditors import list_of_job
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.post_job import PostedPermit, post_job, quote_job

@@ -9,7 +9,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market.api.context import ApiDep, WorkDep, answer, parse_bytes
 from market.api.quotes import excluded
-from market.api.schemas import (
+from market.bodies import (
     ROUNDS_PAGE,
     ClassView,
     ClearedView,

@@ -26,7 +26,8 @@ from market.api.context import (
     documented,
 )
 from market.api.refusals import CHAIN, refused
-from market.api.schemas import (
+from market.api.views import earned_by, entry_views
+from market.bodies import (
     AccountView,
     ContractsView,
     CoordinatorView,
@@ -38,7 +39,6 @@ from market.api.schemas import (
     StakeView,
     TokenView,
 )
-from market.api.views import earned_by, entry_views
 from market.service.coordinators import allocate_coordinator
 from market.service.faucet import ask_faucet
 from market.service.ports import UnitOfWork

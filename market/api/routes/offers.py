@@ -9,7 +9,8 @@ from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
 from market.api.cursors import Asked, Listing, asked
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.api.schemas import (
+from market.api.views import lease_state, lease_views, offer_views
+from market.bodies import (
     AcceptLease,
     Heartbeat,
     LeaseHeard,
@@ -20,14 +21,13 @@ from market.api.schemas import (
     SignedBody,
     Withdrawal,
 )
-from market.api.views import lease_state, lease_views, offer_views
 from market.service.accept_lease import accept_lease
 from market.service.hear import hear_lease, hear_offer
 from market.service.leases import lease_topic
 from market.service.ports import UnitOfWork
 from market.service.post_offer import post_offer, withdraw_offer
 from market.service.rows import LeaseRow, OfferRow
-from verification.thresholds import shipped_calibration
+from verification.distances.thresholds import shipped_calibration
 
 router = APIRouter(tags=["offers"])
 

@@ -24,7 +24,7 @@ from market.api.context import (
     documented,
 )
 from market.api.refusals import refused
-from market.api.schemas import (
+from market.bodies import (
     AskJob,
     JobAction,
     JobState,

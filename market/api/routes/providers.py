@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Response
 
 from market.api.context import AccountPath, ApiDep, WorkDep, answer
-from market.api.schemas import ProviderView
 from market.api.views import provider_view
+from market.bodies import ProviderView
 
 router = APIRouter(tags=["providers"])
 

@@ -12,7 +12,8 @@ from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, JobPath, WorkDep, answer
 from market.api.refusals import refused
 from market.api.routes.earnings import period_of
-from market.api.schemas import (
+from market.api.views import reputation_view
+from market.bodies import (
     PEERS_PAGE,
     SPEND_PAGE,
     AccountSpendView,
@@ -25,7 +26,6 @@ from market.api.schemas import (
     SpendView,
     StepSpendView,
 )
-from market.api.views import reputation_view
 from market.domain.spend import Pace
 from market.service.ports import UnitOfWork
 from market.service.show_peers import Seat, peers_of

@@ -9,8 +9,8 @@ from contracts.terms.errors import NotFound
 from market.api.context import IMMUTABLE, AccountPath, DigestPath, WorkDep, answer
 from market.api.cursors import Asked, Listing, asked
 from market.api.refusals import refused
-from market.api.schemas import BatchView, EpochsView, EpochView, ProofView
 from market.api.views import batch_view, epoch_row, epoch_summary, epoch_view, proof_view
+from market.bodies import BatchView, EpochsView, EpochView, ProofView
 from market.service.rows import BatchRow, EpochRow
 
 router = APIRouter(tags=["settlement"])

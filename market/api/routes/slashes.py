@@ -29,7 +29,8 @@ from market.api.context import (
 )
 from market.api.cursors import FIRST, Asked, Listing, Part, asked
 from market.api.refusals import CHAIN, refused
-from market.api.schemas import (
+from market.api.views import job_row
+from market.bodies import (
     ContestSlash,
     ConvictionsView,
     ConvictionView,
@@ -39,7 +40,6 @@ from market.api.schemas import (
     SlashState,
     SlashView,
 )
-from market.api.views import job_row
 from market.service.coding import items
 from market.service.contests import accounts_of_judge, contest_slash, judge_contest
 from market.service.convictions import publish_evidence

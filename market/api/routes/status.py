@@ -8,7 +8,8 @@ from fastapi import APIRouter, Response
 from contracts.terms.errors import Unavailable
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, WorkDep, answer
-from market.api.schemas import (
+from market.api.watching import FeedStanding
+from market.bodies import (
     BatchStatusView,
     BeatView,
     ChainActionView,
@@ -20,7 +21,6 @@ from market.api.schemas import (
     StatusView,
     UnanchoredView,
 )
-from market.api.watching import FeedStanding
 from market.service.note_beat import NOTED_EVERY
 from market.service.ports import UnitOfWork
 from market.service.show_status import Status, status_of

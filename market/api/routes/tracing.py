@@ -11,7 +11,7 @@ from contracts.terms.messages import StepCoin
 from market.api.context import ApiDep, JobPath, WorkDep, answer, parse_bytes
 from market.api.refusals import refused
 from market.api.routes.earnings import anchor_view, drawn_view, paid_view, parts_view, spelled_rate
-from market.api.schemas import (
+from market.bodies import (
     STEP_LINES_PAGE,
     STEPS_PAGE,
     AnchoredView,

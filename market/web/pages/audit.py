@@ -12,8 +12,8 @@ from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
 from market.api.routes.checks import checks_view
 from market.api.routes.slashes import convictions_of_job
 from market.api.routes.tracing import line_view, step_view
-from market.api.schemas import StepLineView, StepView
 from market.api.views import epoch_summary, job_row, job_view
+from market.bodies import StepLineView, StepView
 from market.service.find_steps import FATES, Wanted, find_steps
 from market.service.ports import UnitOfWork
 from market.service.rows import DebitRow, EpochRow

@@ -16,7 +16,8 @@ from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.checks import checks_view
 from market.api.routes.earnings import earning_view, period_of
 from market.api.routes.tracing import PeerPath, StepPath, line_view, step_view, work_view
-from market.api.schemas import (
+from market.api.views import job_row
+from market.bodies import (
     API_PREFIX,
     STEP_LINES_PAGE,
     ChecksView,
@@ -25,7 +26,6 @@ from market.api.schemas import (
     PeerChecksView,
     StepView,
 )
-from market.api.views import job_row
 from market.service.coding import spec_of
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow

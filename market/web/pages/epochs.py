@@ -7,8 +7,8 @@ from starlette.responses import RedirectResponse
 
 from market.api.context import AccountPath, ApiDep, WorkDep
 from market.api.routes.settlement import EpochPath
-from market.api.schemas import API_PREFIX
 from market.api.views import epoch_row, epoch_summary, epoch_view, proof_view
+from market.bodies import API_PREFIX
 from market.service.rows import EpochRow
 from market.web.rendering import page
 

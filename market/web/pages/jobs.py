@@ -15,7 +15,8 @@ from market.api.routes.checks import checks_view
 from market.api.routes.jobs import checkpoints_view
 from market.api.routes.running import peers_view, spend_view
 from market.api.routes.slashes import convictions_of_job
-from market.api.schemas import (
+from market.api.views import job_outcome, job_row, job_view, progress_view
+from market.bodies import (
     API_PREFIX,
     JobView,
     NumberedJobEvent,
@@ -23,7 +24,6 @@ from market.api.schemas import (
     StepReport,
     read_job_event,
 )
-from market.api.views import job_outcome, job_row, job_view, progress_view
 from market.domain.jobs import JobState
 from market.domain.outcomes import Outcome, sentence
 from market.service.feeds import newest_events

@@ -11,14 +11,14 @@ from contracts.terms.amounts import PricePerPflop
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, WorkDep
 from market.api.routes.market import rounds_view, shown_market
-from market.api.schemas import (
+from market.api.views import job_outcome, job_summary, standing_offers
+from market.bodies import (
     API_PREFIX,
     ClearingRoundView,
     NumberedMarketEvent,
     OfferView,
     read_market_event,
 )
-from market.api.views import job_outcome, job_summary, standing_offers
 from market.service.feeds import MARKET, newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow

@@ -6,7 +6,7 @@ from contracts.terms.errors import Unavailable
 from market.api.context import Api, ApiDep, WorkDep
 from market.api.routes.network import network_view
 from market.api.routes.status import status_view
-from market.api.schemas import NetworkView
+from market.bodies import NetworkView
 from market.web.health import checks_of, worst
 from market.web.rendering import page
 

@@ -21,15 +21,15 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.api import schemas
+from market import bodies
 from tallystick.audit.export import export
 from tallystick.audit.rpc import JsonRpc
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker
 from tests.support.settling import ChainMarket
-from verification.audit_file import verify
-from verification.snapshots import Snapshot
+from verification.audit.audit_file import verify
+from verification.audit.snapshots import Snapshot
 
 NOTHING = Digest(bytes(32))
 
@@ -40,18 +40,18 @@ class FakeMarket:
 
     market: ChainMarket
 
-    async def network(self) -> schemas.NetworkView:
+    async def network(self) -> bodies.NetworkView:
         """See `export.Market`."""
         deployment = self.market.deployed.deployment
-        names = schemas.ContractsView.model_fields
-        return schemas.NetworkView(
+        names = bodies.ContractsView.model_fields
+        return bodies.NetworkView(
             version="test",
             chain_id=deployment.chain_id,
             rpc_url="",
             embedded=True,
-            contracts=schemas.ContractsView(**{n: getattr(deployment, n) for n in names}),
+            contracts=bodies.ContractsView(**{n: getattr(deployment, n) for n in names}),
             deployed_block=0,
-            token=schemas.TokenView(
+            token=bodies.TokenView(
                 name="", version="", symbol="", decimals=6, domain_separator=NOTHING
             ),
             parameters={},
@@ -73,28 +73,26 @@ class FakeMarket:
         """See `export.Market`."""
         return self.market.snapshots
 
-    async def epochs(self, *, cursor: str | None = None) -> schemas.EpochsView:
+    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
         """See `export.Market`."""
-        return schemas.EpochsView(
+        return bodies.EpochsView(
             epochs=tuple(self._view(each) for each in self.market.settlements[:0:-1])
         )
 
-    async def epoch(self, number: int) -> schemas.EpochView:
+    async def epoch(self, number: int) -> bodies.EpochView:
         """See `export.Market`."""
         return self._view(self.market.settlements[number])
 
-    async def batch(self, root: Digest) -> schemas.BatchView:
+    async def batch(self, root: Digest) -> bodies.BatchView:
         """See `export.Market`."""
         entries = tuple(
-            schemas.BatchEntryView(job=job, step=step, seal=seal)
+            bodies.BatchEntryView(job=job, step=step, seal=seal)
             for job, step, seal in self.market.batches[root]
         )
-        return schemas.BatchView(
-            root=root, entries=entries, transaction=None, block=None, coin=None
-        )
+        return bodies.BatchView(root=root, entries=entries, transaction=None, block=None, coin=None)
 
-    def _view(self, settled: EpochSettlement) -> schemas.EpochView:
-        return schemas.EpochView(
+    def _view(self, settled: EpochSettlement) -> bodies.EpochView:
+        return bodies.EpochView(
             epoch=settled.epoch,
             state="final",
             root=settled.root.hash,
@@ -103,12 +101,12 @@ class FakeMarket:
             transaction=None,
             debits=(),
             leaves=tuple(
-                schemas.EpochLeafView(
+                bodies.EpochLeafView(
                     account=each.account,
                     jobs_root=each.jobs_root.hash,
                     cumulative=each.cumulative,
                     jobs=tuple(
-                        schemas.JobPay(job=job, cumulative=amount) for job, amount in each.jobs
+                        bodies.JobPay(job=job, cumulative=amount) for job, amount in each.jobs
                     ),
                 )
                 for each in settled.accounts

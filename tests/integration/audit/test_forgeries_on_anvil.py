@@ -22,7 +22,7 @@ from tests.support.forging import moved, retold, without_step
 from tests.support.history import JobMaker, make_members, make_wallet
 from tests.support.offline import verify_here
 from tests.support.settling import ChainMarket
-from verification.audit_file import AuditFile, verify
+from verification.audit.audit_file import AuditFile, verify
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.typed_data import Domain
-from market.api import schemas
+from market import bodies
 from market.api.problems import STATUS, status_of
 from tallystick.cli.main import EXIT_CODES, exit_code
 from tallystick.sdk.client import MarketClient
@@ -39,7 +39,7 @@ from tests.support.patience import patience
 from tests.support.stack import ROOT
 from training.transport.calls import METHODS
 
-PERMIT = schemas.Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
+PERMIT = bodies.Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
 GOOD = "name: a\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
 ELSEWHERE_CHAIN = Domain(DOMAIN.chain_id + 1, DOMAIN.settlement)
 TEN_MINUTES = 600
@@ -66,13 +66,13 @@ class Place:
         spec = market_spec()
         await self.poster.world.give_tokens(spec, "poster")
         signed = wallet.sign(spec, domain).encoded()
-        body = schemas.PostJob(signed=signed, permit=PERMIT)
+        body = bodies.PostJob(signed=signed, permit=PERMIT)
         await self.client.post_job(body, idempotency_key="k")
 
     async def ask(self, method: str, path: str, content: bytes, **headers: str) -> None:
         """A request as somebody else's program may send it; raises the problem that comes back."""
         answer = await self.http.request(method, path, content=content, headers=headers)
-        problem = schemas.read_body(schemas.Problem, answer.content)
+        problem = bodies.read_body(bodies.Problem, answer.content)
         cls = error_class(problem.code)
         assert answer.status_code == STATUS.get(cls, status_of(cls)), problem
         raise cls(problem.detail)
@@ -133,13 +133,13 @@ async def signed_for_another_chain(place: Place) -> None:
 
 async def withdrawn_by_another(place: Place) -> None:
     offer = await place.poster.world.offer("ann", 10**10)
-    signature = sign_digest(make_session("eve"), schemas.withdrawal_digest(offer))
-    await place.client.withdraw_offer(offer, schemas.Withdrawal(signature=signature))
+    signature = sign_digest(make_session("eve"), bodies.withdrawal_digest(offer))
+    await place.client.withdraw_offer(offer, bodies.Withdrawal(signature=signature))
 
 
 async def heartbeat(place: Place, offer: Digest, at: UnixMillis) -> None:
-    signature = sign_digest(make_session("agent ann"), schemas.heartbeat_digest(offer, at))
-    await place.client.heartbeat_offer(offer, schemas.Heartbeat(at=at, signature=signature))
+    signature = sign_digest(make_session("agent ann"), bodies.heartbeat_digest(offer, at))
+    await place.client.heartbeat_offer(offer, bodies.Heartbeat(at=at, signature=signature))
 
 
 async def replayed_heartbeat(place: Place) -> None:
@@ -171,7 +171,7 @@ async def offer_without_stake(place: Place) -> None:
 
 
 async def body_over_a_megabyte(place: Place) -> None:
-    await place.ask("POST", "/offers", b" " * (schemas.MAX_JSON_BYTES + 1))
+    await place.ask("POST", "/offers", b" " * (bodies.MAX_JSON_BYTES + 1))
 
 
 async def body_that_says_it_is_small(place: Place) -> None:
@@ -180,7 +180,7 @@ async def body_that_says_it_is_small(place: Place) -> None:
             yield bytes(2**16)
 
     answer = await place.http.post("/offers", content=pieces())
-    problem = schemas.read_body(schemas.Problem, answer.content)
+    problem = bodies.read_body(bodies.Problem, answer.content)
     raise error_class(problem.code)(problem.detail)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.terms.digest import blob_digest
 from market.api.app import make_app
-from market.api.schemas import API_PREFIX, HostCredential
+from market.bodies import API_PREFIX, HostCredential
 from tallystick.sdk.signing import Signer, signed_by
 from tests.support.market_world import World
 

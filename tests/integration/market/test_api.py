@@ -13,7 +13,7 @@ from contracts.terms.history import encode_kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
 from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.api.schemas import (
+from market.bodies import (
     AcceptLease,
     AccountView,
     Body,

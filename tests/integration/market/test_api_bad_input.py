@@ -14,7 +14,7 @@ from market.adapters.postgres import PostgresWork, make_engine
 from market.api.app import make_app
 from market.api.context import Api
 from market.api.problems import STATUS, status_of
-from market.api.schemas import MAX_BUNDLE_BYTES, Problem, read_body
+from market.bodies import MAX_BUNDLE_BYTES, Problem, read_body
 from market.service.faucet import ask_faucet
 from tests.integration.market.client import HOST, ON_MEMORY, client_of, once, signed
 from tests.support.history import make_wallet

@@ -31,7 +31,7 @@ from contracts.terms.moments import UnixMillis
 from market.adapters.memory import MemoryWakeup
 from market.api.app import make_app
 from market.api.context import Api
-from market.api.schemas import NonceView
+from market.bodies import NonceView
 from market.domain.jobs import Action
 from market.domain.rates import Rate
 from market.service.api_keys import create_key

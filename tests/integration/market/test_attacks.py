@@ -19,7 +19,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.api.schemas import (
+from market.bodies import (
     CoordinatorClaim,
     HostCredential,
     HostHeartbeat,

@@ -20,7 +20,7 @@ from contracts.terms.ids import Digest, JobId, SessionKey
 from contracts.terms.messages import AuditSpec, JobOpening
 from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
-from market.api.schemas import (
+from market.bodies import (
     Heartbeat,
     RegisterAuditor,
     auditor_digest,
@@ -43,7 +43,7 @@ from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import HOST, ON_MEMORY, client_of
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import DEVICE, STAKE, World, market_spec
-from verification.thresholds import shipped_calibration
+from verification.distances.thresholds import shipped_calibration
 
 AUDIT = AuditSpec(
     floor=50_000,

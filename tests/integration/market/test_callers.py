@@ -17,7 +17,7 @@ from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
 from market.api.callers import Caller, caller
 from market.api.context import Api
-from market.api.schemas import (
+from market.bodies import (
     SESSION_COOKIE,
     CallerView,
     CreateKey,

@@ -22,7 +22,7 @@ from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_on_chain import in_state, matched_job, rounds, until
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import STAKE, market_spec
-from verification.lanes import LanePage
+from verification.draws.lanes import LanePage
 
 
 class OfWorld:

@@ -27,9 +27,9 @@ from tests.support.market_world import (
     memory_world,
     spec_changes,
 )
-from verification.cases import Case
 from verification.docket import Docket, begin_job
-from verification.odds import read_exact
+from verification.draws.cases import Case
+from verification.draws.odds import read_exact
 
 DRAWN = AUDIT.model_copy(update={"floor": MILLION, "sums": 0})
 STAGE = StageIndex(0)

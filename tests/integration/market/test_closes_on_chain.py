@@ -20,7 +20,7 @@ from tests.integration.market.test_on_chain import in_state, rounds, until
 from tests.support.history import JobMaker
 from tests.support.market_world import market_spec
 from tests.support.offline import verify_offline
-from verification.audit_file import AuditFile
+from verification.audit.audit_file import AuditFile
 
 pytestmark = pytest.mark.chaos  # mostly waits: for a deadline, a response window and a refund
 

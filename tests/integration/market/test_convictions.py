@@ -17,7 +17,7 @@ from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.api.schemas import (
+from market.bodies import (
     ContestSlash,
     PostEvidence,
     contest_digest,
@@ -33,8 +33,8 @@ from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_slash import open_cases_of
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import World
-from verification.cases import CONFIRMING, Case, Heard, Ruling
 from verification.docket import PaidAudit, begin_job
+from verification.draws.cases import CONFIRMING, Case, Heard, Ruling
 
 AUDITORS = ("out1", "out2")
 

@@ -9,7 +9,7 @@ from contracts.terms.amounts import UINT64_MAX, BaseUnits
 from contracts.terms.ids import Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
-from market.api.schemas import EpochsView, JobsView, OffersView, Problem, read_body
+from market.bodies import EpochsView, JobsView, OffersView, Problem, read_body
 from market.service.rows import ConvictionRow, EpochRow, JobRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import ON_MEMORY, client_of

@@ -14,10 +14,10 @@ from contracts.governance.job import follow
 from contracts.terms.errors import Malformed, NotFound, Overloaded, ServiceUnreachable
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
+from market import bodies
 from market.adapters.memory import MemoryStore, MemoryWakeup, MemoryWork
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_wakeup import RedisWakeup
-from market.api import schemas
 from market.api.watching import Limits, Watching
 from market.service.feeds import MARKET, tell_job
 from market.service.histories import Histories
@@ -59,9 +59,9 @@ def world(request: pytest.FixtureRequest) -> World:
     return found
 
 
-def said(step: int) -> schemas.ReportedEvent:
+def said(step: int) -> bodies.ReportedEvent:
     """An event that tells itself apart from others."""
-    return schemas.ReportedEvent(
+    return bodies.ReportedEvent(
         at=UnixMillis(step), step=step, loss_millionths=step, tokens_per_second=1
     )
 
@@ -130,14 +130,14 @@ async def test_events__of_messages__are_what_the_messages_say_again(world: World
 
     again = await _told_again(opened)
     kinds = {event.kind for event in again}
-    told = [schemas.read_job_event(row.data) for row in await rows_of(world, opened.job)]
+    told = [bodies.read_job_event(row.data) for row in await rows_of(world, opened.job)]
     assert [replaced(event) for event in told if event.kind in kinds] == again
     assert {"sealed", "peer", "ruled", "audited"} <= kinds
 
 
-async def _told_again(opened: Checked) -> list[schemas.JobEvent]:
+async def _told_again(opened: Checked) -> list[bodies.JobEvent]:
     history = Histories(opened.world.domain).new()
-    found: list[schemas.JobEvent] = []
+    found: list[bodies.JobEvent] = []
     for item in opened.maker.items:
         after = follow(history, item)
         found += events_of(history, after, item, UnixMillis(0))
@@ -145,7 +145,7 @@ async def _told_again(opened: Checked) -> list[schemas.JobEvent]:
     return found
 
 
-def replaced(event: schemas.JobEvent) -> schemas.JobEvent:
+def replaced(event: bodies.JobEvent) -> bodies.JobEvent:
     return event.model_copy(update={"at": 0})
 
 
@@ -458,28 +458,26 @@ async def test_market_events__a_job_from_offer_to_epoch__are_told_from_now_on(
             told = [await anext(found) for _ in range(length)]
 
     assert [number for number, _ in told] == list(range(1, length + 1))
-    states = [event.state for _, event in told if isinstance(event, schemas.JobChangedEvent)]
+    states = [event.state for _, event in told if isinstance(event, bodies.JobChangedEvent)]
     assert states == ["draft", "funded", "matched", "running", "finished", "closed", "refunded"]
-    epochs = [event.state for _, event in told if isinstance(event, schemas.EpochEvent)]
+    epochs = [event.state for _, event in told if isinstance(event, bodies.EpochEvent)]
     assert epochs[:3] == ["planned", "proposed", "final"]
-    (round_,) = [event for _, event in told if isinstance(event, schemas.RoundEvent)]
+    (round_,) = [event for _, event in told if isinstance(event, bodies.RoundEvent)]
     assert (round_.bought, round_.offers) == (1, 1) and round_.price is not None
-    assert any(isinstance(event, schemas.OfferEvent) for _, event in told)
+    assert any(isinstance(event, bodies.OfferEvent) for _, event in told)
 
 
 async def test_get_reports__beyond_a_step__are_a_page_by_step(world: World) -> None:
     maker = await known_job(world)
     reports = tuple(
-        schemas.StepReport(
-            step=step, loss_millionths=step, tokens_per_second=9, at=UnixMillis(step)
-        )
+        bodies.StepReport(step=step, loss_millionths=step, tokens_per_second=9, at=UnixMillis(step))
         for step in (3, 1, 2)
     )
     job = maker.spec.job()
-    signature = maker.session.private_key.sign(schemas.reports_digest(job, reports))
+    signature = maker.session.private_key.sign(bodies.reports_digest(job, reports))
     async with served(world.api()) as url, MarketClient(url) as client:
         for _ in range(2):  # a repeat tells nothing
-            body = schemas.PostReports(reports=reports, signature=signature)
+            body = bodies.PostReports(reports=reports, signature=signature)
             await client.post_reports(job, body)
         page = await client.reports(job, after=1, limit=1)
         rest = await client.reports(job, after=1)
@@ -493,17 +491,15 @@ async def test_get_reports__beyond_a_step__are_a_page_by_step(world: World) -> N
 async def test_post_reports__an_earlier_one_of_a_step_again__changes_nothing(world: World) -> None:
     maker = await known_job(world)
     job, key = maker.spec.job(), maker.session.private_key
-    first = schemas.StepReport(step=1, loss_millionths=5, tokens_per_second=9, at=UnixMillis(1))
+    first = bodies.StepReport(step=1, loss_millionths=5, tokens_per_second=9, at=UnixMillis(1))
     second = first.model_copy(update={"validation_millionths": 7})
     last = first.model_copy(update={"at": UnixMillis(2), "loss_millionths": 3})
     said = [
-        schemas.PostReports(
-            reports=(each,), signature=key.sign(schemas.reports_digest(job, [each]))
-        )
+        bodies.PostReports(reports=(each,), signature=key.sign(bodies.reports_digest(job, [each])))
         for each in (first, second, last)
     ]
 
-    shown: list[schemas.StepReport] = []
+    shown: list[bodies.StepReport] = []
     async with served(world.api()) as url, MarketClient(url) as client:
         for number in (0, 1, 0, 2, 1, 0):  # somebody overheard them
             await client.post_reports(job, said[number])

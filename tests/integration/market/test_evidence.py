@@ -19,7 +19,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest, JobId, PeerId
-from market.api import schemas
+from market import bodies
 from market.api.app import make_app
 from market.service.rows import AuditorRow, ConvictionRow, JobRow, SlashRow
 from tallystick.provider.evidence import PATIENCE, Evidence, bundles_in
@@ -234,7 +234,7 @@ async def test_look__larger_than_any_blob__is_told_and_not_tried_again(
     _, job, subject = await convicted(world)
     auditor = Auditor(world, job, tmp_path)
     auditor.found(subject)
-    monkeypatch.setattr(schemas, "MAX_BUNDLE_BYTES", len(TEXT) - 1)
+    monkeypatch.setattr(bodies, "MAX_BUNDLE_BYTES", len(TEXT) - 1)
 
     for _ in range(2):
         await auditor.evidence.look()

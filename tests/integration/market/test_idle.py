@@ -3,7 +3,7 @@
 import asyncio
 
 from market.adapters.memory_chain import MemoryChain
-from market.api.schemas import HostCredential
+from market.bodies import HostCredential
 from market.domain.jobs import JobState
 from market.service.ports import ChainBlock, ChainEvent
 from market.service.settle_epoch import may_settle

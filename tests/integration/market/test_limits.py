@@ -13,7 +13,7 @@ from market.adapters.memory import MemoryLimiter
 from market.adapters.redis_limiter import RedisLimiter
 from market.api.app import make_app
 from market.api.context import Api
-from market.api.schemas import Problem, read_body
+from market.bodies import Problem, read_body
 from market.domain.rates import SECOND, Rate
 from market.service.ports import Limiter
 from tallystick.sdk.client import MarketClient, retrying

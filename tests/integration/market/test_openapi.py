@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import TallystickError, error_class
-from market.api import schemas
+from market import bodies
 from market.api.app import make_app
 from market.api.examples import example_of
 from market.api.openapi import operations
 from market.api.problems import MEDIA_TYPE, status_of
-from market.api.schemas import Body, Problem, read_body
+from market.bodies import Body, Problem, read_body
 from tests.integration.market.client import client_of
 from tests.support.market_world import memory_world
 
@@ -21,7 +21,7 @@ OPERATIONS = {f"{method} {path}": each for method, path, each in operations(DOCU
 BODIES = sorted(
     (
         each
-        for each in vars(schemas).values()
+        for each in vars(bodies).values()
         if isinstance(each, type) and issubclass(each, Body) and each is not Body
     ),
     key=lambda cls: cls.__name__,

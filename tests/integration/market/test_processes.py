@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from contracts.terms.ids import Address
-from market.api.schemas import AccountView, FaucetRequest, FaucetView, NetworkView, read_body
+from market.bodies import AccountView, FaucetRequest, FaucetView, NetworkView, read_body
 from tests.integration.market.client import once
 from tests.support.anvil import deployed_chain
 from tests.support.history import make_wallet

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, JobId, StepNumber
-from market.api.schemas import ProviderView, read_body
+from market.bodies import ProviderView, read_body
 from market.domain.reputation import Audited, Outcome, Reputation
 from market.service.fund_jobs import fund_jobs
 from market.service.pass_time import lapse_leases
@@ -13,7 +13,7 @@ from tests.integration.market.client import client_of
 from tests.integration.market.test_convictions import ruled, session_of, worked
 from tests.support.history import make_wallet
 from tests.support.market_world import World, market_spec
-from verification.cases import Ruling
+from verification.draws.cases import Ruling
 
 ANN, BOB = (make_wallet(name).account for name in ("ann", "bob"))
 JOB, OTHER = JobId(bytes(32)), JobId(bytes([1]) * 32)

@@ -11,8 +11,8 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import BadSignature, Conflict, Expired, Forbidden, NoMatch
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixSeconds
-from market.api.schemas import hosting_digest
 from market.api.views import job_view
+from market.bodies import hosting_digest
 from market.domain.jobs import JobState
 from market.service import clear_jobs as clear_jobs_module
 from market.service.accept_lease import accept_lease

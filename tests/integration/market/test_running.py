@@ -5,7 +5,7 @@ import pytest
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import JobId
 from contracts.terms.merkle import FORFEITED
-from market.api.schemas import SeatView, SpendView
+from market.bodies import SeatView, SpendView
 from market.service.coding import decode_pay
 from market.service.reconcile import reconcile_job
 from market.service.rows import SealRow

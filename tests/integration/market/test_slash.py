@@ -19,7 +19,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, Digest, JobId
 from market.api.app import make_app
-from market.api.schemas import ContestSlash, contest_digest
+from market.bodies import ContestSlash, contest_digest
 from market.domain import ledger
 from market.domain.slashing import Conviction, Slash
 from market.service.booking import balances_of

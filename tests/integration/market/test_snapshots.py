@@ -18,7 +18,12 @@ from tests.integration.market.client import ON_MEMORY, client_of
 from tests.integration.market.test_auditors import AUDIT, fixed, post, post_opening
 from tests.support.history import START, JobMaker, make_wallet
 from tests.support.market_world import World, market_spec
-from verification.snapshots import Snapshot, decode_snapshot, decode_snapshots, encode_snapshot
+from verification.audit.snapshots import (
+    Snapshot,
+    decode_snapshot,
+    decode_snapshots,
+    encode_snapshot,
+)
 
 
 async def shown_of(world: World, rows: list[SnapshotRow]) -> list[Snapshot]:

@@ -25,9 +25,9 @@ from tests.integration.market.test_on_chain import matched_job, rounds, settled
 from tests.support.history import JobMaker
 from tests.support.offline import verify_offline
 from tests.support.patience import patience
-from verification.audit_file import AuditFile
-from verification.collecting import Rpc
-from verification.snapshots import decode_snapshots
+from verification.audit.audit_file import AuditFile
+from verification.audit.collecting import Rpc
+from verification.audit.snapshots import decode_snapshots
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from contracts.terms.digest import digest, keccak
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import PeerId, StepNumber
-from market.api.schemas import AnchoredView, AuditsView, PlainStep, ProofStep, WorkTraceView
+from market.bodies import AnchoredView, AuditsView, PlainStep, ProofStep, WorkTraceView
 from market.service.rows import BatchRow, EpochRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import ON_MEMORY

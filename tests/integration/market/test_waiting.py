@@ -8,7 +8,7 @@ from contracts.terms.errors import Expired, NotFound
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
 from market.api.arrivals import Arrivals
-from market.api.schemas import Heartbeat, heartbeat_digest
+from market.bodies import Heartbeat, heartbeat_digest
 from market.service.hear import SessionKeys, hear_offer
 from market.service.leases import LEASES, lease_topic
 from market.service.rows import HeartbeatRow

@@ -14,7 +14,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
-from market.api.schemas import (
+from market.bodies import (
     AskJob,
     HeededWish,
     HostedJob,

@@ -5,7 +5,7 @@ import pytest
 
 from contracts.keys.wallet import Wallet
 from contracts.terms.ids import JobId
-from market.api.schemas import SESSION_COOKIE, AskJob, OperationView, SessionOpened, read_body
+from market.bodies import SESSION_COOKIE, AskJob, OperationView, SessionOpened, read_body
 from tallystick.sdk.sign_in import checksummed
 from tests.integration.market.test_callers import SITE, Door, bearer, code
 from tests.support.history import make_wallet

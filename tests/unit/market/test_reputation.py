@@ -17,7 +17,7 @@ from market.domain.reputation import (
     standing,
 )
 from market.service.reputation import outcomes_of
-from verification.cases import Ruling, What
+from verification.draws.cases import Ruling, What
 
 ANN = Address(bytes(20))
 

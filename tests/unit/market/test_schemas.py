@@ -7,7 +7,7 @@ import pytest
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest
-from market.api.schemas import FaucetView, StepReport, read_body
+from market.bodies import FaucetView, StepReport, read_body
 
 VIEW = FaucetView(gas=10**18, tokens=BaseUnits(5), transactions=(Digest(bytes(32)),))
 
@@ -47,7 +47,7 @@ def test_schemas__imported__need_no_server() -> None:
     import subprocess
 
     heavy = "fastapi", "sqlalchemy", "web3", "celery", "torch"
-    code = f"import sys, market.api.schemas; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, market.bodies; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"

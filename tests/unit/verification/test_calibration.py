@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.errors import Malformed
-from verification.calibration import (
+from verification.distances.calibration import (
     FACTOR,
     Honest,
     Sample,
@@ -18,7 +18,13 @@ from verification.calibration import (
     read_sample,
     two_digits,
 )
-from verification.thresholds import SATURATED, Calibration, DType, Recipe, read_calibration
+from verification.distances.thresholds import (
+    SATURATED,
+    Calibration,
+    DType,
+    Recipe,
+    read_calibration,
+)
 
 A, B, WIDE = "class-a", "class-b", "class-wide"
 KEY = "y/none"

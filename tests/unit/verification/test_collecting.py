@@ -12,7 +12,7 @@ from contracts.terms.errors import ChainForgot, Malformed, RpcFailed
 from contracts.terms.ids import Address, Digest, JobId
 from tests.support.audited import AuditedMarket
 from tests.support.fake_chain import SHIPS, FakeChain, rpc_block
-from verification.collecting import (
+from verification.audit.collecting import (
     ANCHORED,
     LOG_PAGE,
     RECORDED,
@@ -20,7 +20,7 @@ from verification.collecting import (
     read_lane,
     take_snapshot,
 )
-from verification.snapshots import (
+from verification.audit.snapshots import (
     SHIPPED_AS,
     Snapshot,
     decode_snapshot,

@@ -24,9 +24,9 @@ from tests.support.dockets import (
 )
 from tests.support.history import make_digest
 from verification import docket as dockets
-from verification.cases import Case
-from verification.coin import step_coin
-from verification.thresholds import projections_allowed
+from verification.distances.thresholds import projections_allowed
+from verification.draws.cases import Case
+from verification.draws.coin import step_coin
 from verification.verdicts import PROJECTIONS
 
 

@@ -20,9 +20,8 @@ from contracts.terms.ids import (
     StepNumber,
 )
 from tests.support.history import make_digest
-from verification import draws
-from verification.coin import step_coin
-from verification.draws import (
+from verification.draws.coin import step_coin
+from verification.draws.selection import (
     NOBODY_IS_DRAWN,
     Chunk,
     PeerStep,
@@ -32,6 +31,7 @@ from verification.draws import (
     is_drawn,
     prf,
 )
+from verification.draws.selection import selection as draws
 
 JOB, BLOCK_HASH = JobId(b"j" * 32), Digest(b"h" * 32)
 COIN = digest("test", b"coin")

@@ -9,7 +9,7 @@ from contracts.terms.amounts import UINT96_MAX, BaseUnits, Flops, PricePerPflop
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, StepNumber
 from contracts.terms.messages import AuditSpec
-from verification.economics import (
+from verification.draws.economics import (
     StakeRange,
     Terms,
     forced,

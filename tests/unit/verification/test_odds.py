@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from contracts.terms.errors import Malformed
-from verification.economics import Terms
-from verification.odds import (
+from verification.draws.economics import Terms
+from verification.draws.odds import (
     Exposed,
     Odds,
     exact,

@@ -11,7 +11,7 @@ from contracts.governance.checking import Standing, Unchecked
 from contracts.terms.ids import StepNumber
 from contracts.terms.messages import MILLION
 from tests.support.dockets import CheckedJob, audit_spec, peer
-from verification.odds import Exposed, stated_odds
+from verification.draws.odds import Exposed, stated_odds
 from verification.tallies import Rates, Received, Tally, rates_of
 
 ANN, BOB, CEM = (peer(name) for name in ("ann", "bob", "cem"))

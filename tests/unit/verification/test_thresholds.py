@@ -8,8 +8,8 @@ import pytest
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.messages import DISTANCE_SCALE
 from training.worker.projections import tolerance
-from verification.calibration import calibration_text
-from verification.thresholds import (
+from verification.distances.calibration import calibration_text
+from verification.distances.thresholds import (
     MEASURES,
     SATURATED,
     Calibration,

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.api.schemas import (
+from market.bodies import (
     BeatView,
     ChainActionView,
     ChainStatusView,

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from market.api import schemas
+from market import bodies
 from market.api.examples import example_of
 from market.web import telling
 from market.web.telling import JOB_EVENTS, MARKET_EVENTS, VERDICTS, told_of_job, told_of_market
@@ -19,33 +19,33 @@ def kinds(schema: dict[str, Any]) -> list[str]:
 
 
 def test_events_of_a_job__pages_and_api__have_exactly_the_same_kinds() -> None:
-    assert sorted(JOB_EVENTS) == kinds(schemas.job_event_schema())
+    assert sorted(JOB_EVENTS) == kinds(bodies.job_event_schema())
     assert set(VERDICTS) <= set(JOB_EVENTS)
 
 
 def test_events_of_the_market__pages_and_api__have_exactly_the_same_kinds() -> None:
-    assert sorted(MARKET_EVENTS) == kinds(schemas.market_event_schema())
+    assert sorted(MARKET_EVENTS) == kinds(bodies.market_event_schema())
 
 
-@pytest.mark.parametrize("cls", get_args(schemas.JobEvent), ids=lambda cls: cls.__name__)
-def test_event_of_a_job__each_kind__is_a_sentence_that_leads_on(cls: type[schemas.Body]) -> None:
-    steps = {"steps": [3, 4]} if cls in (schemas.AnchoredEvent, schemas.CoinEvent) else {}
-    event = schemas.read_job_event(json.dumps(example_of(cls) | steps).encode())
+@pytest.mark.parametrize("cls", get_args(bodies.JobEvent), ids=lambda cls: cls.__name__)
+def test_event_of_a_job__each_kind__is_a_sentence_that_leads_on(cls: type[bodies.Body]) -> None:
+    steps = {"steps": [3, 4]} if cls in (bodies.AnchoredEvent, bodies.CoinEvent) else {}
+    event = bodies.read_job_event(json.dumps(example_of(cls) | steps).encode())
 
-    (told,) = told_of_job([schemas.NumberedJobEvent(7, event)], JOB)
+    (told,) = told_of_job([bodies.NumberedJobEvent(7, event)], JOB)
 
     assert (told.number, told.at) == (7, event.at)
     assert told.kind and told.said.text
     assert told.said.href is None or told.said.href[0] in "/#"
 
 
-@pytest.mark.parametrize("cls", get_args(schemas.MarketEvent), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", get_args(bodies.MarketEvent), ids=lambda cls: cls.__name__)
 def test_event_of_the_market__each_kind__is_a_sentence_that_leads_on(
-    cls: type[schemas.Body],
+    cls: type[bodies.Body],
 ) -> None:
-    event = schemas.read_market_event(json.dumps(example_of(cls)).encode())
+    event = bodies.read_market_event(json.dumps(example_of(cls)).encode())
 
-    (told,) = told_of_market([schemas.NumberedMarketEvent(1, event)])
+    (told,) = told_of_market([bodies.NumberedMarketEvent(1, event)])
 
     assert told.kind and told.said.text and told.said.href is not None
 
@@ -55,12 +55,12 @@ def words_of(cls: Any, field: str) -> set[str]:
 
 
 def test_tables_of_words__values_that_the_api_may_say__are_all_there() -> None:
-    assert set(telling._RULINGS) == words_of(schemas.RuledEvent, "what")
-    assert set(telling._NOTICES) == words_of(schemas.PeerEvent, "what")
+    assert set(telling._RULINGS) == words_of(bodies.RuledEvent, "what")
+    assert set(telling._NOTICES) == words_of(bodies.PeerEvent, "what")
 
 
 def test_seal__last_without_loss__says_so_and_leads_to_its_step() -> None:
-    event = schemas.SealedEvent.model_validate(
+    event = bodies.SealedEvent.model_validate(
         {
             "at": 1, "step": 9, "seal": bytes(32), "units": 4, "peers": 3, "members": 4,
             "loss_millionths": None, "earned": 2_500_000, "vested": 0, "budget": 10**7,
@@ -68,7 +68,7 @@ def test_seal__last_without_loss__says_so_and_leads_to_its_step() -> None:
         }
     )  # fmt: skip
 
-    (told,) = told_of_job([schemas.NumberedJobEvent(1, event)], JOB)
+    (told,) = told_of_job([bodies.NumberedJobEvent(1, event)], JOB)
 
     assert told.said.text == "step 9 by 3 of 4 peers; 2.5 of 10 tokens earned (the last one)"
     assert told.said.href == f"/audit/{JOB}/steps/9"

@@ -11,8 +11,8 @@ from tallystick.audit import report
 from tests.support.audited import settled
 from tests.support.fake_chain import SHIPS
 from tests.support.history import DOMAIN, make_session
-from verification.audit_file import Verdict, verify
-from verification.odds import Odds
+from verification.audit.audit_file import Verdict, verify
+from verification.draws.odds import Odds
 
 
 @pytest.fixture(scope="module")

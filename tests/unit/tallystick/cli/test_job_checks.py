@@ -6,7 +6,7 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, PeerId, StageIndex
-from market.api.schemas import (
+from market.bodies import (
     OddsView,
     PeerChecksView,
     RatesView,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from contracts.terms.errors import Malformed, NoMatch
 from contracts.terms.ids import Address, AddressField
-from market.api.schemas import Body, Money
+from market.bodies import Body, Money
 from tallystick.cli import main
 from tallystick.cli.complaint import asks_for_json
 from tallystick.cli.output import Shows, answer, moment_here, notice, printable, shows

@@ -6,7 +6,7 @@ from functools import cache
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.moments import UnixMillis
-from market.api.schemas import (
+from market.bodies import (
     PeerChecksView,
     RatesView,
     ReceivedView,
@@ -19,8 +19,8 @@ from tallystick.demo.checked import Checked
 from tallystick.demo.verdicts import Distance, Hearing, PeerStep, Story, Verdicts
 from tests.support.checked_history import honest
 from tests.support.history import make_digest, make_session, make_wallet
-from verification.cases import Ruling, What
-from verification.odds import Exposed
+from verification.draws.cases import Ruling, What
+from verification.draws.odds import Exposed
 
 LIAR, SLANDERER, FAIR, OUT = (
     make_session(name).peer for name in ("liar", "slanderer", "fair", "out")

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from contracts.terms.ids import StepNumber, UnitId
-from market.api.schemas import SlashView
+from market.bodies import SlashView
 from tallystick.demo.cast import ACCUSER, LAZY
 from tallystick.demo.verdicts import PeerStep
 from tests.unit.tallystick.demo.factories import FAIR, LIAR, OUT, RATE, checked, slash, story
-from verification.odds import Exposed
+from verification.draws.odds import Exposed
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -24,7 +24,7 @@ from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.api.schemas import (
+from market.bodies import (
     AcceptLease,
     AuditorJobs,
     AuditorRegistered,

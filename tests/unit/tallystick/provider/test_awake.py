@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.ids import Digest
-from market.api.schemas import Heartbeat, LeasesView
+from market.bodies import Heartbeat, LeasesView
 from tallystick.provider import agent as agent_module
 from tallystick.provider.awake import Clocks, aftermath, interruption
 from tallystick.provider.folder import ProviderFolder

@@ -17,7 +17,7 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, SessionKey,
 from contracts.terms.merkle import batch_root
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixSeconds
-from market.api.schemas import JobView
+from market.bodies import JobView
 from tallystick.provider.coins import (
     UNSERVED_BLOCKS,
     CoinFile,
@@ -27,8 +27,8 @@ from tallystick.provider.coins import (
 )
 from tests.support.dockets import audit_spec
 from tests.support.history import DOMAIN, JobMaker, make_wallet
-from verification.batches import MAY_HOLD, Entry, ShownBatch, show_batch
-from verification.lanes import LanePage
+from verification.draws.batches import MAY_HOLD, Entry, ShownBatch, show_batch
+from verification.draws.lanes import LanePage
 
 JOB, ANCHORER = JobId(b"j" * 32), Address(b"a" * 20)
 OPENING = JobOpening(

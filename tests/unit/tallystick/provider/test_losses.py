@@ -8,7 +8,7 @@ from contracts.governance.checking import Cause
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import Address, JobId
-from market.api.schemas import EarningsView, EarningView, PartsView, WaitsForView
+from market.bodies import EarningsView, EarningView, PartsView, WaitsForView
 from market.domain.earnings import Around, reason_of
 from market.domain.jobs import JobState
 from tallystick.provider.claims import refused_claim

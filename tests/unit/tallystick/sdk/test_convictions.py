@@ -7,7 +7,7 @@ import pytest
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.api.schemas import ConvictionView, SlashState, SlashView
+from market.bodies import ConvictionView, SlashState, SlashView
 from tallystick.cli.job_views import conviction_table
 from tallystick.sdk.convictions import ENDED, split_of, state_of, told_to_owner
 

@@ -28,7 +28,7 @@ from training.config import slices_of
 from training.flops import unit_flops
 from training.memory import peer_memory
 from training.recipes import micro
-from verification.economics import most_value, terms_of, value
+from verification.draws.economics import most_value, terms_of, value
 
 GOOD = {
     "name": "a job",

@@ -5,7 +5,7 @@ from typing import Any
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.api import schemas
+from market import bodies
 from tallystick.cli.job_live import live_line
 from tallystick.sdk.watch import JobLive, fold
 
@@ -15,7 +15,7 @@ ACCOUNT = Address(bytes([7]) * 20)
 WORK, OTHER = Digest(bytes([3]) * 32), Digest(bytes([4]) * 32)
 
 
-def folded(*events: schemas.JobEvent) -> JobLive:
+def folded(*events: bodies.JobEvent) -> JobLive:
     live = JobLive(JOB)
     for number, event in enumerate(events, start=1):
         live = fold(live, number, event)
@@ -26,8 +26,8 @@ def at(seconds: int) -> UnixMillis:
     return UnixMillis(1000 * seconds)
 
 
-def posted(steps: int = 10) -> schemas.PostedEvent:
-    return schemas.PostedEvent(
+def posted(steps: int = 10) -> bodies.PostedEvent:
+    return bodies.PostedEvent(
         at=at(0),
         name="a job",
         poster=ACCOUNT,
@@ -41,7 +41,7 @@ def posted(steps: int = 10) -> schemas.PostedEvent:
     )
 
 
-def sealed(step: int, seconds: int, **changed: Any) -> schemas.SealedEvent:
+def sealed(step: int, seconds: int, **changed: Any) -> bodies.SealedEvent:
     values: dict[str, Any] = {
         "at": at(seconds),
         "step": StepNumber(step),
@@ -55,11 +55,11 @@ def sealed(step: int, seconds: int, **changed: Any) -> schemas.SealedEvent:
         "budget": BaseUnits(1000),
         "last": False,
     }
-    return schemas.SealedEvent(**(values | changed))
+    return bodies.SealedEvent(**(values | changed))
 
 
-def peer(what: str, who: PeerId = ANN) -> schemas.PeerEvent:
-    return schemas.PeerEvent.model_validate(
+def peer(what: str, who: PeerId = ANN) -> bodies.PeerEvent:
+    return bodies.PeerEvent.model_validate(
         {
             "at": at(1),
             "what": what,
@@ -71,8 +71,8 @@ def peer(what: str, who: PeerId = ANN) -> schemas.PeerEvent:
     )
 
 
-def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> schemas.RuledEvent:
-    return schemas.RuledEvent.model_validate(
+def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> bodies.RuledEvent:
+    return bodies.RuledEvent.model_validate(
         {
             "at": at(1),
             "what": what,
@@ -85,7 +85,7 @@ def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> schemas.Rul
 
 
 def test_fold__seals_and_reports__show_progress_spend_and_pace() -> None:
-    report = schemas.ReportedEvent(
+    report = bodies.ReportedEvent(
         at=at(9), step=3, loss_millionths=1, tokens_per_second=700, validation_millionths=4
     )
 
@@ -104,7 +104,7 @@ def test_fold__step_without_update__keeps_the_loss_that_was() -> None:
 
 
 def test_fold__one_seal_or_a_done_job__has_no_time_left_to_show() -> None:
-    done = schemas.StateEvent(at=at(9), state="finished", failure=None)
+    done = bodies.StateEvent(at=at(9), state="finished", failure=None)
 
     assert folded(posted(), sealed(1, 2)).seconds_left is None
     assert folded(posted(), sealed(1, 2), sealed(2, 3), done).seconds_left is None
@@ -143,8 +143,8 @@ def test_fold__accuser_convicted__who_did_the_work_matched() -> None:
 
 
 def test_fold__money__is_what_the_chain_moved() -> None:
-    def settled(state: schemas.EpochState) -> schemas.SettledEvent:
-        return schemas.SettledEvent(
+    def settled(state: bodies.EpochState) -> bodies.SettledEvent:
+        return bodies.SettledEvent(
             at=at(1),
             epoch=1,
             state=state,
@@ -154,12 +154,12 @@ def test_fold__money__is_what_the_chain_moved() -> None:
         )
 
     live = folded(
-        schemas.DepositedEvent(at=at(1), amount=BaseUnits(100), transaction=WORK),
+        bodies.DepositedEvent(at=at(1), amount=BaseUnits(100), transaction=WORK),
         settled("proposed"),
         settled("final"),
-        schemas.ClaimedEvent(at=at(1), account=ACCOUNT, amount=BaseUnits(60), transaction=WORK),
-        schemas.RefundedEvent(at=at(1), amount=BaseUnits(40), transaction=WORK),
-        schemas.EndEvent(at=at(1)),
+        bodies.ClaimedEvent(at=at(1), account=ACCOUNT, amount=BaseUnits(60), transaction=WORK),
+        bodies.RefundedEvent(at=at(1), amount=BaseUnits(40), transaction=WORK),
+        bodies.EndEvent(at=at(1)),
     )
 
     assert (live.escrowed, live.settled, live.claimed, live.refunded) == (100, 60, 60, 40)
@@ -167,8 +167,8 @@ def test_fold__money__is_what_the_chain_moved() -> None:
 
 
 def test_fold__checkpoints__newest_of_each_stage() -> None:
-    def checkpoint(step: int, blob: Digest) -> schemas.CheckpointEvent:
-        return schemas.CheckpointEvent(
+    def checkpoint(step: int, blob: Digest) -> bodies.CheckpointEvent:
+        return bodies.CheckpointEvent(
             at=at(1), stage=StageIndex(0), step=StepNumber(step), blob=blob, peer=ANN, is_here=False
         )
 
@@ -178,12 +178,12 @@ def test_fold__checkpoints__newest_of_each_stage() -> None:
 
 
 def test_fold__weights_that_could_not_be_uploaded__say_why_until_they_are_here() -> None:
-    failed = schemas.UnpublishedEvent(
+    failed = bodies.UnpublishedEvent(
         at=at(1), stage=StageIndex(1), step=StepNumber(4), peer=ANN, reason="no space"
     )
 
-    def checkpoint(stage: int, *, is_here: bool) -> schemas.CheckpointEvent:
-        return schemas.CheckpointEvent(
+    def checkpoint(stage: int, *, is_here: bool) -> bodies.CheckpointEvent:
+        return bodies.CheckpointEvent(
             at=at(1), stage=StageIndex(stage), step=StepNumber(4), blob=WORK, peer=ANN,
             is_here=is_here,
         )  # fmt: skip
@@ -197,8 +197,8 @@ def test_fold__weights_that_could_not_be_uploaded__say_why_until_they_are_here()
 
 
 def test_fold__finished__is_over_once_the_last_seal_is_told_too() -> None:
-    finished = schemas.StateEvent(at=at(3), state="finished", failure=None)
-    failed = schemas.StateEvent(at=at(3), state="failed", failure="the deadline is over")
+    finished = bodies.StateEvent(at=at(3), state="finished", failure=None)
+    failed = bodies.StateEvent(at=at(3), state="failed", failure="the deadline is over")
 
     assert not folded(posted(), sealed(1, 2), finished).is_over
     assert folded(posted(), sealed(1, 2), finished, sealed(2, 3, last=True)).is_over

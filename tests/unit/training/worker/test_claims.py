@@ -11,10 +11,10 @@ from contracts.terms.messages import GradCommit
 from tests.support.dockets import CheckedJob, peer
 from tests.support.history import make_digest
 from training.transport.calls import Held
-from training.worker.claims import AHEAD, Claims
 from training.worker.engine import Engine
 from training.worker.patience import Patience
 from training.worker.peers import Peers
+from verification.auditing.fetching import AHEAD, Claims
 
 COMMIT = CheckedJob().commit("ann")
 TENSORS = [(make_digest("tensor", number), [peer("bob")]) for number in range(3 * AHEAD)]

@@ -16,8 +16,8 @@ from training.worker.counting import CountingCompute, CountingReplay, CountingRe
 from training.worker.engine import Engine
 from training.worker.ports import Passed, ReplayedUnit, Replayer
 from training.worker.projections import tolerance
-from training.worker.replays import Replays, RunningReplay
 from training.worker.turns import PATIENCE, Rank
+from verification.auditing.replays import Replays, RunningReplay
 
 STEP, SEED, OTHER_SEED = StepNumber(2), bytes(32), bytes(range(32))
 UNITS = [UnitId(number) for number in (4, 0, 7)]

@@ -22,11 +22,11 @@ from verification.auditing.loop import (
     seed_of,
 )
 from verification.auditing.ports import Audited
-from verification.auditors import Weights
-from verification.cases import Case, Heard, repeat_of
+from verification.distances.thresholds import SATURATED
 from verification.docket import Docket
-from verification.rules import Rules
-from verification.thresholds import SATURATED
+from verification.draws.auditors import Weights
+from verification.draws.cases import Case, Heard, repeat_of
+from verification.draws.rules import Rules
 
 WORK = Case(
     make_digest("work"),

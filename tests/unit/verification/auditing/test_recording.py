@@ -12,7 +12,7 @@ from tests.support.dockets import CheckedJob, peer
 from tests.support.history import make_digest
 from verification.auditing.ports import Audited
 from verification.auditing.recording import is_evidence, recording
-from verification.cases import Case, Heard
+from verification.draws.cases import Case, Heard
 
 JOB = CheckedJob()
 

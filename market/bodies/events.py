@@ -1,0 +1,380 @@
+"""Live events: what people see of a job, and of the market, as it happens.
+
+`kind` is the type of the server-sent event as well, and `at` the moment of what it tells, in
+milliseconds: of a step report the coordinator's, of all others the market's. Amounts that grow
+(`earned`, `vested`) are totals. What is wanted in full is in the view of the thing that an event
+names.
+"""
+
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
+
+from annotated_types import Ge
+from pydantic import Field, TypeAdapter, ValidationError
+
+from contracts.terms.errors import Malformed
+from contracts.terms.ids import (
+    AddressField,
+    DigestField,
+    JobIdField,
+    PeerIdField,
+    StageField,
+    StepField,
+)
+from contracts.terms.messages import Verdict
+from contracts.terms.moments import UnixMillisField, UnixSecondsField
+from market.bodies.base import Body, Failure, Money, Price
+from market.bodies.jobs import Excluded, JobState, StepReport
+from market.bodies.offers import LeaseState
+from market.bodies.settlement import EpochState
+from market.bodies.slashes import SlashState
+
+E = TypeVar("E")
+
+REPORTS_PAGE = 1000
+HEARTBEAT_SECONDS = 15
+"""Pause after which a stream says that it is alive."""
+
+
+class PostedEvent(Body):
+    """The job was posted; what its progress is measured against."""
+
+    kind: Literal["posted"] = "posted"
+    at: UnixMillisField
+    name: str
+    poster: AddressField
+    budget: Money
+    price_ceiling: Price
+    deadline: UnixSecondsField
+    steps: int
+    stages: int
+    peers_per_stage: int
+    audit_budget: Money | None  # part of the budget; None: nobody checks
+
+
+class StateEvent(Body):
+    """The job is in another state."""
+
+    kind: Literal["state"] = "state"
+    at: UnixMillisField
+    state: JobState
+    failure: str | None
+
+
+class UnmatchedEvent(Body):
+    """A clearing round found no bundle for the job: what excludes how many offers."""
+
+    kind: Literal["unmatched"] = "unmatched"
+    at: UnixMillisField
+    not_matched: tuple[Excluded, ...]
+
+
+class DepositedEvent(Body):
+    """Tokens went into the job's escrow."""
+
+    kind: Literal["deposited"] = "deposited"
+    at: UnixMillisField
+    amount: Money
+    transaction: DigestField
+
+
+class LeaseEvent(Body):
+    """A lease of the job began, or is in another state."""
+
+    kind: Literal["lease"] = "lease"
+    at: UnixMillisField
+    lease: DigestField
+    account: AddressField
+    stage: int
+    price: Price
+    state: LeaseState
+
+
+class PeerEvent(Body):
+    """The coordinator's Notice of a peer: it joined, left, was suspended, or owed something."""
+
+    kind: Literal["peer"] = "peer"
+    at: UnixMillisField
+    what: Literal["join", "leave", "missed_report", "missing_data", "suspension"]
+    peer: PeerIdField
+    account: AddressField | None  # None: of somebody outside the job
+    stage: StageField
+    step: StepField
+
+
+class SealedEvent(Body):
+    """A step is sealed: what was done in it, and what the job owes since."""
+
+    kind: Literal["sealed"] = "sealed"
+    at: UnixMillisField
+    step: StepField
+    seal: DigestField
+    units: int  # of each stage
+    peers: int  # whose work counts
+    members: int
+    loss_millionths: int | None  # mean over its units as committed; None: without update
+    earned: Money
+    vested: Money
+    budget: Money
+    last: bool
+
+
+class ReportedEvent(StepReport):
+    """What the coordinator says of a step; again when its validation loss is known."""
+
+    kind: Literal["report"] = "report"
+
+
+class AuditedEvent(Body):
+    """An auditor's report on a drawn piece of work arrived."""
+
+    kind: Literal["audited"] = "audited"
+    at: UnixMillisField
+    step: StepField  # of the subject
+    stage: StageField
+    auditor: PeerIdField
+    subject: DigestField
+    verdict: Verdict
+
+
+class RuledEvent(Body):
+    """A seal decided about a drawn piece of work: see `verification.draws.cases.What`."""
+
+    kind: Literal["ruled"] = "ruled"
+    at: UnixMillisField
+    what: Literal[
+        "drawn",
+        "settled",
+        "unrepeated",
+        "missed",
+        "accused",
+        "contradicted",
+        "convicted",
+        "missing",
+        "slashable",
+        "unconfirmed",
+    ]
+    subject: DigestField
+    step: StepField  # of the seal
+    peer: PeerIdField  # whom it is about
+    by: tuple[PeerIdField, ...]  # who was heard
+
+
+class AnchoredEvent(Body):
+    """Seals of the job are on chain."""
+
+    kind: Literal["anchored"] = "anchored"
+    at: UnixMillisField
+    steps: tuple[StepField, ...]
+    root: DigestField
+    block: int
+    transaction: DigestField
+
+
+class CoinEvent(Body):
+    """The coin of anchored steps is known: it draws who is audited."""
+
+    kind: Literal["coin"] = "coin"
+    at: UnixMillisField
+    steps: tuple[StepField, ...]
+    root: DigestField
+    coin: DigestField
+
+
+class CheckpointEvent(Body):
+    """A member says which index lists its stage's weights; `is_here` once all parts are."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    at: UnixMillisField
+    stage: StageField
+    step: StepField
+    blob: DigestField
+    peer: PeerIdField
+    is_here: bool
+
+
+class UnpublishedEvent(Body):
+    """A member could not upload its stage's weights, and nobody has."""
+
+    kind: Literal["unpublished"] = "unpublished"
+    at: UnixMillisField
+    stage: StageField
+    step: StepField
+    peer: PeerIdField
+    reason: Failure
+
+
+class SettledEvent(Body):
+    """An epoch that debits the job is proposed, final or rejected on chain."""
+
+    kind: Literal["settled"] = "settled"
+    at: UnixMillisField
+    epoch: int
+    state: EpochState
+    amount: Money
+    step: StepField  # of the seal that it pays by
+    transaction: DigestField | None  # of the proposal
+
+
+class ClaimedEvent(Body):
+    """An account claimed what the job paid it."""
+
+    kind: Literal["claimed"] = "claimed"
+    at: UnixMillisField
+    account: AddressField
+    amount: Money  # of this job
+    transaction: DigestField
+
+
+class RefundedEvent(Body):
+    """The poster got back what was not earned."""
+
+    kind: Literal["refunded"] = "refunded"
+    at: UnixMillisField
+    amount: Money
+    transaction: DigestField
+
+
+class SlashEvent(Body):
+    """A slash for what was done in the job is in another state."""
+
+    kind: Literal["slash"] = "slash"
+    at: UnixMillisField
+    evidence: DigestField
+    account: AddressField
+    state: SlashState
+    amount: Money
+
+
+class EndEvent(Body):
+    """The job was refunded and all of its events were sent; `at` is that of the last one."""
+
+    kind: Literal["end"] = "end"
+    at: UnixMillisField
+
+
+JobEvent: TypeAlias = (
+    PostedEvent
+    | StateEvent
+    | UnmatchedEvent
+    | DepositedEvent
+    | LeaseEvent
+    | PeerEvent
+    | SealedEvent
+    | ReportedEvent
+    | AuditedEvent
+    | RuledEvent
+    | AnchoredEvent
+    | CoinEvent
+    | CheckpointEvent
+    | UnpublishedEvent
+    | SettledEvent
+    | ClaimedEvent
+    | RefundedEvent
+    | SlashEvent
+    | EndEvent
+)
+
+
+class JobChangedEvent(Body):
+    """A job was posted, or is in another state."""
+
+    kind: Literal["job"] = "job"
+    at: UnixMillisField
+    job: JobIdField
+    name: str
+    state: JobState
+
+
+class RoundEvent(Body):
+    """A clearing round bound offers to a job, or found for the first time why it cannot."""
+
+    kind: Literal["round"] = "round"
+    at: UnixMillisField
+    job: JobIdField
+    bought: Annotated[int, Ge(0)]  # leases
+    price: Price | None  # None: nothing was bought
+    offers: Annotated[int, Ge(0)]  # that stood
+
+
+class EpochEvent(Body):
+    """A settlement period was planned, proposed, final or rejected."""
+
+    kind: Literal["epoch"] = "epoch"
+    at: UnixMillisField
+    epoch: int
+    state: EpochState
+    root: DigestField
+    sum: Money
+    window_ends: UnixSecondsField | None
+    transaction: DigestField | None
+
+
+class OfferEvent(Body):
+    """A machine was offered, or taken back."""
+
+    kind: Literal["offer"] = "offer"
+    at: UnixMillisField
+    offer: DigestField
+    account: AddressField
+    device_class: str
+    price: Price
+    withdrawn: bool
+
+
+MarketEvent: TypeAlias = JobChangedEvent | RoundEvent | EpochEvent | OfferEvent
+
+
+class NumberedJobEvent(NamedTuple):
+    """An event and where it stands: go on after this number."""
+
+    number: int
+    event: JobEvent
+
+
+class NumberedMarketEvent(NamedTuple):
+    """An event and where it stands: go on after this number."""
+
+    number: int
+    event: MarketEvent
+
+
+class ReportsView(Body):
+    """Step reports, by step."""
+
+    reports: tuple[StepReport, ...]
+
+
+_JOB: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discriminator="kind")])
+_MARKET: TypeAdapter[MarketEvent] = TypeAdapter(Annotated[MarketEvent, Field(discriminator="kind")])
+
+
+def read_job_event(data: bytes) -> JobEvent:
+    """The event of a job in `data`.
+
+    Raises:
+        Malformed: it is none that this program knows.
+    """
+    return _read(_JOB, data)
+
+
+def read_market_event(data: bytes) -> MarketEvent:
+    """The event of the market in `data`; raises as `read_job_event`."""
+    return _read(_MARKET, data)
+
+
+def job_event_schema() -> dict[str, object]:
+    """JSON schema of a job's events."""
+    return _JOB.json_schema()
+
+
+def market_event_schema() -> dict[str, object]:
+    """JSON schema of the market's events."""
+    return _MARKET.json_schema()
+
+
+def _read(adapter: TypeAdapter[E], data: bytes) -> E:
+    try:
+        return adapter.validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise Malformed(f"no event: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -1,0 +1,298 @@
+"""Sealed steps, and one peer-step from its GradCommit to the money, with every Merkle path.
+
+How paths fold, leaf by leaf and in bytes (`contracts/terms/merkle.py`; `|` joins, keccak-256):
+a message of a seal is keccak(7 | digest), its nodes keccak(6 | left | right); a seal of a batch is
+keccak(5 | job | step as 8 bytes | seal), with the same nodes; a pay leaf is keccak(2 | account |
+earned | vested), its node keccak(3 | left hash, earned, vested | right hash, earned, vested); a
+job's leaf keccak(4 | job | sum), an account's keccak(0 | account | jobs_root | sum), their nodes
+keccak(1 | left hash, sum | right hash, sum). Sums take 12 bytes, big-endian. Siblings come from the
+bottom up.
+"""
+
+from typing import Literal
+
+from contracts.terms.ids import (
+    AddressField,
+    DigestField,
+    JobIdField,
+    PeerIdField,
+    StageField,
+)
+from contracts.terms.messages import Verdict
+from contracts.terms.moments import UnixMillisField
+from market.bodies.base import Body, Chance, Money, Price, Wide
+from market.bodies.earnings import (
+    AnchorView,
+    DrawnView,
+    LineStateName,
+    OutcomeName,
+    PaidPartView,
+    PartsView,
+)
+from market.bodies.settlement import ProofStep
+
+STEPS_PAGE = 200
+STEP_LINES_PAGE = 500
+
+RulingName = Literal[
+    "drawn",
+    "settled",
+    "unrepeated",
+    "missed",
+    "accused",
+    "contradicted",
+    "convicted",
+    "missing",
+    "slashable",
+    "unconfirmed",
+]
+
+
+class StepCoinView(Body):
+    """The coin of a step, as a later seal says it."""
+
+    said_in: int  # step of that seal
+    batch: DigestField  # zeros: nobody shows what the batch holds, so all of the step is drawn
+    block: int
+    coin: DigestField  # hash of that block; zeros: it came too late, all of the step is drawn
+
+
+class OutcomesView(Body):
+    """What became of messages that were drawn."""
+
+    matched: int
+    mismatched: int
+    unrepeated: int
+    missing: int
+    open: int
+
+
+class DrawablesView(Body):
+    """Messages of a step that its coin may draw."""
+
+    work: int
+    sums: int
+    reports: int
+
+
+class StepView(Body):
+    """A sealed step."""
+
+    step: int
+    seal: DigestField
+    previous: DigestField
+    messages_root: DigestField
+    pay_root: DigestField
+    gradient_norm: Wide  # 1e-9; 0: no update
+    earned: Money  # by all, up to this step
+    vested: Money
+    last: bool
+    stored_at: UnixMillisField
+    close: DigestField | None  # the last StepClose; None: a step without work
+    closed_at: UnixMillisField | None
+    average: DigestField | None  # the AverageSet
+    members: int  # that were averaged
+    anchor: AnchorView | None  # None: in no batch that is confirmed
+    coin: StepCoinView | None  # None: not said yet, or nothing waits for it
+    drawables: DrawablesView
+    drawn: int
+    outcomes: OutcomesView
+
+
+class StepsView(Body):
+    """Sealed steps of a job, ascending; ask again beyond the last one for those that follow."""
+
+    job: JobIdField
+    steps: tuple[StepView, ...]
+
+
+class StepLineView(Body):
+    """A peer-step, or an audit that is paid, in the step whose seal holds it."""
+
+    kind: Literal["work", "audit"]
+    subject: DigestField
+    account: AddressField
+    peer: PeerIdField
+    stage: StageField
+    work_step: int  # with `worker` and `round` it names the trace
+    worker: PeerIdField
+    round: int
+    units: int
+    flops: Wide
+    price: Price
+    amount: Money
+    state: Literal["uncounted", "waiting", "frozen", "forfeited", "vested"]
+    draw: DrawnView | None
+
+
+class StepLinesView(Body):
+    """A step with its lines; `next` is where the next page begins, None after the last line."""
+
+    job: JobIdField
+    step: StepView
+    num_lines: int
+    lines: tuple[StepLineView, ...]
+    next: int | None
+
+
+class PlainStep(Body):
+    """A sibling on a path of plain hashes."""
+
+    hash: DigestField
+    left: bool  # the sibling is on the left
+
+
+class PayStep(Body):
+    """A sibling on a path of the pay tree."""
+
+    hash: DigestField
+    earned: Money
+    vested: Money
+    left: bool
+
+
+class CommitView(Body):
+    """What the GradCommit binds its peer to."""
+
+    grad_commit: DigestField
+    step_close: DigestField
+    previous_seal: DigestField
+    state_root: DigestField
+    units_root: DigestField
+    units: int
+    samples: int
+    parts: int
+    reports: tuple[DigestField, ...]  # of its own that it names
+
+
+class SealedView(Body):
+    """The message under its seal: `plain_leaf(grad_commit)` leads to `messages_root`."""
+
+    step: int
+    seal: DigestField
+    messages_root: DigestField
+    leaf: DigestField
+    index: int
+    siblings: tuple[PlainStep, ...]
+
+
+class AnchoredView(Body):
+    """The seal in its batch: `leaf` leads to the batch's root, which is on chain."""
+
+    anchor: AnchorView
+    leaf: DigestField
+    index: int
+    siblings: tuple[PlainStep, ...]
+
+
+class DrawView(Body):
+    """Drawn iff prf / 2^256 < rate; BLAKE3 in the context `tallystick 1 draw` of coin | name."""
+
+    name: bytes  # that the PRF is taken of
+    rate: Chance  # q
+    coin: StepCoinView | None
+    step_coin: DigestField | None  # B; None: not here, or too late and all is drawn
+    ordering_coin: DigestField | None  # what orders auditors and seeds projections
+    prf: DigestField | None  # big-endian
+    drawn: bool | None
+    outcome: OutcomeName | None
+
+
+class RoundView(Body):
+    """Who was asked in one round of a subject's audits, in order."""
+
+    round: int
+    drawn_in: int  # step of the seal
+    coin: DigestField  # that ordered them
+    auditors: tuple[PeerIdField, ...]
+    first_attempt: int
+
+
+class DistanceView(Body):
+    """A distance that an auditor measured, and the most that it may be in a match. 1e-9."""
+
+    name: str
+    distance: int
+    allowed: int | None
+
+
+class ReportView(Body):
+    """A report that counts."""
+
+    report: DigestField
+    auditor: PeerIdField
+    round: int
+    attempt: int
+    verdict: Verdict
+    sealed: int  # step of the seal
+    distances: tuple[DistanceView, ...]
+    repeat: "AuditsView | None"  # its own audits from outside; None: it is never drawn
+
+
+class RulingView(Body):
+    """What a seal decided about the subject."""
+
+    what: RulingName
+    step: int  # of the seal
+    peer: PeerIdField  # whom it is about
+    by: tuple[PeerIdField, ...]
+
+
+class AuditsView(Body):
+    """A message's draw, who was asked, what they said, and what followed."""
+
+    subject: DigestField
+    draw: DrawView
+    rounds: tuple[RoundView, ...]
+    reports: tuple[ReportView, ...]
+    rulings: tuple[RulingView, ...]
+    outcome: OutcomeName | None
+
+
+class PaySlipView(Body):
+    """The account's leaf in the pay tree of the seal that vested the work."""
+
+    step: int
+    seal: DigestField
+    pay_root: DigestField
+    account: AddressField
+    earned: Money
+    vested: Money
+    index: int
+    siblings: tuple[PayStep, ...]
+    anchored: AnchoredView | None
+
+
+class EpochSlipView(Body):
+    """The job's leaf in the account's tree, and the account's leaf in the epoch's root."""
+
+    part: PaidPartView
+    root_sum: Money
+    account: AddressField
+    jobs_root: DigestField
+    cumulative: Money  # of the account
+    account_siblings: tuple[ProofStep, ...]
+    job_cumulative: Money
+    job_siblings: tuple[ProofStep, ...]
+
+
+class WorkTraceView(Body):
+    """A peer-step from its GradCommit to the money, as far as it has come."""
+
+    job: JobIdField
+    step: int
+    peer: PeerIdField
+    round: int
+    account: AddressField
+    stage: StageField
+    flops: Wide
+    price: Price
+    amount: Money
+    state: LineStateName
+    parts: PartsView
+    commit: CommitView
+    sealed: SealedView
+    anchored: AnchoredView | None
+    audits: AuditsView | None  # None: nobody is drawn
+    pay: PaySlipView | None  # None: not vested, or lost
+    epochs: tuple[EpochSlipView, ...]

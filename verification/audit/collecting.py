@@ -1,0 +1,231 @@
+"""How the chain's part of an audit file is gathered from a node that answers `eth_getProof`.
+
+Everything is read at one block by its number, and nothing that a node says is trusted: proofs are
+checked before they are kept. A node proves its newest states only (anvil those since it was
+started), so snapshots are taken in time and stored. Whoever calls brings the connection (`Rpc`);
+`contracts.chain.connection` is one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from contracts.chain.layout import Place
+from contracts.chain.proofs import (
+    EMPTY_NODE,
+    HISTORY_CONTRACT,
+    AccountState,
+    Header,
+    prove_account,
+)
+from contracts.governance.lane import AnchoredBatch
+from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
+from contracts.terms.digest import keccak
+from contracts.terms.errors import AuditMismatch, ChainForgot, Malformed, RpcFailed
+from contracts.terms.ids import Address, Digest, JobId
+from verification.audit.snapshots import (
+    SHIPPED_AS,
+    BlockProof,
+    ChainFacts,
+    ContractProof,
+    Nodes,
+    Ships,
+    Snapshot,
+    check_before,
+    history_slot,
+    read_facts,
+    wanted_places,
+)
+from verification.reading import at, require
+
+ANCHORED = keccak(b"Anchored(address,uint64,bytes32,bytes32)")
+RECORDED = keccak(b"Recorded(address,uint64,uint64,bytes32)")
+
+LOG_PAGE = 5_000
+"""Blocks that one question for logs covers; nodes bound their answers."""
+
+SLOT_PAGE = 500
+"""Slots that one question for proofs covers; go-ethereum answers at most 1024."""
+
+FindSettlement = Callable[[Digest], Awaitable[EpochSettlement]]
+"""The settlement with this root, e.g. from the market's API."""
+
+
+class Rpc(Protocol):
+    """A JSON-RPC connection to an Ethereum node."""
+
+    async def request(self, method: str, params: Sequence[object]) -> Any:
+        """The result of one call."""
+        ...
+
+
+async def take_snapshot(
+    rpc: Rpc,
+    ships: Ships,
+    find_settlement: FindSettlement,
+    *,
+    block: int,
+    addresses: Mapping[str, Address],
+    job: JobId,
+    anchorer: Address,
+    accounts: Iterable[Address],
+    before: Header | None = None,
+) -> Snapshot:
+    """What `block` proves about `job`.
+
+    Args:
+        rpc: The node.
+        ships: Shipped artifacts by the names of `snapshots.SHIPPED_AS`.
+        find_settlement: Asked for the root that is final in this block.
+        block: Its number.
+        addresses: Of the contracts, by the names of `snapshots.SHIPPED_AS`.
+        job: The job.
+        anchorer: Whose lane holds its seals.
+        accounts: Whose claims it proves: `snapshots.claimants`.
+        before: Header of the snapshot before, which this block proves; None for the first.
+
+    Raises:
+        ChainForgot: the node does not know the block (any more), or cannot prove its state.
+        WrongBytes: the node's header does not hash to its own hash.
+        Malformed: the node proves something else than it was asked for.
+    """
+    header = await read_header(rpc, block)
+    places = wanted_places(ships, job, anchorer, accounts)
+    contracts = {
+        name: await _prove(rpc, addresses[name], wanted, block) for name, wanted in places.items()
+    }
+    known = None if before is None else await _prove_block(rpc, before.number, block)
+    draft = Snapshot(header, known, contracts, NOTHING_SETTLED)
+    try:
+        facts = _proved(draft, addresses, places, before)
+    except AuditMismatch as error:  # e.g. another block's state, after a reorganisation
+        raise ChainForgot(f"the node does not prove block {block}: {error.message}") from error
+    return replace(draft, settlement=await find_settlement(facts.final_root))
+
+
+async def read_header(rpc: Rpc, block: int) -> Header:
+    """The header of a block.
+
+    Raises:
+        ChainForgot: there is no such block.
+    """
+    found = await rpc.request("eth_getBlockByNumber", [hex(block), False])
+    if found is None:
+        raise ChainForgot(f"there is no block {block}")
+    return Header.from_rpc(found)
+
+
+async def read_code(rpc: Rpc, addresses: Mapping[str, Address], block: int) -> dict[str, bytes]:
+    """Code of the contracts in a block, by the names of `snapshots.SHIPPED_AS`."""
+    return {
+        name: _bytes(await rpc.request("eth_getCode", [_text(addresses[name]), hex(block)]))
+        for name in SHIPPED_AS
+    }
+
+
+async def read_lane(
+    rpc: Rpc, seals: Address, anchorer: Address, *, first_block: int, last_block: int
+) -> list[AnchoredBatch]:
+    """All batches that `anchorer` anchored, in order, with the coins known in `last_block`."""
+    batches: list[AnchoredBatch] = []
+    for start in range(first_block, last_block + 1, LOG_PAGE):
+        for log in await _lane_logs(
+            rpc, seals, anchorer, start, min(start + LOG_PAGE - 1, last_block)
+        ):
+            data = _bytes(log["data"])
+            if _bytes(log["topics"][0]) == ANCHORED:
+                block = int(log["blockNumber"], 16)
+                batches.append(AnchoredBatch(Digest(data[:32]), block, None))
+            else:
+                newest = batches.pop()
+                batches.append(AnchoredBatch(newest.root, newest.block, Digest(data[32:])))
+    return batches
+
+
+async def _lane_logs(
+    rpc: Rpc, seals: Address, anchorer: Address, first_block: int, last_block: int
+) -> list[dict[str, Any]]:
+    """Logs of one page of blocks, both ends included, in order."""
+    wanted = {
+        "address": _text(seals),
+        "fromBlock": hex(first_block),
+        "toBlock": hex(last_block),
+        "topics": [[_text(ANCHORED), _text(RECORDED)], _text(anchorer.rjust(32, b"\0"))],
+    }
+    return sorted(await rpc.request("eth_getLogs", [wanted]), key=_place_of)
+
+
+async def _prove(
+    rpc: Rpc, address: Address, wanted: Mapping[str, Place], block: int
+) -> ContractProof:
+    slots = [slot for place in wanted.values() for slot in place.slots]
+    account, proofs = await _get_proof(rpc, address, slots, block)
+    storage = {name: tuple(proofs[slot] for slot in place.slots) for name, place in wanted.items()}
+    return ContractProof(account, storage)
+
+
+def _proved(
+    draft: Snapshot,
+    addresses: Mapping[str, Address],
+    places: Mapping[str, Mapping[str, Place]],
+    before: Header | None,
+) -> ChainFacts:
+    """What the node proves, checked against the header. Raises AuditMismatch."""
+    states: dict[str, AccountState] = {}
+    for name, proof in draft.contracts.items():
+        with at(name):
+            state = prove_account(draft.header.state_root, addresses[name], proof.account)
+        require(state is not None, name, "there is no such contract")
+        assert state is not None
+        states[name] = state
+    if before is not None:
+        check_before(before, draft, "the snapshot before", "this one")
+    return read_facts(draft, states, places, "proofs")
+
+
+async def _prove_block(rpc: Rpc, number: int, block: int) -> BlockProof:
+    slot = history_slot(number)
+    account, proofs = await _get_proof(rpc, HISTORY_CONTRACT, [slot], block)
+    return BlockProof(account, proofs[slot])
+
+
+async def _get_proof(
+    rpc: Rpc, address: Address, slots: Sequence[int], block: int
+) -> tuple[Nodes, dict[int, Nodes]]:
+    """Nodes of the account, and of each slot."""
+    account, proofs = await _get_proof_page(rpc, address, slots[:SLOT_PAGE], block)
+    for start in range(SLOT_PAGE, len(slots), SLOT_PAGE):
+        page = slots[start : start + SLOT_PAGE]
+        proofs |= (await _get_proof_page(rpc, address, page, block))[1]
+    return account, proofs
+
+
+async def _get_proof_page(
+    rpc: Rpc, address: Address, slots: Sequence[int], block: int
+) -> tuple[Nodes, dict[int, Nodes]]:
+    keys = [f"0x{slot:064x}" for slot in slots]
+    try:
+        answer = await rpc.request("eth_getProof", [_text(address), keys, hex(block)])
+    except RpcFailed as error:  # the node has no such state
+        raise ChainForgot(f"the node cannot prove block {block}: {error.message}") from error
+    found = {int(each["key"], 16): _nodes(each["proof"]) for each in answer["storageProof"]}
+    if set(found) != set(slots):
+        raise Malformed("the node proves other slots than it was asked for")
+    return _nodes(answer["accountProof"]), found
+
+
+def _place_of(log: Mapping[str, Any]) -> tuple[int, int]:
+    return int(log["blockNumber"], 16), int(log["logIndex"], 16)
+
+
+def _nodes(answer: Sequence[str]) -> Nodes:
+    """Proof nodes; some nodes answer an empty trie with none, others with its one empty node."""
+    return tuple(_bytes(node) for node in answer) or (EMPTY_NODE,)
+
+
+def _bytes(text: str) -> bytes:
+    return bytes.fromhex(text.removeprefix("0x"))
+
+
+def _text(data: bytes) -> str:
+    return f"0x{data.hex()}"

@@ -1,0 +1,188 @@
+"""How a member learns coins: the market's list of batches, checked against the chain. Pure.
+
+SealAnchor keeps one running hash of an anchorer's lane, and how many batches it has; a member
+reads both by itself (`Sighting`). The market hands out the batches (`LanePage`). What folds to that
+hash is the lane: no other list does, and none that begins later, because it has to begin with the
+first batch of all or with one that the job's opening came after. Each batch shows all of its leaves
+(`verification.draws.batches`), so no step is hidden; one that shows others, or leaves that are not
+sorted, shows none. The market may lag: a sighting waits until its list has come as far. Where a
+list never comes the caller gives it up (`give_up`), with what the chain itself says of the batch;
+then all is drawn of the steps that it may hold.
+
+A batch may hold a step before its seal is known here, so a coin says which seal it is of: whoever
+holds that step's seal compares (`contracts.terms.coins.check_coin`).
+
+Invariants: a coin is told once, for the first batch that holds its step, and only when the hash
+covers its recording; two seals of one step are an equivocation. Source: docs/protocol.md 4.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from contracts.governance.lane import AnchoredBatch, fold_lane
+from contracts.terms.coins import Coin
+from contracts.terms.encoding import decode, encode
+from contracts.terms.errors import Equivocation
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StepNumber
+from verification.draws.batches import ShownBatch, batch_value, drawn_by, is_list, read_batch
+from verification.reading import Field, at, require
+
+MAX_PAGE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class LanePage:
+    """A run of an anchorer's batches, each with its leaves."""
+
+    first: int  # number of the first batch, from 0
+    before: Digest  # the lane before it
+    batches: tuple[ShownBatch, ...]
+
+    def encoded(self) -> bytes:
+        """Canonical bytes."""
+        batches = [batch_value(shown) for shown in self.batches]
+        value = {"first": self.first, "before": self.before, "batches": batches}
+        return encode(value)  # type: ignore[arg-type]  # nested dicts of Value, invariant to mypy
+
+
+def decode_page(data: bytes) -> LanePage:
+    """The page that `data` spells. Nothing is checked but its form.
+
+    Raises:
+        Malformed, TooLarge, AuditMismatch: it is none.
+    """
+    field = Field(decode(data, max_bytes=MAX_PAGE_BYTES), "lane")
+    fields = field.record("first", "before", "batches")
+    batches = tuple(read_batch(each) for each in fields["batches"].list())
+    return LanePage(fields["first"].integer(), Digest(fields["before"].bytes(32)), batches)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What SealAnchor said of a lane at the end of a block that counts."""
+
+    hash: Digest
+    count: int
+    is_pending: bool  # the newest batch has no coin yet
+
+
+class FollowedLane:
+    """One job's view of its anchorer's lane, since the job was opened."""
+
+    def __init__(self, job: JobId, opening_block: int) -> None:
+        """Nothing is known yet."""
+        self._job, self._opening_block = job, opening_block
+        self._number, self._lane = 0, ZERO_DIGEST  # of the first batch that is not confirmed
+        self._waiting: tuple[ShownBatch, ...] = ()
+        self._begun = False
+        self._seals: dict[StepNumber, Digest] = {}
+        self._told: set[StepNumber] = set()
+
+    @property
+    def wanted(self) -> int | None:
+        """Number of the first batch to ask for; None: where the job begins."""
+        if not self._begun:
+            return None
+        known = [shown for shown in self._waiting if shown.batch.coin is not None]
+        return self._number + len(known)
+
+    def take(self, page: LanePage) -> bool:
+        """Note what the market says; whether it says anything new.
+
+        Raises:
+            AuditMismatch: it leaves something out.
+        """
+        shown = tuple(itertools.takewhile(self._is_shown, page.batches))
+        if not shown:
+            return False
+        if not self._begun:
+            whole = page.first == 0 and page.before == ZERO_DIGEST
+            early = self._is_early(shown[0].batch)
+            require(whole or early, "lane", "it begins after the job's opening")
+            self._number, self._lane, self._begun = page.first, page.before, True
+        offset = page.first - self._number
+        require(0 <= offset <= len(self._waiting), "lane", f"batch {page.first} was not asked for")
+        before, self._waiting = self._waiting, self._waiting[:offset] + shown
+        return before != self._waiting
+
+    def _is_shown(self, shown: ShownBatch) -> bool:
+        return shown.is_served and (self._is_early(shown.batch) or is_list(shown))
+
+    def _is_early(self, batch: AnchoredBatch) -> bool:
+        """Whether no seal of the job is as old."""
+        return batch.block <= self._opening_block
+
+    def give_up(self, lane: Sequence[AnchoredBatch]) -> bool:
+        """Take the batch that we wait for without its list, which nobody serves; whether we can.
+
+        Args:
+            lane: All batches from the very first one on, as the chain itself tells them.
+        """
+        number = self.wanted or 0
+        early = sum(self._is_early(each) for each in lane)
+        known = lane[number : max(number, early) + 1]
+        if not known or known[-1].coin is None:
+            return False
+        waiting = (shown for shown in self._waiting if shown.batch.coin is not None)
+        self._waiting = (*waiting, *(self._unserved(each) for each in known))
+        self._begun = True
+        return True
+
+    def _unserved(self, batch: AnchoredBatch) -> ShownBatch:
+        return ShownBatch(batch, (), is_served=self._is_early(batch))
+
+    def forget(self) -> None:
+        """Ask again for what is not certain: the market may have said something wrong."""
+        self._waiting = ()
+
+    def confirm(self, seen: Sighting) -> tuple[Coin, ...] | None:
+        """Coins that a sighting makes certain; None while the list has not come as far.
+
+        Raises:
+            AuditMismatch: the list is not the chain's.
+            Equivocation: two seals of one step were anchored.
+        """
+        covered = seen.count - self._number
+        # A batch that has no coin makes nothing certain: there is no need to ask for its list yet.
+        if covered <= seen.is_pending if self._begun else not seen.count:
+            return ()
+        if not self._begun or covered > len(self._waiting):
+            return None
+        batches = [shown.batch for shown in self._waiting[:covered]]
+        if seen.is_pending:
+            batches[-1] = replace(batches[-1], coin=None)
+        elif batches[-1].coin is None:
+            return None
+        with at("lane"):
+            folded = fold_lane(batches, self._lane)
+        require(folded == seen.hash, "lane", f"its {seen.count} batches are not the chain's")
+        return self._advance(batches[:-1] if seen.is_pending else batches)
+
+    def _advance(self, certain: Sequence[AnchoredBatch]) -> tuple[Coin, ...]:
+        """Take over batches whose coins are certain."""
+        seals, told, coins = dict(self._seals), set(self._told), list[Coin]()
+        for shown in self._waiting[: len(certain)]:
+            steps = self._steps(shown, seals)
+            for step, batch in drawn_by(shown.batch, steps, told):
+                assert batch.coin is not None  # it is certain
+                coins.append(Coin(step, batch.root, batch.block, batch.coin, seals.get(step)))
+        self._lane = fold_lane(certain, self._lane)
+        self._number += len(certain)
+        self._waiting, self._seals, self._told = self._waiting[len(certain) :], seals, told
+        return tuple(coins)
+
+    def _steps(self, shown: ShownBatch, seals: dict[StepNumber, Digest]) -> list[StepNumber] | None:
+        """Steps of the job that a batch holds; None if nobody serves its list."""
+        if not shown.is_served:
+            return None
+        leaves = shown.of(self._job)
+        for leaf in leaves:
+            known = seals.setdefault(leaf.step, leaf.seal)
+            if known != leaf.seal:
+                raise Equivocation(
+                    f"two seals of step {leaf.step} were anchored",
+                    first=known.hex(),
+                    second=leaf.seal.hex(),
+                )
+        return [leaf.step for leaf in leaves]
