@@ -37,6 +37,7 @@ from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AuditReport, JobSpec, StepCoin
 from verification.distances.thresholds import Calibration, shipped_calibration
+from verification.draws import cases, drawables, economics
 from verification.draws.auditors import Candidates, Weights
 from verification.draws.cases import CONFIRMING, Case, Change, Heard, Ruling
 from verification.draws.coin import ordering_coin, step_coin
@@ -44,7 +45,7 @@ from verification.draws.drawables import Drawable
 from verification.draws.money_at_risk import MoneyAtRisk
 from verification.draws.odds import Exposed
 from verification.draws.rules import Rules, rules_of
-from verification.draws.selection import Again, cases, drawables, economics, is_drawn
+from verification.draws.selection import Again, is_drawn
 from verification.verdicts import limits_of, verdict_of
 
 

@@ -28,9 +28,10 @@ from market.service.seals_on_chain import seals_on_chain
 from market.service.settle_epoch import load_settlement
 from market.service.show_earnings import Drawing, drawing_of
 from verification.docket import Docket
+from verification.draws import drawables
 from verification.draws.cases import Case, Heard, Ruling, repeat_of
 from verification.draws.coin import ordering_coin, step_coin
-from verification.draws.selection import PeerStep, Repeat, Subject, drawables, is_drawn, prf
+from verification.draws.selection import PeerStep, Repeat, Subject, is_drawn, prf
 from verification.earnings import Line, Standings
 from verification.tallies import Outcome
 from verification.traces import Report, Round

@@ -20,8 +20,8 @@ from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.ids import Address, PeerId, StepNumber
 from tests.ceilings import TABLE
 from tests.support.mutation import mutant
+from verification.draws import economics, schedules
 from verification.draws.economics import Terms, least_stake, power
-from verification.draws.selection import economics, schedules
 
 QUICK = settings(
     max_examples=200,

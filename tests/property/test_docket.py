@@ -25,8 +25,8 @@ from tests.support.dockets import UNIT_FLOPS, CheckedJob, audit_spec, distances_
 from tests.support.history import make_digest
 from tests.support.mutation import mutant
 from verification import docket
-from verification.draws.selection import auditors, cases
-from verification.draws.selection import selection as draws
+from verification.draws import auditors, cases
+from verification.draws import selection as draws
 from verification.verdicts import PROJECTIONS
 
 QUICK = settings(

@@ -20,9 +20,10 @@ from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
 from contracts.terms.digest import digest
 from contracts.terms.ids import PeerId, StageIndex, StepNumber
 from tests.support.mutation import mutant
+from verification.draws import economics
+from verification.draws import selection as draws
 from verification.draws.economics import Terms
-from verification.draws.selection import PeerStep, economics
-from verification.draws.selection import selection as draws
+from verification.draws.selection import PeerStep
 
 QUICK = settings(
     max_examples=200,

@@ -22,7 +22,7 @@ from tests.support.dockets import STAGE, CheckedJob, audit_spec, peer
 from tests.support.mutation import mutant
 from training.swarm.caps import Measured, Units, quotas_in_stage
 from verification import docket
-from verification.draws.selection import money_at_risk
+from verification.draws import money_at_risk
 
 FEW = settings(
     max_examples=40,

@@ -22,9 +22,10 @@ from contracts.governance.checking import Terms
 from contracts.terms.ids import Address, Digest, PeerId, StageIndex
 from contracts.terms.messages import GradCommit
 from verification.distances.thresholds import class_name
+from verification.draws import economics
 from verification.draws.cases import CONFIRMING, INSIDE, OUTSIDE, THIRD, Case
 from verification.draws.rules import Rules
-from verification.draws.selection import Subject, auditor_order, economics
+from verification.draws.selection import Subject, auditor_order
 
 Weights: TypeAlias = Mapping[PeerId, int]
 

@@ -14,9 +14,9 @@ from contracts.governance.checking import Terms
 from contracts.governance.pay import Lease
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.ids import Address, PeerId, StageIndex, StepNumber
+from verification.draws import economics
 from verification.draws.auditors import Weights
 from verification.draws.rules import Rules
-from verification.draws.selection import economics
 
 
 @dataclass(frozen=True)

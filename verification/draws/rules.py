@@ -17,8 +17,8 @@ from contracts.terms.errors import Refused
 from contracts.terms.ids import JobId, PeerId
 from contracts.terms.messages import AuditSpec, JobSpec
 from verification.distances.thresholds import Calibration
+from verification.draws import economics
 from verification.draws.cases import Case
-from verification.draws.selection import economics
 
 
 @dataclass(frozen=True)

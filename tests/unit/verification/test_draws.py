@@ -20,6 +20,7 @@ from contracts.terms.ids import (
     StepNumber,
 )
 from tests.support.history import make_digest
+from verification.draws import selection as draws
 from verification.draws.coin import step_coin
 from verification.draws.selection import (
     NOBODY_IS_DRAWN,
@@ -31,7 +32,6 @@ from verification.draws.selection import (
     is_drawn,
     prf,
 )
-from verification.draws.selection import selection as draws
 
 JOB, BLOCK_HASH = JobId(b"j" * 32), Digest(b"h" * 32)
 COIN = digest("test", b"coin")

@@ -5,7 +5,7 @@ import re
 
 from tests.architecture.checkout import ROOT
 from tests.support.documents import blocks
-from verification.draws.selection import economics, odds, schedules
+from verification.draws import economics, odds, schedules
 
 TEXT = (ROOT / "docs" / "odds.md").read_text()
 MODULES = {"economics": economics, "odds": odds, "schedules": schedules}
