@@ -1,9 +1,11 @@
 """Tasks that belong together, the one error that ended them, and how they are ended for certain."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 AGAIN = 1.0  # seconds
 
@@ -21,6 +23,14 @@ def first_error() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         raise error from group
+
+
+async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What these return, in their order; the first error cancels the others and is raised."""
+    with first_error():
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    return [task.result() for task in tasks]
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -18,7 +18,7 @@ from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
 from contracts.terms.ids import Address, Digest, JobId
 from market import bodies
-from tallystick.audit import outcome, report
+from tallystick.audit import report, rerun_report
 from tallystick.cli.anchor import anchor_command
 from tallystick.cli.audit_bodies import (
     AuditableJob,
@@ -206,7 +206,7 @@ def rerun_command(
         found = asyncio.run(rerun(file, device=device))
     except AuditMismatch as error:
         raise mismatch(error) from error
-    answer(body_of(Rerun, outcome.data(found)), outcome.lines(found))
+    answer(body_of(Rerun, rerun_report.data(found)), rerun_report.lines(found))
     if not found.is_confirmed:
         raise typer.Exit(EXIT_NOT_CONFIRMED)
 

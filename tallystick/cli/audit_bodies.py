@@ -98,7 +98,7 @@ class RerunDistance(Body):
 
 
 class Rerun(Body):
-    """What came of running an audit again; see `tallystick.audit.outcome`."""
+    """What came of running an audit again; see `tallystick.audit.rerun_report`."""
 
     confirmed: bool
     verdict: str

@@ -72,7 +72,7 @@ async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell
                     coins=CoinFile(folder),
                     locate=Located(client, job),
                     arithmetic=lambda spec: StagesArithmetic(spec, blobs, device=settings.device),
-                    audits=Auditing(report_on),
+                    auditing=Auditing(report_on),
                     tell=tell,
                 )
             await evidence.finish()

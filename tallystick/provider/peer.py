@@ -47,11 +47,13 @@ from training.stages.threads import set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-from training.worker.ports import Checking, Compute
+from training.worker.checking import Checking
+from training.worker.ports import Compute
 from training.worker.run import Finished, run_worker
 from training.worker.stage_compute import StageCompute
 from verification.auditing.auditor import report_on
 from verification.auditing.loop import Auditing
+from verification.auditing.member import MemberAuditor
 from verification.docket import begin_job
 
 _OVER = ("finished", "closed", "refunded", "failed")
@@ -185,7 +187,7 @@ async def _checking(
     if spec.rules.audit is None:
         return None
     auditors = await retrying(lambda: client.auditors(JobId(opening.job)))
-    return Checking(auditors, begin_job, CoinFile(folder), Auditing(report_on))
+    return Checking(auditors, begin_job, CoinFile(folder), MemberAuditor(Auditing(report_on)))
 
 
 async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> bodies.JobView | None:

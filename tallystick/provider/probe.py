@@ -8,7 +8,6 @@ such claims; until then they order nothing but a quote's seconds.
 
 import json
 import os
-import platform
 import sys
 import time
 
@@ -16,6 +15,7 @@ import torch
 
 from contracts.terms.errors import WrongConfiguration
 from tallystick.provider.devices import AUTO, resolve
+from training.stages.device_class import device_class
 
 _SIZE = 768
 _ROUNDS = 5
@@ -41,14 +41,6 @@ def main(arguments: list[str]) -> int:
         )
     )
     return 0
-
-
-def device_class(device: torch.device) -> str:
-    """A name under which equal devices compute equal bytes."""
-    if device.type == "cuda":
-        return f"cuda/{torch.cuda.get_device_name(device)}/torch-{torch.__version__}"
-    capability = torch.backends.cpu.get_cpu_capability()
-    return f"cpu/{platform.machine()}/{capability}/torch-{torch.__version__}"
 
 
 def memory_bytes(device: torch.device) -> int:

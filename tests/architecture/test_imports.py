@@ -58,7 +58,11 @@ HEAVY = (
 BAD_LINES = (
     ("contracts/terms/ids.py", "import market.domain", "Arrows only downward"),
     ("training/flops.py", "import verification", "Arrows only downward"),
+    ("training/worker/run.py", "import verification.auditing.loop", "Arrows only downward"),
     ("market/domain/__init__.py", "import tallystick.sdk", "Arrows only downward"),
+    ("verification/draws/coin.py", "import verification.docket", "Inside verification"),
+    ("verification/docket.py", "import verification.auditing.loop", "Inside verification"),
+    ("verification/traces.py", "import training.config", "only auditing knows training"),
     ("contracts/governance/__init__.py", "import torch", "PURE modules"),
     ("contracts/terms/merkle.py", "from os import path", "PURE modules"),
     ("market/domain/__init__.py", "import random", "PURE modules"),
@@ -125,7 +129,8 @@ def listed_as_pure() -> list[str]:
 def test_pure_modules__of_the_design__are_all_in_the_rule() -> None:
     modules = {module_name(source) for source in sources()}
 
-    assert {module for module in PURE if module in modules} - set(listed_as_pure()) == set()
+    designed = [module for module in PURE if module in modules]
+    assert [module for module in designed if not is_below(module, listed_as_pure())] == []
 
 
 def test_pure_modules__that_call_themselves_so__are_all_in_the_rule() -> None:

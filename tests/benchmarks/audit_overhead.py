@@ -42,7 +42,6 @@ from typing import Any
 import torch
 
 from contracts.terms.messages import MILLION
-from tallystick.provider.probe import device_class
 from tests.benchmarks.audit_overhead_calls import Call, single_calls
 from tests.benchmarks.audit_overhead_process import PEERS, ROLES, STAGES, UNITS, OverheadJob
 from tests.benchmarks.audit_overhead_rounds import Round, Turn, costs, together, used
@@ -50,6 +49,7 @@ from tests.benchmarks.measuring import cpu_seconds
 from tests.benchmarks.stage_throughput import commit
 from tests.support.swarm_job import COORDINATOR, TRAINER
 from training.data.corpus import builtin_files, read_corpus, shard_corpus
+from training.stages.device_class import device_class
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = "off"

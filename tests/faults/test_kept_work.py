@@ -39,7 +39,8 @@ from training.worker.retention import Retention
 from training.worker.states import States
 from training.worker.work import Work
 from verification.auditing.downloaded_weights import DownloadedWeights
-from verification.auditing.fetching import Claims
+from verification.auditing.fetching import Fetcher
+from verification.auditing.member import MemberJob
 from verification.auditing.replays import Replays
 
 NAMES, STAGES, STEPS, CHUNKS = ("ann", "bob", "cem", "dan"), 2, 5, 2
@@ -184,8 +185,12 @@ class Outsider:
 
     peers: Peers
     replays: Replays
-    claims: Claims
+    fetcher: Fetcher
     weights: DownloadedWeights
+
+    def replays_in(self, _stage: StageIndex) -> Replays:
+        """Of the one stage that it knows."""
+        return self.replays
 
 
 async def outsider_of(
@@ -217,12 +222,12 @@ async def outsider_of(
         tell=tell,
         doer=lambda: doer,
     )
-    claims = Claims(engine, peers, peers.fetch_part)
-    return Outsider(peers, Replays(engine, lambda: replayer, weights), claims, weights)
+    fetcher = Fetcher(engine, peers, peers.fetch_part)
+    return Outsider(peers, Replays(engine, lambda: replayer, weights), fetcher, weights)
 
 
 async def replay(
-    auditor: Work | Outsider, subject: PeerStep
+    auditor: MemberJob | Outsider, subject: PeerStep
 ) -> tuple[list[ReplayedUnit], list[Digest]]:
     """A peer-step once more, from what its owner hands out; its units, and its parts' digests."""
     commit, found = subject.commit, []
@@ -230,9 +235,11 @@ async def replay(
     async def fetched(digest: Digest) -> bytes | None:
         if digest == ZERO_DIGEST:
             return None
-        return (await auditor.claims.tensor(commit.step, digest, [commit.peer])).data
+        return (await auditor.fetcher.tensor(commit.step, digest, [commit.peer])).data
 
-    async with auditor.replays.begin(commit.step, commit.state_root, SEED) as running:
+    async with auditor.replays_in(StageIndex(commit.stage)).begin(
+        commit.step, commit.state_root, SEED
+    ) as running:
         for leaf in subject.leaves:
             x = None if commit.stage == 0 else await fetched(leaf.x)
             found.append(await running.unit(leaf.unit, x, await fetched(leaf.dy)))
@@ -262,13 +269,13 @@ async def test_members__every_peer_step_of_a_job__is_replayed_by_another_from_wh
     subjects = peer_steps(job)
     async with reopened(job, tmp_path) as members:
         for subject in subjects:
-            commit, auditor = subject.commit, members.mate_of(subject.commit)
+            commit, auditor = subject.commit, MemberJob(members.mate_of(subject.commit))
             units, parts = await replay(auditor, subject)
 
             assert_is_the_claim(subject, units)
             assert parts == [part.digest for part in commit.parts], subject.name
             for number, part in enumerate(commit.parts):
-                data = await auditor.claims.part(commit, ChunkIndex(number))
+                data = await auditor.part(commit, ChunkIndex(number))
                 assert slice_digest(data) == part.digest
 
     assert {subject.commit.step for subject in subjects} == set(range(1, STEPS + 1))
@@ -291,8 +298,8 @@ async def test_members__every_sum_of_a_job__is_summed_again_from_what_is_kept(
                 if work.station.stage == mean.stage and work.station.peer != mean.peer
             )
             average = sets[mean.average_set]
-            again = await auditor.averages.sum_again(
-                average, commits, (mean.stage, mean.chunk), auditor.averages.claimed_part
+            again = await MemberJob(auditor).sum_again(
+                average, commits, (StageIndex(mean.stage), ChunkIndex(mean.chunk))
             )
             assert again is not None and again.digest == mean.chunk_digest
 
@@ -306,14 +313,14 @@ async def test_members__owner_has_lost_its_tensors__those_it_had_them_from_serve
     leaf = subject.leaves[0]
     async with reopened(job, tmp_path) as members:
         members.of(subject.commit).station.tensors.drop(StepNumber(STEPS))
-        claims = members.mate_of(subject.commit).claims
+        fetcher = MemberJob(members.mate_of(subject.commit)).fetcher
         owner = [subject.commit.peer]
         everybody = [member.session.peer for member in job.papers.members.values()]
 
         for holders in (owner, []):
             with pytest.raises(Unavailable):  # there is no coordinator that could find it
-                await claims.tensor(subject.commit.step, leaf.x, holders)
-        kept = await claims.tensor(subject.commit.step, leaf.x, everybody)
+                await fetcher.tensor(subject.commit.step, leaf.x, holders)
+        kept = await fetcher.tensor(subject.commit.step, leaf.x, everybody)
 
         header = next(
             work.station.tensors.header(subject.commit.step, leaf.x)
@@ -330,18 +337,18 @@ async def test_members__everybody_else_has_lost_it__who_audited_serves_what_it_t
     leaf, step = subject.leaves[0], subject.commit.step
     async with reopened(job, tmp_path) as members:
         auditor = members.mate_of(subject.commit)
-        await replay(auditor, subject)
+        await replay(MemberJob(auditor), subject)
         for work in members.works.values():
             work.station.tensors.drop(StepNumber(STEPS))
         outsider = await outsider_of(members, tmp_path, 1)
         holder = [auditor.station.peer]
 
-        assert await outsider.claims.tensor(step, leaf.x, holder)
+        assert await outsider.fetcher.tensor(step, leaf.x, holder)
 
         auditor.keeping.narrow(step, [], [])
         await auditor.keeping.drop()
         with pytest.raises(Unavailable):
-            await outsider.claims.tensor(step, leaf.x, holder)
+            await outsider.fetcher.tensor(step, leaf.x, holder)
 
 
 async def test_members__state_root_of_a_claim_is_another__the_replay_does_not_begin(
@@ -349,7 +356,9 @@ async def test_members__state_root_of_a_claim_is_another__the_replay_does_not_be
 ) -> None:
     subject = peer_steps(job)[-1]
     async with reopened(job, tmp_path) as members:
-        replays = members.mate_of(subject.commit).replays
+        replays = MemberJob(members.mate_of(subject.commit)).replays_in(
+            StageIndex(subject.commit.stage)
+        )
 
         with pytest.raises(WrongBytes):
             async with replays.begin(subject.commit.step, ZERO_DIGEST, SEED):
@@ -533,7 +542,7 @@ async def test_keeping__one_unit_and_commit_of_a_step_were_drawn__only_they_stay
             await work.keeping.drop()
         auditor, owner = members.mate_of(drawn.commit), members.of(drawn.commit)
 
-        found, parts = await replay(auditor, drawn)
+        found, parts = await replay(MemberJob(auditor), drawn)
 
         assert_is_the_claim(drawn, found)
         assert parts == [part.digest for part in drawn.commit.parts]

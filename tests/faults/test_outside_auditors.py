@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -48,8 +48,9 @@ from training.transport.calls import METHODS
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Honest, Wanted
+from verification.auditing.loop import Auditing
 from verification.auditing.outsider import run_outside
-from verification.auditing.outsider_book import OutsideBook
+from verification.auditing.outsider_book import OutsiderBook
 from verification.docket import Docket
 from verification.draws.cases import Ruling
 
@@ -315,16 +316,16 @@ async def test_outside__audits_end_before_the_job__is_no_silent_end(
             coins=MadeUpCoins(),
             locate=asyncio.Event().wait,  # type: ignore[arg-type]  # nobody asks
             arithmetic=CountingArithmetic,
-            audits=Broken(),
+            auditing=cast(Auditing, Broken()),
             tell=tell_nobody,
         )
 
 
 class Broken:
-    """Satisfies `Audits`, and has a bug outside of any case."""
+    """An auditor with a bug outside of any case."""
 
     async def run(self, _audited: object) -> None:
-        """See `Audits.run`."""
+        """See `Auditing.run`."""
         raise KeyError("a bug")
 
 
@@ -382,7 +383,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
 async def read(swarm: MemorySwarm, folder: Path, coins: Coins, job: JobId | None = None) -> int:
     """The last step that a new auditor takes from the job's history."""
     with Journal(folder / "journal.sqlite") as journal:
-        book = OutsideBook(journal, job or swarm.papers.job, DOMAIN, begin_checked, coins)
+        book = OutsiderBook(journal, job or swarm.papers.job, DOMAIN, begin_checked, coins)
         with suppress(Unavailable):
             for item in swarm.items():
                 await book.take(item)

@@ -19,8 +19,7 @@ import torch
 from contracts.terms.errors import AuditMismatch, Refused
 from contracts.terms.messages import AuditReport, Verdict
 from contracts.terms.signatures import Signed
-from tallystick.audit import outcome
-from tallystick.audit.outcome import Outcome
+from tallystick.audit import rerun_report
 from tallystick.gym.registry import behaviour_of
 from tests.numerics.loop import synthetic_corpus
 from tests.support.evidence_swarm import bundles_in, evidence_swarm
@@ -30,6 +29,7 @@ from training.recipes import micro
 from verification.auditing.bundle import Papers, Shown, SumClaim, WorkClaim
 from verification.auditing.bundle_file import BLOBS, WEIGHTS, BundleFile, write_bundle
 from verification.auditing.bundled import show
+from verification.auditing.outcome import Outcome
 from verification.auditing.rerun import rerun
 from verification.distances.thresholds import SATURATED
 from verification.verdicts import PROJECTIONS
@@ -192,7 +192,7 @@ def test_rerun__repeat_of_a_report_on_a_sum__agrees_if_the_sum_is_what_it_said(
     found = run_again(rewritten(path, tmp_path / "again", again))
 
     assert found.verdict == ("match" if said == truth else "mismatch")
-    assert outcome.claim_of(found.shown).startswith("report on sum of chunk")
+    assert rerun_report.claim_of(found.shown).startswith("report on sum of chunk")
 
 
 def accusing(left: Left, path: Path) -> Papers:
@@ -272,11 +272,11 @@ def test_rerun__device_that_is_none__is_refused(left: Left) -> None:
 def test_lines__of_a_rerun__show_each_distance_beside_what_is_allowed(left: Left) -> None:
     found = run_again(left.one("work", "mismatch"))
 
-    text = list(outcome.lines(found))
+    text = list(rerun_report.lines(found))
 
     assert text[-1] == "confirmed: mismatch here, as the auditor says"
     assert sum(line.endswith("too far") for line in text) == sum(e.is_far for e in found.distances)
-    assert outcome.data(found)["confirmed"] is True
+    assert rerun_report.data(found)["confirmed"] is True
     assert any("on trust" in line for line in text)
 
 

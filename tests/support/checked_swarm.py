@@ -14,6 +14,7 @@ from contracts.terms.messages import AuditReport, JobSpec
 from tests.support.dockets import calibration, distances_of
 from tests.support.history import make_digest
 from verification import docket
+from verification.auditing.job import AuditedJob
 from verification.auditing.loop import (
     compared_with_report,
     make_report,
@@ -21,7 +22,6 @@ from verification.auditing.loop import (
     seed_for,
     verdict_on,
 )
-from verification.auditing.ports import Audited
 from verification.draws.cases import Case
 
 
@@ -39,7 +39,7 @@ class MadeUpCoins:
         return Coin(step, make_digest("batch", step), step, make_digest(f"coin {step}"), seal=None)
 
 
-async def report_by_bytes(audited: Audited, case: Case) -> AuditReport:
+async def report_by_bytes(audited: AuditedJob, case: Case) -> AuditReport:
     """Replay and compare every byte that was bound."""
     if case.is_of_sum:
         return await report_on_sum(audited, case)

@@ -61,10 +61,12 @@ from training.trainer.run import run_trainer
 from training.transport.calls import METHODS, NEXT_STEP, StepWork
 from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Handler, Limits, Transport
+from training.worker.checking import Checking
 from training.worker.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
-from training.worker.ports import HONEST, Behaviour, Checking, Compute
+from training.worker.ports import HONEST, Behaviour, Compute
 from training.worker.run import run_worker
 from verification.auditing.loop import Auditing, Replaying
+from verification.auditing.member import MemberAuditor
 from verification.auditing.outsider import Arithmetic, run_outside
 
 M = TypeVar("M", bound=Message)
@@ -522,7 +524,7 @@ class MemorySwarm:
             coins=self.coins,
             locate=self._locate,
             arithmetic=self.arithmetic,
-            audits=Auditing(self.report_on, _short),
+            auditing=Auditing(self.report_on, _short),
             behaviour=self.behaviours.get(name, HONEST),
             tell=self._tell(name),
             pause=_short,
@@ -533,7 +535,7 @@ class MemorySwarm:
         if auditors is None:
             return None
         audits = Auditing(self.report_on, _short)
-        return Checking(auditors, self.begin, self.coins, audits)
+        return Checking(auditors, self.begin, self.coins, MemberAuditor(audits))
 
     def _compute(self, name: str, stage: StageIndex) -> Compute:
         batch = self.papers.spec.message.batch

@@ -35,7 +35,7 @@ from training.recipes import micro
 from training.telling import Failing, JsonLines, Tell, parse_failpoints
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-from training.worker.ports import Checking
+from training.worker.checking import Checking
 from verification.docket import begin_job
 
 LOOPBACK = "127.0.0.1:0"
@@ -215,8 +215,9 @@ def _checking(listed: AuditorList | None) -> Checking | None:
         return None
     from verification.auditing.auditor import report_on  # torch, as above
     from verification.auditing.loop import Auditing
+    from verification.auditing.member import MemberAuditor
 
-    return Checking(listed, begin_job, MadeUpCoins(), Auditing(report_on))
+    return Checking(listed, begin_job, MadeUpCoins(), MemberAuditor(Auditing(report_on)))
 
 
 def main(papers_of: Callable[[Path], Papers] = process_papers) -> None:

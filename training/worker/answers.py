@@ -33,7 +33,6 @@ from training.transport.dispatch import Dispatcher, Tensors
 from training.transport.wire import PING, AnyMethod
 from training.worker.ports import Passed
 from training.worker.work import Work
-from verification.auditing.fetching import OnDisk
 
 M = TypeVar("M", bound=Message)
 
@@ -144,7 +143,7 @@ class Answers:
         is_sealed = request.step <= self._at.applied
         if not await self._work.serves("tensor", request.digest, is_sealed=is_sealed):
             raise NotFound(f"no tensor {request.digest.hex()} of step {request.step} is here")
-        on_disk = OnDisk(self._at.tensors, self._at.audited)
+        on_disk = self._at.on_disk
         read = partial(on_disk.get, StepNumber(request.step), request.digest)
         kept = await self._at.engine.run_io(read)
         return calls.Done(), [kept.header.encoded(), kept.data]

@@ -28,7 +28,6 @@ from contracts.terms.chunks import Chunk, Chunking
 from contracts.terms.errors import (
     Equivocation,
     Malformed,
-    NotFinite,
     NotFound,
     TallystickError,
     Unavailable,
@@ -45,7 +44,7 @@ from training.averaging.slices import (
     slice_digest,
 )
 from training.swarm.state import Part
-from training.tasks import first_error
+from training.tasks import all_of
 from training.telling import Rarely, Span
 from training.worker.patience import Patience
 from training.worker.ports import HONEST, Behaviour
@@ -94,7 +93,7 @@ class Averages:
 
         with suppress(TimeoutError):
             async with asyncio.timeout(self._at.rules.exchange_timeout / 1000 / 2):
-                await _together(map(fetch, wanted))
+                await all_of(map(fetch, wanted))
         about = {"step": self._at.step, "stage": self._at.stage, "parts": len(held)}
         self._at.tell("parts_fetched", **about, **span.take_timings())
         return [part for part in wanted if part in held]
@@ -241,7 +240,7 @@ class Averages:
     ) -> Slice:
         """The mean of each stage that has parts in a chunk, added up in the order of stages."""
         terms, (_, number) = terms_of(self._at.chunking, average, commits, chunk), chunk
-        parts = await _together(self.bound_part(term.commit, number) for term in terms)
+        parts = await all_of(self.bound_part(term.commit, number) for term in terms)
         return await self._add(average.step, terms, parts, behaviour)
 
     async def _add(
@@ -266,7 +265,7 @@ class Averages:
         own = [chunk for chunk in means if (chunk.stage, chunk.chunk) in names]
         average = next((each for each in messages if isinstance(each, AverageSet)), None)
         commits = {each.digest(): each for each in messages if isinstance(each, GradCommit)}
-        await _together(self._mean_or_sum(chunk, average, commits) for chunk in own)
+        await all_of(self._mean_or_sum(chunk, average, commits) for chunk in own)
 
     async def hold_means(
         self,
@@ -300,7 +299,7 @@ class Averages:
         own = [chunk for chunk in chunks if (chunk.stage, chunk.chunk) in names]
         with suppress(TimeoutError):
             async with asyncio.timeout(self._at.rules.exchange_timeout / 1000 / 4):
-                await _together(map(hold, own))
+                await all_of(map(hold, own))
         return held
 
     async def take_mean(self, chunk: AveragedChunk, data: bytes) -> bool:
@@ -321,27 +320,6 @@ class Averages:
             self._tell_lack(chunk.chunk, error)
             return False
         return True
-
-    async def sum_again(
-        self,
-        average: AverageSet,
-        commits: Mapping[Digest, GradCommit],
-        chunk: Chunk,
-        part_of: PartOf,
-    ) -> Slice | None:
-        """What the mean of a sealed step has to be, for an audit of the sum.
-
-        None: nobody can add up what was bound, so whoever says a mean of it lies.
-
-        Raises:
-            Malformed: `commits` lacks a member. Else as `part_of`.
-        """
-        terms, (_, number) = terms_of(self._at.chunking, average, commits, chunk), chunk
-        parts = await _together(part_of(term.commit, number) for term in terms)
-        try:
-            return await self._add(average.step, terms, parts)
-        except (Malformed, NotFinite):
-            return None
 
     async def _mean_or_sum(
         self,
@@ -461,11 +439,3 @@ def terms_of(
     if any(number >= len(term.commit.parts) for term in terms):
         raise Malformed(f"a GradCommit without part {number}")
     return terms
-
-
-async def _together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """What these return, in their order; the first error ends the others."""
-    with first_error():
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in works]
-    return [task.result() for task in tasks]

@@ -175,6 +175,11 @@ class WorkerBook:
         return self.history.record
 
     @property
+    def parties(self) -> tuple[Signed[Message], ...]:
+        """See `JobHistory.parties`."""
+        return self.history.parties
+
+    @property
     def sealed(self) -> StepNumber:
         """The last step whose seal is stored here; 0 before the first."""
         return self.record.step

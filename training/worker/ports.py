@@ -3,13 +3,10 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from typing_extensions import Buffer
 
-from contracts.governance.checking import Begin
-from contracts.terms.auditors import AuditorList
-from contracts.terms.coins import Coins
 from contracts.terms.ids import ZERO_DIGEST, ChunkIndex, Digest, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, DTypeName
 from training.averaging.slices import Slice
@@ -406,25 +403,3 @@ class Honest:
 
 
 HONEST = Honest()
-
-
-class Audits(Protocol):
-    """What we do beside our work in a checked job; `verification.auditing` satisfies it."""
-
-    async def run(self, audited: Any) -> None:
-        """Audit what is drawn for us, for ever; cancelled when we are not needed any more.
-
-        Args:
-            audited: `verification.auditing.member.Audited`, which knows more than this module may.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Checking:
-    """What a member of a checked job brings beside its arithmetic."""
-
-    auditors: AuditorList  # that the opening names
-    begin: Begin  # makes the fold of its draws
-    coins: Coins  # as we read them from the chain
-    audits: Audits

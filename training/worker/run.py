@@ -29,11 +29,11 @@ from training.transport.port import Session, Transport
 from training.transport.wire import ask
 from training.worker.answers import Answers
 from training.worker.book import WorkerBook
+from training.worker.checking import Checking
 from training.worker.peers import Peers
-from training.worker.ports import HONEST, Behaviour, Checking
+from training.worker.ports import HONEST, Behaviour
 from training.worker.station import ComputeFor
 from training.worker.work import Work
-from verification.auditing.member import Audited
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ async def run_worker(
         try:
             await work.states.resume()
             if checking:  # only now: what a replay is done with comes with our stage
-                auditing = asyncio.create_task(checking.audits.run(Audited(work)))
+                auditing = asyncio.create_task(checking.auditor.run(work))
                 auditing.add_done_callback(partial(_note_end, work))
             handler = Answers(work).dispatcher()
             address = await transport.serve(handler, listen=listen or None) or ""

@@ -21,7 +21,7 @@ from training.worker.engine import Engine
 from training.worker.peers import Peers
 from training.worker.ports import Compute
 from training.worker.store import Store
-from training.worker.tensors import Tensors
+from training.worker.tensors import OnDisk, Tensors
 
 ComputeFor: TypeAlias = Callable[[StageIndex], Compute]
 """The arithmetic of a stage at the job's initial state; may take seconds."""
@@ -111,6 +111,11 @@ class Station:
         """Its boundary tensors."""
         assert self._seat is not None  # as above
         return self._seat[2]
+
+    @property
+    def on_disk(self) -> OnDisk:
+        """Boundary tensors of our own work, and those of others that our audits took."""
+        return OnDisk(self.tensors, self.audited)
 
     # -------------------------------------------------------------------------------- the state
 

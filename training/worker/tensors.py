@@ -210,3 +210,16 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Tensors of a member: of its own work, and those of others that it has audited."""
+
+    own: Tensors
+    audited: Tensors
+
+    def get(self, step: StepNumber, digest: Digest) -> Kept:
+        """A tensor that is in one of the two; raises as `Tensors.get`."""
+        is_own = self.own.has(step, digest)
+        return (self.own if is_own else self.audited).get(step, digest)

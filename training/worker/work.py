@@ -23,8 +23,6 @@ from training.worker.ports import HONEST, Behaviour, Moment, Wanted
 from training.worker.states import States
 from training.worker.station import ComputeFor, Station
 from training.worker.units import Units
-from verification.auditing.fetching import Claims, OnDisk
-from verification.auditing.replays import Replays
 
 
 class Work:
@@ -55,13 +53,6 @@ class Work:
         self.commits = Commits(self.station, self.units, behaviour)
         self.averages = Averages(self.station, behaviour)
         self.keeping = Keeping(self.station)
-        self.claims = Claims(self.station.engine, peers, self.averages.claimed_part, self._on_disk)
-        self.replays = Replays(
-            self.station.engine,
-            lambda: self.station.compute.replayer(),  # of the stage that we have by then
-            lambda step, _root: self.keeping.weights_before(step),
-            self.station.tell,
-        )
         self.states = States(
             self.station,
             self.units,
@@ -70,9 +61,6 @@ class Work:
             lambda stage: behaviour.arithmetic(compute_for(stage)),
             coins,
         )
-
-    def _on_disk(self) -> OnDisk:
-        return OnDisk(self.station.tensors, self.station.audited)
 
     @property
     def book(self) -> WorkerBook:

@@ -4,6 +4,7 @@ Whoever may be slashed by what it says can be shown why: see `recording`.
 """
 
 from contracts.terms.messages import AuditReport
+from verification.auditing.job import AuditedJob
 from verification.auditing.loop import (
     compared_with_report,
     make_report,
@@ -11,13 +12,12 @@ from verification.auditing.loop import (
     seed_for,
     verdict_on,
 )
-from verification.auditing.ports import Audited
 from verification.auditing.recording import Recording, is_evidence, recording
 from verification.auditing.replaying import replay_peer_step
 from verification.draws.cases import Case
 
 
-async def report_on(audited: Audited, case: Case) -> AuditReport:
+async def report_on(audited: AuditedJob, case: Case) -> AuditReport:
     """Audit one case that is ours, and say what was found; nothing is sent here.
 
     Raises:
@@ -37,7 +37,7 @@ async def report_on(audited: Audited, case: Case) -> AuditReport:
     return report
 
 
-async def _replayed(audited: Audited, case: Case, recorded: Recording) -> AuditReport:
+async def _replayed(audited: AuditedJob, case: Case, recorded: Recording) -> AuditReport:
     sealed = audited.commit(case.work)
     found = await replay_peer_step(recorded, sealed, seed_for(case, audited.peer))
     distances = compared_with_report(recorded, case, found.distances, found.projections)

@@ -1,16 +1,15 @@
-"""What others have bound themselves to, as bytes: what an auditor starts from and compares.
+"""How does an auditor get its data? Tensors and parts that others have bound themselves to.
 
-Invariant: what is returned has the digest that a sealed GradCommit, or one of its leaves, says, so
-it does not matter who hands it out: our own disk is asked first, then any holder (in what order and
-how long: `patience`), then everybody through the coordinator. A member keeps the tensors that it
-took for as long as its own work of that step: those they came from may be gone before the next
-auditor asks, a convict for certain.
+Invariant: what is returned has the digest that a sealed GradCommit, or one of its leaves, names, so
+it does not matter who serves it. The order: a member's own disk, then any holder (in the order of
+`training.worker.patience`), then everybody, through the coordinator. A member stores the tensors
+that it fetches for as long as its own work of that step: the peers that served them may be gone
+before the next auditor asks.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -21,7 +20,7 @@ from training.transport.calls import Held
 from training.worker.engine import Engine
 from training.worker.patience import Patience
 from training.worker.peers import Peers
-from training.worker.tensors import Kept, Tensors
+from training.worker.tensors import Kept, OnDisk
 
 PartOf: TypeAlias = Callable[[GradCommit, ChunkIndex, Patience], Awaitable[bytes]]
 Wanted: TypeAlias = tuple[Digest, Sequence[PeerId]]
@@ -29,21 +28,8 @@ Wanted: TypeAlias = tuple[Digest, Sequence[PeerId]]
 AHEAD = 4  # fetches of one audit at once
 
 
-@dataclass(frozen=True)
-class OnDisk:
-    """Tensors of a member: of its own work, and those of others that it has audited."""
-
-    own: Tensors
-    audited: Tensors
-
-    def get(self, step: StepNumber, digest: Digest) -> Kept:
-        """A tensor that is in one of the two; raises as `Tensors.get`."""
-        is_own = self.own.has(step, digest)
-        return (self.own if is_own else self.audited).get(step, digest)
-
-
-class Claims:
-    """Of one job; `on_disk` is None for who is no member."""
+class Fetcher:
+    """Of one job; `on_disk` is None for an outside auditor, which stores nothing."""
 
     def __init__(
         self,

@@ -20,7 +20,8 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import AuditReport, Verdict
-from verification.auditing.ports import Audited, Source
+from verification.auditing.job import AuditedJob
+from verification.auditing.ports import Source
 from verification.distances.thresholds import SATURATED
 from verification.docket import Docket
 from verification.draws.cases import Case
@@ -28,7 +29,7 @@ from verification.verdicts import PROJECTIONS, limits_of, verdict_of
 
 AGAIN = 0.5  # seconds between two tries
 
-Replaying = Callable[[Audited, Case], Awaitable[AuditReport]]
+Replaying = Callable[[AuditedJob, Case], Awaitable[AuditReport]]
 Pause = Callable[[float], Awaitable[None]]
 
 
@@ -75,12 +76,12 @@ def apart(stated: tuple[int, ...], replayed: tuple[int, ...]) -> int:
 
 
 class Auditing:
-    """Satisfies `training.worker.ports.Audits` with a way to audit one case."""
+    """The loop of one auditor, with a way to audit one case."""
 
     def __init__(self, report_on: Replaying, pause: Pause = asyncio.sleep) -> None:
         self._report_on, self._pause = report_on, pause
 
-    async def run(self, audited: Audited) -> None:
+    async def run(self, audited: AuditedJob) -> None:
         """Audit for ever; cancelled when we are not needed any more."""
         while True:
             version = audited.version
@@ -90,7 +91,7 @@ class Auditing:
             else:
                 await audited.beyond(version)
 
-    async def _is_done(self, audited: Audited, case: Case) -> bool:
+    async def _is_done(self, audited: AuditedJob, case: Case) -> bool:
         """Whether our report was taken, or is wanted no more."""
         try:
             report = audited.reported(case.subject, case.attempt)
@@ -107,7 +108,7 @@ class Auditing:
         audited.tell("audit_handed_in", step=case.step, subject=case.subject, taken=taken)
         return True
 
-    async def _audit(self, audited: Audited, case: Case) -> AuditReport:
+    async def _audit(self, audited: AuditedJob, case: Case) -> AuditReport:
         report = await audited.say(
             agreeing_report(audited, case), lambda: self._look_at(audited, case)
         )
@@ -115,7 +116,7 @@ class Auditing:
         audited.tell("audited", **told, round=case.round, verdict=report.verdict)
         return report
 
-    async def _look_at(self, audited: Audited, case: Case) -> AuditReport:
+    async def _look_at(self, audited: AuditedJob, case: Case) -> AuditReport:
         try:
             return await self._report_on(audited, case)
         except NotFound as error:
@@ -123,13 +124,13 @@ class Auditing:
             return make_report(audited, case, "missing")
 
 
-def _owed(audited: Audited) -> tuple[Case, ...]:
+def _owed(audited: AuditedJob) -> tuple[Case, ...]:
     docket = audited.record.checking
     assert isinstance(docket, Docket)  # of a checked job, which alone is audited
     return docket.owed_by(audited.peer)
 
 
-def agreeing_report(audited: Audited, case: Case) -> AuditReport:
+def agreeing_report(audited: AuditedJob, case: Case) -> AuditReport:
     """What somebody says who found no difference, or did not look."""
     if case.is_of_sum:
         return make_report(audited, case, "match")
@@ -141,13 +142,13 @@ def agreeing_report(audited: Audited, case: Case) -> AuditReport:
     return make_report(audited, case, verdict, nothing, (0,))
 
 
-def _classes(audited: Audited) -> dict[PeerId, str]:
+def _classes(audited: AuditedJob) -> dict[PeerId, str]:
     """Device classes of everybody."""
     return {peer: lease.device_class for peer, lease in audited.record.pay_leases().items()}
 
 
 def make_report(
-    audited: Audited,
+    audited: AuditedJob,
     case: Case,
     verdict: Verdict,
     distances: tuple[tuple[str, int], ...] = (),
@@ -167,8 +168,8 @@ def make_report(
     )
 
 
-async def report_on_sum(audited: Audited, case: Case) -> AuditReport:
-    """Sum again, compare bytes (docs/protocol.md 5); raises as `Audited.sums_to`.
+async def report_on_sum(audited: AuditedJob, case: Case) -> AuditReport:
+    """Sum again, compare bytes (docs/protocol.md 5); raises as `AuditedJob.sums_to`.
 
     A mean of parts that cannot be added up is not what they come to.
     """
@@ -185,7 +186,7 @@ def verdict_on_sum(case: Case, *, is_same: bool) -> Verdict:
     return "match" if found == (case.said or "match") else "mismatch"
 
 
-def verdict_on(audited: Audited, case: Case, distances: tuple[tuple[str, int], ...]) -> Verdict:
+def verdict_on(audited: AuditedJob, case: Case, distances: tuple[tuple[str, int], ...]) -> Verdict:
     """What follows from these distances between our device and those of who did the work.
 
     Raises:

@@ -9,7 +9,7 @@ nothing that anybody served is believed without its digest or root.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -17,21 +17,16 @@ from typing import Protocol, TypeAlias
 from typing_extensions import Buffer
 
 from contracts.governance.checking import Begin
-from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.coins import Coins
 from contracts.terms.errors import (
     Conflict,
     InvariantBroken,
-    Malformed,
-    Misbehaved,
-    NotFinite,
-    Refused,
     Unavailable,
 )
 from contracts.terms.history import Kept
-from contracts.terms.ids import ChunkIndex, Digest, JobId, PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import AuditReport, GradCommit, JobSpec, Message
+from contracts.terms.ids import Digest, JobId, StageIndex, StepNumber
+from contracts.terms.messages import AuditReport, JobSpec
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from training.averaging.slices import Slice
@@ -40,14 +35,14 @@ from training.tasks import end
 from training.telling import Tell, telling_about
 from training.transport.dispatch import Dispatcher
 from training.transport.port import Transport
-from training.worker.averages import terms_of
 from training.worker.engine import Engine
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Behaviour, Replay, Replayer
-from training.worker.sealed import SealedCommit
 from verification.auditing.downloaded_weights import DownloadedWeights
-from verification.auditing.fetching import Claims
-from verification.auditing.outsider_book import OutsideBook
+from verification.auditing.fetching import Fetcher
+from verification.auditing.job import AuditedJob
+from verification.auditing.loop import Auditing
+from verification.auditing.outsider_book import OutsiderBook
 from verification.auditing.replays import Replays, run_when_idle
 
 DIAL = 10.0  # seconds
@@ -75,14 +70,6 @@ class Arithmetic(Protocol):
         ...
 
 
-class Audits(Protocol):
-    """The auditor's loop, `verification.auditing.loop.Auditing`."""
-
-    async def run(self, audited: "OutsideAudited") -> None:
-        """Audit for ever; cancelled when there is nothing left to audit."""
-        ...
-
-
 async def run_outside(
     folder: Path,
     job: JobId,
@@ -95,7 +82,7 @@ async def run_outside(
     coins: Coins,
     locate: Locate,
     arithmetic: Callable[[JobSpec], Arithmetic],
-    audits: Audits,
+    auditing: Auditing,
     tell: Tell,
     behaviour: Behaviour = HONEST,
     pause: Pause = asyncio.sleep,
@@ -113,7 +100,7 @@ async def run_outside(
         coins: As we read them from the chain.
         locate: Where the coordinator listens now.
         arithmetic: What we compute with.
-        audits: What is done about what is drawn for us.
+        auditing: What is done about what is drawn for us.
         tell: The log.
         behaviour: What we say of what we did not see, if we lie.
         pause: Waits between tries.
@@ -124,7 +111,7 @@ async def run_outside(
         InvariantBroken: the audits have ended before the job; a bug of ours, and no silent one.
     """
     with Journal(folder / "journal.sqlite") as journal:
-        book = OutsideBook(journal, job, domain, begin, coins)
+        book = OutsiderBook(journal, job, domain, begin, coins)
         following = _Following(book, items, tell, pause)
         while not book.is_open:
             await following.look()
@@ -132,16 +119,16 @@ async def run_outside(
             raise Conflict("the job does not list this key as an outside auditor")
         await transport.serve(Dispatcher())
         engine = Engine()
-        audited = OutsideAudited(
+        audited = OutsiderJob(
             book, folder, engine, transport, session, locate, arithmetic, tell, behaviour
         )
-        auditing = asyncio.create_task(audits.run(audited))
+        running = asyncio.create_task(auditing.run(audited))
         try:
             while not book.is_over:
                 await following.look()
-                _need_on_its_way(auditing)
+                _need_on_its_way(running)
         finally:
-            await end([auditing])
+            await end([running])
             await engine.close()
     tell("finished", step=book.record.step)
 
@@ -154,7 +141,7 @@ def _need_on_its_way(auditing: asyncio.Task[None]) -> None:
 class _Following:
     """Reads a history as it grows."""
 
-    def __init__(self, book: OutsideBook, items: Items, tell: Tell, pause: Pause) -> None:
+    def __init__(self, book: OutsiderBook, items: Items, tell: Tell, pause: Pause) -> None:
         self._book, self._items, self._tell, self._pause = book, items, tell, pause
 
     async def look(self) -> None:
@@ -168,12 +155,12 @@ class _Following:
             await self._pause(LOOK_EVERY)
 
 
-class OutsideAudited:
-    """One job, as an auditor from outside sees it."""
+class OutsiderJob(AuditedJob):
+    """A job as an auditor from outside sees it: without lease, state or stage."""
 
     def __init__(
         self,
-        book: OutsideBook,
+        book: OutsiderBook,
         folder: Path,
         engine: Engine,
         transport: Transport,
@@ -185,42 +172,20 @@ class OutsideAudited:
     ) -> None:
         """Once the book is open."""
         spec, opening = book.record.spec, book.record.opening
-        self._book, self._folder, self._engine = book, folder, engine
-        self._transport, self._session, self._locate = transport, session, locate
-        self._arithmetic, self._tell, self._behaviour = arithmetic(spec), tell, behaviour
-        self._peers = Peers(transport, spec, opening, tell)
-        self._claims = Claims(engine, self._peers, self._peers.fetch_part)
+        peers = Peers(transport, spec, opening, tell)
+        super().__init__(
+            book,
+            folder,
+            peers,
+            session,
+            fetcher=Fetcher(engine, peers, peers.fetch_part),
+            changes=book.changes,
+            behaviour=behaviour,
+            tell=tell,
+        )
+        self._engine, self._transport, self._locate = engine, transport, locate
+        self._arithmetic = arithmetic(spec)
         self._replays: dict[StageIndex, Replays] = {}
-
-    @property
-    def record(self) -> JobRecord:
-        """What the seals that we have read establish."""
-        return self._book.record
-
-    @property
-    def peer(self) -> PeerId:
-        """Our id."""
-        return self._session.peer
-
-    @property
-    def folder(self) -> Path:
-        """Where evidence stays."""
-        return self._folder
-
-    @property
-    def version(self) -> int:
-        """Rises with every seal."""
-        return self._book.changes.version
-
-    async def beyond(self, version: int) -> None:
-        """Wait for a seal after that version."""
-        await self._book.changes.beyond(version)
-
-    def tell(self, event: str, **fields: object) -> None:
-        """See `Tell`."""
-        self._tell(event, **fields)
-
-    # --------------------------------------------------------------------------------- evidence
 
     def replays_in(self, stage: StageIndex) -> Replays:
         """Of a stage, on weights that its members hand out."""
@@ -229,112 +194,38 @@ class OutsideAudited:
             weights = DownloadedWeights(
                 self._peers,
                 stage,
-                self._folder / f"stage-{stage}",
+                self.folder / f"stage-{stage}",
                 engine=self._engine,
                 replayer=replayer,
                 most_bytes=self._arithmetic.most_bytes(stage),
-                tell=self._tell,
-                doer=lambda: self._claims.patience.doer,
+                tell=self.tell,
+                doer=lambda: self.fetcher.patience.doer,
             )
-            tell = telling_about(self._tell, stage=stage)
+            tell = telling_about(self.tell, stage=stage)
             self._replays[stage] = Replays(self._engine, lambda: replayer, weights, tell)
         return self._replays[stage]
 
-    def commit(self, name: Digest) -> SealedCommit:
-        """A sealed GradCommit with its leaves; raises NotFound."""
-        return self._book.work.commit(name)
-
-    def state_of(self, commit: GradCommit) -> Digest:
-        """Root of the state in which it is judged; see `audited`."""
-        if (root := self._book.work.state_of(commit, self.record.pay_leases())) is None:
-            raise Unavailable("what state the stage had in that step is not sealed yet")
-        return root
-
-    def report(self, name: Digest) -> AuditReport:
-        """A sealed report; raises NotFound."""
-        return self._book.work.report(name)
-
-    @property
-    def parties(self) -> Sequence[Signed[Message]]:
-        """JobSpec, JobOpening and all LeaseAccepts."""
-        return self._book.parties
-
-    def said(self) -> Mapping[Digest, Signed[Message]]:
-        """See `SealedWork.said`."""
-        return self._book.work.said()
-
-    async def tensor(
-        self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
-    ) -> bytes:
-        """A boundary tensor as it is digested; see `audited`."""
-        holders = self._book.work.doers(step, stages, unit)
-        return (await self._claims.tensor(step, digest, holders)).formed
-
-    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
-        """Wire bytes of a part of a gradient."""
-        return await self._claims.part(commit, chunk)
-
-    async def sums_to(self, name: Digest) -> Digest | None:
-        """Digest of the mean that a sealed AveragedChunk should have; see `audited`."""
-        sealed = self._book.work.mean(name)
-        chunk = (StageIndex(sealed.chunk.stage), ChunkIndex(sealed.chunk.chunk))
-        commits = {commit.digest(): commit for commit in sealed.commits}
-        terms = terms_of(self.record.spec.chunking, sealed.average, commits, chunk)
-        parts = [await self.part(term.commit, chunk[1]) for term in terms]
-        own, totals = [term.weight for term in terms], [term.total for term in terms]
-        add = partial(self._arithmetic.mean, parts, own, totals)
-        try:
-            return (await run_when_idle(self._engine, add)).digest
-        except (Malformed, NotFinite):
-            return None
-
-    def bound_mean(self, name: Digest) -> Digest:
-        """Digest of the mean that it is bound to; raises NotFound."""
-        return self._book.work.mean(name).chunk.chunk_digest
-
-    # ---------------------------------------------------------------------------------- reports
+    async def _mean(
+        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]
+    ) -> Slice:
+        add = partial(self._arithmetic.mean, parts, weights, totals)
+        return await run_when_idle(self._engine, add)
 
     async def say(
         self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
     ) -> AuditReport:
-        """See `Behaviour.report`; members are asked for, as who was there before may be gone.
+        """See `AuditedJob.say`; asks who the members are first: those of before may be gone.
 
         Raises:
             Unavailable: the coordinator is not reached. Refused: it does not let us in.
         """
         await self._reach_coordinator()
         await self._peers.refresh()
-        self._claims.patience.doer = self._book.work.doer_of(agreeing.subject)
-        return await self._behaviour.report(agreeing, replay)
+        return await super().say(agreeing, replay)
 
-    def sign(self, report: AuditReport) -> Signed[AuditReport]:
-        """A report of ours, signed; the same every time."""
-        return self._session.sign(report)
-
-    def reported(self, subject: Digest, attempt: int) -> AuditReport | None:
-        """What we have said in this draw."""
-        signed = self._book.own_report(subject, attempt)
-        return signed.message if signed else None
-
-    async def hand_in(self, report: AuditReport) -> bool:
-        """Bind ourselves to a report, and bring it to the coordinator; whether it took it.
-
-        Raises:
-            Unavailable: the coordinator is not reached, or the disk cannot be written.
-        """
-        signed = self._book.own_report(report.subject, report.attempt)
-        if signed is None:
-            signed = self.sign(report)
-            self._book.keep_report(signed)
-            self._tell("report_kept", step=report.step, subject=report.subject)
-        try:
-            await self._reach_coordinator()
-            await self._peers.report(signed)
-        except Conflict:
-            return False  # it is not wanted any more
-        except (Refused, Misbehaved) as error:
-            raise Unavailable(f"the report was not taken: {error.message}") from error
-        return True
+    def _keep_report(self, signed: Signed[AuditReport]) -> None:
+        super()._keep_report(signed)
+        self.tell("report_kept", step=signed.message.step, subject=signed.message.subject)
 
     async def _reach_coordinator(self) -> None:
         key = self.record.opening.session_key

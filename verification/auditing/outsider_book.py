@@ -25,7 +25,7 @@ from training.worker.sealed import SealedWork
 REPORT = "own_report"
 
 
-class OutsideBook:
+class OutsiderBook:
     """Of one job; `changes` is marked with every seal."""
 
     def __init__(

@@ -1,9 +1,9 @@
-"""What an auditor needs of the process that it lives in. Whoever has these members satisfies it.
+"""Where an audit takes its data from: the job itself, a recording of it, or an evidence bundle.
 
 Tensors come as wire bytes and as `Numbers`: fp32, little-endian, in C order, after the codec.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
@@ -11,78 +11,14 @@ from typing import Protocol
 from typing_extensions import Buffer
 
 from contracts.governance.record import JobRecord
-from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
-from contracts.terms.messages import AuditReport, GradCommit, Message, UnitLeaf
-from contracts.terms.signatures import Signed
-
-
-class Numbers(Protocol):
-    """A tensor as numbers."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
-        ...
-
-    @property
-    def data(self) -> Buffer:
-        """fp32, little-endian, in C order."""
-        ...
-
-
-class Wire(Protocol):
-    """A tensor as it travels."""
-
-    @property
-    def data(self) -> Buffer:
-        """Wire bytes after the codec."""
-        ...
-
-    @property
-    def digest(self) -> Digest:
-        """Of them, with dtype and shape."""
-        ...
-
-
-class ReplayedUnit(Protocol):
-    """What a unit came to; None where the stage has no such tensor."""
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether anything came of it: if not, x or dy spells nothing, or nothing finite follows.
-
-        Then it has nothing but its rows.
-        """
-        ...
-
-    @property
-    def rows(self) -> Wire | None:
-        """What of the corpus it was computed from, in a stage that reads any of it."""
-        ...
-
-    @property
-    def y(self) -> Wire | None:
-        """The activation that leaves the stage upwards."""
-        ...
-
-    @property
-    def dx(self) -> Wire | None:
-        """The input gradient that leaves it downwards."""
-        ...
-
-    @property
-    def loss(self) -> int | None:
-        """1e-6 nats per token, mean over the unit."""
-        ...
-
-    @property
-    def projection(self) -> int:
-        """Of the gradient of all units so far, 1e-6."""
-        ...
+from contracts.terms.ids import ChunkIndex, Digest, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import AuditReport, GradCommit
+from training.averaging.slices import Slice
+from training.worker.ports import Numbers, ReplayedUnit
 
 
 class Replay(Protocol):
-    """One peer-step on its way."""
+    """One peer-step that is being computed again; see `training.worker.ports.Replay`."""
 
     @property
     def weights(self) -> Path:
@@ -90,15 +26,15 @@ class Replay(Protocol):
         ...
 
     async def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
-        """The next unit, in the order of the leaves."""
+        """The next unit, in the order of the leaves, from the wire bytes of x and dy."""
         ...
 
-    async def gradient(self) -> Sequence[Wire]:
+    async def gradient(self) -> Sequence[Slice]:
         """All parts, as a GradCommit over these units would bind them."""
         ...
 
     async def boundary(self, data: Buffer) -> Numbers:
-        """The numbers that a boundary tensor's wire bytes spell."""
+        """The numbers of a boundary tensor; raises Malformed, NotFinite."""
         ...
 
     async def parameters(
@@ -111,7 +47,7 @@ class Replay(Protocol):
             norms_squared: What was said of each, in 1e-12; nothing where it is left out.
 
         Raises:
-            Malformed, NotFinite: they spell none. WrongBytes: one is not as long as was said.
+            Malformed, NotFinite: they are no gradient. WrongBytes: one is not as long as was said.
         """
         ...
 
@@ -124,33 +60,19 @@ class Replays(Protocol):
     ) -> AbstractAsyncContextManager[Replay]:
         """Replay a peer-step of `step`.
 
+        Args:
+            step: Of the GradCommit.
+            state_root: Of the state in which it is judged.
+            seed: Of the projections, 32 bytes.
+
         Raises:
             NotFound: the weights are not here. Unavailable, Misbehaved: they cannot be had.
         """
         ...
 
 
-class SealedCommit(Protocol):
-    """A GradCommit with its leaves."""
-
-    @property
-    def commit(self) -> GradCommit:
-        """As its peer signed it."""
-        ...
-
-    @property
-    def leaves(self) -> tuple[UnitLeaf, ...]:
-        """In ascending order of units."""
-        ...
-
-    @property
-    def taken_over(self) -> frozenset[UnitId]:
-        """Units that were another peer's before: y and dx in their leaves may be that one's."""
-        ...
-
-
 class Source(Protocol):
-    """Where a replay takes all it needs from: the job, as an auditor sees it, or a bundle."""
+    """Everything that a replay needs: `AuditedJob`, `Recording` and `Bundled` have it."""
 
     @property
     def record(self) -> JobRecord:
@@ -162,7 +84,11 @@ class Source(Protocol):
         ...
 
     def state_of(self, commit: GradCommit) -> Digest:
-        """Root of the state in which it is judged: that of its stage; raises Unavailable."""
+        """Root of the state of its stage, in which the commit is judged.
+
+        Raises:
+            Unavailable: members differ, and no AverageSet has followed that says who was right.
+        """
         ...
 
     def report(self, name: Digest) -> AuditReport:
@@ -174,83 +100,17 @@ class Source(Protocol):
     ) -> bytes:
         """A boundary tensor between two stages, as it is digested (`formed_tensor`).
 
+        Args:
+            step: Of the unit.
+            stages: The one below the tensor and the one above.
+            unit: Whose tensor it is.
+            digest: That a leaf names.
+
         Raises:
-            NotFound, Unavailable: it is not had, or not now.
+            NotFound, Unavailable: nobody has it, or nobody is reached.
         """
         ...
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """Wire bytes of a part of a gradient; raises Unavailable."""
-        ...
-
-
-class Audited(Source, Protocol):
-    """The job, as an auditor sees it; see `verification.auditing.member`."""
-
-    @property
-    def peer(self) -> PeerId:
-        """Our id."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """Where what we found stays."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Rises with every seal."""
-        ...
-
-    async def beyond(self, version: int) -> None:
-        """Wait for a seal after that version."""
-        ...
-
-    def tell(self, event: str, **fields: object) -> None:
-        """The log."""
-        ...
-
-    def commit(self, name: Digest) -> SealedCommit:
-        """A sealed GradCommit; raises NotFound."""
-        ...
-
-    @property
-    def parties(self) -> Sequence[Signed[Message]]:
-        """JobSpec, JobOpening and all LeaseAccepts."""
-        ...
-
-    def said(self) -> Mapping[Digest, Signed[Message]]:
-        """What seals hold of work, sums, reports and coins, by name, while draws are open."""
-        ...
-
-    async def sums_to(self, name: Digest) -> Digest | None:
-        """Digest that the mean of a sealed AveragedChunk should have; raises Unavailable.
-
-        None: its parts, which are bound, cannot be added up.
-        """
-        ...
-
-    def bound_mean(self, name: Digest) -> Digest:
-        """Digest that it has; raises NotFound."""
-        ...
-
-    async def say(
-        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
-    ) -> AuditReport:
-        """What we report: what `replay` finds, if we are honest.
-
-        `agreeing` finds no difference, and nothing was computed for it.
-        """
-        ...
-
-    def sign(self, report: AuditReport) -> Signed[AuditReport]:
-        """A report of ours with our signature, the same every time."""
-        ...
-
-    def reported(self, subject: Digest, attempt: int) -> AuditReport | None:
-        """What we have said in a draw."""
-        ...
-
-    async def hand_in(self, report: AuditReport) -> bool:
-        """Bind ourselves to a report; whether it was taken, or is not wanted. Unavailable."""
         ...

@@ -35,6 +35,8 @@ from contracts.terms.messages import (
     StepCoin,
 )
 from contracts.terms.signatures import Signed, expect
+from training.averaging.slices import Slice
+from training.worker.ports import Numbers, ReplayedUnit
 from verification.auditing.bundle import (
     Papers,
     ShownCommit,
@@ -45,7 +47,8 @@ from verification.auditing.bundle import (
     peers_named,
 )
 from verification.auditing.bundle_file import write_bundle
-from verification.auditing.ports import Audited, Numbers, Replay, ReplayedUnit, Replays, Wire
+from verification.auditing.job import AuditedJob
+from verification.auditing.ports import Replay, Replays
 from verification.docket import Docket, begin
 from verification.draws.cases import Case
 from verification.draws.coin import ordering_coin
@@ -60,7 +63,7 @@ def is_evidence(case: Case, report: AuditReport) -> bool:
 
 
 @asynccontextmanager
-async def recording(audited: Audited) -> AsyncIterator["Recording"]:
+async def recording(audited: AuditedJob) -> AsyncIterator["Recording"]:
     """Keep what an audit takes until it is over; what `Recording.keep` made of it stays."""
     spool = _Spool(audited.folder / "recording")
     made = Recording(audited, spool)
@@ -74,7 +77,7 @@ async def recording(audited: Audited) -> AsyncIterator["Recording"]:
 class Recording:
     """Satisfies `ports.Source` by a job; what it hands out is also written down."""
 
-    def __init__(self, audited: Audited, spool: "_Spool") -> None:
+    def __init__(self, audited: AuditedJob, spool: "_Spool") -> None:
         self._audited, self._spool = audited, spool
         self._lost: str | None = None  # why nothing can be kept
 
@@ -240,7 +243,7 @@ class _RecordedReplay:
             await self.recording.put(done.rows.digest, done.rows.data)
         return done
 
-    async def gradient(self) -> Sequence[Wire]:
+    async def gradient(self) -> Sequence[Slice]:
         """See `Replay.gradient`."""
         return await self.inner.gradient()
 
@@ -258,7 +261,7 @@ class _RecordedReplay:
 # ------------------------------------------------------------------------------------------ papers
 
 
-def papers_of(audited: Audited, case: Case, report: Signed[AuditReport]) -> Papers:
+def papers_of(audited: AuditedJob, case: Case, report: Signed[AuditReport]) -> Papers:
     """What was signed about a case, as the auditor's own history has it.
 
     Raises:
@@ -281,7 +284,7 @@ def papers_of(audited: Audited, case: Case, report: Signed[AuditReport]) -> Pape
     )
 
 
-def _work_claim(audited: Audited, case: Case) -> WorkClaim:
+def _work_claim(audited: AuditedJob, case: Case) -> WorkClaim:
     work = replace(_shown_commit(audited, case.work), closes=_closes_of(audited, case.work))
     is_last = work.commit.stage == audited.record.spec.batch.stages - 1
     return WorkClaim(
@@ -292,13 +295,13 @@ def _work_claim(audited: Audited, case: Case) -> WorkClaim:
     )
 
 
-def _repeated(audited: Audited, case: Case) -> Signed[AuditReport] | None:
+def _repeated(audited: AuditedJob, case: Case) -> Signed[AuditReport] | None:
     if case.kind != "report":
         return None
     return expect(_said(audited, case.subject), AuditReport)
 
 
-def _closes_of(audited: Audited, name: Digest) -> tuple[Signed[StepClose], ...]:
+def _closes_of(audited: AuditedJob, name: Digest) -> tuple[Signed[StepClose], ...]:
     """All of the step up to that of the GradCommit, by revision."""
     commit = expect(_said(audited, name), GradCommit).message
     own = expect(_said(audited, commit.step_close), StepClose).message
@@ -311,7 +314,7 @@ def _closes_of(audited: Audited, name: Digest) -> tuple[Signed[StepClose], ...]:
     return tuple(each for each in closes if each.message.revision <= own.revision)
 
 
-def _rows_of(audited: Audited, work: ShownCommit) -> tuple[ShownCommit, ...]:
+def _rows_of(audited: AuditedJob, work: ShownCommit) -> tuple[ShownCommit, ...]:
     """GradCommits of the first stage that name the rows of these units."""
     commits = (each.message for each in audited.said().values())
     first = sorted(
@@ -323,7 +326,7 @@ def _rows_of(audited: Audited, work: ShownCommit) -> tuple[ShownCommit, ...]:
     return tuple(each for each in shown if each.units & work.units)
 
 
-def _coin_of(audited: Audited, case: Case) -> Signed[StepCoin]:
+def _coin_of(audited: AuditedJob, case: Case) -> Signed[StepCoin]:
     """The coin that seeded the projections: its B is what the docket remembers of it."""
     wanted = case.seeded_by if case.kind == "report" else case.coin
     for signed in audited.said().values():
@@ -335,7 +338,7 @@ def _coin_of(audited: Audited, case: Case) -> Signed[StepCoin]:
     raise NotFound("the coin of this draw is not known any more")
 
 
-def _sum_claim(audited: Audited, case: Case) -> SumClaim:
+def _sum_claim(audited: AuditedJob, case: Case) -> SumClaim:
     chunk = expect(_said(audited, case.work), AveragedChunk)
     average = expect(_said(audited, chunk.message.average_set), AverageSet)
     names = (member.grad_commit for member in average.message.members)
@@ -343,12 +346,12 @@ def _sum_claim(audited: Audited, case: Case) -> SumClaim:
     return SumClaim(chunk, average, commits, _repeated(audited, case))
 
 
-def _shown_commit(audited: Audited, name: Digest) -> ShownCommit:
+def _shown_commit(audited: AuditedJob, name: Digest) -> ShownCommit:
     signed = expect(_said(audited, name), GradCommit)
     return ShownCommit(signed, audited.commit(name).leaves)
 
 
-def _said(audited: Audited, name: Digest) -> Signed[Message]:
+def _said(audited: AuditedJob, name: Digest) -> Signed[Message]:
     if (signed := audited.said().get(name)) is None:
         raise NotFound("a message of this audit is not known any more", name=name.hex())
     return signed

@@ -21,7 +21,9 @@ from contracts.terms.digest import wire_bytes
 from contracts.terms.errors import Malformed, NotFinite, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, StageIndex, StepNumber
 from contracts.terms.messages import LOSS_SCALE, GradCommit, JobSpec, UnitLeaf
-from verification.auditing.ports import Numbers, Replay, ReplayedUnit, SealedCommit, Source
+from training.worker.ports import Numbers, ReplayedUnit
+from training.worker.sealed import SealedCommit
+from verification.auditing.ports import Replay, Source
 from verification.distances.comparison import Comparison
 from verification.distances.thresholds import (
     INPUT_GRADIENT,
@@ -124,11 +126,11 @@ async def _compare_unit(
 
 async def _readable(replay: Replay, data: Buffer | None, own: Numbers) -> Numbers:
     if data is None:
-        return _NotFinite(own.shape)
+        return _not_finite(own.shape)
     try:
         return await replay.boundary(data)
     except (Malformed, NotFinite):
-        return _NotFinite(own.shape)
+        return _not_finite(own.shape)
 
 
 async def _claimed_gradient(
@@ -143,18 +145,12 @@ async def _claimed_gradient(
             raise Malformed("parts that nobody can add to those of others")
         return await replay.parameters(parts, [part.norm_squared for part in commit.parts])
     except (Malformed, NotFinite, WrongBytes):
-        return {name: _NotFinite(each.shape) for name, each in replayed.items()}
+        return {name: _not_finite(each.shape) for name, each in replayed.items()}
 
 
-@dataclass(frozen=True)
-class _NotFinite:
+def _not_finite(shape: tuple[int, ...]) -> Numbers:
     """What a claim that cannot be read counts as."""
-
-    shape: tuple[int, ...]
-
-    @property
-    def data(self) -> bytes:
-        return torch.full(self.shape, torch.nan).numpy().tobytes()
+    return Numbers(shape, torch.full(shape, torch.nan).numpy().tobytes())
 
 
 def _tensors(numbers: Mapping[str, Numbers]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Runs an evidence bundle again: `tallystick audit rerun`. The one module of the audit with torch.
+"""Runs an evidence bundle again: `tallystick audit rerun`. Uses torch.
 
 Everything is checked before anything is computed: signatures, roots, every digest, the weights
 against the state root of the claim. Then the code that auditors run does the work again on what the
@@ -15,18 +15,19 @@ from contracts.terms.digest import digest, formed_digest, tensor_digest
 from contracts.terms.errors import AuditMismatch, Malformed, Misbehaved, NotFinite, Refused
 from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
 from contracts.terms.messages import JobSpec
-from tallystick.audit.outcome import Distance, Outcome
-from tallystick.provider.probe import device_class
 from training.averaging.slices import slice_digest
 from training.averaging.sums import mean_slice
+from training.stages.device_class import device_class
 from training.worker.averages import terms_of
 from training.worker.engine import Engine
 from training.worker.numeric_recipe import NumericRecipe
+from training.worker.sealed import SealedCommit
 from training.worker.stage_replay import StageReplayer
 from verification.auditing.bundle import Shown, Sort, SumClaim, WorkClaim
 from verification.auditing.bundle_file import WEIGHTS, BundleFile
 from verification.auditing.bundled import Bundled, BundledBytes, show
 from verification.auditing.loop import compared_with_report, seed_for, verdict_on_sum
+from verification.auditing.outcome import Distance, Outcome
 from verification.auditing.replaying import replay_peer_step
 from verification.auditing.replays import Replays
 from verification.docket import begin_job
@@ -107,7 +108,7 @@ async def _replayed(
     try:
         source = Bundled(held, Replays(engine, lambda: replayer, weights_of))
         seed = seed_for(shown.case, shown.papers.report.message.auditor)
-        found = await replay_peer_step(source, claim.work, seed)
+        found = await replay_peer_step(source, _sealed(claim), seed)
         return compared_with_report(source, shown.case, found.distances, found.projections)
     except AuditMismatch:
         raise
@@ -115,6 +116,10 @@ async def _replayed(
         mismatch("claim/work", error.message)
     finally:
         await engine.close()
+
+
+def _sealed(claim: WorkClaim) -> SealedCommit:
+    return SealedCommit(claim.work.commit, claim.work.leaves, claim.work.taken_over)
 
 
 def _sums_to_it(held: BundledBytes, claim: SumClaim) -> bool:

@@ -13,6 +13,7 @@ from contracts.terms.ids import Digest, StageIndex, StepNumber
 from contracts.terms.messages import AuditReport, Verdict
 from tests.support.dockets import peer
 from tests.support.history import make_digest
+from verification.auditing.job import AuditedJob
 from verification.auditing.loop import (
     Auditing,
     apart,
@@ -21,7 +22,6 @@ from verification.auditing.loop import (
     seed_for,
     seed_of,
 )
-from verification.auditing.ports import Audited
 from verification.distances.thresholds import SATURATED
 from verification.docket import Docket
 from verification.draws.auditors import Weights
@@ -85,7 +85,7 @@ async def stop(_seconds: float) -> None:
 
 @dataclass
 class Asked:
-    """A job in which bob owes two sums; satisfies as much of `Audited` as these take."""
+    """A job in which bob owes two sums; satisfies as much of `AuditedJob` as these take."""
 
     sums_to_none: bool = False
     told: list[dict[str, Any]] = field(default_factory=list)
@@ -133,10 +133,10 @@ class Asked:
 def audited_by(asked: Asked, error: Exception) -> Auditing:
     """Who runs into `error` over one case, and finds the other one to be right."""
 
-    async def report_on(_audited: Audited, case: Case) -> AuditReport:
+    async def report_on(_audited: AuditedJob, case: Case) -> AuditReport:
         if case.subject == SUM.subject:
             raise error
-        return make_report(cast(Audited, asked), case, "match")
+        return make_report(cast(AuditedJob, asked), case, "match")
 
     return Auditing(report_on, stop)
 
@@ -145,7 +145,7 @@ async def test_auditing__a_bug_shows_in_one_case__is_told_and_the_next_one_is_au
     asked = Asked()
 
     with pytest.raises(Enough):
-        await audited_by(asked, ValueError("no integer is nan")).run(cast(Audited, asked))
+        await audited_by(asked, ValueError("no integer is nan")).run(cast(AuditedJob, asked))
 
     assert [report.subject for report in asked.handed_in] == [OTHER_SUM.subject]
     (waits,) = (line for line in asked.told if line["event"] == "audit_waits")
@@ -156,7 +156,7 @@ async def test_auditing__we_are_broken__ends() -> None:
     asked = Asked()
 
     with pytest.raises(InvariantBroken):
-        await audited_by(asked, InvariantBroken("here")).run(cast(Audited, asked))
+        await audited_by(asked, InvariantBroken("here")).run(cast(AuditedJob, asked))
 
 
 @pytest.mark.parametrize(("is_none", "verdict"), [(False, "match"), (True, "mismatch")])
@@ -165,7 +165,7 @@ async def test_report_on_sum__parts_that_nobody_can_add_up__is_a_mismatch(
 ) -> None:
     asked = Asked(sums_to_none=is_none)
 
-    report = await report_on_sum(cast(Audited, asked), SUM)
+    report = await report_on_sum(cast(AuditedJob, asked), SUM)
 
     assert report.verdict == verdict
 
@@ -185,7 +185,7 @@ async def test_report_on_sum__repeat_of_a_report__agrees_if_it_finds_what_that_s
     asked = Asked(sums_to_none=is_none)
     case = repeat_of(SUM, Heard(peer("bob"), said, make_digest("report")), StepNumber(5))
 
-    report = await report_on_sum(cast(Audited, asked), case)
+    report = await report_on_sum(cast(AuditedJob, asked), case)
 
     assert (report.subject, report.verdict) == (make_digest("report"), verdict)
     assert not report.distances and not report.projections

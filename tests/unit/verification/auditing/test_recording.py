@@ -10,7 +10,7 @@ from contracts.terms.ids import Digest, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, GradCommit, Verdict
 from tests.support.dockets import CheckedJob, peer
 from tests.support.history import make_digest
-from verification.auditing.ports import Audited
+from verification.auditing.job import AuditedJob
 from verification.auditing.recording import is_evidence, recording
 from verification.draws.cases import Case, Heard
 
@@ -67,7 +67,7 @@ class Holder:
         return make_digest("the stage's")
 
     def tell(self, event: str, **fields: object) -> None:
-        """See `Audited.tell`."""
+        """See `AuditedJob.tell`."""
         self.told.append((event, fields))
 
 
@@ -83,7 +83,7 @@ async def test_recording__while_it_runs__has_what_passed_and_nothing_of_one_that
     (tmp_path / "weights").write_bytes(b"weights")
     name = make_digest("tensor")
 
-    async with recording(cast(Audited, Holder(tmp_path))) as recorded:
+    async with recording(cast(AuditedJob, Holder(tmp_path))) as recorded:
         data = await recorded.tensor(StepNumber(1), (0, 1), UnitId(0), name)
         await recorded.link(tmp_path / "weights")
         (tmp_path / "weights").unlink()  # its owner has dropped it
@@ -102,7 +102,7 @@ async def test_recording__disk_that_cannot_be_written__is_told_and_the_audit_goe
     folder.write_bytes(b"")
     holder, case = Holder(folder), drawn()
 
-    async with recording(cast(Audited, holder)) as recorded:
+    async with recording(cast(AuditedJob, holder)) as recorded:
         data = await recorded.tensor(StepNumber(1), (0, 1), UnitId(0), Digest(bytes(32)))
         await recorded.keep(case, report(case, "mismatch"))
 
@@ -117,7 +117,7 @@ async def test_recording__claim_of_another_state__is_told_as_no_reader_could_rep
 ) -> None:
     holder, case = Holder(tmp_path), drawn()
 
-    async with recording(cast(Audited, holder)) as recorded:
+    async with recording(cast(AuditedJob, holder)) as recorded:
         assert recorded.state_of(JOB.commit("ann")) == make_digest("the stage's")
         await recorded.keep(case, report(case, "mismatch"))
 

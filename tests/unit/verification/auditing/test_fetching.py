@@ -14,7 +14,7 @@ from training.transport.calls import Held
 from training.worker.engine import Engine
 from training.worker.patience import Patience
 from training.worker.peers import Peers
-from verification.auditing.fetching import AHEAD, Claims
+from verification.auditing.fetching import AHEAD, Fetcher
 
 COMMIT = CheckedJob().commit("ann")
 TENSORS = [(make_digest("tensor", number), [peer("bob")]) for number in range(3 * AHEAD)]
@@ -60,7 +60,7 @@ async def part_of(_commit: GradCommit, _chunk: ChunkIndex, _patience: Patience) 
 async def test_ahead__all_holders_are_silent__a_few_are_waited_for_at_once() -> None:
     silent = Silent()
     engine = cast(Engine, SimpleNamespace(run_io=at_once))
-    claims = Claims(engine, cast(Peers, silent), part_of, cast(Any, Disk))
+    claims = Fetcher(engine, cast(Peers, silent), part_of, cast(Any, Disk))
 
     taking = asyncio.create_task(claims.ahead(COMMIT, TENSORS))
     while silent.asked < AHEAD:

@@ -1,0 +1,27 @@
+"""What a member of a checked job brings beside its arithmetic: its auditor, behind one port."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from contracts.governance.checking import Begin
+from contracts.terms.auditors import AuditorList
+from contracts.terms.coins import Coins
+from training.worker.work import Work
+
+
+class Auditor(Protocol):
+    """Does what draws ask of a member, beside its work; see `verification.auditing.member`."""
+
+    async def run(self, work: Work) -> None:
+        """Audit for ever; cancelled when the member ends. `work` has a stage by then."""
+        ...
+
+
+@dataclass(frozen=True)
+class Checking:
+    """How draws of a job are made and answered."""
+
+    auditors: AuditorList  # that the opening names
+    begin: Begin  # makes the fold of its draws
+    coins: Coins  # as we read them from the chain
+    auditor: Auditor

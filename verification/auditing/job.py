@@ -1,0 +1,233 @@
+"""A job as one of its auditors sees it: what seals hold, how to get the bytes, where reports go.
+
+A member (`member`) and an outside auditor (`outsider`) differ in where weights come from, in what
+they compute with, and in how they reach the coordinator; all else stands here.
+
+Invariants: a report is on disk before it is sent, and one draw gets one report, restarts included;
+nothing that anybody served is believed without its digest or root.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from typing_extensions import Buffer
+
+from contracts.governance.record import JobRecord
+from contracts.keys.wallet import Session as SessionKeys
+from contracts.terms.chunks import Chunk
+from contracts.terms.errors import (
+    Conflict,
+    Malformed,
+    Misbehaved,
+    NotFinite,
+    Refused,
+    Unavailable,
+)
+from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
+from contracts.terms.messages import AuditReport, AverageSet, GradCommit, Message
+from contracts.terms.signatures import Signed
+from training.averaging.slices import Slice
+from training.changes import Changes
+from training.tasks import all_of
+from training.telling import Tell
+from training.worker.averages import terms_of
+from training.worker.peers import Peers
+from training.worker.ports import Behaviour
+from training.worker.sealed import SealedCommit, SealedWork
+from verification.auditing.fetching import Fetcher
+from verification.auditing.ports import Replays
+
+
+class Book(Protocol):
+    """What an auditor has stored: a member its `WorkerBook`, an outsider its `OutsiderBook`."""
+
+    @property
+    def record(self) -> JobRecord:
+        """What the seals establish."""
+        ...
+
+    @property
+    def work(self) -> SealedWork:
+        """Work of sealed steps."""
+        ...
+
+    @property
+    def parties(self) -> Sequence[Signed[Message]]:
+        """JobSpec, JobOpening and all LeaseAccepts."""
+        ...
+
+    def own_report(self, subject: Digest, attempt: int) -> Signed[AuditReport] | None:
+        """What we have said in a draw."""
+        ...
+
+    def keep_report(self, signed: Signed[AuditReport]) -> None:
+        """Store a report of ours before it is sent; raises Unavailable."""
+        ...
+
+
+class AuditedJob(ABC):
+    """Satisfies `ports.Source`."""
+
+    def __init__(
+        self,
+        book: Book,
+        folder: Path,
+        peers: Peers,
+        session: SessionKeys,
+        *,
+        fetcher: Fetcher,
+        changes: Changes,
+        behaviour: Behaviour,
+        tell: Tell,
+    ) -> None:
+        """`folder` is where evidence stays; `changes` is marked with every seal."""
+        self._book, self.folder, self._peers, self._session = book, folder, peers, session
+        self.fetcher, self._changes, self._behaviour = fetcher, changes, behaviour
+        self.tell = tell
+
+    @property
+    def record(self) -> JobRecord:
+        """See `Source.record`."""
+        return self._book.record
+
+    @property
+    def peer(self) -> PeerId:
+        """Our id."""
+        return self._session.peer
+
+    @property
+    def version(self) -> int:
+        """Rises with every seal."""
+        return self._changes.version
+
+    async def beyond(self, version: int) -> None:
+        """Wait for a seal after that version."""
+        await self._changes.beyond(version)
+
+    # --------------------------------------------------------------------------------- evidence
+
+    @abstractmethod
+    def replays_in(self, stage: StageIndex) -> Replays:
+        """See `Source.replays_in`."""
+
+    def commit(self, name: Digest) -> SealedCommit:
+        """A sealed GradCommit with its leaves; raises NotFound."""
+        return self._book.work.commit(name)
+
+    def state_of(self, commit: GradCommit) -> Digest:
+        """See `Source.state_of`."""
+        if (root := self._book.work.state_of(commit, self.record.pay_leases())) is None:
+            raise Unavailable("what state the stage had in that step is not sealed yet")
+        return root
+
+    def report(self, name: Digest) -> AuditReport:
+        """See `Source.report`."""
+        return self._book.work.report(name)
+
+    @property
+    def parties(self) -> Sequence[Signed[Message]]:
+        """See `Book.parties`."""
+        return self._book.parties
+
+    def said(self) -> Mapping[Digest, Signed[Message]]:
+        """See `SealedWork.said`."""
+        return self._book.work.said()
+
+    async def tensor(
+        self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
+    ) -> bytes:
+        """See `Source.tensor`."""
+        holders = self._book.work.doers(step, stages, unit)
+        return (await self.fetcher.tensor(step, digest, holders)).formed
+
+    async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
+        """See `Source.part`."""
+        return await self.fetcher.part(commit, chunk)
+
+    async def sums_to(self, name: Digest) -> Digest | None:
+        """Digest that the mean of a sealed AveragedChunk should have; see `sum_again`."""
+        sealed = self._book.work.mean(name)
+        place = (StageIndex(sealed.chunk.stage), ChunkIndex(sealed.chunk.chunk))
+        commits = {commit.digest(): commit for commit in sealed.commits}
+        mean = await self.sum_again(sealed.average, commits, place)
+        return mean.digest if mean else None
+
+    async def sum_again(
+        self, average: AverageSet, commits: Mapping[Digest, GradCommit], place: Chunk
+    ) -> Slice | None:
+        """The mean of a chunk from the parts that were bound; None: they cannot be added up.
+
+        Raises:
+            Malformed: `commits` lacks a member. Else as `part`.
+        """
+        terms = terms_of(self.record.spec.chunking, average, commits, place)
+        parts = await all_of(self.part(term.commit, place[1]) for term in terms)
+        own, totals = [term.weight for term in terms], [term.total for term in terms]
+        try:
+            return await self._mean(parts, own, totals)
+        except (Malformed, NotFinite):
+            return None
+
+    @abstractmethod
+    async def _mean(
+        self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]
+    ) -> Slice:
+        """See `Compute.mean`."""
+
+    def bound_mean(self, name: Digest) -> Digest:
+        """Digest of the mean that an AveragedChunk is bound to; raises NotFound."""
+        return self._book.work.mean(name).chunk.chunk_digest
+
+    # ---------------------------------------------------------------------------------- reports
+
+    async def say(
+        self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
+    ) -> AuditReport:
+        """What we report: what `replay` finds, if we are honest; see `Behaviour.report`."""
+        work = self._book.work
+        self.fetcher.patience.doer = work.doer_of(agreeing.subject)
+        sealed = work.find_work(agreeing.subject)
+
+        async def fetched_and_replayed() -> AuditReport:
+            if sealed is not None:
+                await self.fetcher.ahead(sealed.commit, work.boundary_of(sealed))
+            return await replay()
+
+        return await self._behaviour.report(agreeing, fetched_and_replayed)
+
+    def sign(self, report: AuditReport) -> Signed[AuditReport]:
+        """A report of ours with our signature, the same every time."""
+        return self._session.sign(report)
+
+    def reported(self, subject: Digest, attempt: int) -> AuditReport | None:
+        """What we have said in this draw."""
+        signed = self._book.own_report(subject, attempt)
+        return signed.message if signed else None
+
+    async def hand_in(self, report: AuditReport) -> bool:
+        """Bind ourselves to a report, and bring it to the coordinator; whether it took it.
+
+        Raises:
+            Unavailable: the coordinator is not reached, or the disk cannot be written.
+        """
+        signed = self._book.own_report(report.subject, report.attempt)
+        if signed is None:
+            signed = self.sign(report)
+            self._keep_report(signed)
+        try:
+            await self._reach_coordinator()
+            await self._peers.report(signed)
+        except Conflict:
+            return False  # it is not wanted any more
+        except (Refused, Misbehaved) as error:
+            raise Unavailable(f"the report was not taken: {error.message}") from error
+        return True
+
+    def _keep_report(self, signed: Signed[AuditReport]) -> None:
+        self._book.keep_report(signed)
+
+    @abstractmethod
+    async def _reach_coordinator(self) -> None:
+        """Have a session with it; raises Unavailable."""
