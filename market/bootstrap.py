@@ -34,7 +34,8 @@ from market.service.evidence import Bundles
 from market.service.histories import Histories
 from market.service.ports import BlobStore, Chain, Limiter, UnitOfWork, Wakeup
 from market.settings import Settings
-from training.telling import FailpointFile, JsonLines
+from training.hooks import hooks
+from training.telling import JsonLines
 
 WRITING_ROLES = ("anchorer", "proposer", "relayer", "faucet", "slasher")
 
@@ -142,13 +143,13 @@ def prepare_blobs(settings: Settings, *, older_than_seconds: float) -> None:
 
 
 def watch_transactions(folder: Path) -> Watch:
-    """Says what was stored and broadcast, where chaos tests look and fail it.
+    """Says what was stored and broadcast.
 
-    `step` is the number in the name of the intention; 0 where it has none, as failpoints want one.
+    `step` is the number in the name of the intention; 0 where it has none.
     """
     # Celery replaces sys.stderr by a logger; a killed process must have written its line.
     lines = JsonLines(sys.__stderr__ or sys.stderr, process="market")
-    tell = FailpointFile(lines, folder / "failpoints-market")
+    tell = hooks().tell(lines, folder / "failpoints-market")
 
     def watch(phase: str, key: str) -> None:
         what, _, rest = key.partition(":")

@@ -1,8 +1,7 @@
-"""What a process says it has done, one JSON object a line, and where it may be made to die.
+"""What a process says it has done, one JSON object a line.
 
 A test that kills a process has to know where it was. So every fact that matters for recovery is
-told right after it is on disk, and a failpoint can end or stop the process at exactly that line,
-once, without a sleep anywhere. The same lines feed the metrics and the timeline
+told right after it is on disk. The same lines feed the metrics and the timeline
 (`tallystick.watch`), so that there is one account of what happened. Bytes are hexadecimal.
 
     at          Unix milliseconds, of this machine's clock
@@ -25,16 +24,9 @@ Losses are 1e-6 nats per token. `bytes_in` and `bytes_out` are those of the proc
 
 import json
 import os
-import signal
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Protocol, TextIO
-
-from contracts.terms.errors import WrongConfiguration
-
-_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
 class Tell(Protocol):
@@ -129,78 +121,3 @@ class JsonLines:
 
 def _plain(value: object) -> object:
     return value.hex() if isinstance(value, bytes | bytearray) else value
-
-
-@dataclass(frozen=True)
-class Failpoint:
-    """At the event of this step the process gets `signal`, once in the life of `folder`."""
-
-    action: str
-    event: str
-    step: int
-
-    def mark(self, process: str) -> str:
-        """Name of the file that says that it has struck this process."""
-        return f"{process}-{self.action}-{self.event}-{self.step}.done"
-
-
-def parse_failpoints(text: str) -> tuple[Failpoint, ...]:
-    """Failpoints as `action:event:step`, separated by commas; action is kill or stop.
-
-    Raises:
-        WrongConfiguration: the text is something else.
-    """
-    found = []
-    for word in filter(None, text.split(",")):
-        match word.strip().split(":"):
-            case [("kill" | "stop") as action, event, step] if event and step.isdecimal():
-                found.append(Failpoint(action, event, int(step)))
-            case _:
-                raise WrongConfiguration(
-                    f"failpoint {word!r}: wanted kill|stop:event:step, e.g. kill:seal_stored:3"
-                )
-    return tuple(found)
-
-
-class Failing:
-    """Tells, and then strikes where a failpoint fits; processes that share a folder have names."""
-
-    def __init__(
-        self, tell: Tell, failpoints: Iterable[Failpoint], folder: Path, name: str = "failpoint"
-    ) -> None:
-        self._tell, self._failpoints, self._folder = tell, tuple(failpoints), folder
-        self._name = name
-
-    def __call__(self, event: str, **fields: object) -> None:
-        """See `Tell`."""
-        self._tell(event, **fields)
-        for point in self._failpoints:
-            if (point.event, point.step) == (event, fields.get("step")):
-                self._strike(point)
-
-    def _strike(self, point: Failpoint) -> None:
-        mark = self._folder / point.mark(self._name)
-        if mark.exists():
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-        self._tell("failpoint", action=point.action, at_event=point.event, step=point.step)
-        os.kill(os.getpid(), _SIGNALS[point.action])
-
-
-class FailpointFile:
-    """Tells, and strikes where a file says so, which is read at each event: none, no failpoint.
-
-    A test writes it beside the journals of the process that is to fail, at any time before.
-    """
-
-    def __init__(self, tell: Tell, file: Path) -> None:
-        self._tell, self._file = tell, file
-
-    def __call__(self, event: str, **fields: object) -> None:
-        """See `Tell`."""
-        try:
-            failpoints = parse_failpoints(self._file.read_text())
-        except FileNotFoundError:
-            failpoints = ()
-        Failing(self._tell, failpoints, self._file.parent, self._file.name)(event, **fields)

@@ -228,10 +228,11 @@ async def _start(
     behaviour: str,
     say: Say,
 ) -> None:
-    # Imported here: they need the extra `provider`, and take seconds that --help must not.
-    from tallystick.gym.registry import plans
+    if behaviour:
+        from tallystick.gym.registry import plans
 
-    plans(behaviour)  # a wrong one is told here, not by each of its peers
+        plans(behaviour)  # a wrong one is told here, not by each of its peers
+    # Imported here: they need the extra `provider`, and take seconds that --help must not.
     from tallystick.provider.agent import Agent, Ask
     from tallystick.provider.machine import CORE, Machine
     from tallystick.provider.reachable import listen_address

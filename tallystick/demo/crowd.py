@@ -18,6 +18,7 @@ from typing import Any
 
 from contracts.terms.errors import DeadlineExceeded, Refused
 from tallystick.demo.cast import Machine
+from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import write_durably
 from tallystick.up import child as children
 from tallystick.up.child import Child
@@ -34,7 +35,7 @@ from tallystick.up.processes import (
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or site-packages
 SLOWDOWN, FORKSERVER = "TALLYSTICK_PEER_SLOWDOWN", "TALLYSTICK_FORKSERVER"
-GYM, BEHAVIOUR = "TALLYSTICK_GYM", "TALLYSTICK_PEER_BEHAVIOUR"
+HOOKS, BEHAVIOUR = "TALLYSTICK_HOOKS", "TALLYSTICK_PEER_BEHAVIOUR"
 DRAIN, STOP_SECONDS = "1s", 20.0
 WORK_PATIENCE = 60.0  # seconds in which a peer that works gets a unit
 _JOB_PROCESSES = {
@@ -71,9 +72,9 @@ class Crowd:
         """Start a provider's agent, or start it again."""
         name, folder = machine.name, self.home / machine.name
         self._write_probe(folder, machine.slowdown)
-        played = {SLOWDOWN: str(machine.slowdown)}
+        played = {HOOKS: MODULE, SLOWDOWN: str(machine.slowdown)}
         if machine.behaviour:
-            played |= {GYM: "1", BEHAVIOUR: machine.behaviour}
+            played |= {BEHAVIOUR: machine.behaviour}
         return self._start_agent(name, "--ask", machine.ask, variables=played)
 
     def start_auditor(self, name: str) -> Child:

@@ -1,6 +1,6 @@
 """Adversaries by name: `stale:from=3,share=1/3`, or several, `stale:from=3+withheld`.
 
-For demos and tests: whoever would play one says TALLYSTICK_GYM=1 first.
+For demos and tests: only a process with TALLYSTICK_HOOKS=tallystick.gym.hooks may play one.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,8 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial, reduce
 from typing import TypeAlias
-
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
@@ -23,19 +21,13 @@ from tallystick.gym.plan import Plan, parse
 from tallystick.gym.sums import LeftOut, WrongSum
 from tallystick.gym.together import Together
 from training.compression.formats import FORMATS
+from training.hooks import HookSettings
 from training.worker.ports import HONEST, Behaviour, Compute
 
+MODULE = "tallystick.gym.hooks"
 SLIGHTLY, HUGELY = Fraction(101, 100), Fraction(1000)
 
 Make: TypeAlias = Callable[[Plan, RulesSpec], Behaviour]
-
-
-class GymSettings(BaseSettings):
-    """`TALLYSTICK_GYM`: whether this process may play an adversary."""
-
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
-
-    gym: str = ""  # 1: it may
 
 
 def _element_bytes(rules: RulesSpec) -> int:
@@ -105,8 +97,8 @@ def plans(text: str) -> list[tuple[Make, Plan]]:
     """
     if not text:
         return []
-    if GymSettings().gym != "1":
-        raise WrongConfiguration("an adversary plays where TALLYSTICK_GYM=1 is set, and only there")
+    if HookSettings().hooks != MODULE:
+        raise WrongConfiguration(f"an adversary plays only where TALLYSTICK_HOOKS={MODULE} is set")
     found = []
     for name, plan in map(parse, text.split("+")):
         if name not in MAKERS:

@@ -25,7 +25,6 @@ from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market import bodies
-from tallystick.gym.registry import behaviour_of
 from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
@@ -39,10 +38,10 @@ from tallystick.provider.folder import (
     note_upload,
 )
 from tallystick.provider.priority import MAX_NICE, NICE, stand_back
-from tallystick.provider.slowed import slow_down
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.located import Located
 from tallystick.sdk.process import run_process, teller, telling_traffic
+from training.hooks import hooks
 from training.stages.threads import set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
@@ -71,10 +70,6 @@ class PeerSettings(BaseSettings):
     """Seconds that it has to leave in order."""
     nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE
     """How far it stands back for others; see `tallystick.provider.priority`."""
-    slowdown: float = 1.0
-    """How many times slower it computes than it could; see `tallystick.provider.slowed`."""
-    behaviour: str = ""
-    """Which adversary it plays; see `tallystick.gym.registry`. Empty: none."""
 
 
 async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, tell: Tell) -> None:
@@ -126,10 +121,11 @@ async def _work(
         telling_traffic(tell, transport.traffic), job=lease.message.job, peer=session.peer
     )
 
+    hooked = hooks()
+
     def compute_for(stage: StageIndex) -> Compute:
         compute = StageCompute(spec.message, blobs, stage=stage, device=settings.device)
-        slow_down(compute, settings.slowdown)
-        return compute
+        return hooked.compute(compute)
 
     evidence = Evidence(folder, client, lease.message.job, session, tell)
     try:
@@ -147,7 +143,7 @@ async def _work(
                 compute_for=compute_for,
                 bandwidth=peer.bandwidth,
                 leave=leave,
-                behaviour=behaviour_of(settings.behaviour, spec.message.rules),
+                behaviour=hooked.behaviour(spec.message.rules),
                 checking=await _checking(client, spec.message, opening.message, folder),
                 tell=tell,
             )

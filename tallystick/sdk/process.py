@@ -10,7 +10,8 @@ from pathlib import Path
 
 from contracts.terms.errors import TallystickError
 from tallystick.watch.settings import WatchSettings
-from training.telling import FailpointFile, JsonLines, Tell
+from training.hooks import hooks
+from training.telling import JsonLines, Tell
 from training.transport.port import Traffic
 
 DONE, STOPPED, FAILED = 0, 143, 1
@@ -18,7 +19,7 @@ _ENDS_A_STEP = ("seal_stored", "seal_applied", "units_reported", "finished")
 
 
 def teller(process: str, folder: Path, *, number: int | None = None) -> Tell:
-    """JSON lines on standard output, with the failpoints that a chaos test left in `folder`.
+    """JSON lines on standard output.
 
     One of several equal processes of a folder has a number, and so have the files meant for it.
     With TALLYSTICK_METRICS the lines are counted too, and `metrics-PROCESS.json` in `folder` says
@@ -28,7 +29,7 @@ def teller(process: str, folder: Path, *, number: int | None = None) -> Tell:
     name = process if number is None else f"{process}-{number}"
     if WatchSettings().metrics:
         tell = _counted(tell, name, folder)
-    return FailpointFile(tell, folder / f"failpoints-{name}")
+    return hooks().tell(tell, folder / f"failpoints-{name}")
 
 
 def _counted(tell: Tell, process: str, folder: Path) -> Tell:

@@ -133,7 +133,7 @@ def kill_all(find: Callable[[], list[Identity]], *, within_seconds: float = 5.0)
 
 
 def scrubbed(environment: dict[str, str]) -> dict[str, str]:
-    """What children may inherit: no proxies, no PG* defaults, none of our own variables.
+    """What children may inherit: no proxies, no PG* defaults, of our own variables the hooks alone.
 
     Loopback clients must not go through a proxy, and libpq reads PGPORT, PGHOSTADDR, PGSERVICE
     and others behind everybody's back.
@@ -141,6 +141,9 @@ def scrubbed(environment: dict[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if not name.lower().endswith("_proxy")
-        and not name.startswith(("PG", "TALLYSTICK_", "ANVIL_", "FOUNDRY_"))
+        if name == "TALLYSTICK_HOOKS"
+        or (
+            not name.lower().endswith("_proxy")
+            and not name.startswith(("PG", "TALLYSTICK_", "ANVIL_", "FOUNDRY_"))
+        )
     }

@@ -217,7 +217,10 @@ class Theatre:
 
     def _start(self, name: str, slowdown: float, behaviour: str) -> None:
         self._measured_like(OUTSIDE[0], name)
-        self._stack.variables = {"TALLYSTICK_GYM": "1", "TALLYSTICK_PEER_BEHAVIOUR": behaviour}
+        self._stack.variables = {
+            "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
+            "TALLYSTICK_PEER_BEHAVIOUR": behaviour,
+        }
         self._stack.start_provider(name, stake="100", slowdown=slowdown)
 
     def _measured_like(self, other: str, name: str) -> None:

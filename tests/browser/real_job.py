@@ -83,7 +83,10 @@ async def real_job(folder: Path, **changed: Any) -> AsyncIterator[RealJob]:
     async with stack(folder, forked=True) as running:
         for name in PROVIDERS:
             lie = LIE if name == LIAR else ""
-            running.variables = {"TALLYSTICK_GYM": "1", "TALLYSTICK_PEER_BEHAVIOUR": lie}
+            running.variables = {
+                "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
+                "TALLYSTICK_PEER_BEHAVIOUR": lie,
+            }
             running.start_provider(name)
         job = (await running.submit(**(JOB | changed))).job
         await running.until(job, lambda view: view.progress.step >= 2, within=180)

@@ -56,7 +56,10 @@ async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
     async with stack(tmp_path, forked=True) as running:
         for name in ("ann", "bob", "cem"):
             lie = "stale:from=2" if name == "ann" else ""
-            running.variables = {"TALLYSTICK_GYM": "1", "TALLYSTICK_PEER_BEHAVIOUR": lie}
+            running.variables = {
+                "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
+                "TALLYSTICK_PEER_BEHAVIOUR": lie,
+            }
             running.start_provider(name)
         job = (await running.submit(**JOB)).job
         view = await running.settled(job, within=240)  # what is forfeited was claimed, too

@@ -54,7 +54,10 @@ async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_i
             await said(running, name, "auditing from outside")
         for name in ("ann", "bob"):
             lie = "stale:from=2" if name == "ann" else ""
-            running.variables = {"TALLYSTICK_GYM": "1", "TALLYSTICK_PEER_BEHAVIOUR": lie}
+            running.variables = {
+                "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
+                "TALLYSTICK_PEER_BEHAVIOUR": lie,
+            }
             running.start_provider(name)
         job = (await running.submit(**JOB)).job
         view = await running.until(job, lambda each: each.state == "refunded", within=450)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.moments import UnixSeconds
+from tallystick.gym.registry import MODULE
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.submit import Submitted, submit
@@ -29,7 +30,7 @@ from tallystick.up.processes import (
 )
 from tests.support.history import make_wallet
 from tests.support.patience import patience
-from tests.support.stack import ASK, MICRO_JOB, ROOT
+from tests.support.stack import ASK, HOOKS, MICRO_JOB, ROOT
 
 STEPS = 12
 STOPS_AT = 5
@@ -48,6 +49,7 @@ class Person:
             "PYTHONPATH": str(ROOT),
             "TALLYSTICK_HOME": str(folder / "person"),
             RUN_ID: self.run_id,
+            HOOKS: MODULE,
         }
 
     def tallystick(self, *words: str) -> None:

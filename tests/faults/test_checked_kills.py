@@ -278,7 +278,7 @@ async def test_kills__honest_job_and_a_death__nobody_loses_anything(
 async def test_kills__one_lies_and_somebody_dies__the_liar_alone_is_convicted(
     number: int, where: Where, lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, *THREE)
     swarm.behaviours[LIAR] = behaviour_of(f"{lie}:from=2", swarm.papers.spec.message.rules)
     kind = "sum" if lie == "wrong_sum" else "work"
@@ -302,7 +302,7 @@ async def test_kills__one_lies_and_somebody_dies__the_liar_alone_is_convicted(
 async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convicted(
     number: int, where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     # So many units that everybody has some in each step: else nobody is left for a third opinion.
     swarm = swarm_of(tmp_path, *FOUR, units_per_step=8)
     swarm.behaviours[LIAR] = behaviour_of("accuser", swarm.papers.spec.message.rules)
@@ -320,7 +320,7 @@ async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convic
 async def test_kills__somebody_dies_while_older_work_is_audited__is_as_if_nobody_had(
     victim: str, lie: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, *THREE)
     if lie is not None:
         rules = swarm.papers.spec.message.rules

@@ -135,7 +135,7 @@ class Deaf:
 async def test_checked_swarm__coordinator_wants_no_report__grad_commits_bring_them_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     papers = make_papers("ann", "bob", "cem", "dan", audit=audit_spec(deadline=4), steps=9)
     swarm = MemorySwarm(papers, tmp_path, together=True)
     swarm.behaviours["ann"] = behaviour_of("turned:from=2", papers.spec.message.rules)
@@ -168,7 +168,7 @@ OTHER_LIES = ("skipped", "half", "junk", "copied", "flipped", "turned", "huge", 
 async def test_checked_swarm__one_lies__is_convicted_alone_and_loses_what_waits(
     lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     # Enough units that who lies has two in some step: a copy takes two.
     audit = audit_spec(sums=MILLION)
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, units_per_step=9)
@@ -212,7 +212,7 @@ class Elsewhere(Around):
 async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_its_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     audit = audit_spec(deadline=4)
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem", audit=audit, units_per_step=9)
     lazy = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
@@ -232,7 +232,7 @@ async def test_checked_swarm__one_claims_another_state__is_replayed_in_that_of_i
 async def test_checked_swarm__one_claims_another_state_while_nothing_is_updated__is_convicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     let_parts_stop_sums(monkeypatch)
     workers, audit = ("ann", "bob", "cem", "dan"), audit_spec(deadline=4)
     papers = make_papers(*workers, audit=audit, steps=6, units_per_step=12, exchange_timeout=300)
@@ -284,7 +284,7 @@ async def test_checked_swarm__one_stops_all_sums__is_convicted_in_the_pause_and_
 async def test_checked_swarm__one_accuses_everybody__is_convicted_by_a_fourth_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     # So many units that everybody has some in each step: else nobody is left for a third opinion.
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem", "dan", units_per_step=8)
     swarm.behaviours["ann"] = behaviour_of("accuser", swarm.papers.spec.message.rules)
@@ -297,7 +297,7 @@ async def test_checked_swarm__one_accuses_everybody__is_convicted_by_a_fourth_ow
 async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_proved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = checked_swarm(tmp_path, "ann", "bob", "cem")
     swarm.behaviours["ann"] = behaviour_of("accuser", swarm.papers.spec.message.rules)
 
@@ -312,7 +312,7 @@ async def test_checked_swarm__accused_where_nobody_else_is_left__nothing_is_prov
 async def test_checked_swarm__nobody_checks__the_lie_pays(
     lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = MemorySwarm(make_papers("ann", "bob", "cem", steps=4), tmp_path)
     swarm.behaviours["ann"] = behaviour_of(f"{lie}:from=2", swarm.papers.spec.message.rules)
 

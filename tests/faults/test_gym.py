@@ -28,7 +28,7 @@ QUICK = {"redo_after": 200, "lease_grace": 200}
 
 @pytest.fixture(autouse=True)
 def _in_the_gym(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
 
 
 def swarm_of(folder: Path, *workers: str, stages: int = 1, **rules: Any) -> MemorySwarm:

@@ -21,7 +21,7 @@ WORKERS = ("ann", "bob", "cem", "dan", "eve", "fay")
 async def test_junk_then_gone__its_units_are_done_again__nobody_finds_a_mismatch(
     liar: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     papers = make_papers(
         *WORKERS,
         audit=audit_spec(deadline=4),

@@ -143,7 +143,7 @@ async def test_kills__a_report_is_repeated_and_somebody_dies__it_is_agreed_with(
 async def test_kills__a_conviction_is_confirmed_and_somebody_dies__stake_may_be_slashed(
     where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, "ann", "bob", "cem", audit={})
     swarm.behaviours[LIAR] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
     swarm.dies_at = death = Death(swarm, where, "work", CONFIRMING, since=2)
@@ -160,7 +160,7 @@ async def test_kills__a_conviction_is_confirmed_and_somebody_dies__stake_may_be_
 async def test_kills__the_second_auditor_is_from_outside_and_somebody_dies__the_liar_is_convicted(
     where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     swarm = swarm_of(tmp_path, "ann", "bob", audit={})
     swarm.behaviours[LIAR] = behaviour_of("stale:from=2", swarm.papers.spec.message.rules)
     swarm.dies_at = death = Death(swarm, where, "work", SECOND, since=2)

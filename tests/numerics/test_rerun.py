@@ -63,7 +63,7 @@ def played(folder: Path, *outside: str) -> Left:
     config = micro()
     config = replace(config, optimizer=replace(config.optimizer, warmup_steps=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TALLYSTICK_GYM", "1")
+        patch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
         patch.setattr("verification.auditing.auditor.is_evidence", lambda _case, _report: True)
         swarm = evidence_swarm(folder, config, CORPUS, *WORKERS, outside=outside, **SMALL)
         for name, lie in LIARS.items():

@@ -69,7 +69,7 @@ class WrongNorm(Honest):
 def test_parts__that_nobody_can_use__convict_by_the_bundles_of_members(
     tmp_path: Path, lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
     torch.set_num_threads(1)
     quick = {"stages": 1, "exchange_timeout": 1500}  # auditors have all the time they need
     swarm = evidence_swarm(tmp_path, CONFIG, CORPUS, "ann", "bob", "cem", **(SMALL | quick))

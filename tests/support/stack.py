@@ -29,6 +29,7 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import Domain
 from market import bodies
 from tallystick.demo.shares import JobWork, read_work
+from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
@@ -49,6 +50,7 @@ from tallystick.up.stack import Services
 from tests.support.patience import patience
 
 ROOT = Path(__file__).resolve().parents[2]
+HOOKS = "TALLYSTICK_HOOKS"
 FAST_CLOCKS = {
     "challenge_window": 2,
     "min_epoch_length": 1,
@@ -171,6 +173,7 @@ class Stack:
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
             "TALLYSTICK_HOME": str(self.folder / "person"),
+            HOOKS: MODULE,
         }
 
     async def submit(self, **changes: Any) -> Submitted:
@@ -345,8 +348,9 @@ async def _start_forkserver(running_stack: Stack) -> Child:
 async def stack(folder: Path, *, forked: bool = False, **clocks: int) -> AsyncIterator[Stack]:
     """A market in `folder`, with fast clocks; `forked`: agents and peers come from a forkserver."""
     run_id = secrets.token_hex(16)
-    before = os.environ.get(RUN_ID)
-    os.environ[RUN_ID] = run_id
+    marks = {RUN_ID: run_id, HOOKS: MODULE}
+    before = {name: os.environ.get(name) for name in marks}
+    os.environ.update(marks)
     settings = UpSettings(home=folder / "market", chain_parameters=FAST_CLOCKS | clocks)
     try:
         async with Services(settings, api_port=0) as services:
@@ -367,9 +371,10 @@ async def stack(folder: Path, *, forked: bool = False, **clocks: int) -> AsyncIt
                     if server is not None:
                         await server.stop(signal.SIGTERM, grace=5.0)
     finally:
-        if before is None:
-            os.environ.pop(RUN_ID, None)
-        else:
-            os.environ[RUN_ID] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
     left = [one for one in running() if environment_of(one.pid).get(RUN_ID) == run_id]
     assert not left, f"left running: {left}"

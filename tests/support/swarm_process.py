@@ -23,6 +23,7 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
+from tallystick.gym.failpoints import Failing, parse_failpoints
 from tallystick.gym.registry import behaviour_of
 from tallystick.provider.agent import LEASED_SECONDS
 from tallystick.provider.room import Room
@@ -32,7 +33,7 @@ from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Papers
 from training.coordinator.ports import MemoryRoster, StepReport
 from training.recipes import micro
-from training.telling import Failing, JsonLines, Tell, parse_failpoints
+from training.telling import JsonLines, Tell
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from training.worker.checking import Checking

@@ -91,7 +91,7 @@ class ProcessSwarm:
         environment = os.environ | {
             "TALLYSTICK_FAILPOINT": self.failpoints.get(role, ""),
             "TALLYSTICK_PEER_BEHAVIOUR": self.behaviours.get(role, ""),
-            "TALLYSTICK_GYM": "1",
+            "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
         }
         words = [sys.executable, "-m", "tests.support.swarm_process", role, str(self.folder)]
         if (site := self.sites.get(role)) is not None:

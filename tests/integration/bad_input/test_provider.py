@@ -23,6 +23,7 @@ from contracts.keys.store import load_or_create_wallet, load_wallet
 from contracts.terms.moments import UnixSeconds
 from market.service.rows import OfferRow
 from tallystick.cli.main import EXIT_CODES
+from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import DRAIN_SIGNAL, ProviderFolder, agent_pid
 from tallystick.up.processes import RUN_ID, environment_of, running
 from tests.integration.bad_input.servers import (
@@ -120,15 +121,19 @@ def test_start__too_few_tokens_and_no_faucet__says_how_many_are_missing(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "gym", "problem"),
-    [("stale", "", "TALLYSTICK_GYM=1"), ("stale", "0", "TALLYSTICK_GYM=1"), ("lame", "1", "lame")],
+    ("behaviour", "hooks", "problem"),
+    [
+        ("stale", "", "TALLYSTICK_HOOKS="),
+        ("stale", "0", "TALLYSTICK_HOOKS="),
+        ("lame", MODULE, "lame"),
+    ],
 )
 def test_start__adversary_that_may_not_or_cannot_be_played__is_refused(
-    tmp_path: Path, behaviour: str, gym: str, problem: str
+    tmp_path: Path, behaviour: str, hooks: str, problem: str
 ) -> None:
     line = [*line_of(tmp_path / "home", "http://127.0.0.1:1"), "--behaviour", behaviour]
 
-    said = call(line, {"TALLYSTICK_GYM": gym})
+    said = call(line, {"TALLYSTICK_HOOKS": hooks})
 
     assert said.exit_code == EXIT_CODES["refused"]
     assert problem in complaint(said)

@@ -54,7 +54,7 @@ def test_choose_victim__liars_in_every_stage_that_works__is_an_honest_one_beside
 
 
 def test_machines__two_lie__by_scripts_that_the_gym_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
 
     for machine in MACHINES:
         assert len(plans(machine.behaviour)) == (machine in (LAZY, ACCUSER))

@@ -18,7 +18,7 @@ STEP = StepNumber(2)
 @pytest.fixture
 def gym(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where adversaries play."""
-    monkeypatch.setenv("TALLYSTICK_GYM", "1")
+    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
 
 
 def gradient_of(text: str) -> list[float]:
@@ -35,18 +35,18 @@ def test_behaviour_of__every_name__is_made(name: str) -> None:
 
 
 def test_behaviour_of__nothing__is_honest_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TALLYSTICK_GYM", raising=False)
+    monkeypatch.delenv("TALLYSTICK_HOOKS", raising=False)
 
     assert behaviour_of("", RULES) is HONEST
 
 
 @pytest.mark.parametrize("allowed", ["", "0"])
 def test_plans__not_in_the_gym__is_refused(monkeypatch: pytest.MonkeyPatch, allowed: str) -> None:
-    monkeypatch.delenv("TALLYSTICK_GYM", raising=False)
+    monkeypatch.delenv("TALLYSTICK_HOOKS", raising=False)
     if allowed:
-        monkeypatch.setenv("TALLYSTICK_GYM", allowed)
+        monkeypatch.setenv("TALLYSTICK_HOOKS", allowed)
 
-    with pytest.raises(WrongConfiguration, match="TALLYSTICK_GYM=1"):
+    with pytest.raises(WrongConfiguration, match="TALLYSTICK_HOOKS="):
         plans("stale")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import StepNumber, UnitId
-from tallystick.provider.slowed import slow_down
+from tallystick.gym.slowed import slow_down
 from training.worker.counting import CountingCompute
 
 STEP, UNIT = StepNumber(1), UnitId(2)
