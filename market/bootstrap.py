@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -25,7 +25,6 @@ from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
 from market.adapters.chain import Confirming, RpcChain
-from market.adapters.memory import MemoryLimiter
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_limiter import RedisLimiter
 from market.adapters.redis_wakeup import RedisWakeup
@@ -52,7 +51,7 @@ class Market:
     wakeup: Wakeup
     histories: Histories
     clock: Callable[[], UnixMillis]
-    limiter: Limiter = field(default_factory=MemoryLimiter)
+    limiter: Limiter
 
 
 @dataclass(frozen=True)

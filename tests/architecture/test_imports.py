@@ -77,6 +77,8 @@ BAD_LINES = (
     ("tallystick/sdk/__init__.py", "import market.service", "know of market only its bodies"),
     ("market/bodies/base.py", "import market.domain.ledger", "HTTP bodies are made of terms"),
     ("training/swarm/step.py", "import asyncio", "PURE modules"),
+    ("tallystick/provider/peer.py", "import tallystick.gym.registry", "Production imports no fake"),
+    ("market/bootstrap.py", "import market.fakes.memory", "Production imports no fake"),
 )
 
 

@@ -27,8 +27,9 @@ from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
 from tests.support.swarm_process import signed_opening
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
-from training.coordinator.ports import MemoryFeed, MemoryRoster
 from training.coordinator.run import run_coordinator
+from training.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
+from training.fakes.counting import NUM_WEIGHTS, CountingCompute
 from training.stages.chunks import chunk_bounds
 from training.stages.exact import to_wire
 from training.stages.threads import set_threads
@@ -36,7 +37,6 @@ from training.telling import JsonLines, Tell
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-from training.worker.counting import NUM_WEIGHTS, CountingCompute
 from training.worker.run import run_worker
 
 LOOPBACK = "127.0.0.1:0"
@@ -170,6 +170,7 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
                 listen=LOOPBACK,
                 feed=MemoryFeed(),
                 roster=MemoryRoster(tuple(papers.leases.values())),
+                wishes=MemoryWishes(),
                 elements=job.elements,
                 announce=address.announce,
                 tell=tell,

@@ -44,15 +44,15 @@ from tests.support.swarm_job import TRAINER, MemorySwarm, make_papers
 from training.coordinator.answers import Answers as CoordinatorAnswers
 from training.coordinator.book import Book, Signer
 from training.coordinator.measuring import Measuring
+from training.fakes.counting import CountingCompute
+from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.telling import tell_nobody
 from training.transport import calls
 from training.transport.dispatch import Dispatcher
-from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.wire import PING, RELAY, AnyMethod, Passed, WireMessage
 from training.worker.answers import Answers as WorkerAnswers
 from training.worker.book import WorkerBook
-from training.worker.counting import CountingCompute
 from training.worker.download import RANGE
 from training.worker.peers import Peers
 from training.worker.work import Work

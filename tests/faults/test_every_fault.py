@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.swarm_job import MemorySwarm, make_papers
-from training.transport import calls
-from training.transport.faulty_adapter import (
+from training.fakes.faulty_transport import (
     DIAL,
     AnyFault,
     Delay,
@@ -22,6 +21,7 @@ from training.transport.faulty_adapter import (
     Partition,
     When,
 )
+from training.transport import calls
 from training.transport.port import Transport
 
 WORKERS = ("ann", "bob", "cem", "dan")

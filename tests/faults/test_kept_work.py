@@ -23,13 +23,13 @@ from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import MemorySwarm, make_papers
 from training.averaging.slices import slice_digest
+from training.fakes.counting import CountingCompute, CountingReplayer
+from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.transport import calls
-from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.worker import keeping as keeping_module
 from training.worker.answers import Answers
 from training.worker.book import WorkerBook
-from training.worker.counting import CountingCompute, CountingReplayer
 from training.worker.download import RANGE
 from training.worker.engine import Engine
 from training.worker.keeping import Keeping

@@ -29,10 +29,10 @@ from tests.support.swarm_job import (
     patient_rules,
 )
 from training.averaging.slices import Slice
+from training.fakes.counting import CountingCompute
+from training.fakes.faulty_transport import Fault, FaultyTransport
 from training.transport import calls
-from training.transport.faulty_adapter import Fault, FaultyTransport
 from training.transport.port import Transport
-from training.worker.counting import CountingCompute
 from training.worker.ports import Compute
 
 STEPS, UNITS, CHUNKS = 4, 6, 2

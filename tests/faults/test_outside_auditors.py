@@ -42,10 +42,10 @@ from tests.support.swarm_job import (
     MemorySwarm,
     make_papers,
 )
+from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.telling import tell_nobody
 from training.transport.calls import METHODS
-from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Honest, Wanted
 from verification.auditing.loop import Auditing

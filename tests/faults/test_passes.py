@@ -14,10 +14,10 @@ from contracts.terms.messages import UnitLeaf
 from tests.support.patience import patience
 from tests.support.pipeline import UNIT, Pipeline, pipeline
 from training.averaging.slices import Slice
+from training.fakes.counting import CountingCompute
 from training.transport import calls
 from training.worker import units as units_module
 from training.worker.answers import Answers
-from training.worker.counting import CountingCompute
 from training.worker.ports import Passed
 from training.worker.tensors import Kept
 from training.worker.turns import Rank

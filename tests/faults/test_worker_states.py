@@ -29,12 +29,12 @@ from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, make_papers, patient_rules
 from training.coordinator.answers import Answers as CoordinatorAnswers
+from training.fakes.counting import CountingCompute
+from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.transport import calls
-from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.worker import served
 from training.worker.book import WorkerBook
-from training.worker.counting import CountingCompute
 from training.worker.peers import Peers
 from training.worker.store import Store
 from training.worker.work import Work

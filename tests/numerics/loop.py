@@ -11,7 +11,8 @@ from math import isqrt
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from training.config import TrainConfig, whole_model
 from training.data.corpus import ShardedCorpus, shard_corpus
-from training.data.loading import MemoryBlobs, UnitRows
+from training.data.loading import UnitRows
+from training.fakes.blobs import MemoryBlobs
 from training.stages.exact import from_wire, norm_squared, to_wire, weighted_mean
 from training.stages.stage import Stage, UnitInputs, rows_tensor
 

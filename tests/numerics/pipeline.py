@@ -7,7 +7,7 @@ from contracts.terms.messages import CodecName, DataSpec, JobSpec
 from tests.numerics.loop import synthetic_corpus
 from tests.support.history import make_spec, make_wallet
 from training.config import TrainConfig, model_spec, optimizer_spec
-from training.data.loading import MemoryBlobs
+from training.fakes.blobs import MemoryBlobs
 from training.recipes import micro
 from training.worker.ports import Passed
 from training.worker.stage_compute import StageCompute

@@ -21,7 +21,7 @@ from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain import plain_losses
 from tests.support.weights import in_parts, weights_file
 from training.config import ModelConfig, model_spec, slices_of, whole_model
-from training.data.loading import MemoryBlobs
+from training.fakes.blobs import MemoryBlobs
 from training.models.decoder import StageModel
 from training.models.folder import read_config, read_folder, write_folder
 from training.models.initial import initial_weights

@@ -20,8 +20,9 @@ from tallystick.sdk.job_spec import build_spec
 from tallystick.sdk.prepare import Prepared, prepare
 from tests.numerics.plain import plain_losses
 from training.config import slices_of, train_config, whole_model
-from training.data.loading import MemoryBlobs, UnitRows
+from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
+from training.fakes.blobs import MemoryBlobs
 from training.models.folder import write_folder
 from training.models.initial import initial_weights
 from training.models.sources import read

@@ -27,7 +27,7 @@ from tests.numerics.pipeline import (
     stages_of,
     trip,
 )
-from training.data.loading import MemoryBlobs
+from training.fakes.blobs import MemoryBlobs
 from training.worker.numeric_recipe import NumericRecipe, corpus_rows
 from training.worker.ports import Numbers, ReplayedUnit
 from training.worker.projections import tolerance

@@ -19,7 +19,7 @@ from contracts.terms.signatures import Signed
 from tests.numerics.loop import synthetic_corpus
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, MemorySwarm
-from training.data.loading import MemoryBlobs
+from training.fakes.blobs import MemoryBlobs
 from training.recipes import micro
 from training.worker import keeping
 from training.worker.keeping import Keeping

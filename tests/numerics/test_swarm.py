@@ -22,7 +22,7 @@ from tests.numerics.plain import greatest_difference, plain_losses
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, MemorySwarm
 from training.config import TrainConfig
-from training.data.loading import MemoryBlobs
+from training.fakes.blobs import MemoryBlobs
 from training.models.parameters import EMBEDDING
 from training.recipes import micro
 from training.stages.exact import to_wire

@@ -17,9 +17,10 @@ from training.data.corpus import (
     shard_corpus,
     unigram_perplexity,
 )
-from training.data.loading import MemoryBlobs, UnitRows
+from training.data.loading import UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import index_rows, permuted, row_numbers
+from training.fakes.blobs import MemoryBlobs
 from training.stages.chunks import chunk_bounds
 
 keys = st.binary(min_size=32, max_size=32)

@@ -12,7 +12,7 @@ from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import MemorySwarm
 from training.config import TrainConfig
 from training.data.corpus import ShardedCorpus
-from training.data.loading import MemoryBlobs
+from training.fakes.blobs import MemoryBlobs
 from verification.distances.thresholds import shipped_calibration
 from verification.docket import begin_job
 

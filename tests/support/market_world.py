@@ -25,14 +25,6 @@ from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market.adapters.memory import (
-    MemoryBlobs,
-    MemoryBundles,
-    MemoryStore,
-    MemoryWakeup,
-    MemoryWork,
-)
-from market.adapters.memory_chain import MemoryChain
 from market.api.context import USUAL, Api
 from market.bodies import (
     auditor_digest,
@@ -44,6 +36,15 @@ from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
 from market.domain.blob_quotas import BlobBounds
 from market.domain.pricing import job_cost
+from market.fakes.memory import (
+    MemoryBlobs,
+    MemoryBundles,
+    MemoryLimiter,
+    MemoryStore,
+    MemoryWakeup,
+    MemoryWork,
+)
+from market.fakes.memory_chain import MemoryChain
 from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
 from market.service.audit_bonds import accept_bond
@@ -164,6 +165,7 @@ class World:
             self.wakeup,
             self.histories,
             lambda: self.now,
+            MemoryLimiter(),
         )
         return Api(
             market, "the host's token", "0", 10**18, 10**9, 3, 1, blob_bounds=self.blob_bounds

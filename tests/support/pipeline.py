@@ -16,13 +16,13 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import MemorySwarm, Papers, make_papers
+from training.fakes.counting import CountingCompute
+from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.telling import Tell
 from training.transport import calls
-from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.worker.answers import Answers
 from training.worker.book import WorkerBook
-from training.worker.counting import CountingCompute
 from training.worker.peers import Peers
 from training.worker.work import Work
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from contracts.terms.messages import JobSpec
+from training.fakes.counting import CountingCompute
 from training.stages.validation import num_groups
-from training.worker.counting import CountingCompute
 
 
 @dataclass

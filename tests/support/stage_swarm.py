@@ -8,7 +8,7 @@ from contracts.terms.messages import DataSpec
 from tests.support.swarm_job import MemorySwarm, Papers, make_papers
 from training.config import TrainConfig, model_spec, optimizer_spec, slices_of
 from training.data.corpus import ShardedCorpus
-from training.data.loading import MemoryBlobs
+from training.fakes.blobs import MemoryBlobs
 from training.flops import unit_flops
 from training.stages.chunks import chunk_elements
 from training.worker.ports import Compute

@@ -54,15 +54,16 @@ from tests.support.simulated_time import loop_clock
 from training.averaging.slices import Slice
 from training.changes import Changes
 from training.coordinator.book import Opening
-from training.coordinator.ports import MemoryFeed, MemoryRoster, MemoryWishes, Wish
+from training.coordinator.ports import Wish
 from training.coordinator.run import run_coordinator
+from training.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
+from training.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
+from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.trainer.calling import Pause
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS, NEXT_STEP, StepWork
-from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
-from training.worker.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
 from training.worker.ports import HONEST, Behaviour, Compute
 from training.worker.run import run_worker
 from verification.auditing.loop import Auditing, Replaying

@@ -31,7 +31,8 @@ from tallystick.sdk.process import telling_traffic
 from tests.support.checked_swarm import MadeUpCoins
 from tests.support.history import DOMAIN
 from tests.support.swarm_job import COORDINATOR, Papers
-from training.coordinator.ports import MemoryRoster, StepReport
+from training.coordinator.ports import StepReport
+from training.fakes.coordinator import MemoryRoster, MemoryWishes
 from training.recipes import micro
 from training.telling import JsonLines, Tell
 from training.transport.calls import METHODS
@@ -154,6 +155,7 @@ async def _coordinator(
         listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         feed=FileFeed(folder),
         roster=MemoryRoster(tuple(papers.leases.values())),
+        wishes=MemoryWishes(),
         coins=None if papers.opening.auditors is None else MadeUpCoins(),
         begin=begin_job,
         elements=chunk_elements(papers.spec.message),

@@ -1,4 +1,4 @@
-"""What the coordinator needs of the world: where to post, and who may come. With their fakes."""
+"""What the coordinator needs of the world: where to post, and who may come."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -96,46 +96,3 @@ class Wishes(Protocol):
     def heeded(self, number: int) -> None:
         """The job is as the wish `number` wants it; told again after a restart."""
         ...
-
-
-class MemoryFeed:
-    """The fake: keeps what it is given, each item once."""
-
-    def __init__(self) -> None:
-        self.items: list[bytes] = []
-        self.reports: list[StepReport] = []
-
-    async def post(self, items: Sequence[bytes]) -> None:
-        """See `Feed.post`."""
-        self.items += [item for item in items if item not in self.items]
-
-    async def report(self, reports: Sequence[StepReport]) -> None:
-        """See `Feed.report`."""
-        self.reports += reports
-
-
-class MemoryWishes:
-    """The fake: a wish that a test changes, and the number that was heeded last."""
-
-    def __init__(self) -> None:
-        self.wish: Wish | None = None
-        self.number = 0
-
-    def newest(self) -> Wish | None:
-        """See `Wishes.newest`."""
-        return self.wish
-
-    def heeded(self, number: int) -> None:
-        """See `Wishes.heeded`."""
-        self.number = number
-
-
-class MemoryRoster:
-    """The fake: a list that a test changes."""
-
-    def __init__(self, leases: Sequence[Signed[LeaseAccept]] = ()) -> None:
-        self.leases = list(leases)
-
-    async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
-        """See `Roster.accepted`."""
-        return tuple(self.leases)

@@ -27,7 +27,7 @@ from training.coordinator.finding import Finding
 from training.coordinator.heeding import Heeding
 from training.coordinator.means import Means
 from training.coordinator.measuring import Measuring, Nanoseconds
-from training.coordinator.ports import Clock, Feed, MemoryWishes, Roster, Wishes
+from training.coordinator.ports import Clock, Feed, Roster, Wishes
 from training.coordinator.routing import validation_due
 from training.journal import Journal
 from training.swarm.duties import next_deadline
@@ -59,7 +59,7 @@ async def run_coordinator(
     listen: str,
     feed: Feed,
     roster: Roster,
-    wishes: Wishes | None = None,
+    wishes: Wishes,
     coins: Coins | None = None,
     begin: Begin = unread,
     elements: Mapping[Chunk, int],
@@ -82,7 +82,7 @@ async def run_coordinator(
         listen: `host:port`, port 0 for a free one.
         feed: Where kept items and reports go.
         roster: Who has a lease.
-        wishes: What the poster wants of the job now; None for one that nobody pauses or cancels.
+        wishes: What the poster wants of the job now.
         coins: By which a checked job is drawn; None for one that nobody checks.
         begin: Makes the fold of a checked job's draws.
         elements: How many each chunk has, as the stages cut their gradients.
@@ -111,7 +111,7 @@ async def run_coordinator(
                 roster,
                 Measuring(book.record_of_job.job, stopwatch),
                 coins,
-                Heeding(book, wishes or MemoryWishes(), clock=clock, tell=tell),
+                Heeding(book, wishes, clock=clock, tell=tell),
                 elements,
                 means,
                 clock=clock,

@@ -5,7 +5,7 @@ Invariant: no byte of a blob is used before its BLAKE3 was compared. Shards stay
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -30,19 +30,6 @@ class BlobSource(Protocol):
             ServiceUnreachable: the store does not answer.
         """
         ...
-
-
-class MemoryBlobs:
-    """The fake: blobs in a dict."""
-
-    def __init__(self, blobs: Mapping[Digest, bytes]) -> None:
-        self._blobs = dict(blobs)
-
-    def fetch(self, digest: Digest) -> bytes:
-        """See `BlobSource.fetch`."""
-        if digest not in self._blobs:
-            raise NotFound(f"no blob {digest.hex()}")
-        return self._blobs[digest]
 
 
 class FolderBlobs:

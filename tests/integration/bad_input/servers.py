@@ -13,8 +13,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from contracts.terms.typed_data import Domain
-from market.adapters.memory_chain import MemoryChain
 from market.api.app import make_app
+from market.fakes.memory_chain import MemoryChain
 from market.service.ports import Network
 from tests.support.history import DOMAIN
 from tests.support.market_world import ANCHORER, World, memory_world

@@ -28,12 +28,12 @@ from schemathesis.transport.requests import REQUESTS_TRANSPORT
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market.adapters.memory import MemoryWakeup
 from market.api.app import make_app
 from market.api.context import Api
 from market.bodies import NonceView
 from market.domain.jobs import Action
 from market.domain.rates import Rate
+from market.fakes.memory import MemoryWakeup
 from market.service.api_keys import create_key
 from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet

@@ -26,9 +26,9 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
-from market.adapters.memory import MemoryBlobs
 from market.api.app import make_app
 from market.bodies import checkpoint_digest
+from market.fakes.memory import MemoryBlobs
 from market.service.rows import CheckpointRow, EventRow, LeaseRow
 from market.service.store_checkpoints import Claim, Claimed, claimed_checkpoints, store_checkpoint
 from tallystick.provider.artifacts import TURN, MarketArtifacts, weights_of

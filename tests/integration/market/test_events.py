@@ -15,10 +15,10 @@ from contracts.terms.errors import Malformed, NotFound, Overloaded, ServiceUnrea
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market import bodies
-from market.adapters.memory import MemoryStore, MemoryWakeup, MemoryWork
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_wakeup import RedisWakeup
 from market.api.watching import Limits, Watching
+from market.fakes.memory import MemoryStore, MemoryWakeup, MemoryWork
 from market.service.feeds import MARKET, tell_job
 from market.service.histories import Histories
 from market.service.message_events import events_of

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from market.adapters.memory_chain import MemoryChain
 from market.bodies import HostCredential
 from market.domain.jobs import JobState
+from market.fakes.memory_chain import MemoryChain
 from market.service.ports import ChainBlock, ChainEvent
 from market.service.settle_epoch import may_settle
 from market.service.sync_chain import sync_chain

@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from contracts.terms.errors import RateLimited, Unavailable
-from market.adapters.memory import MemoryLimiter
 from market.adapters.redis_limiter import RedisLimiter
 from market.api.app import make_app
 from market.api.context import Api
 from market.bodies import Problem, read_body
 from market.domain.rates import SECOND, Rate
+from market.fakes.memory import MemoryLimiter
 from market.service.ports import Limiter
 from tallystick.sdk.client import MarketClient, retrying
 from tests.integration.market.client import HOST

@@ -4,9 +4,9 @@ import pytest
 
 from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
-from market.adapters.memory import MemoryStore, MemoryWork
-from market.adapters.memory_chain import MemoryChain
 from market.domain.offers import Candidate
+from market.fakes.memory import MemoryStore, MemoryWork
+from market.fakes.memory_chain import MemoryChain
 from market.service import clear_jobs
 from market.service.candidates import candidates
 from market.service.ports import AccountNow, StakeNow, UnitOfWork

@@ -29,11 +29,11 @@ from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge
 from contracts.terms.ids import Address, Digest, EpochNumber
 from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
-from market.adapters.memory import MemoryBlobs, MemoryWakeup
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
+from market.fakes.memory import MemoryBlobs, MemoryWakeup
 from market.migrate import migrate, upgrade
 from market.service.coding import items
 from market.service.drain_outbox import drain_outbox

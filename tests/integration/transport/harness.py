@@ -14,10 +14,10 @@ from typing_extensions import Buffer
 from contracts.terms.ids import SessionKey
 from contracts.terms.moments import UnixMillis
 from tests.support.patience import patience
+from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.transport.endpoint import Clock
 from training.transport.framing import HelloFrame, hello_frame, read_frame
 from training.transport.grpc_adapter import GrpcTransport, _DialledPipe
-from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import MIB, Limits, Transport
 from training.transport.session import FramePipe
 from training.transport.tls import Leaf, issue_leaf, session_key_of, trust_anchor

@@ -13,7 +13,7 @@ from contracts.terms.errors import (
     WrongConfiguration,
 )
 from tests.integration.transport.harness import ANY_PORT, DEADLINE, Net, Peer
-from training.transport.faulty_adapter import (
+from training.fakes.faulty_transport import (
     DIAL,
     AnyFault,
     Delay,

@@ -20,8 +20,8 @@ from tests.integration.transport.harness import (
     pair,
     until,
 )
+from training.fakes.memory_transport import MemoryTransport
 from training.transport.grpc_adapter import GrpcTransport
-from training.transport.memory_adapter import MemoryTransport
 from training.transport.port import Limits, Session
 
 

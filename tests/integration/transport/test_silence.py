@@ -17,9 +17,9 @@ from tests.integration.transport.harness import (
     pair,
     until,
 )
-from training.transport.faulty_adapter import FaultyTransport, Silence
+from training.fakes.faulty_transport import FaultyTransport, Silence
+from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.transport.framing import BEAT
-from training.transport.memory_adapter import MemoryNetwork, MemoryTransport
 from training.transport.port import Limits
 
 QUICK = Limits(silence=timedelta(seconds=0.2))

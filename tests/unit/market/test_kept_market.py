@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 
 from contracts.terms.moments import UnixMillis
-from market.adapters.memory import MemoryStore, MemoryWork
 from market.api.kept_market import MANY_OFFERS, KeptMarket
 from market.bodies import OfferEvent
+from market.fakes.memory import MemoryStore, MemoryWork
 from market.service.feeds import tell_market
 from market.service.ports import UnitOfWork
 from tests.unit.market.test_matching import offer

@@ -11,9 +11,10 @@ from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import StepNumber, UnitId
 from training.config import DataConfig
 from training.data.corpus import need_enough_rows, shard_corpus, unigram_perplexity
-from training.data.loading import MemoryBlobs, UnitRows, rows_digest
+from training.data.loading import UnitRows, rows_digest
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.tokens import PIECE_BYTES, TokenFile, read_token_file, token_values
+from training.fakes.blobs import MemoryBlobs
 from training.recipes import micro
 
 WORDS = {word: number for number, word in enumerate(["<?>", "a", "tally", "stick", "split", "two"])}

@@ -7,7 +7,7 @@ from contracts.terms.ids import StepNumber, UnitId
 from tallystick.gym.gradients import flipped, scaled, turned
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice, slice_digest
-from training.worker.counting import CountingCompute
+from training.fakes.counting import CountingCompute
 from training.worker.ports import Behaviour
 
 STEP = StepNumber(3)

@@ -10,7 +10,7 @@ from contracts.terms.ids import StepNumber, UnitId
 from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
 from tallystick.gym.plan import Plan
 from training.averaging.slices import Slice
-from training.worker.counting import CountingCompute
+from training.fakes.counting import CountingCompute
 from training.worker.ports import Passed
 
 ONE, TWO = StepNumber(1), StepNumber(2)

@@ -10,7 +10,7 @@ from contracts.terms.ids import StepNumber, UnitId
 from tallystick.gym.malformed import Spoilt, SpoiltParts, not_finite
 from tallystick.gym.plan import Plan
 from training.averaging.slices import slice_digest
-from training.worker.counting import CountingCompute
+from training.fakes.counting import CountingCompute
 from training.worker.ports import Sent
 
 STEP, UNIT = StepNumber(1), UnitId(2)

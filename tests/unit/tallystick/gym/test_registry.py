@@ -8,7 +8,7 @@ from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import ZERO_DIGEST, StepNumber, UnitId
 from tallystick.gym.registry import MAKERS, behaviour_of, plans
 from tests.support.history import make_spec, make_wallet
-from training.worker.counting import CountingCompute
+from training.fakes.counting import CountingCompute
 from training.worker.ports import HONEST, Wanted
 
 RULES = make_spec(make_wallet("poster"), make_wallet("coordinator")).rules

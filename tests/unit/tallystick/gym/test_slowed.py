@@ -5,7 +5,7 @@ import pytest
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import StepNumber, UnitId
 from tallystick.gym.slowed import slow_down
-from training.worker.counting import CountingCompute
+from training.fakes.counting import CountingCompute
 
 STEP, UNIT = StepNumber(1), UnitId(2)
 

@@ -6,7 +6,7 @@ from contracts.terms.ids import StepNumber
 from tallystick.gym.plan import Plan
 from tallystick.gym.sums import LeftOut, WrongSum
 from training.averaging.slices import Slice
-from training.worker.counting import CountingCompute
+from training.fakes.counting import CountingCompute
 from training.worker.ports import HONEST
 
 STEP, COMPUTE = StepNumber(2), CountingCompute(2)

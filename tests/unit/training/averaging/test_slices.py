@@ -11,8 +11,8 @@ from contracts.terms.ids import StepNumber, UnitId
 from contracts.terms.messages import GradientCodecName
 from tests.unit.training.swarm.factories import STAGE, A, B, Swarm, grad_commit, terms
 from training.averaging.slices import in_peer_order, need_digest, slice_digest
+from training.fakes.counting import CountingCompute
 from training.swarm.state import Closed
-from training.worker.counting import CountingCompute
 
 
 def test_in_peer_order__commits_in_any_order__ascend_by_peer_then_round() -> None:

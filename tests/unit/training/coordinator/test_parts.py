@@ -36,11 +36,8 @@ from training.changes import Changes
 from training.coordinator.acceptance import check_chunk, check_commit
 from training.coordinator.book import KEPT, REPORT, Book, Signer
 from training.coordinator.feeding import GATHER, Feeding
-from training.coordinator.ports import (
-    MemoryFeed,
-    StepReport,
-    decode_report,
-)
+from training.coordinator.ports import StepReport, decode_report
+from training.fakes.coordinator import MemoryFeed
 from training.journal import Journal, Row
 from training.tasks import end, first_error
 from training.telling import tell_nobody

@@ -11,8 +11,8 @@ from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
+from training.fakes.counting import CountingCompute, CountingReplay, CountingReplayer
 from training.telling import Tell, tell_nobody
-from training.worker.counting import CountingCompute, CountingReplay, CountingReplayer
 from training.worker.engine import Engine
 from training.worker.ports import Passed, ReplayedUnit, Replayer
 from training.worker.projections import tolerance

@@ -4,7 +4,7 @@ import pytest
 
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import StepNumber, UnitId
-from training.worker.counting import CountingCompute
+from training.fakes.counting import CountingCompute
 
 STEP, UNIT, OTHER = StepNumber(1), UnitId(0), UnitId(1)
 

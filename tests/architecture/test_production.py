@@ -1,0 +1,70 @@
+"""Does a process in production load anything that only tests and demos need?"""
+
+import json
+
+from tests.architecture.checkout import run_python
+
+ENTRY_POINTS = (
+    "contracts.chain.deploy",
+    "market.adapters.celery_app",
+    "market.adapters.celery_tasks",
+    "market.api.__main__",
+    "market.api.app",
+    "market.bootstrap",
+    "market.migrate",
+    "tallystick.cli.main",
+    "tallystick.cli.provider",
+    "tallystick.coordinator.__main__",
+    "tallystick.host.__main__",
+    "tallystick.provider.agent",
+    "tallystick.provider.outside",
+    "tallystick.provider.peer",
+    "tallystick.provider.probe",
+    "tallystick.trainer.__main__",
+    "tallystick.up.foreground",
+    "tallystick.up.forking",
+    "tallystick.up.gateway",
+)
+"""What `tallystick up`, the host and the agent start, and what these load when they are started."""
+
+NOT_IN_PRODUCTION = ("market.fakes", "tallystick.demo", "tallystick.gym", "tests", "training.fakes")
+
+SETTINGS = (
+    ("DATABASE_URL", "postgresql://nobody@localhost/none"),
+    ("REDIS_URL", "redis://localhost/0"),
+    ("RPC_URL", "http://localhost"),
+    *((name, "none") for name in ("CONTRACTS", "BLOBS", "KEYS", "HOME")),
+)
+"""Without them a Celery worker refuses to be imported; nothing is connected to."""
+
+
+def loaded() -> dict[str, list[str]]:
+    """Modules that each entry point has loaded once it is imported, each in a process of its own.
+
+    The processes are forks of one that has imported the heavy libraries.
+    """
+    code = f"""
+import importlib, json, os, sys
+os.environ.update({{f"TALLYSTICK_{{name}}": value for name, value in {SETTINGS!r}}})
+import celery, fastapi, grpc, sqlalchemy, torch, web3
+loaded = {{}}
+for name in {ENTRY_POINTS!r}:
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        importlib.import_module(name)
+        found = [module for module in sys.modules if module.startswith({NOT_IN_PRODUCTION!r})]
+        os.write(write, json.dumps(found).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        said = answer.read()
+    assert os.waitpid(child, 0)[1] == 0, name
+    loaded[name] = json.loads(said)
+print(json.dumps(loaded))
+"""
+    found: dict[str, list[str]] = json.loads(run_python(code))
+    return found
+
+
+def test_entry_points__imported__load_no_gym_no_fake_and_no_test() -> None:
+    assert {name: found for name, found in loaded().items() if found} == {}
