@@ -19,12 +19,12 @@ from contracts.terms.typed_data import (
 from market.api.context import Api, ApiDep, KeyedDep, WorkDep, answer, body, carry_out, documented
 from market.api.refusals import CHAIN, refused
 from market.api.routes.jobs import POSTING, accept_job
-from market.api.views import job_row
 from market.bodies import JobPosted, OrderLike, OrderTyped, PostOrder
 from market.service.coding import spec_of
 from market.service.coordinators import allocate_coordinator
 from market.service.order_like import Wish, order_like
 from market.service.ports import UnitOfWork
+from market.service.show_jobs import job_row
 
 router = APIRouter(tags=["orders"], prefix="/orders")
 

@@ -12,10 +12,8 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.checks import checks_view
-from market.api.routes.jobs import checkpoints_view
 from market.api.routes.running import peers_view, spend_view
 from market.api.routes.slashes import convictions_of_job
-from market.api.views import job_outcome, job_row, job_view, progress_view
 from market.bodies import (
     API_PREFIX,
     JobView,
@@ -30,6 +28,8 @@ from market.service.feeds import newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
 from market.service.show_checks import checks_of_job
+from market.service.show_jobs import job_outcome, job_row, job_view, progress_view
+from market.service.store_checkpoints import claimed_checkpoints
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
 
@@ -149,7 +149,7 @@ async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "checks": await asyncio.to_thread(checks_view, found, ()),
         "verdicts": verdicts,
         "convictions": (await convictions_of_job(job, work, chain)).convictions,
-        "weights": await checkpoints_view(job, work, blobs),
+        "weights": await claimed_checkpoints(job, work, blobs),
     }
 
 

@@ -11,7 +11,6 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import BadSignature, Conflict, Expired, Forbidden, NoMatch
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixSeconds
-from market.api.views import job_view
 from market.bodies import hosting_digest
 from market.domain.jobs import JobState
 from market.service import clear_jobs as clear_jobs_module
@@ -30,6 +29,7 @@ from market.service.leases import LIVE
 from market.service.pace import Pace
 from market.service.reconcile import Booked
 from market.service.rows import FaucetRow, JobRow, LeaseRow, OfferRow, OutboxRow
+from market.service.show_jobs import job_view
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import DOMAIN, START, make_session, make_wallet
 from tests.support.market_world import CEILING, STAKE, World, market_spec
