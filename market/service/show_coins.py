@@ -13,8 +13,9 @@ from contracts.terms.errors import Conflict, InvariantBroken, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 from market.bodies import AnchoredStepView, CoinsView
 from market.service.coding import decode_arguments
+from market.service.find_job import job_row
 from market.service.ports import UnitOfWork
-from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow, JobRow
+from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow
 from verification.draws.batches import Entry, ShownBatch, show_batch
 from verification.draws.lanes import LanePage
 
@@ -29,7 +30,7 @@ async def coins_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) 
         NotFound: no such job.
     """
     async with work:
-        await _known(job, work)
+        await job_row(job, work)
         entries = await work[BatchEntryRow].where(job=job, order="step", after=after, limit=limit)
         roots = tuple({entry.root for entry in entries})
         batches = await work[BatchRow].where(root=roots) if roots else []
@@ -54,7 +55,7 @@ async def lane_of_job(
         NotFound: no such job. Conflict: it is not opened yet.
     """
     async with work:
-        row = await _known(job, work)
+        row = await job_row(job, work)
         if row.opening_block is None:
             raise Conflict("the job is not opened yet")
         start = await _before_opening(row.opening_block, work) if first is None else first
@@ -67,13 +68,6 @@ async def lane_of_job(
             await _lane_before(start, before, anchorer, work),
             tuple(await _shown(shown[:limit], row.opening_block, work)),
         )
-
-
-async def _known(job: JobId, work: UnitOfWork) -> JobRow:
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
-    return row
 
 
 async def _before_opening(block: int, work: UnitOfWork) -> int:

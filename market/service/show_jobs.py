@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import encode
-from contracts.terms.errors import NotFound
 from contracts.terms.ids import Digest, JobId
 from market.bodies import (
     AuditorsView,
@@ -24,6 +23,7 @@ from market.domain.outcomes import outcome
 from market.service.account_pay import claimed_of
 from market.service.auditors import list_of_job
 from market.service.coding import decode_why_not, spec_of
+from market.service.find_job import job_row
 from market.service.listing import Asked, Listing
 from market.service.ports import UnitOfWork
 from market.service.reconcile import Booked, reconcile_job
@@ -50,19 +50,6 @@ _NAMED = {
 """Events of a job whose transactions a job view names."""
 _MATCHED = (JobState.MATCHED, JobState.RUNNING, JobState.FINISHED)
 """States in which nobody asks any more why a job was not matched once."""
-
-
-async def job_row(job: JobId, work: UnitOfWork) -> JobRow:
-    """A job's row.
-
-    Raises:
-        NotFound: no such job.
-    """
-    async with work:
-        row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
-    return row
 
 
 def job_outcome(row: JobRow) -> JobOutcome:

@@ -10,7 +10,7 @@ Peers of one owner stand for one: of those that name the same index the first is
 from collections.abc import Iterable
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, Forbidden, NotFound
+from contracts.terms.errors import Conflict, Forbidden
 from contracts.terms.ids import (
     ZERO_DIGEST,
     Address,
@@ -31,9 +31,10 @@ from market.bodies import (
     checkpoint_digest,
 )
 from market.service.feeds import tell_job
+from market.service.find_job import job_row
 from market.service.histories import Histories
 from market.service.ports import BlobStore, UnitOfWork
-from market.service.rows import CheckpointRow, JobRow, LeaseRow
+from market.service.rows import CheckpointRow, LeaseRow
 from market.service.session import check_session
 from market.service.stored_parts import size_in_parts
 
@@ -76,9 +77,7 @@ async def store_checkpoint(
 async def _check_member(
     job: JobId, peer: PeerId, stage: int, work: UnitOfWork, histories: Histories
 ) -> None:
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
+    row = await job_row(job, work)
     record = (await histories.load(job, row.num_messages, work)).record
     if record is None:
         raise Conflict("the job is not opened yet")
@@ -117,9 +116,7 @@ async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) ->
         NotFound: no such job.
     """
     async with work:
-        row = await work[JobRow].get(job)
-        if row is None:
-            raise NotFound("no such job", job=job.hex())
+        row = await job_row(job, work)
         claims = await work[CheckpointRow].where(job=job, order="peer")
         leases = await work[LeaseRow].where(job=job)
     claims = [claim for claim in claims if claim.step <= row.step]

@@ -37,6 +37,7 @@ from market.api.context import USUAL, Api
 from market.bodies import (
     LeaseView,
     Permit,
+    Stored,
     auditor_digest,
     auditor_subject,
     heartbeat_digest,
@@ -71,7 +72,7 @@ from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
 from market.service.settle_epoch import Rhythm, may_settle, settle_epoch
 from market.service.slash import announce_slashes, execute_slashes
 from market.service.store_blob import Uploads
-from market.service.store_messages import Intake, store_messages
+from market.service.store_messages import store_messages
 from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
 from tests.support.history import (
@@ -304,7 +305,7 @@ class World:
         )
         return Member(wallet, session, lease.price, StageIndex(lease.stage))
 
-    async def send(self, maker: JobMaker, start: int = 0) -> Intake:
+    async def send(self, maker: JobMaker, start: int = 0) -> Stored:
         """The coordinator posts what it has kept, from item `start` on."""
         return await store_messages(
             maker.spec.job(),

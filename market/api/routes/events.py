@@ -34,8 +34,9 @@ from market.bodies import (
 )
 from market.domain.jobs import JobState
 from market.service.feeds import MARKET, newest_event
+from market.service.find_job import job_row
 from market.service.rows import EventRow
-from market.service.show_jobs import job_row, show_reports
+from market.service.show_jobs import show_reports
 
 router = APIRouter(tags=["events"])
 

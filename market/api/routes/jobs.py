@@ -123,7 +123,7 @@ async def accept_job(
             chain=api.market.chain,
             blobs=api.market.blobs,
         )
-        return answer(JobPosted.model_validate({"job": row.job, "state": row.state}), 202)
+        return answer(JobPosted.of(row), 202)
 
     return await carry_out(this.of(spec.message.poster), work, make)
 
@@ -184,7 +184,7 @@ async def post_messages(
 ) -> Response:
     """Append kept items (a canonical msgpack array of their bytes); by the job's coordinator."""
     items = _items(await read_bytes(request, MAX_MESSAGES_BYTES))
-    intake = await store_messages(
+    stored = await store_messages(
         job,
         items,
         by=who.account,
@@ -193,7 +193,7 @@ async def post_messages(
         chain=api.market.chain,
         histories=api.market.histories,
     )
-    return answer(Stored(stored=intake.stored, known=intake.known))
+    return answer(stored)
 
 
 @router.get(
@@ -278,8 +278,7 @@ async def post_reports(
     job: JobPath, work: WorkDep, posted: Annotated[PostReports, body(PostReports)]
 ) -> Response:
     """Tell people how the steps went."""
-    stored = await store_reports(job, posted.reports, posted.signature, work)
-    return answer(Stored(stored=stored, known=len(posted.reports) - stored))
+    return answer(await store_reports(job, posted.reports, posted.signature, work))
 
 
 @router.post(

@@ -25,10 +25,11 @@ from market.bodies import (
 from market.domain.jobs import JobState
 from market.domain.outcomes import Outcome, sentence
 from market.service.feeds import newest_events
+from market.service.find_job import job_row
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
 from market.service.show_checks import checks_of_job
-from market.service.show_jobs import job_outcome, job_row, job_view, progress_view
+from market.service.show_jobs import job_outcome, job_view, progress_view
 from market.service.store_checkpoints import claimed_checkpoints
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job

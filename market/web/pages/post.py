@@ -13,11 +13,12 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, WorkDep, job_of
 from market.bodies import QuoteView
 from market.service.coding import spec_of
+from market.service.find_job import job_row
 from market.service.order_like import Wish, order_like
 from market.service.ports import UnitOfWork
 from market.service.post_job import quote_job
 from market.service.rows import JobRow
-from market.service.show_jobs import job_row, job_summaries
+from market.service.show_jobs import job_summaries
 from market.web.rendering import page
 from market.web.words import base_units, tokens
 

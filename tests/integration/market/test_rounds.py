@@ -451,9 +451,9 @@ async def test_host__claims_its_jobs_and_loses_them_when_silent(world: World) ->
     held = await claim_jobs("host", world.now, world.new_work())
     again = await claim_jobs("host", world.now, world.new_work())
 
-    assert [row.job for row in held] == [row.job for row in again] == [job]
+    assert [row.job for row in held.jobs] == [row.job for row in again.jobs] == [job]
     kept = await renew_jobs("host", [job], [], world.now, world.new_work())
-    assert kept[0].until == world.now + HOSTING_MILLIS
+    assert kept.jobs[0].until == world.now + HOSTING_MILLIS
 
 
 @ON_MEMORY
