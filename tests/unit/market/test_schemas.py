@@ -57,6 +57,8 @@ def test_schemas__imported__need_no_server() -> None:
 
 @dataclass(frozen=True)
 class Staked:
+    """What a body is made of, and something else."""
+
     active: object = BaseUnits(7)
     reserved: object = BaseUnits(2)
     holder: str = "ann"
