@@ -1,4 +1,4 @@
-"""The row of a job that somebody names."""
+"""A job's row, or NotFound. The caller is in a transaction."""
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import JobId
@@ -6,14 +6,13 @@ from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 
 
-async def job_row(job: JobId, work: UnitOfWork) -> JobRow:
-    """A job's row.
+async def find_job(job: JobId, work: UnitOfWork) -> JobRow:
+    """The row of a job.
 
     Raises:
         NotFound: no such job.
     """
-    async with work:
-        row = await work[JobRow].get(job)
+    row = await work[JobRow].get(job)
     if row is None:
         raise NotFound("no such job", job=job.hex())
     return row

@@ -20,7 +20,7 @@ from contracts.terms.typed_data import (
 from market.bodies import OrderLike, OrderTyped
 from market.service.coding import spec_of
 from market.service.coordinators import allocate_coordinator
-from market.service.find_job import job_row
+from market.service.find_job import find_job
 from market.service.ports import Chain, Network, UnitOfWork
 
 PERMIT_SECONDS = 3600
@@ -87,7 +87,7 @@ async def write_order(
         Malformed: a value that no JobSpec may have.
     """
     async with work:
-        like = spec_of(await job_row(wanted.like, work)).message
+        like = spec_of(await find_job(wanted.like, work)).message
         coordinator = await allocate_coordinator(wanted.poster, now, work)
     return order_like(like, wanted, poster=wanted.poster, coordinator=coordinator, nonce=nonce)
 

@@ -13,7 +13,7 @@ from contracts.terms.errors import Conflict, InvariantBroken, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 from market.bodies import AnchoredStepView, CoinsView
 from market.service.coding import decode_arguments
-from market.service.find_job import job_row
+from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
 from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow
 from verification.draws.batches import Entry, ShownBatch, show_batch
@@ -30,7 +30,7 @@ async def coins_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) 
         NotFound: no such job.
     """
     async with work:
-        await job_row(job, work)
+        await find_job(job, work)
         entries = await work[BatchEntryRow].where(job=job, order="step", after=after, limit=limit)
         roots = tuple({entry.root for entry in entries})
         batches = await work[BatchRow].where(root=roots) if roots else []
@@ -55,7 +55,7 @@ async def lane_of_job(
         NotFound: no such job. Conflict: it is not opened yet.
     """
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         if row.opening_block is None:
             raise Conflict("the job is not opened yet")
         start = await _before_opening(row.opening_block, work) if first is None else first

@@ -23,7 +23,7 @@ from market.domain.outcomes import outcome
 from market.service.account_pay import claimed_of
 from market.service.auditors import list_of_job
 from market.service.coding import decode_why_not, spec_of
-from market.service.find_job import job_row
+from market.service.find_job import find_job
 from market.service.listing import Asked, Listing
 from market.service.ports import UnitOfWork
 from market.service.reconcile import Booked, reconcile_job
@@ -86,7 +86,7 @@ async def show_job(job: JobId, work: UnitOfWork, booked: Booked) -> JobView:
         NotFound: no such job.
     """
     async with work:
-        return await job_view(await job_row(job, work), work, booked)
+        return await job_view(await find_job(job, work), work, booked)
 
 
 async def job_view(row: JobRow, work: UnitOfWork, booked: Booked) -> JobView:
@@ -147,7 +147,7 @@ async def show_reports(job: JobId, work: UnitOfWork, *, after: int, limit: int) 
         NotFound: no such job.
     """
     async with work:
-        await job_row(job, work)
+        await find_job(job, work)
         rows = await work[ReportRow].where(job=job, order="step", after=after, limit=limit)
     return ReportsView(reports=tuple(map(StepReport.of, rows)))
 
@@ -175,7 +175,7 @@ async def encoded_messages(job: JobId, work: UnitOfWork, *, after: int, limit: i
         NotFound: no such job.
     """
     async with work:
-        await job_row(job, work)
+        await find_job(job, work)
         rows = await work[MessageRow].where(job=job, order="sequence", after=after, limit=limit)
     return encode([[row.sequence, row.data] for row in rows])
 
@@ -187,6 +187,6 @@ async def encoded_snapshots(job: JobId, work: UnitOfWork, *, after: int, limit: 
         NotFound: no such job.
     """
     async with work:
-        await job_row(job, work)
+        await find_job(job, work)
         rows = await work[SnapshotRow].where(job=job, order="number", after=after, limit=limit)
         return encode(await shown_snapshots(rows, work))

@@ -31,7 +31,7 @@ from market.bodies import (
     checkpoint_digest,
 )
 from market.service.feeds import tell_job
-from market.service.find_job import job_row
+from market.service.find_job import find_job
 from market.service.histories import Histories
 from market.service.ports import BlobStore, UnitOfWork
 from market.service.rows import CheckpointRow, LeaseRow
@@ -77,7 +77,7 @@ async def store_checkpoint(
 async def _check_member(
     job: JobId, peer: PeerId, stage: int, work: UnitOfWork, histories: Histories
 ) -> None:
-    row = await job_row(job, work)
+    row = await find_job(job, work)
     record = (await histories.load(job, row.num_messages, work)).record
     if record is None:
         raise Conflict("the job is not opened yet")
@@ -116,7 +116,7 @@ async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) ->
         NotFound: no such job.
     """
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         claims = await work[CheckpointRow].where(job=job, order="peer")
         leases = await work[LeaseRow].where(job=job)
     claims = [claim for claim in claims if claim.step <= row.step]

@@ -9,7 +9,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies import ReportedEvent, StepReport, Stored, reports_digest
 from market.service.feeds import tell_job
-from market.service.find_job import job_row
+from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
 from market.service.session import check_session
@@ -28,7 +28,7 @@ async def store_reports(
         BadSignature: not by the coordinator's session key.
     """
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         if row.opening is None:
             raise Conflict("the job is not opened yet")
         opening = expect(decode_signed(row.opening), JobOpening).message

@@ -34,7 +34,7 @@ from market.bodies import (
 )
 from market.domain.jobs import JobState
 from market.service.feeds import MARKET, newest_event
-from market.service.find_job import job_row
+from market.service.find_job import find_job
 from market.service.rows import EventRow
 from market.service.show_jobs import show_reports
 
@@ -139,7 +139,8 @@ async def get_job_events(
     last_event_id: LastEventHeader = "",
 ) -> EventStream:
     """What happens to a job, from its beginning or behind a number."""
-    is_over = (await job_row(job, work)).state == REFUNDED
+    async with work:
+        is_over = (await find_job(job, work)).state == REFUNDED
     start = _start(after, last_event_id) or 0
     wanted = _Wanted(job, start, follow and not is_over, _is_refund, follow or is_over)
     return _stream(wanted, api)

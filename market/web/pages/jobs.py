@@ -25,7 +25,7 @@ from market.bodies import (
 from market.domain.jobs import JobState
 from market.domain.outcomes import Outcome, sentence
 from market.service.feeds import newest_events
-from market.service.find_job import job_row
+from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
 from market.service.show_checks import checks_of_job
@@ -87,7 +87,7 @@ async def get_checking(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
 
 async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         newest = await work[ReportRow].where(job=job, order="-step", limit=1)
     return {
         "state": row.state,
@@ -101,14 +101,14 @@ async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
 
 async def _events(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
-        await job_row(job, work)
+        await find_job(job, work)
         told = await _told(job, work, limit=MAX_TOLD)
     return {"now": api.market.clock(), "told": told}
 
 
 async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         view = await job_view(row, work, api.booked)
     peers = await peers_view(job, api, work)
     first = max(0, peers.step - MAX_STEPS_SHOWN)

@@ -13,7 +13,7 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, WorkDep, job_of
 from market.bodies import QuoteView
 from market.service.coding import spec_of
-from market.service.find_job import job_row
+from market.service.find_job import find_job
 from market.service.order_like import Wish, order_like
 from market.service.ports import UnitOfWork
 from market.service.post_job import quote_job
@@ -35,7 +35,7 @@ async def get_post_page(api: ApiDep, work: WorkDep, like: Text = "") -> Response
     """Choose a job, or change one that was chosen."""
     async with work:
         if like:
-            row = await job_row(job_of(like), work)
+            row = await find_job(job_of(like), work)
             return _form(row, _asked(spec_of(row).message))
         rows = await work[JobRow].where(order="-posted_at", limit=MAX_SHOWN)
         jobs = await job_summaries(rows, work)
@@ -59,7 +59,7 @@ async def get_quote_page(
     }  # fmt: skip
     now = api.market.clock()
     async with work:
-        row = await job_row(job_of(like), work)
+        row = await find_job(job_of(like), work)
     try:
         wish = _wish(asked, now)
         spec = _draft(spec_of(row).message, wish, now)
