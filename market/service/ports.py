@@ -1,6 +1,6 @@
 """What use cases need from the world: transactions, a chain, blobs, a way to wake others.
 
-Adapters fill these for Postgres, an RPC endpoint, a folder and Redis; `adapters.memory` fills them
+Adapters fill these for Postgres, an RPC endpoint, a folder and Redis; `market.fakes` fills them
 without any of these. A use case takes the time as an argument.
 """
 

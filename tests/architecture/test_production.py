@@ -6,12 +6,11 @@ from tests.architecture.checkout import run_python
 
 ENTRY_POINTS = (
     "contracts.chain.deploy",
-    "market.adapters.celery_app",
-    "market.adapters.celery_tasks",
     "market.api.__main__",
     "market.api.app",
     "market.bootstrap",
     "market.migrate",
+    "market.worker.app",
     "tallystick.cli.main",
     "tallystick.cli.provider",
     "tallystick.coordinator.__main__",
