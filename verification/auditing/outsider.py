@@ -1,11 +1,7 @@
-"""Who is drawn from outside a job: follows its history, replays what members hand out, reports.
+"""An auditor from outside a job: follows its history, replays what members serve, and reports.
 
-Satisfies structurally what `verification.auditing` asks for, as `audited` does for a member. It has
-no lease, no state and no stage: weights are downloaded for each replay (`outside`), tensors and
-parts come from the members, all by digests that sealed messages name.
-
-Invariants: a report is on disk before it is sent, and one draw gets one report, restarts included;
-nothing that anybody served is believed without its digest or root.
+It has no lease, no state and no stage. For each replay it downloads weights (`downloaded_weights`);
+tensors and parts come from the members, by digests that sealed messages name.
 """
 
 import asyncio

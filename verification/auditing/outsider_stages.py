@@ -20,7 +20,7 @@ _WEIGHT_BYTES = 4
 
 
 class StagesArithmetic:
-    """Satisfies `outside_audited.Arithmetic` with the real stages."""
+    """Satisfies `outsider.Arithmetic` with the real stages."""
 
     def __init__(self, spec: JobSpec, blobs: BlobSource, *, device: str = "cpu") -> None:
         self._spec, self._blobs, self._device = spec, blobs, device
