@@ -34,7 +34,6 @@ from market.bodies import (
     ProofStep,
     ProofView,
     ProviderView,
-    ReputationView,
     StepReport,
     UnpublishedView,
 )
@@ -44,13 +43,13 @@ from market.domain.jobs import JobState as JobStates
 from market.domain.jobs import Wanted
 from market.domain.offers import offer_state
 from market.domain.outcomes import outcome
-from market.domain.reputation import SCALE, Reputation, is_trusted
+from market.domain.reputation import is_trusted
 from market.service.account_pay import claimed_of, jobs_of
 from market.service.booking import balances_of
 from market.service.coding import decode_why_not, spec_of
 from market.service.ports import UnitOfWork
 from market.service.reconcile import Booked, reconcile_job
-from market.service.reputation import reputations_of
+from market.service.reputation import reputation_view, reputations_of
 from market.service.rows import (
     BatchEntryRow,
     BatchRow,
@@ -127,20 +126,6 @@ async def provider_view(account: Address, now: UnixMillis, work: UnitOfWork) -> 
         is_matched=is_trusted(reputation),
         reputation=reputation_view(reputation),
         offers=await standing_offers(now, work, account),
-    )
-
-
-def reputation_view(reputation: Reputation) -> ReputationView:
-    """A reputation with its factors."""
-    mean = reputation.mean
-    return ReputationView(
-        honesty=reputation.bound,
-        honesty_mean=SCALE * mean.numerator // mean.denominator,
-        matches=reputation.matches,
-        mismatches=reputation.mismatches,
-        liveness=reputation.liveness,
-        kept=reputation.kept,
-        missed=reputation.missed,
     )
 
 

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from contracts.governance.record import JobRecord
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, JobId, PeerId, StepNumber
-from market.domain.reputation import Audited, Outcome, Reputation, fold
+from market.bodies import ReputationView
+from market.domain.reputation import SCALE, Audited, Outcome, Reputation, fold
 from market.service.ports import UnitOfWork
 from market.service.rows import CountedRow, ReputationRow
 from verification.docket import Docket
@@ -104,6 +105,20 @@ async def reputations_of(
     rows = await work[ReputationRow].where(account=names) if names else []
     known = {row.account: _reputation(row) for row in rows}
     return {account: known.get(account, Reputation()) for account in names}
+
+
+def reputation_view(reputation: Reputation) -> ReputationView:
+    """A reputation with its factors."""
+    mean = reputation.mean
+    return ReputationView(
+        honesty=reputation.bound,
+        honesty_mean=SCALE * mean.numerator // mean.denominator,
+        matches=reputation.matches,
+        mismatches=reputation.mismatches,
+        liveness=reputation.liveness,
+        kept=reputation.kept,
+        missed=reputation.missed,
+    )
 
 
 def _reputation(row: ReputationRow | None) -> Reputation:

@@ -7,64 +7,27 @@ The caller is in a transaction. Units: base units, shares 1e-6, units of work 1e
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from contracts.governance.record import JobRecord
-from contracts.terms.amounts import PricePerPflop
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import NotFound
-from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixMillis
+from market.bodies import PeersView, SeatStateName, SeatView
 from market.domain.jobs import HAS_ENDED
 from market.domain.offers import is_heard
 from market.domain.reputation import Reputation
 from market.service.coding import spec_of
+from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.leases import LIVE, SILENT
 from market.service.ports import UnitOfWork
-from market.service.reputation import reputations_of
-from market.service.rows import HeartbeatRow, JobRow, LeaseRow, OfferRow, SealRow
+from market.service.reputation import reputation_view, reputations_of
+from market.service.rows import HeartbeatRow, LeaseRow, OfferRow, SealRow
 from verification.earnings import Earnings, Line, PeerPay
 
 RECENT = 8
 """Steps that a peer's rate is taken of."""
-
-SeatState: TypeAlias = Literal[
-    "expected", "serving", "silent", "finished", "left", "suspended", "convicted"
-]
-
-
-@dataclass(frozen=True)
-class Seat:
-    """A peer of a job, or a lease whose peer has not come yet."""
-
-    lease: Digest
-    account: Address
-    peer: PeerId | None
-    stage: StageIndex
-    state: SeatState
-    device_class: str
-    price: PricePerPflop
-    heard_at: UnixMillis | None
-    units: int  # in the newest step with work
-    share: int  # of its stage's in that step, 1e-6
-    milli_units_per_second: int
-    tokens_per_second: int
-    pay: PeerPay
-    reputation: Reputation
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A job's seats, by stage and account."""
-
-    job: JobId
-    stages: int
-    step: int  # the newest sealed one
-    worked: int  # the newest with work
-    num_seats: int
-    seats: tuple[Seat, ...]
 
 
 @dataclass(frozen=True)
@@ -88,15 +51,13 @@ async def peers_of(
     now: UnixMillis,
     after: int,
     limit: int,
-) -> Grid:
+) -> PeersView:
     """Seats of a job beyond the first `after`, at most `limit`.
 
     Raises:
         NotFound: no such job.
     """
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
+    row = await find_job(job, work)
     leases = [each for each in await work[LeaseRow].where(job=job) if each.state != "lapsed"]
     found = await followed.load(job, row.num_messages, work)
     done = _work_of(found)
@@ -117,7 +78,16 @@ async def peers_of(
         )
         for lease in page
     ]  # fmt: skip
-    return Grid(job, spec.batch.stages, row.step, done.newest, len(leases), tuple(seats))
+    end = after + len(seats)
+    return PeersView(
+        job=job,
+        stages=spec.batch.stages,
+        step=row.step,
+        worked=done.newest,
+        num_seats=len(leases),
+        seats=tuple(seats),
+        next=end if seats and end < len(leases) else None,
+    )
 
 
 _NOTHING = Earnings().of_peer(PeerId(b""))
@@ -154,11 +124,11 @@ def _seat(
     reputation: Reputation,
     millis: int,
     tokens: int,
-) -> Seat:
+) -> SeatView:
     peer, stage = _peer(lease), _stage(lease, done)
     units = 0 if peer is None else done.units.get(peer, 0)
     recently = 0 if peer is None else done.recently.get(peer, 0)
-    return Seat(
+    return SeatView(
         lease=lease.lease,
         account=lease.account,
         peer=peer,
@@ -171,14 +141,14 @@ def _seat(
         share=units * MILLION // max(1, done.of_stage.get(stage, 0)),
         milli_units_per_second=recently * 10**6 // millis if millis else 0,
         tokens_per_second=recently * tokens * 1000 // millis if millis else 0,
-        pay=pay,
-        reputation=reputation,
+        **pay._asdict(),
+        reputation=reputation_view(reputation),
     )
 
 
 def _state(
     lease: LeaseRow, peer: PeerId | None, done: _Work, *, is_heard: bool, is_over: bool
-) -> SeatState:
+) -> SeatStateName:
     record = done.record
     is_member = record is not None and peer in record.members
     if record is not None and peer in record.checking.convicts:

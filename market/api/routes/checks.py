@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import NotFound
 from market.api.context import ApiDep, JobPath, WorkDep, answer
 from market.api.refusals import refused
-from market.api.views import reputation_view
 from market.bodies import ChecksView, OddsView, PeerChecksView, RatesView, ReceivedView
+from market.service.reputation import reputation_view
 from market.service.show_checks import JobChecks, PeerChecks, checks_of_job
 from verification.draws.odds import VOLUMES, Exposed, Odds, spelled
 from verification.tallies import Received, rates_of
