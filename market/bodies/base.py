@@ -1,6 +1,6 @@
 """What all bodies have in common: fields and their bounds, the strict class, how one is read."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from annotated_types import Ge, Le, Len
 from pydantic import (
@@ -69,6 +69,15 @@ class Body(BaseModel):
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", ser_json_bytes="hex", val_json_bytes="hex"
     )
+
+    @classmethod
+    def of(cls, source: object, **others: Any) -> Self:
+        """A body of `others`, and of the attributes of `source` that are called as its fields are.
+
+        Types and bounds are checked as those of any body.
+        """
+        names = cls.model_fields.keys() - others.keys()
+        return cls.model_validate({name: getattr(source, name) for name in names} | others)
 
     def json_bytes(self) -> bytes:
         """The body as JSON."""

@@ -17,11 +17,7 @@ async def seals_on_chain(
     roots = tuple({seal.batch for seal in seals if seal.batch is not None})
     batches = await work[BatchRow].where(root=roots) if roots else []
     confirmed = {
-        row.root: AnchorView(
-            batch=row.root, block=row.block, transaction=row.transaction, coin=row.coin
-        )
-        for row in batches
-        if row.block is not None
+        row.root: AnchorView.of(row, batch=row.root) for row in batches if row.block is not None
     }
     return {
         seal.step: (seal, None if seal.batch is None else confirmed.get(seal.batch))

@@ -6,7 +6,7 @@ reads a history that was read before. The caller is in a transaction.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from contracts.terms.amounts import BaseUnits
@@ -217,27 +217,17 @@ class _Reading:
                 above_cap=vesting is not None and vesting.vested - debited > cap,
             )  # fmt: skip
             lines.append(
-                EarningView(
+                EarningView.of(
+                    line,
                     cursor=_cursor(row.job, line.number),
-                    kind=line.kind,
                     job=row.job,
-                    peer=line.peer,
-                    stage=line.stage,
-                    step=line.step,
-                    round=line.round,
                     units=line.num_units,
-                    flops=line.flops,
-                    price=line.price,
-                    subject=line.subject,
-                    audited=line.audited,
-                    worker=line.worker,
-                    sealed=line.sealed,
                     seal=None if seal is None else seal.digest,
                     anchor=anchor,
                     draw=draw,
                     amount=standing.amount,
                     state=state,
-                    parts=PartsView(**asdict(parts)),
+                    parts=PartsView.of(parts),
                     paid=tuple(paid_view(p, transactions.get(p.epoch.epoch)) for p in paid),
                     vested=line.resolved,
                     waits_for=reason,
@@ -304,16 +294,7 @@ def spelled_rate(rate: Fraction) -> str:
 
 def paid_view(part: PartPaid, claimed_by: Digest | None) -> PaidPartView:
     """What of a line an epoch pays, and the transaction that claimed it."""
-    epoch = part.epoch
-    return PaidPartView(
-        epoch=epoch.epoch,
-        amount=part.amount,
-        state=epoch.state,
-        root=epoch.root,
-        transaction=epoch.transaction,
-        window_ends=epoch.window_ends,
-        claimed_by=claimed_by,
-    )
+    return PaidPartView.of(part.epoch, amount=part.amount, claimed_by=claimed_by)
 
 
 async def _next_epoch_at(

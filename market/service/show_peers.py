@@ -128,14 +128,12 @@ def _seat(
     peer, stage = _peer(lease), _stage(lease, done)
     units = 0 if peer is None else done.units.get(peer, 0)
     recently = 0 if peer is None else done.recently.get(peer, 0)
-    return SeatView(
-        lease=lease.lease,
-        account=lease.account,
+    return SeatView.of(
+        lease,
         peer=peer,
         stage=stage,
         state=_state(lease, peer, done, is_heard=is_heard(heard_at, now), is_over=is_over),
         device_class=device_class,
-        price=lease.price,
         heard_at=heard_at,
         units=units,
         share=units * MILLION // max(1, done.of_stage.get(stage, 0)),

@@ -5,7 +5,6 @@ transaction. Units: base units, milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits
@@ -15,15 +14,14 @@ from contracts.terms.moments import UnixMillis
 from market.bodies import (
     AccountSpendView,
     AuditSpendView,
-    JobState,
     OutlookView,
     PaceView,
     SpendView,
     StepSpendView,
 )
 from market.domain import ledger
-from market.domain.jobs import JobState as JobStates
-from market.domain.spend import RECENT, Pace, Sealed, outlook_of, pace_of
+from market.domain.jobs import JobState
+from market.domain.spend import RECENT, Sealed, outlook_of, pace_of
 from market.service.account_pay import debited_of, paid_by_job
 from market.service.booking import balances_of
 from market.service.coding import decode_pay, spec_of
@@ -69,7 +67,7 @@ async def spend_of(
     recent = await _recent(row, work)
     pace, cap = pace_of(recent), BaseUnits(min(row.epoch_cap, period.max_cap))
     outlook: OutlookView | None = None
-    if pace is not None and row.state == JobStates.RUNNING.value:
+    if pace is not None and row.state == JobState.RUNNING.value:
         outlook = outlook_of(
             pace, recent[-1], steps=row.steps, budget=BaseUnits(unearned + earned),
             epoch_cap=cap, epoch_millis=period.millis,
@@ -77,38 +75,26 @@ async def spend_of(
     said = {leaf.account: leaf for leaf in leaves}
     names_of = sorted(held_of, key=lambda each: (-_earned(said.get(each)), each))
     accounts = await _accounts(job, names_of[:MAX_ACCOUNTS], said, held_of, work)
-    return SpendView(
-        job=job,
-        state=cast(JobState, row.state),
+    return SpendView.of(
+        row,
         clock=now,
-        budget=row.budget,
-        escrowed=BaseUnits(unearned + earned + refunded),
+        escrowed=unearned + earned + refunded,
         unearned=unearned,
         earned=earned,
         vested=vested,
         frozen=held[FROZEN].earned if FROZEN in held else NOTHING,
         forfeited=held[FORFEITED].vested if FORFEITED in held else NOTHING,
         debited=await debited_of(job, work),
-        claimed=BaseUnits(sum(each.claimed for each in accounts)),
+        claimed=sum(each.claimed for each in accounts),
         refunded=refunded,
         epoch_cap=cap,
         audits=audits,
-        step=row.step,
         num_steps=row.steps,
-        pace=None if pace is None else _pace_view(pace),
+        pace=None if pace is None else PaceView.of(pace),
         outlook=outlook,
         num_accounts=len(names_of),
         accounts=accounts,
         steps=await _steps(job, work, after=after, limit=limit),
-    )
-
-
-def _pace_view(pace: Pace) -> PaceView:
-    return PaceView(
-        steps=pace.steps,
-        millis_a_step=pace.millis_a_step,
-        spent_a_step=pace.spent_a_step,
-        spent_an_hour=pace.spent_an_hour,
     )
 
 
@@ -146,15 +132,8 @@ async def _steps(
     earned, vested = (0, 0) if before is None else (before.earned, before.vested)
     found = []
     for seal in seals:
-        found.append(
-            StepSpendView(
-                step=seal.step,
-                seal=seal.digest,
-                earned=BaseUnits(seal.earned - earned),
-                vested=BaseUnits(seal.vested - vested),
-                stored_at=seal.stored_at,
-            )
-        )
+        more = {"earned": seal.earned - earned, "vested": seal.vested - vested}
+        found.append(StepSpendView.of(seal, seal=seal.digest, **more))
         earned, vested = seal.earned, seal.vested
     return tuple(found)
 

@@ -75,16 +75,9 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
     trace = found.traces.steps.get(step, StepTrace(None, None, {}))
     close, average = trace.close, trace.average
     outcomes = found.traces.outcomes(step, found.tally)
-    return StepView(
-        step=seal.step,
+    return StepView.of(
+        seal,
         seal=row.digest,
-        previous=seal.previous,
-        messages_root=seal.messages_root,
-        pay_root=seal.pay_root,
-        gradient_norm=seal.gradient_norm,
-        earned=seal.earned,
-        vested=seal.vested,
-        last=seal.last,
         stored_at=row.stored_at,
         close=None if close is None else close.digest(),
         closed_at=None if close is None else close.closed_at,
@@ -110,24 +103,16 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
 
 def coin_view(coin: StepCoin) -> StepCoinView:
     """The coin of a step."""
-    return StepCoinView(said_in=coin.step, batch=coin.batch, block=coin.block, coin=coin.coin)
+    return StepCoinView.of(coin, said_in=coin.step)
 
 
 def step_line_view(line: Line, found: Followed) -> StepLineView:
     """A line of a step, and what became of it."""
     standing = found.earnings.of_line(line)
-    return StepLineView(
-        kind=line.kind,
-        subject=line.subject,
-        account=line.account,
-        peer=line.peer,
-        stage=line.stage,
+    return StepLineView.of(
+        line,
         work_step=line.step,
-        worker=line.worker,
-        round=line.round,
         units=line.num_units,
-        flops=line.flops,
-        price=line.price,
         amount=standing.amount,
         state=standing.held,
         draw=drawn_of(line, found),

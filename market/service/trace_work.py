@@ -6,7 +6,7 @@ caller is in a transaction.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from contracts.governance.pay import prove_pay
 from contracts.terms import merkle
@@ -80,19 +80,19 @@ async def trace_work(
     commit = await _commit(job, line, work)
     paid = paid_parts(standing, await paid_epochs(job, line.account, work))
     parts = parts_of(standing, paid)
-    return WorkTraceView(
+    return WorkTraceView.of(
+        line,
         job=job,
-        step=line.step,
-        peer=line.peer,
-        round=line.round,
-        account=line.account,
-        stage=line.stage,
-        flops=line.flops,
-        price=line.price,
         amount=standing.amount,
         state=state_of(standing, parts),
-        parts=PartsView(**asdict(parts)),
-        commit=_commit_view(line.subject, commit),
+        parts=PartsView.of(parts),
+        commit=CommitView.of(
+            commit,
+            grad_commit=line.subject,
+            units=commit.num_units,
+            samples=commit.num_samples,
+            parts=len(commit.parts),
+        ),
         sealed=await _sealed(job, line.sealed, line.subject, work),
         anchored=await _anchored(job, line.sealed, work),
         audits=None if audits is None else await audits.load(job, commit, line, work),
@@ -104,20 +104,6 @@ async def trace_work(
                 if each.epoch.state != "planned"
             ]
         ),
-    )
-
-
-def _commit_view(name: Digest, commit: GradCommit) -> CommitView:
-    return CommitView(
-        grad_commit=name,
-        step_close=commit.step_close,
-        previous_seal=commit.previous_seal,
-        state_root=commit.state_root,
-        units_root=commit.units_root,
-        units=commit.num_units,
-        samples=commit.num_samples,
-        parts=len(commit.parts),
-        reports=commit.reports,
     )
 
 
@@ -135,13 +121,8 @@ async def _sealed(job: JobId, step: StepNumber, name: Digest, work: UnitOfWork) 
     if messages_root(messages) != seal.messages_root:
         raise InvariantBroken(f"step {step}: the messages stored are not those of its seal")
     index, proof = prove_message(messages, name)
-    return SealedView(
-        step=seal.step,
-        seal=row.digest,
-        messages_root=seal.messages_root,
-        leaf=plain_leaf(name),
-        index=index,
-        siblings=_plain(proof),
+    return SealedView.of(
+        seal, seal=row.digest, leaf=plain_leaf(name), index=index, siblings=_plain(proof)
     )
 
 
@@ -163,9 +144,7 @@ def _plain(proof: Proof[Digest]) -> tuple[PlainStep, ...]:
 
 
 def _sums(proof: Proof[SumNode]) -> tuple[ProofStep, ...]:
-    return tuple(
-        ProofStep(hash=node.hash, sum=node.sum, left=left) for node, left in proof.siblings
-    )
+    return tuple(ProofStep.of(node, left=left) for node, left in proof.siblings)
 
 
 # ---------------------------------------------------------------------------------- under a seal
@@ -231,20 +210,17 @@ class _Audits:
             subject=subject,
             draw=_draw(found, line),
             rounds=tuple(
-                RoundView(
+                RoundView.of(
+                    each,
                     round=each.number,
                     drawn_in=each.drawn,
-                    coin=each.coin,
                     auditors=each.order,
                     first_attempt=each.first,
                 )
                 for each in traces.rounds.get(subject, ())
             ),
             reports=(),
-            rulings=tuple(
-                RulingView(what=each.what, step=each.step, peer=each.peer, by=each.by)
-                for each in traces.rulings.get(subject, ())
-            ),
+            rulings=tuple(RulingView.of(each) for each in traces.rulings.get(subject, ())),
             outcome=found.tally.outcome_of(subject),
         )
         reports = tuple(traces.reports.get(subject, ()))
@@ -269,18 +245,8 @@ class _Audits:
                 coin = next(r.coin for r in self.view.rounds if r.round == report.round)
                 seeded = repeat_of(replace(case, coin=coin), said, report.sealed)
                 again = await repeat._load(seeded, job, work)
-            heard.append(
-                ReportView(
-                    report=report.report,
-                    auditor=report.auditor,
-                    round=report.round,
-                    attempt=report.attempt,
-                    verdict=report.verdict,
-                    sealed=report.sealed,
-                    distances=tuple(await self._distances(case, report, job, work)),
-                    repeat=again,
-                )
-            )
+            distances = tuple(await self._distances(case, report, job, work))
+            heard.append(ReportView.of(report, distances=distances, repeat=again))
         return self.view.model_copy(update={"reports": tuple(heard)})
 
     async def _distances(
@@ -351,18 +317,13 @@ async def _pay_slip(job: JobId, line: Line, work: UnitOfWork) -> PaySlipView | N
     if all(leaf.account != line.account for leaf in leaves):
         return None  # not worth a base unit so far
     leaf, proof = prove_pay(leaves, line.account)
-    return PaySlipView(
+    return PaySlipView.of(
+        leaf,
         step=line.resolved,
         seal=row.digest,
         pay_root=seal_of(row).message.pay_root,
-        account=leaf.account,
-        earned=leaf.earned,
-        vested=leaf.vested,
         index=leaves.index(leaf),
-        siblings=tuple(
-            PayStep(hash=node.hash, earned=node.earned, vested=node.vested, left=left)
-            for node, left in proof.siblings
-        ),
+        siblings=tuple(PayStep.of(node, left=left) for node, left in proof.siblings),
         anchored=await _anchored(job, line.resolved, work),
     )
 
@@ -373,12 +334,11 @@ async def _epoch_slip(job: JobId, part: PartPaid, line: Line, work: UnitOfWork) 
     account, account_proof = settlement.claim_proof(line.account)
     cumulative, job_proof = settlement.job_proof(line.account, job)
     claimed_by = await _claimed_by(line, epoch, work) if part.epoch.is_claimed else None
-    return EpochSlipView(
+    return EpochSlipView.of(
+        account,
         part=paid_view(part, claimed_by),
         root_sum=settlement.root.sum,
-        account=account.account,
         jobs_root=account.jobs_root.hash,
-        cumulative=account.cumulative,
         account_siblings=_sums(account_proof),
         job_cumulative=cumulative,
         job_siblings=_sums(job_proof),
