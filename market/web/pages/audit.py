@@ -1,6 +1,5 @@
 """Where an audit begins: a job's sealed steps, whom to look for, and what was ruled."""
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -8,7 +7,6 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
-from market.api.routes.checks import checks_view
 from market.api.routes.slashes import convictions_of_job
 from market.api.views import epoch_summary, job_row, job_view
 from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
@@ -38,7 +36,6 @@ async def get_audit_page(
     async with work:
         row = await job_row(job, work)
         view = await job_view(row, work, api.booked)
-        found = await checks_of_job(job, work, api.followed)
         steps, next_after = await _steps(job, wanted, api, work, after)
         debits = await _debits(job, work)
     return page(
@@ -57,7 +54,7 @@ async def get_audit_page(
         is_search=wanted != Wanted(),
         debits=debits,
         convictions=(await convictions_of_job(job, work, api.market.chain)).convictions,
-        checks=await asyncio.to_thread(checks_view, found),
+        checks=await checks_of_job(job, work, api.followed),
     )
 
 

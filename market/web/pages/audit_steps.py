@@ -4,7 +4,6 @@ The page of a peer-step shows one chain of evidence; `static/trace.js` derives i
 programs get. Without scripts it says that nothing was checked here.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -13,7 +12,6 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from market.api.context import Api, ApiDep, JobPath, WorkDep
-from market.api.routes.checks import checks_view
 from market.api.routes.earnings import period_of
 from market.api.routes.tracing import PeerPath, StepPath
 from market.api.views import job_row
@@ -107,8 +105,7 @@ async def get_work_page(
             job, StepNumber(step), peer, number, work=work, followed=api.followed
         )
         values = await _around(row, trace, api, work, period)
-        checked = await checks_of_job(job, work, api.followed)
-    checks = await asyncio.to_thread(checks_view, checked)
+    checks = await checks_of_job(job, work, api.followed)
     source = f"{API_PREFIX}/jobs/{job.hex()}/steps"
     return page(
         "audit_work.html",
