@@ -7,12 +7,12 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
-from market.api.routes.slashes import convictions_of_job
 from market.api.views import epoch_summary, job_row, job_view
 from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
 from market.service.ports import UnitOfWork
 from market.service.rows import DebitRow, EpochRow
 from market.service.show_checks import checks_of_job
+from market.service.show_slashes import convictions_of_job
 from market.service.show_steps import steps_of
 from market.web.rendering import page
 

@@ -12,7 +12,6 @@ from contracts.terms.ids import JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.jobs import checkpoints_view
 from market.api.routes.running import peers_view, spend_view
-from market.api.routes.slashes import convictions_of_job
 from market.api.views import job_outcome, job_row, job_view, progress_view
 from market.bodies import (
     API_PREFIX,
@@ -28,6 +27,7 @@ from market.service.feeds import newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
 from market.service.show_checks import checks_of_job
+from market.service.show_slashes import convictions_of_job
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
 

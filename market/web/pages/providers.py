@@ -7,12 +7,12 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.ids import Address, JobId
 from market.api.context import AccountPath, ApiDep, WorkDep, job_of
 from market.api.routes.network import account_view
-from market.api.routes.slashes import convictions_of
 from market.api.views import provider_view
 from market.domain.reputation import MEMORY, MOST, NEWCOMER
 from market.service.account_pay import jobs_of
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
+from market.service.show_slashes import convictions_of
 from market.web.pages.lines import StartQuery, lines_page
 from market.web.rendering import page
 
