@@ -7,14 +7,12 @@ reads a history that was read before. The caller is in a transaction.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies import (
-    AnchorView,
     DrawnView,
     EarningsView,
     EarningView,
@@ -38,9 +36,9 @@ from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
-from market.service.rows import BalanceRow, EpochRow, JobRow, SealRow
+from market.service.rows import BalanceRow, EpochRow, JobRow
 from market.service.seals_on_chain import seals_on_chain
-from verification.earnings import Line, Standings
+from verification.earnings import Line
 
 MAX_JOBS_A_PAGE = 8
 
@@ -81,9 +79,11 @@ async def earnings_of(
     else:
         rows = await _jobs_that_paid(account, work)
         parts, num_lines = await _parts_of_account(account, rows, claims, work), None
-    place = 0 if after is None else after[1]
-    if after is not None:
-        rows = _from(after[0], rows)
+    first, place = after or (None, 0)
+    jobs = [row.job for row in rows]
+    if first is not None and first not in jobs:
+        raise Malformed("after: the account has earned nothing in that job")
+    rows = rows if first is None else rows[jobs.index(first) :]
     reading = _Reading(account, claims, now, period, work, followed)
     lines: list[EarningView] = []
     following = None
@@ -198,7 +198,9 @@ class _Reading:
         waits = [found.earnings.wait_of(each.line) for each in shown]
         around = await self._around(row, ended=ended)
         epochs = await paid_epochs(row.job, self.account, self.work)
-        chain = await self._on_chain(row, shown)
+        # The seals that hold lines or vested them, with their batches as far as on chain.
+        steps = {step for e in shown for step in (e.line.sealed, e.line.resolved) if step}
+        chain = await seals_on_chain(row.job, steps, self.work)
         debited = await debited_of(row.job, self.work)
         transactions = await self._claims([paid_parts(each, epochs) for each in shown])
         lines = []
@@ -245,14 +247,6 @@ class _Reading:
             next_epoch=await _next_epoch_at(row, self.now, self.period, self.work),
         )
 
-    async def _on_chain(
-        self, row: JobRow, shown: Sequence[Standings]
-    ) -> dict[int, tuple[SealRow, AnchorView | None]]:
-        """The seals that hold lines or vested them, with their batches as far as on chain."""
-        steps = {each.line.sealed for each in shown}
-        steps |= {each.line.resolved for each in shown if each.line.resolved is not None}
-        return await seals_on_chain(row.job, steps, self.work)
-
     async def _claims(self, paid: Sequence[Sequence[PartPaid]]) -> dict[EpochNumber, Digest]:
         """Transactions of the claims by which the epochs of a page were paid out."""
         claimed = sorted({p.epoch.epoch for each in paid for p in each if p.epoch.is_claimed})
@@ -274,7 +268,7 @@ def drawn_of(line: Line, found: Followed) -> DrawnView | None:
     outcome = found.tally.outcome_of(line.subject) if is_known else None
     heard = found.traces.reports.get(line.subject, ()) if is_known else ()
     return DrawnView(
-        rate=spelled_rate(line.rate),
+        rate=f"{line.rate.numerator}/{line.rate.denominator}",
         drawn=outcome is not None if is_known else None,
         outcome=outcome,
         auditors=tuple(each.auditor for each in heard),
@@ -285,11 +279,6 @@ def has_coin(line: Line, found: Followed) -> bool:
     """Whether the coin is here that draws, or leaves out, a line's message."""
     trace = found.traces.steps.get(line.sealed)
     return trace is not None and trace.coin is not None
-
-
-def spelled_rate(rate: Fraction) -> str:
-    """An exact rational."""
-    return f"{rate.numerator}/{rate.denominator}"
 
 
 def paid_view(part: PartPaid, claimed_by: Digest | None) -> PaidPartView:
@@ -322,15 +311,3 @@ async def _jobs_that_paid(account: Address, work: UnitOfWork) -> list[JobRow]:
     jobs = tuple(names[row.account] for row in known)
     rows = await work[JobRow].where(job=jobs) if jobs else []
     return sorted(rows, key=lambda row: (row.posted_at, row.job))
-
-
-def _from(job: JobId, rows: Sequence[JobRow]) -> list[JobRow]:
-    """`rows` from a job on.
-
-    Raises:
-        Malformed: it is none of them.
-    """
-    for index, row in enumerate(rows):
-        if row.job == job:
-            return list(rows[index:])
-    raise Malformed("after: the account has earned nothing in that job")

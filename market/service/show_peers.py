@@ -16,7 +16,6 @@ from contracts.terms.moments import UnixMillis
 from market.bodies import PeersView, SeatStateName, SeatView
 from market.domain.jobs import HAS_ENDED
 from market.domain.offers import is_heard
-from market.domain.reputation import Reputation
 from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
@@ -24,10 +23,11 @@ from market.service.leases import LIVE, SILENT
 from market.service.ports import UnitOfWork
 from market.service.reputation import reputation_view, reputations_of
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow, SealRow
-from verification.earnings import Earnings, Line, PeerPay
+from verification.earnings import Earnings, Line
 
 RECENT = 8
 """Steps that a peer's rate is taken of."""
+_NOBODY = PeerId(b"")
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,32 @@ async def peers_of(
     spec = spec_of(row).message
     ordered = sorted(leases, key=lambda lease: (_stage(lease, done), lease.account, lease.lease))
     page = ordered[after : after + limit]
-    pay = {peer: found.earnings.of_peer(peer) for lease in page if (peer := _peer(lease))}
+    pay = [found.earnings.of_peer(_peer(lease) or _NOBODY) for lease in page]
     devices, heard = await _devices(page, work), await _heard(page, work)
     reputations = await reputations_of((lease.account for lease in page), work)
     millis = await _millis(job, done.steps, work)
     tokens = spec.batch.rows_per_unit * spec.model.sequence_length
-    seats = [
-        _seat(
-            lease, done, heard.get(lease.lease), now, is_over=row.state in HAS_ENDED,
-            device_class=devices.get(lease.offer, ""),
-            pay=pay.get(_peer(lease) or PeerId(b""), _NOTHING),
-            reputation=reputations[lease.account], millis=millis, tokens=tokens,
+    seats = []
+    for lease, earned in zip(page, pay, strict=True):
+        peer, stage, heard_at = _peer(lease), _stage(lease, done), heard.get(lease.lease)
+        units, recently = done.units.get(peer or _NOBODY, 0), done.recently.get(peer or _NOBODY, 0)
+        is_alive, is_over = is_heard(heard_at, now), row.state in HAS_ENDED
+        seats.append(
+            SeatView.of(
+                lease,
+                peer=peer,
+                stage=stage,
+                state=_state(lease, peer, done, is_heard=is_alive, is_over=is_over),
+                device_class=devices.get(lease.offer, ""),
+                heard_at=heard_at,
+                units=units,
+                share=units * MILLION // max(1, done.of_stage.get(stage, 0)),
+                milli_units_per_second=recently * 10**6 // millis if millis else 0,
+                tokens_per_second=recently * tokens * 1000 // millis if millis else 0,
+                **earned._asdict(),
+                reputation=reputation_view(reputations[lease.account]),
+            )
         )
-        for lease in page
-    ]  # fmt: skip
     end = after + len(seats)
     return PeersView(
         job=job,
@@ -88,9 +100,6 @@ async def peers_of(
         seats=tuple(seats),
         next=end if seats and end < len(leases) else None,
     )
-
-
-_NOTHING = Earnings().of_peer(PeerId(b""))
 
 
 def _work_of(found: Followed) -> _Work:
@@ -110,38 +119,6 @@ def _work_of(found: Followed) -> _Work:
 def _work_lines(earnings: Earnings, step: int) -> list[Line]:
     lines = earnings.by_step.get(StepNumber(step), ())
     return [line for line in lines if line.kind == "work"]
-
-
-def _seat(
-    lease: LeaseRow,
-    done: _Work,
-    heard_at: UnixMillis | None,
-    now: UnixMillis,
-    *,
-    is_over: bool,
-    device_class: str,
-    pay: PeerPay,
-    reputation: Reputation,
-    millis: int,
-    tokens: int,
-) -> SeatView:
-    peer, stage = _peer(lease), _stage(lease, done)
-    units = 0 if peer is None else done.units.get(peer, 0)
-    recently = 0 if peer is None else done.recently.get(peer, 0)
-    return SeatView.of(
-        lease,
-        peer=peer,
-        stage=stage,
-        state=_state(lease, peer, done, is_heard=is_heard(heard_at, now), is_over=is_over),
-        device_class=device_class,
-        heard_at=heard_at,
-        units=units,
-        share=units * MILLION // max(1, done.of_stage.get(stage, 0)),
-        milli_units_per_second=recently * 10**6 // millis if millis else 0,
-        tokens_per_second=recently * tokens * 1000 // millis if millis else 0,
-        **pay._asdict(),
-        reputation=reputation_view(reputation),
-    )
 
 
 def _state(
@@ -165,7 +142,7 @@ def _stage(lease: LeaseRow, done: _Work) -> StageIndex:
     peer = _peer(lease)
     if peer is not None and done.record is not None and peer in done.record.members:
         return done.record.members[peer]
-    return done.stage_of.get(peer or PeerId(b""), StageIndex(lease.stage))
+    return done.stage_of.get(peer or _NOBODY, StageIndex(lease.stage))
 
 
 def _peer(lease: LeaseRow) -> PeerId | None:

@@ -1,7 +1,6 @@
 """Convictions and slashes as everybody sees them, by job, by account, or by evidence."""
 
 import contextlib
-from collections.abc import Sequence
 
 from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Address, Digest, JobId
@@ -9,7 +8,7 @@ from contracts.terms.moments import UnixSeconds
 from market.bodies import ConvictionsView, ConvictionView, SlashesView, SlashView
 from market.service.coding import items
 from market.service.find_job import find_job
-from market.service.listing import FIRST, Asked, Listing, Part
+from market.service.listing import FIRST, Asked, Listing
 from market.service.ports import Chain, UnitOfWork
 from market.service.rows import ConvictionRow, SlashRow
 from market.service.slash_events import WITH_CASE
@@ -18,51 +17,35 @@ CONVICTIONS = Listing(ConvictionRow, "step")
 SLASHES = Listing(SlashRow, "convicted_at")
 
 
-async def convictions_of_job(
-    job: JobId, work: UnitOfWork, chain: Chain, asked: Asked = FIRST
+async def find_convictions(
+    work: UnitOfWork,
+    chain: Chain,
+    asked: Asked = FIRST,
+    *,
+    job: JobId | None = None,
+    account: Address | None = None,
 ) -> ConvictionsView:
-    """Convictions of a job with their slashes.
+    """Convictions with their slashes, of one job or of one account.
 
     Raises:
         NotFound: no such job.
     """
     async with work:
-        await find_job(job, work)
-        part = await CONVICTIONS.part(asked, work, job=job)
-        slashes = await _slashes(part.rows, work)
-    return await _convictions(part, slashes, chain)
-
-
-async def convictions_of(
-    account: Address, work: UnitOfWork, chain: Chain, asked: Asked = FIRST
-) -> ConvictionsView:
-    """Convictions of an account with their slashes."""
-    async with work:
-        part = await CONVICTIONS.part(asked, work, account=account)
-        slashes = await _slashes(part.rows, work)
-    return await _convictions(part, slashes, chain)
-
-
-async def _slashes(rows: Sequence[ConvictionRow], work: UnitOfWork) -> list[SlashRow]:
-    named = tuple(row.evidence for row in rows if row.evidence is not None)
-    return await work[SlashRow].where(evidence=named) if named else []
-
-
-async def _convictions(
-    part: Part[ConvictionRow], slashes: Sequence[SlashRow], chain: Chain
-) -> ConvictionsView:
-    views = {row.evidence: await slash_view(row, chain) for row in slashes}
-    return ConvictionsView(
-        convictions=tuple(
-            ConvictionView.of(
-                row,
-                auditors=tuple(items(row.auditors)),
-                slash=None if row.evidence is None else views[row.evidence],
-            )
-            for row in part.rows
-        ),
-        next=part.next,
+        if job is None:
+            part = await CONVICTIONS.part(asked, work, account=account)
+        else:
+            await find_job(job, work)
+            part = await CONVICTIONS.part(asked, work, job=job)
+        named = tuple(row.evidence for row in part.rows if row.evidence is not None)
+        slashes = await work[SlashRow].where(evidence=named) if named else []
+    views: dict[Digest | None, SlashView | None] = {None: None}
+    for slash in slashes:
+        views[slash.evidence] = await slash_view(slash, chain)
+    convictions = (
+        ConvictionView.of(row, auditors=tuple(items(row.auditors)), slash=views[row.evidence])
+        for row in part.rows
     )
+    return ConvictionsView(convictions=tuple(convictions), next=part.next)
 
 
 async def slashes_of_job(job: JobId, work: UnitOfWork, chain: Chain, asked: Asked) -> SlashesView:

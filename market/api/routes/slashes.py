@@ -35,13 +35,7 @@ from market.bodies import (
 from market.service.contests import accounts_of_judge, contest_slash, judge_contest
 from market.service.convictions import publish_evidence
 from market.service.listing import Asked
-from market.service.show_slashes import (
-    convictions_of,
-    convictions_of_job,
-    slash_of,
-    slash_view,
-    slashes_of_job,
-)
+from market.service.show_slashes import find_convictions, slash_of, slash_view, slashes_of_job
 
 router = APIRouter(tags=["slashes"])
 
@@ -51,7 +45,7 @@ async def get_convictions(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> Response:
     """What a job's seals made slashable, who may show why, and what became of it."""
-    return answer(await convictions_of_job(job, work, api.market.chain, asked))
+    return answer(await find_convictions(work, api.market.chain, asked, job=job))
 
 
 @router.get("/accounts/{name}/convictions", response_model=ConvictionsView)
@@ -59,7 +53,7 @@ async def get_convictions_of(
     account: AccountPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
 ) -> Response:
     """What an account was convicted of, in all jobs."""
-    return answer(await convictions_of(account, work, api.market.chain, asked))
+    return answer(await find_convictions(work, api.market.chain, asked, account=account))
 
 
 @router.get("/jobs/{name}/slashes", response_model=SlashesView, responses=refused(NotFound))

@@ -12,7 +12,7 @@ from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
 from market.service.ports import UnitOfWork
 from market.service.rows import DebitRow, EpochRow
 from market.service.show_checks import checks_of_job
-from market.service.show_slashes import convictions_of_job
+from market.service.show_slashes import find_convictions
 from market.service.show_steps import steps_of
 from market.web.rendering import page
 
@@ -53,7 +53,7 @@ async def get_audit_page(
         zero=ZERO_DIGEST,
         is_search=wanted != Wanted(),
         debits=debits,
-        convictions=(await convictions_of_job(job, work, api.market.chain)).convictions,
+        convictions=(await find_convictions(work, api.market.chain, job=job)).convictions,
         checks=await checks_of_job(job, work, api.followed),
     )
 

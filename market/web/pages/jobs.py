@@ -27,7 +27,7 @@ from market.service.feeds import newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
 from market.service.show_checks import checks_of_job
-from market.service.show_slashes import convictions_of_job
+from market.service.show_slashes import find_convictions
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
 
@@ -145,7 +145,7 @@ async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         # Without volumes: the page shows the odds of all that each did.
         "checks": await checks_of_job(job, work, api.followed, ()),
         "verdicts": verdicts,
-        "convictions": (await convictions_of_job(job, work, chain)).convictions,
+        "convictions": (await find_convictions(work, chain, job=job)).convictions,
         "weights": await checkpoints_view(job, work, blobs),
     }
 

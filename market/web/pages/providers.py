@@ -12,7 +12,7 @@ from market.domain.reputation import MEMORY, MOST, NEWCOMER
 from market.service.account_pay import jobs_of
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
-from market.service.show_slashes import convictions_of
+from market.service.show_slashes import find_convictions
 from market.web.pages.lines import StartQuery, lines_page
 from market.web.rendering import page
 
@@ -36,7 +36,7 @@ async def get_provider_page(
         provider = await provider_view(account, now, work)
         jobs = await _jobs(account, work)
     money = await account_view(Address(account), api, work)
-    found = await convictions_of(account, work, api.market.chain)
+    found = await find_convictions(work, api.market.chain, account=account)
     of_job = job_of(job) if job else JobId(jobs[0].job) if jobs else None
     return page(
         "provider.html",
