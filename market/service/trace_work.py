@@ -253,8 +253,8 @@ class _Audits:
         self, case: Case, report: Report, job: JobId, work: UnitOfWork
     ) -> Iterable[DistanceView]:
         kind = str(AuditReport.model_fields["kind"].default)
-        name = (kind, report.auditor, self.view.subject, report.attempt)
-        message = await _named(job, name, work)
+        said = (kind, report.auditor, self.view.subject, report.attempt)
+        message = await _named(job, said, work)
         assert isinstance(message, AuditReport)
         allowed: dict[str, int] = {}
         if report.verdict != "missing":  # then nothing was compared
@@ -284,15 +284,13 @@ def _draw(found: Followed, line: Line) -> DrawView:
             value = Digest(prf(drawn_by, name.name()).to_bytes(32, "big"))
         if is_drawn(drawn_by, name, line.rate) != drawn.drawn:
             raise InvariantBroken(f"the draw of {line.subject.hex()} is not that of its coin")
-    return DrawView(
+    return DrawView.of(
+        drawn,
         name=name.name(),
-        rate=drawn.rate,
         coin=None if coin is None else coin_view(coin),
         step_coin=drawn_by,
         ordering_coin=ordering,
         prf=value,
-        drawn=drawn.drawn,
-        outcome=drawn.outcome,
     )
 
 
