@@ -1,1 +1,1 @@
-"""Postgres, Redis, Celery, chain, blobs: translate types and errors, hold no policy."""
+"""Postgres, Redis, chain, blobs: translate types and errors, hold no policy."""

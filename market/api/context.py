@@ -30,7 +30,14 @@ from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
 from market.api.kept_market import KeptMarket, Make, V
 from market.api.watching import Watching
-from market.bodies import MAX_JSON_BYTES, Body, host_credential, read_body, signed_call
+from market.bodies import (
+    MAX_JSON_BYTES,
+    Body,
+    NetworkView,
+    host_credential,
+    read_body,
+    signed_call,
+)
 from market.bootstrap import Market
 from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate
@@ -41,6 +48,7 @@ from market.service.life import FOR_HOSTS
 from market.service.ports import Network, UnitOfWork
 from market.service.reconcile import Booked
 from market.service.rows import IdempotencyRow
+from market.service.show_network import show_network
 from market.service.sign_in_message import Door
 from market.service.store_blob import Uploads
 
@@ -114,6 +122,16 @@ class Api:
         if self._network is None or now - self._network[0] > NETWORK_MILLIS:
             self._network = (now, await self.market.chain.network())
         return self._network[1]
+
+    async def network_view(self) -> NetworkView:
+        """The chain, as it is seen from here."""
+        return await show_network(
+            await self.network(),
+            self.market.chain,
+            version=self.version,
+            confirmations=self.confirmations,
+            now=self.market.clock(),
+        )
 
     async def epoch_seconds(self) -> int:
         """The settlement period, from the Parameters contract."""

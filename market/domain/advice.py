@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused
 from contracts.terms.messages import JobSpec
+from market.bodies import AdviceView, ChangeView, Excluded
 from market.domain.admission import could_be_posted, least_budget_at
 from market.domain.bundles import Bundle
 from market.domain.cuts import Cut, Terms, cut_of, other_cuts
-from market.domain.matching import Exclusion, Judged, Need, asks_of, exclusions_of
+from market.domain.matching import Judged, Need, asks_of, exclusions_of
 from market.domain.relaxation import Change, least_relaxation
 
 
@@ -27,8 +29,15 @@ class Advice:
 class WhyNot:
     """Why a bundle is not complete, and what would complete it."""
 
-    exclusions: tuple[Exclusion, ...] = ()
+    exclusions: tuple[Excluded, ...] = ()
     advice: Advice | None = None
+
+    def shown_advice(self) -> AdviceView | None:
+        """The advice as people are shown it, if there is one."""
+        if (advice := self.advice) is None:
+            return None
+        changes = tuple(ChangeView.of(each) for each in advice.changes)
+        return AdviceView.of(advice, changes=changes, size=ceil(advice.size * 10**6))
 
 
 def why_no_bundle(
@@ -43,7 +52,8 @@ def why_no_bundle(
     """
     asks = asks_of(judged)
     owners = len({ask.seller for ask in asks})
-    short = Exclusion("owners", len(asks), f"needs {missing.slots} owners, {owners} fit")
+    few = f"needs {missing.slots} owners, {owners} fit"
+    short = Excluded(constraint="owners", offers=len(asks), would_fit=few)
     exclusions = ((short,) if 1 < missing.slots > owners else ()) + exclusions_of(need, judged)
     return WhyNot(exclusions, _advice(spec, need, judged, missing))
 

@@ -9,21 +9,10 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from contracts.terms.amounts import PricePerPflop
-from contracts.terms.ids import Address, Digest
+from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
 from market.domain.offers import Candidate, is_heard
 from market.domain.reputation import is_trusted
-
-
-@dataclass(frozen=True)
-class Winner:
-    """An offer that a round bought: what it asked, and for which stage."""
-
-    offer: Digest
-    account: Address
-    ask: PricePerPflop
-    stage: int
-    device_class: str
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.bodies import Excluded
 from market.domain.auction import Ask
 from market.domain.offers import Candidate, is_heard
 from market.domain.reputation import is_trusted, standing
@@ -28,15 +29,6 @@ class Need:
     now: UnixMillis
     devices: frozenset[str] | None = None
     """Classes whose work can be compared (`thresholds.class_name`); None: any will do."""
-
-
-@dataclass(frozen=True)
-class Exclusion:
-    """A constraint, how many offers fail it, and the least change that would admit one."""
-
-    constraint: str
-    offers: int
-    would_fit: str
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ _CONSTRAINTS = (
 )
 
 CONSTRAINTS = tuple(constraint.name for constraint in _CONSTRAINTS)
-"""Names that `Exclusion.constraint` may have."""
+"""Names that `Excluded.constraint` may have."""
 
 
 class Judged(NamedTuple):
@@ -132,12 +124,12 @@ def asks_of(judged: Sequence[Judged]) -> list[Ask]:
     ]
 
 
-def why_not(need: Need, offers: Sequence[Candidate]) -> tuple[Exclusion, ...]:
+def why_not(need: Need, offers: Sequence[Candidate]) -> tuple[Excluded, ...]:
     """For each constraint that excludes offers: how many, and what would admit one more."""
     return exclusions_of(need, judge(need, offers))
 
 
-def exclusions_of(need: Need, judged: Sequence[Judged]) -> tuple[Exclusion, ...]:
+def exclusions_of(need: Need, judged: Sequence[Judged]) -> tuple[Excluded, ...]:
     """`why_not` of offers that are judged already.
 
     The relaxation is taken over offers that fail this constraint alone, if there are any: for them
@@ -149,5 +141,7 @@ def exclusions_of(need: Need, judged: Sequence[Judged]) -> tuple[Exclusion, ...]
         alone = [offer for offer, failed in judged if failed == (constraint.name,)]
         if failing:
             relaxed = constraint.relaxation(need, alone or failing)
-            found.append(Exclusion(constraint.name, len(failing), relaxed))
+            found.append(
+                Excluded(constraint=constraint.name, offers=len(failing), would_fit=relaxed)
+            )
     return tuple(found)

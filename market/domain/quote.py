@@ -5,13 +5,13 @@ FLOPs/s that they claim and count computing alone, so they are a lower bound.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NoMatch, Refused
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
+from market.bodies import QuoteView, StageQuoteView
 from market.domain.admission import (
     Surroundings,
     check_terms,
@@ -20,56 +20,15 @@ from market.domain.admission import (
     num_epochs,
     signed_terms,
 )
-from market.domain.advice import Advice, WhyNot, why_no_bundle
+from market.domain.advice import WhyNot, why_no_bundle
 from market.domain.auction import Ask, Clearing
 from market.domain.bundles import bundle_of, buy, deal
-from market.domain.matching import Exclusion, Judged, Need, asks_of, judge
+from market.domain.matching import Judged, Need, asks_of, judge
 from market.domain.offers import Candidate
 from market.domain.pricing import job_cost, job_flops, stage_seconds
 from training.config import slices_of, train_config
 from training.memory import peer_memory
 from verification.distances.thresholds import Calibration
-
-
-@dataclass(frozen=True)
-class StageQuote:
-    """A stage: what it asks for, how many offers have the memory, and how fast it would be."""
-
-    first_layer: int
-    end_layer: int
-    unit_flops: Flops
-    memory_bytes: int
-    offers_with_memory: int
-    peers: int | None  # None: nothing matches now
-    flops_per_second: int | None
-    seconds: int | None
-
-
-@dataclass(frozen=True)
-class Quote:
-    """A dry run; `reasons` says why the job would not be admitted or matched now."""
-
-    fits: bool
-    flops: Flops
-    cost_at_ceiling: BaseUnits
-    cost_at_asks: BaseUnits | None
-    price_at_asks: PricePerPflop | None
-    lowest_losing_ask: PricePerPflop | None  # None: nobody loses, so the ceiling is paid
-    seconds: int | None
-    reasons: tuple[str, ...]
-    missing: tuple[str, ...]  # what the poster brings before it posts: coordinator, blobs
-    not_matched: tuple[Exclusion, ...]
-    advice: Advice | None
-    verification_budget: BaseUnits
-    budget_needed: BaseUnits
-    epochs: int
-    epoch_cap_needed: BaseUnits
-    offers: int
-    owners: int  # that fit
-    slots: int
-    spares: int | None  # that would come
-    reservable: BaseUnits | None  # stake that twice the wanted owners hold, see `reservable_stake`
-    stages: tuple[StageQuote, ...]
 
 
 def need_of(spec: JobSpec, now: UnixMillis, calibration: Calibration) -> Need:
@@ -82,7 +41,7 @@ def need_of(spec: JobSpec, now: UnixMillis, calibration: Calibration) -> Need:
 
 def quote(
     spec: JobSpec, offers: Sequence[Candidate], around: Surroundings, now: UnixMillis
-) -> Quote:
+) -> QuoteView:
     """Try admission and clearing without effect."""
     need, bundle = need_of(spec, now, around.calibration), bundle_of(spec)
     judged = judge(need, offers)
@@ -97,7 +56,7 @@ def quote(
     stages = _stages(spec, cleared, offers)
     price = None if cleared is None else cleared.price
     terms = signed_terms(spec, now)
-    return Quote(
+    return QuoteView(
         fits=not reasons and not around.missing,
         flops=job_flops(spec),
         cost_at_ceiling=job_cost(spec, spec.price_ceiling),
@@ -108,7 +67,7 @@ def quote(
         reasons=tuple(reasons),
         missing=around.missing,
         not_matched=unmatched.exclusions,
-        advice=unmatched.advice,
+        advice=unmatched.shown_advice(),
         verification_budget=BaseUnits(0 if (it := spec.rules.audit) is None else it.budget),
         budget_needed=least_budget_at(spec, spec.price_ceiling),
         epochs=num_epochs(spec.deadline, around.now, around.epoch_seconds),
@@ -166,7 +125,7 @@ def _speeds(
 
 def _stages(
     spec: JobSpec, cleared: Clearing | None, offers: Sequence[Candidate]
-) -> tuple[StageQuote, ...]:
+) -> tuple[StageQuoteView, ...]:
     """Stage by stage; nothing where no model can be made of the numbers."""
     try:
         config = train_config(spec.model, spec.optimizer, spec.data, spec.batch).model
@@ -182,7 +141,7 @@ def _stages(
     for number, each in enumerate(slices):
         memory = peer_memory(config, each, rows, audits=audits)
         found.append(
-            StageQuote(
+            StageQuoteView(
                 first_layer=each.first_layer,
                 end_layer=each.end_layer,
                 unit_flops=spec.unit_flops[number],

@@ -1,26 +1,17 @@
 """Keys that an account makes for its programs: made, found, listed, taken back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from contracts.terms.errors import Conflict, Forbidden, Malformed, NotFound
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
-from market.bodies import MAX_KEY_DAYS
+from market.bodies import MAX_KEY_DAYS, KeyCreated, KeysView, KeyView
 from market.service.ports import UnitOfWork
 from market.service.rows import ApiKeyRow
 from market.service.tokens import KEY, new_token, token_digest
 
 MAX_KEYS = 50
 _MAX_MILLIS = MAX_KEY_DAYS * 24 * 3600 * 1000
-
-
-@dataclass(frozen=True)
-class NewKey:
-    """A key that has just been made; `token` is nowhere else."""
-
-    token: str
-    row: ApiKeyRow
 
 
 async def create_key(
@@ -31,7 +22,7 @@ async def create_key(
     *,
     now: UnixMillis,
     work: UnitOfWork,
-) -> NewKey:
+) -> KeyCreated:
     """Make a key. Asked twice, the second is a conflict: nobody is left with one he never saw.
 
     Raises:
@@ -52,7 +43,7 @@ async def create_key(
         if len(known) >= MAX_KEYS:
             raise Forbidden(f"an account has at most {MAX_KEYS} keys: delete one first")
         await work[ApiKeyRow].add(row)
-    return NewKey(token, row)
+    return KeyCreated.of(row, scopes=_scopes(row), token=token)
 
 
 async def find_key(key: Digest, now: UnixMillis, work: UnitOfWork) -> ApiKeyRow | None:
@@ -62,10 +53,15 @@ async def find_key(key: Digest, now: UnixMillis, work: UnitOfWork) -> ApiKeyRow 
     return None if row is None or row.expires_at <= now else row
 
 
-async def keys_of(account: Address, work: UnitOfWork) -> list[ApiKeyRow]:
+async def keys_of(account: Address, work: UnitOfWork) -> KeysView:
     """All keys of an account, by name."""
     async with work:
-        return await work[ApiKeyRow].where(account=account, order="name")
+        rows = await work[ApiKeyRow].where(account=account, order="name")
+    return KeysView(keys=tuple(KeyView.of(row, scopes=_scopes(row)) for row in rows))
+
+
+def _scopes(row: ApiKeyRow) -> tuple[str, ...]:
+    return tuple(row.scopes.split())
 
 
 async def delete_key(account: Address, key: Digest, work: UnitOfWork) -> None:

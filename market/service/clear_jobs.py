@@ -19,12 +19,11 @@ from contracts.terms.errors import NoMatch, Unavailable
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.bodies import Excluded, RoundEvent, UnmatchedEvent
+from market.bodies import RoundEvent, UnmatchedEvent, WinnerView
 from market.domain.advice import WhyNot, why_no_bundle
 from market.domain.auction import Clearing
 from market.domain.book import Book
 from market.domain.bundles import Bundle, Seat, bundle_of, buy, deal
-from market.domain.depth import Winner
 from market.domain.jobs import JobState, Wanted
 from market.domain.matching import judge
 from market.domain.quote import need_of
@@ -269,7 +268,7 @@ async def _buy(buyer: _Buyer, book: Book, pace: Pace, work: UnitOfWork) -> list[
         offers = book.num_offers(buyer.taken)
         _tell_of_round(row, len(winners), cleared.price, offers, now, work)
         bought = [
-            Winner(offer.offer, offer.account, offer.price, stage, offer.device_class)
+            WinnerView.of(offer, ask=offer.price, stage=stage)
             for offer, stage in zip(winners, stages, strict=True)
         ]
         told = replace(told, is_bought=True, price=cleared.price, winners=encode_winners(bought))
@@ -327,9 +326,5 @@ async def _note_why(buyer: _Buyer, book: Book, told: RoundRow, work: UnitOfWork)
         return
     await work[JobRow].put(replace(row, not_matched=found))
     await work[RoundRow].add(replace(told, excluded=found))
-    shown = tuple(
-        Excluded(constraint=each.constraint, offers=each.offers, would_fit=each.would_fit)
-        for each in why.exclusions
-    )
-    tell_job(row.job, UnmatchedEvent(at=told.at, not_matched=shown), work)
+    tell_job(row.job, UnmatchedEvent(at=told.at, not_matched=why.exclusions), work)
     _tell_of_round(row, 0, None, len(offers), told.at, work)

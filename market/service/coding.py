@@ -11,9 +11,8 @@ from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec, LeaseAccept, Message, Seal, equivocation_name
 from contracts.terms.signatures import Signed, decode_signed, expect
+from market.bodies import Excluded, WinnerView
 from market.domain.advice import Advice, WhyNot
-from market.domain.depth import Winner
-from market.domain.matching import Exclusion
 from market.domain.relaxation import Change
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, SealRow
 
@@ -72,10 +71,10 @@ def decode_why_not(data: bytes) -> WhyNot:
     raise InvariantBroken("what is stored of a job that is not matched is nothing of it")
 
 
-def _exclusion(value: Value) -> Exclusion:
+def _exclusion(value: Value) -> Excluded:
     match value:
         case [str(constraint), int(offers), str(would_fit)]:
-            return Exclusion(constraint, offers, would_fit)
+            return Excluded(constraint=constraint, offers=offers, would_fit=would_fit)
     raise InvariantBroken("a stored exclusion is none")
 
 
@@ -94,23 +93,28 @@ def _change(value: Value) -> Change:
     raise InvariantBroken("a stored change is none")
 
 
-def encode_winners(winners: Sequence[Winner]) -> bytes:
+def encode_winners(winners: Sequence[WinnerView]) -> bytes:
     """Who was bought as bytes."""
     return encode(
         [[each.offer, each.account, each.ask, each.stage, each.device_class] for each in winners]
     )
 
 
-def decode_winners(data: bytes) -> tuple[Winner, ...]:
+def decode_winners(data: bytes) -> tuple[WinnerView, ...]:
     """Who was bought from bytes."""
     return tuple(_winner(each) for each in items(data))
 
 
-def _winner(value: Value) -> Winner:
+def _winner(value: Value) -> WinnerView:
     match value:
         case [bytes(offer), bytes(account), ask, int(stage), str(device_class)]:
-            price = PricePerPflop(wide(ask))
-            return Winner(Digest(offer), Address(account), price, stage, device_class)
+            return WinnerView(
+                offer=Digest(offer),
+                account=Address(account),
+                ask=PricePerPflop(wide(ask)),
+                stage=stage,
+                device_class=device_class,
+            )
     raise InvariantBroken("a stored winner is none")
 
 

@@ -3,11 +3,12 @@
 from contracts.terms.errors import Conflict, NotFound
 from contracts.terms.ids import Digest, SessionKey
 from contracts.terms.moments import UnixMillis
-from market.bodies import heartbeat_digest
+from market.bodies import LeasesView, heartbeat_digest
 from market.domain.offers import check_moment
 from market.service.ports import UnitOfWork
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow
 from market.service.session import check_session
+from market.service.show_offers import show_live_leases
 
 MAX_KEYS = 100_000
 
@@ -41,7 +42,7 @@ async def hear_offer(
     now: UnixMillis,
     work: UnitOfWork,
     keys: SessionKeys | None = None,
-) -> list[LeaseRow]:
+) -> LeasesView:
     """Note that an agent is alive; returns the live leases of its offer.
 
     Raises:
@@ -53,7 +54,7 @@ async def hear_offer(
         key = await (keys or SessionKeys()).of_offer(offer, work)
         check_session(key, heartbeat_digest(offer, at), signature)
         await _note(offer, at, now, work)
-        return await work[LeaseRow].where(live_offer=offer)
+        return await show_live_leases(offer, work)
 
 
 async def hear_lease(

@@ -5,15 +5,22 @@ their coordinator when they are signed, so a host can claim exactly the jobs tha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.bodies import hosting_digest
+from market.bodies import (
+    HeededWish,
+    HostedJob,
+    HostedJobs,
+    HostHeartbeat,
+    JobEndpoint,
+    hosting_digest,
+)
 from market.domain.jobs import JobState, Wanted, is_hosted
-from market.service.auditors import is_checked
+from market.service.auditors import is_checked, list_of_job
 from market.service.coding import spec_of
 from market.service.coordinators import num_free
 from market.service.life import tell_of_state
@@ -31,22 +38,6 @@ _STANDS_STILL = "stands still, the market refused its coordinator's messages: "
 _MAY_BE_HOSTED = tuple(
     state.value for state in JobState if any(is_hosted(state, w) for w in Wanted)
 )
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where a job's coordinator listens."""
-
-    job: JobId
-    address: str
-
-
-@dataclass(frozen=True)
-class Heeded:
-    """A job is as the wish of this number wants it, its coordinator says."""
-
-    job: JobId
-    wish: int
 
 
 async def register_host(
@@ -76,7 +67,7 @@ async def register_host(
         return num_free(await work[CoordinatorRow].where(host=host, job=None), now)
 
 
-async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> list[HostedJobRow]:
+async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> HostedJobs:
     """Lease to `host` every job of its coordinators that can be opened and nobody else holds;
     returns all it has.
 
@@ -88,16 +79,30 @@ async def claim_jobs(host: str, now: UnixMillis, work: UnitOfWork) -> list[Hoste
         mine = tuple(row.address for row in await work[CoordinatorRow].where(host=host))
         jobs = await work[JobRow].where(coordinator=mine, state=_MAY_BE_HOSTED) if mine else []
         ready = [row.job for row in jobs if _is_hosted(row) and await _can_open(row, work)]
-        return [held for job in ready if (held := await _claim(job, host, now, work))]
+        claims = [await _claim(job, host, now, work) for job in ready]
+        return await _shown([held for held in claims if held is not None], work)
+
+
+async def hear_host(beat: HostHeartbeat, now: UnixMillis, work: UnitOfWork) -> HostedJobs:
+    """Note all that a host says of its jobs, and renew them; answers what it still holds.
+
+    Raises:
+        Forbidden: the host is not registered.
+    """
+    async with work:
+        await note_heeded(beat.host, beat.heeded, work)
+        refused = {each.job: each.why for each in beat.refused}
+        await note_refused(beat.host, beat.jobs, refused, now, work)
+        return await renew_jobs(beat.host, beat.jobs, beat.endpoints, now, work)
 
 
 async def renew_jobs(
     host: str,
     jobs: Sequence[JobId],
-    endpoints: Sequence[Endpoint],
+    endpoints: Sequence[JobEndpoint],
     now: UnixMillis,
     work: UnitOfWork,
-) -> list[HostedJobRow]:
+) -> HostedJobs:
     """Keep rows for another while and note where coordinators listen; returns what is still held.
 
     Raises:
@@ -113,10 +118,29 @@ async def renew_jobs(
                 continue
             kept.append(_renewed(held, heard.get(job), now))
             await work[HostedJobRow].put(kept[-1])
-        return kept
+        return await _shown(kept, work)
 
 
-async def note_heeded(host: str, said: Sequence[Heeded], work: UnitOfWork) -> None:
+async def _shown(held: Sequence[HostedJobRow], work: UnitOfWork) -> HostedJobs:
+    shown = []
+    for each in held:
+        row, auditors = await work[JobRow].get(each.job), None
+        if row is None:
+            continue
+        if await work[AuditorListRow].get(row.job):
+            auditors = await list_of_job(row.job, work)
+        job = HostedJob.of(
+            row,
+            spec=row.signed,
+            until=each.until,
+            opening_block=None if auditors is None else auditors[0],
+            auditors=None if auditors is None else auditors[1].encoded(),
+        )
+        shown.append(job)
+    return HostedJobs(jobs=tuple(shown))
+
+
+async def note_heeded(host: str, said: Sequence[HeededWish], work: UnitOfWork) -> None:
     """Note which wishes of posters the coordinators of a host's jobs follow. Safe to repeat."""
     async with work:
         for each in said:
@@ -162,7 +186,7 @@ def _is_hosted(row: JobRow) -> bool:
     return is_hosted(JobState(row.state), Wanted(row.wanted))
 
 
-def _renewed(held: HostedJobRow, endpoint: Endpoint | None, now: UnixMillis) -> HostedJobRow:
+def _renewed(held: HostedJobRow, endpoint: JobEndpoint | None, now: UnixMillis) -> HostedJobRow:
     until = UnixMillis(now + HOSTING_MILLIS)
     if endpoint is None:
         return replace(held, until=until)

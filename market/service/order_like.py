@@ -6,9 +6,24 @@ Weights, tokenizer and data of the first are blobs that are here already, so not
 from dataclasses import dataclass
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
+from contracts.terms.errors import Unaffordable
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from contracts.terms.typed_data import (
+    DOMAIN_NAME,
+    DOMAIN_VERSION,
+    PERMIT,
+    WalletDomain,
+    wallet_request,
+)
+from market.bodies import OrderLike, OrderTyped
+from market.service.coding import spec_of
+from market.service.coordinators import allocate_coordinator
+from market.service.find_job import find_job
+from market.service.ports import Chain, Network, UnitOfWork
+
+PERMIT_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -23,7 +38,7 @@ class Wish:
 
 
 def order_like(
-    spec: JobSpec, wish: Wish, *, poster: Address, coordinator: Address, nonce: int
+    spec: JobSpec, wish: Wish | OrderLike, *, poster: Address, coordinator: Address, nonce: int
 ) -> JobSpec:
     """`spec` as somebody else orders it. Whether it is admitted is for `check_job` to say.
 
@@ -46,3 +61,52 @@ def order_like(
         "optimizer": spec.optimizer.value() | {"warmup_steps": warmup},
     }
     return JobSpec.from_value(spec.value() | changes)
+
+
+async def check_budget(wanted: OrderLike, chain: Chain) -> None:
+    """Refuse an order that its poster has not the tokens for.
+
+    Raises:
+        Unaffordable: the account holds less than the budget.
+    """
+    held = (await chain.account(wanted.poster)).token
+    if held < wanted.budget:
+        raise Unaffordable(
+            "the account holds less than the budget", held=held, budget=wanted.budget
+        )
+
+
+async def write_order(
+    wanted: OrderLike, *, now: UnixMillis, nonce: int, work: UnitOfWork
+) -> JobSpec:
+    """The JobSpec of an order; a coordinator is allocated to it.
+
+    Raises:
+        NotFound: no such job to be like.
+        NoMatch: no host has a coordinator left.
+        Malformed: a value that no JobSpec may have.
+    """
+    async with work:
+        like = spec_of(await find_job(wanted.like, work)).message
+        coordinator = await allocate_coordinator(wanted.poster, now, work)
+    return order_like(like, wanted, poster=wanted.poster, coordinator=coordinator, nonce=nonce)
+
+
+async def typed_order(
+    spec: JobSpec, network: Network, chain: Chain, *, now: UnixMillis
+) -> OrderTyped:
+    """What the wallet of an order's poster is asked to sign: the order, and the permit for it."""
+    chain_id, permit_deadline = chain.domain.chain_id, UnixSeconds(now // 1000 + PERMIT_SECONDS)
+    nonce = (await chain.account(spec.poster)).permit_nonce
+    ours = WalletDomain(DOMAIN_NAME, DOMAIN_VERSION, chain_id, chain.domain.settlement)
+    tokens = WalletDomain(
+        network.token_name, network.token_version, chain_id, network.contracts["token"]
+    )
+    permit = (spec.poster, network.contracts["escrow"], spec.budget, nonce, permit_deadline)
+    return OrderTyped(
+        job=spec.job(),
+        spec=spec.encoded(),
+        order=wallet_request(spec.typed, spec.typed_values(), ours),
+        permit=wallet_request(PERMIT, permit, tokens),
+        permit_deadline=permit_deadline,
+    )

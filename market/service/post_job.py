@@ -1,17 +1,15 @@
 """A poster orders work, or asks what it would cost."""
 
-from dataclasses import dataclass
-
 from contracts.terms.errors import Expired
 from contracts.terms.history import encode_kept, kept_digest
 from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec, decode_message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
-from market.bodies import PostedEvent
+from market.bodies import Permit, PostedEvent, QuoteView
 from market.domain.admission import Surroundings, check_job, named_blobs
 from market.domain.jobs import JobState
-from market.domain.quote import Quote, quote
+from market.domain.quote import quote
 from market.service.candidates import candidates
 from market.service.feeds import tell_job
 from market.service.life import tell_of_state
@@ -21,17 +19,9 @@ from market.service.stored_parts import size_in_parts
 from verification.distances.thresholds import shipped_calibration
 
 
-@dataclass(frozen=True)
-class PostedPermit:
-    """The EIP-2612 permit over a job's budget."""
-
-    deadline: UnixSeconds
-    signature: bytes
-
-
 async def post_job(
     encoded: bytes,
-    permit: PostedPermit,
+    permit: Permit,
     *,
     now: UnixMillis,
     epoch_seconds: int,
@@ -83,7 +73,7 @@ def _posted(row: JobRow, spec: JobSpec) -> PostedEvent:
 
 async def quote_job(
     encoded: bytes, *, now: UnixMillis, epoch_seconds: int, work: UnitOfWork, blobs: BlobStore
-) -> Quote:
+) -> QuoteView:
     """What the unsigned spec in `encoded` would cost and whether it would be matched now.
 
     Raises:

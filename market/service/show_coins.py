@@ -2,20 +2,20 @@
 
 Blocks and coins are those of `sync_chain`, so they have their confirmations. A coordinator asks for
 its steps (`coins_of_job`); a member, who believes nobody, asks for the lane since the opening and
-checks it against SealAnchor (`lane_of_job`, `verification.draws.lanes`). The caller is in a
-transaction.
+checks it against SealAnchor (`lane_of_job`, `verification.draws.lanes`).
 """
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from contracts.governance.lane import AnchoredBatch, recorded
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound
-from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, StepNumber
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
+from market.bodies import AnchoredStepView, CoinsView
 from market.service.coding import decode_arguments
+from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
-from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow, JobRow
+from market.service.rows import BatchEntryRow, BatchRow, ChainEventRow
 from verification.draws.batches import Entry, ShownBatch, show_batch
 from verification.draws.lanes import LanePage
 
@@ -23,34 +23,24 @@ MAX_LEAVES = 50_000
 """Of a page, but for one batch: some 40 MiB with their paths (`lanes.MAX_PAGE_BYTES`)."""
 
 
-@dataclass(frozen=True)
-class AnchoredStep:
-    """A step whose seal is on chain; the coin is None until its recording counts."""
-
-    step: StepNumber
-    root: Digest
-    block: int
-    coin: Digest | None
-
-
-async def coins_of_job(
-    job: JobId, work: UnitOfWork, *, after: int, limit: int
-) -> list[AnchoredStep]:
+async def coins_of_job(job: JobId, work: UnitOfWork, *, after: int, limit: int) -> CoinsView:
     """Anchored steps beyond `after`, ascending, at most `limit`.
 
     Raises:
         NotFound: no such job.
     """
-    await _known(job, work)
-    entries = await work[BatchEntryRow].where(job=job, order="step", after=after, limit=limit)
-    roots = tuple({entry.root for entry in entries})
-    batches = await work[BatchRow].where(root=roots) if roots else []
+    async with work:
+        await find_job(job, work)
+        entries = await work[BatchEntryRow].where(job=job, order="step", after=after, limit=limit)
+        roots = tuple({entry.root for entry in entries})
+        batches = await work[BatchRow].where(root=roots) if roots else []
     by_root = {batch.root: batch for batch in batches}
-    return [
-        AnchoredStep(StepNumber(entry.step), batch.root, batch.block, batch.coin)
+    steps = (
+        AnchoredStepView.of(by_root[entry.root], step=entry.step)
         for entry in entries
-        if (batch := by_root[entry.root]).block is not None
-    ]
+        if by_root[entry.root].block is not None
+    )
+    return CoinsView(steps=tuple(steps))
 
 
 async def lane_of_job(
@@ -64,26 +54,20 @@ async def lane_of_job(
     Raises:
         NotFound: no such job. Conflict: it is not opened yet.
     """
-    row = await _known(job, work)
-    if row.opening_block is None:
-        raise Conflict("the job is not opened yet")
-    start = await _before_opening(row.opening_block, work) if first is None else first
-    # Every member asks for every batch: the one before comes along, which spares a statement.
-    batches = await work[BatchRow].where(order="number", after=start - 2, limit=limit + 1)
-    before = next((batch for batch in batches if batch.number == start - 1), None)
-    shown = [batch for batch in batches if batch.number >= start and batch.block is not None]
-    return LanePage(
-        start,
-        await _lane_before(start, before, anchorer, work),
-        tuple(await _shown(shown[:limit], row.opening_block, work)),
-    )
-
-
-async def _known(job: JobId, work: UnitOfWork) -> JobRow:
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
-    return row
+    async with work:
+        row = await find_job(job, work)
+        if row.opening_block is None:
+            raise Conflict("the job is not opened yet")
+        start = await _before_opening(row.opening_block, work) if first is None else first
+        # Every member asks for every batch: the one before comes along, which spares a statement.
+        batches = await work[BatchRow].where(order="number", after=start - 2, limit=limit + 1)
+        before = next((batch for batch in batches if batch.number == start - 1), None)
+        shown = [batch for batch in batches if batch.number >= start and batch.block is not None]
+        return LanePage(
+            start,
+            await _lane_before(start, before, anchorer, work),
+            tuple(await _shown(shown[:limit], row.opening_block, work)),
+        )
 
 
 async def _before_opening(block: int, work: UnitOfWork) -> int:

@@ -1,6 +1,6 @@
 """What is offered and what is wanted, class by class, and what clearing rounds have decided.
 
-The caller is in a transaction. Units: base units for 1e15 FLOPs, FLOP/s, milliseconds.
+Units: base units for 1e15 FLOPs, FLOP/s, milliseconds.
 """
 
 from collections import Counter
@@ -10,10 +10,18 @@ from typing import Any
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
+from market.bodies import (
+    ClassView,
+    ClearedView,
+    ClearingRoundsView,
+    ClearingRoundView,
+    DemandView,
+    LevelView,
+    MarketView,
+)
 from market.domain.bundles import bundle_of
-from market.domain.depth import Level, Winner, is_open, ladder, quantile, thinned
+from market.domain.depth import is_open, ladder, quantile, thinned
 from market.domain.jobs import JobState
-from market.domain.matching import Exclusion
 from market.domain.offers import Candidate
 from market.service.candidates import candidates
 from market.service.coding import decode_why_not, decode_winners, spec_of
@@ -29,75 +37,50 @@ ROUNDS_LOOKED_AT = 200
 
 
 @dataclass(frozen=True)
-class Cleared:
-    """The newest round that bought a machine of a class."""
+class ShownMarket:
+    """Offers and demand at a moment, and how `GET /v1/market` spells them."""
 
-    number: int
-    job: JobId
-    price: PricePerPflop
-    at: UnixMillis
+    view: MarketView
+    body: bytes
 
+    @property
+    def clock(self) -> UnixMillis:
+        """Of which moment it is."""
+        return self.view.clock
 
-@dataclass(frozen=True)
-class ClassDepth:
-    """A device class: all its offers, and those that could be matched now."""
-
-    device_class: str
-    offers: int
-    leased: int
-    open: int
-    quartiles: tuple[PricePerPflop, ...]  # of open asks: least, 1/4, 1/2, 3/4, greatest
-    levels: tuple[Level, ...]  # of open asks
-    cleared: Cleared | None
+    @property
+    def num_offers(self) -> int:
+        """Of all classes."""
+        return sum(each.offers for each in self.view.classes)
 
 
-@dataclass(frozen=True)
-class Demand:
-    """A job that waits for leases."""
-
-    job: JobId
-    slots: int
-    spares: int
-    ceiling: PricePerPflop
-    since: UnixMillis
-    checked: bool
-    excluded: tuple[Exclusion, ...]
-
-
-@dataclass(frozen=True)
-class Depth:
-    """The market now."""
-
-    classes: tuple[ClassDepth, ...]  # those with most offers
-    num_classes: int
-    demand: tuple[Demand, ...]  # the oldest first
-
-
-@dataclass(frozen=True)
-class Round:
-    """What a round decided for a job."""
-
-    row: RoundRow
-    winners: tuple[Winner, ...]
-    excluded: tuple[Exclusion, ...]
-
-
-async def market_depth(now: UnixMillis, work: UnitOfWork) -> Depth:
-    """Offers by class, and jobs that wait."""
+async def shown_market(now: UnixMillis, work: UnitOfWork) -> ShownMarket:
+    """Offers and demand now."""
     by_class: dict[str, list[Candidate]] = {}
-    for offer in await candidates(now, work):
-        by_class.setdefault(offer.device_class, []).append(offer)
-    cleared = await _cleared(work)
+    async with work:
+        for offer in await candidates(now, work):
+            by_class.setdefault(offer.device_class, []).append(offer)
+        cleared = await _cleared(work)
+        demand = await _demand(work)
+    highest = max((each.ceiling for each in demand), default=None)
     found = [
-        _class_depth(name, offers, cleared.get(name), now) for name, offers in by_class.items()
+        _class_view(name, offers, cleared.get(name), highest, now)
+        for name, offers in by_class.items()
     ]
     found.sort(key=lambda each: (-each.offers, each.device_class))
-    return Depth(tuple(found[:MAX_CLASSES]), len(found), await _demand(work))
+    largest = tuple(found[:MAX_CLASSES])
+    view = MarketView(clock=now, num_classes=len(found), classes=largest, demand=demand)
+    return ShownMarket(view, view.json_bytes())
 
 
-async def rounds_of(
-    work: UnitOfWork, *, after: int | None, before: int | None, job: JobId | None, limit: int
-) -> list[Round]:
+async def rounds_view(
+    work: UnitOfWork,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    job: JobId | None = None,
+    limit: int,
+) -> ClearingRoundsView:
     """Rounds that decided something, ascending: those beyond `after`, or else the newest ones.
 
     Args:
@@ -108,46 +91,59 @@ async def rounds_of(
         limit: At most this many.
     """
     equals: dict[str, Any] = {} if job is None else {"job": job}
-    table = work[RoundRow]
-    if after is not None:
-        rows = await table.where(order="number", after=after, limit=limit, **equals)
-    else:
-        newest = await table.where(order="-number", after=before, limit=limit, **equals)
-        rows = newest[::-1]
-    return [
-        Round(row, decode_winners(row.winners), decode_why_not(row.excluded).exclusions)
-        for row in rows
-    ]
+    async with work:
+        table = work[RoundRow]
+        if after is not None:
+            rows = await table.where(order="number", after=after, limit=limit, **equals)
+        else:
+            newest = await table.where(order="-number", after=before, limit=limit, **equals)
+            rows = newest[::-1]
+    return ClearingRoundsView(rounds=tuple(map(_round_view, rows)))
 
 
-def _class_depth(
-    name: str, offers: list[Candidate], cleared: Cleared | None, now: UnixMillis
-) -> ClassDepth:
+def _round_view(row: RoundRow) -> ClearingRoundView:
+    return ClearingRoundView.of(
+        row,
+        ceiling=row.reserve,
+        winners=decode_winners(row.winners),
+        not_matched=decode_why_not(row.excluded).exclusions,
+    )
+
+
+def _class_view(
+    name: str,
+    offers: list[Candidate],
+    cleared: ClearedView | None,
+    highest: PricePerPflop | None,
+    now: UnixMillis,
+) -> ClassView:
+    """A class; `highest` is the highest ceiling of the jobs that wait."""
     levels = ladder([offer for offer in offers if is_open(offer, now)])
-    quartiles = (quantile(levels, part, 4) for part in range(5))
-    return ClassDepth(
+    lowest_to_highest = (quantile(levels, part, 4) for part in range(5))
+    quartiles = tuple(price for price in lowest_to_highest if price is not None)
+    return ClassView(
         device_class=name,
         offers=len(offers),
         leased=sum(offer.leased for offer in offers),
         open=sum(level.offers for level in levels),
-        quartiles=tuple(price for price in quartiles if price is not None),
-        levels=thinned(levels, MAX_LEVELS),
+        quartiles=quartiles,
+        levels=tuple(LevelView.of(level) for level in thinned(levels, MAX_LEVELS)),
         cleared=cleared,
+        spread=str(quartiles[0] - highest) if quartiles and highest is not None else None,
     )
 
 
-async def _cleared(work: UnitOfWork) -> dict[str, Cleared]:
+async def _cleared(work: UnitOfWork) -> dict[str, ClearedView]:
     rows = await work[RoundRow].where(is_bought=True, order="-number", limit=ROUNDS_LOOKED_AT)
-    found: dict[str, Cleared] = {}
+    found: dict[str, ClearedView] = {}
     for row in rows:
         for winner in decode_winners(row.winners):
             if row.price is not None:
-                newest = Cleared(row.number, row.job, row.price, row.at)
-                found.setdefault(winner.device_class, newest)
+                found.setdefault(winner.device_class, ClearedView.of(row))
     return found
 
 
-async def _demand(work: UnitOfWork) -> tuple[Demand, ...]:
+async def _demand(work: UnitOfWork) -> tuple[DemandView, ...]:
     rows = await work[JobRow].where(
         state=JobState.FUNDED.value, due=None, order="posted_at", limit=MAX_DEMAND
     )
@@ -156,17 +152,17 @@ async def _demand(work: UnitOfWork) -> tuple[Demand, ...]:
     return tuple(each for each in wanted if each.slots + each.spares)  # else they are on their way
 
 
-def _wanted(row: JobRow, held: int) -> Demand:
+def _wanted(row: JobRow, held: int) -> DemandView:
     spec = spec_of(row).message
     missing = bundle_of(spec).without(held)
-    return Demand(
+    return DemandView(
         job=row.job,
         slots=missing.slots,
         spares=missing.spares,
         ceiling=spec.price_ceiling,
         since=row.posted_at,
         checked=spec.rules.audit is not None,
-        excluded=decode_why_not(row.not_matched).exclusions,
+        not_matched=decode_why_not(row.not_matched).exclusions,
     )
 
 

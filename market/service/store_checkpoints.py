@@ -8,64 +8,40 @@ Peers of one owner stand for one: of those that name the same index the first is
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import Conflict, Forbidden, NotFound
+from contracts.terms.errors import Conflict, Forbidden
 from contracts.terms.ids import (
     ZERO_DIGEST,
     Address,
     Digest,
     JobId,
     PeerId,
-    SessionKey,
     StageIndex,
     StepNumber,
 )
 from contracts.terms.moments import UnixMillis
-from market.bodies import CheckpointEvent, UnpublishedEvent, checkpoint_digest
+from market.bodies import (
+    CheckpointEvent,
+    CheckpointsView,
+    CheckpointView,
+    PostCheckpoint,
+    UnpublishedEvent,
+    UnpublishedView,
+    checkpoint_digest,
+)
 from market.service.feeds import tell_job
+from market.service.find_job import find_job
 from market.service.histories import Histories
 from market.service.ports import BlobStore, UnitOfWork
-from market.service.rows import CheckpointRow, JobRow, LeaseRow
+from market.service.rows import CheckpointRow, LeaseRow
 from market.service.session import check_session
 from market.service.stored_parts import size_in_parts
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What one member says; `failure` is why it could not upload the parts."""
-
-    session_key: SessionKey
-    stage: int
-    step: int
-    blob: Digest
-    signature: bytes
-    failure: str = ""
-
-
-@dataclass(frozen=True)
-class Claimed:
-    """An index of a stage's weights after a step, by whose word, and their size if all is here."""
-
-    stage: int
-    step: int
-    blob: Digest
-    peers: tuple[PeerId, ...]  # one of each owner
-    num_bytes: int | None
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """All claims, and what failed for weights that are not here."""
-
-    claimed: tuple[Claimed, ...]
-    failed: tuple[CheckpointRow, ...]
-
-
 async def store_checkpoint(
     job: JobId,
-    claim: Claim,
+    claim: PostCheckpoint,
     *,
     now: UnixMillis,
     work: UnitOfWork,
@@ -101,9 +77,7 @@ async def store_checkpoint(
 async def _check_member(
     job: JobId, peer: PeerId, stage: int, work: UnitOfWork, histories: Histories
 ) -> None:
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
+    row = await find_job(job, work)
     record = (await histories.load(job, row.num_messages, work)).record
     if record is None:
         raise Conflict("the job is not opened yet")
@@ -112,7 +86,7 @@ async def _check_member(
 
 
 def _claimed(
-    job: JobId, peer: PeerId, claim: Claim, known: CheckpointRow | None, *, is_here: bool
+    job: JobId, peer: PeerId, claim: PostCheckpoint, known: CheckpointRow | None, *, is_here: bool
 ) -> CheckpointRow:
     is_same = known is not None and (known.step, known.blob) == (claim.step, claim.blob)
     before = known.failure if known is not None and is_same else ""
@@ -132,7 +106,7 @@ def _tell(row: CheckpointRow, now: UnixMillis, work: UnitOfWork) -> None:
     tell_job(row.job, event, work)
 
 
-async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> Checkpoints:
+async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) -> CheckpointsView:
     """All claims of a job, by stage, the newest step first, then by the number of owners.
 
     A claim of a step that is not sealed is not shown (yet): one member alone could else name a
@@ -142,26 +116,33 @@ async def claimed_checkpoints(job: JobId, work: UnitOfWork, blobs: BlobStore) ->
         NotFound: no such job.
     """
     async with work:
-        row = await work[JobRow].get(job)
-        if row is None:
-            raise NotFound("no such job", job=job.hex())
+        row = await find_job(job, work)
         claims = await work[CheckpointRow].where(job=job, order="peer")
         leases = await work[LeaseRow].where(job=job)
     claims = [claim for claim in claims if claim.step <= row.step]
     owner_of = {peer_id(each.session_key): each.account for each in leases if each.session_key}
-    peers: dict[tuple[int, int, Digest], dict[Address, PeerId]] = {}
+    peers: dict[tuple[StageIndex, StepNumber, Digest], dict[Address, PeerId]] = {}
     for claim in claims:
         if claim.blob != ZERO_DIGEST:
-            named = peers.setdefault((claim.stage, claim.step, claim.blob), {})
+            place = (StageIndex(claim.stage), StepNumber(claim.step), claim.blob)
+            named = peers.setdefault(place, {})
             named.setdefault(owner_of[claim.peer], claim.peer)
     claimed = [
-        Claimed(stage, step, blob, tuple(found.values()), await size_in_parts(blob, blobs))
+        CheckpointView(
+            stage=stage,
+            step=step,
+            blob=blob,
+            peers=tuple(found.values()),
+            num_bytes=await size_in_parts(blob, blobs),
+        )
         for (stage, step, blob), found in peers.items()
     ]
     claimed.sort(key=lambda each: (each.stage, -each.step, -len(each.peers), each.blob))
     here = {(each.stage, each.step) for each in claimed if each.num_bytes is not None}
     failed = [each for each in failures(claims) if (each.stage, each.step) not in here]
-    return Checkpoints(tuple(claimed), tuple(failed))
+    return CheckpointsView(
+        checkpoints=tuple(claimed), unpublished=tuple(map(unpublished_view, failed))
+    )
 
 
 def failures(claims: Iterable[CheckpointRow]) -> list[CheckpointRow]:
@@ -169,3 +150,8 @@ def failures(claims: Iterable[CheckpointRow]) -> list[CheckpointRow]:
     known = list(claims)
     here = {(each.stage, each.step) for each in known if each.is_here}
     return [each for each in known if each.failure and (each.stage, each.step) not in here]
+
+
+def unpublished_view(failed: CheckpointRow) -> UnpublishedView:
+    """What a member could not upload, and why."""
+    return UnpublishedView.of(failed, reason=failed.failure)

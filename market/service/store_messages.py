@@ -32,6 +32,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
+from market.bodies import Stored
 from market.domain.jobs import JobState, LastSealed, Opened, Wanted, takes_messages
 from market.domain.ledger import escrow, sealed
 from market.service.auditors import check_opening
@@ -49,14 +50,6 @@ from market.service.reputation import note_outcomes
 from market.service.rows import JobRow, LeaseRow, MessageRow, SealRow
 
 
-@dataclass(frozen=True)
-class Intake:
-    """How many items of a post were new and how many were known."""
-
-    stored: int
-    known: int
-
-
 async def store_messages(
     job: JobId,
     encoded: Sequence[bytes],
@@ -66,7 +59,7 @@ async def store_messages(
     work: UnitOfWork,
     chain: Chain,
     histories: Histories,
-) -> Intake:
+) -> Stored:
     """Store what is new of a post by the account `by`. Safe to repeat: known items are skipped.
 
     Raises:
@@ -100,7 +93,7 @@ async def store_messages(
             await work[JobRow].put(post.row)
             await work.emit("messages", job)
     histories.remember(job, post.row.num_messages, post.history)
-    return Intake(stored=len(new), known=len(items) - len(new))
+    return Stored(stored=len(new), known=len(items) - len(new))
 
 
 @dataclass

@@ -40,7 +40,7 @@ ROLES = (
 )
 """Accounts of the market on the embedded chain; `keys/<role>.json` each."""
 
-_CELERY = (sys.executable, "-m", "celery", "-A", "market.adapters.celery_app")
+_CELERY = (sys.executable, "-m", "celery", "-A", "market.worker.app")
 
 
 @dataclass(frozen=True)

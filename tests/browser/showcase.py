@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.terms.amounts import PricePerPflop
-from contracts.terms.ids import Address, JobId
+from contracts.terms.ids import Address, JobId, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.bodies import PostReports, StepReport, checkpoint_digest, reports_digest
+from market.bodies import PostCheckpoint, PostReports, StepReport, checkpoint_digest, reports_digest
 from market.service.rows import EpochRow
-from market.service.store_checkpoints import Claim, store_checkpoint
+from market.service.store_checkpoints import store_checkpoint
 from market.service.store_reports import store_reports
 from tests.integration.market.test_checks import checked
 from tests.integration.market.test_convictions import evidence, note, ruled, sdk, slashable
@@ -150,7 +150,14 @@ async def _checkpoint(world: World, maker: JobMaker) -> None:
     session, blob = maker.members[0].session, make_digest("weights")
     world.blobs.blobs[blob] = MANIFEST
     signature = sign_digest(session, checkpoint_digest(maker.spec.job(), 0, 6, blob))
-    claim = Claim(session.key, 0, 6, blob, signature)
+    claim = PostCheckpoint(
+        stage=StageIndex(0),
+        step=StepNumber(6),
+        blob=blob,
+        failure="",
+        session_key=session.key,
+        signature=signature,
+    )
     await store_checkpoint(
         maker.spec.job(),
         claim,

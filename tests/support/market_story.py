@@ -15,9 +15,10 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, LeaseAccept, Message, StepCoin, Verdict
+from market.bodies import AnchoredStepView
 from market.service.auditors import list_of_job
 from market.service.rows import LeaseRow
-from market.service.show_coins import AnchoredStep, coins_of_job
+from market.service.show_coins import coins_of_job
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.checked_history import CheckedMaker
 from tests.support.dockets import distances_of
@@ -55,7 +56,7 @@ class StoryMaker(CheckedMaker):
         self.spec_changes, self.begin, self.outside = self.changes, begin_job, self.listed
         sessions = [*map(_audit_session, OUTSIDE), *(member.session for member in self.members)]
         self.sessions: dict[PeerId, Session] = {each.peer: each for each in sessions}
-        self.anchored: dict[int, AnchoredStep] = {}
+        self.anchored: dict[int, AnchoredStepView] = {}
         self._held: dict[PeerId, tuple[Digest, ...]] = {}
         JobMaker.__post_init__(self)
         assert self.spec.rules.audit is not None
@@ -132,8 +133,7 @@ class Story:
         await self.world.send(maker, self.sent)
         self.sent = len(maker.items)
         await self.pass_time(2)
-        async with self.world.new_work() as work:
-            steps = await coins_of_job(self.job, work, after=0, limit=500)
+        steps = (await coins_of_job(self.job, self.world.new_work(), after=0, limit=500)).steps
         maker.anchored = {each.step: each for each in steps}
 
 
@@ -181,7 +181,7 @@ def _audit_session(name: str) -> Session:
     return make_session(f"audit {name}")
 
 
-def _step_coin(maker: JobMaker, of: int, known: AnchoredStep, coin: Digest) -> StepCoin:
+def _step_coin(maker: JobMaker, of: int, known: AnchoredStepView, coin: Digest) -> StepCoin:
     return StepCoin(
         job=maker.spec.job(), step=maker.next_step, of=StepNumber(of),
         batch=known.root, block=known.block, coin=coin,

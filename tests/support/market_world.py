@@ -35,7 +35,10 @@ from market.adapters.memory import (
 from market.adapters.memory_chain import MemoryChain
 from market.api.context import USUAL, Api
 from market.bodies import (
+    LeaseView,
+    Permit,
     RegisterAuditor,
+    Stored,
     auditor_digest,
     auditor_subject,
     heartbeat_digest,
@@ -61,7 +64,7 @@ from market.service.histories import Histories
 from market.service.host_jobs import register_host
 from market.service.pass_time import lapse_leases, pass_deadlines, release_silent
 from market.service.ports import Chain, UnitOfWork, Wakeup
-from market.service.post_job import PostedPermit, post_job
+from market.service.post_job import post_job
 from market.service.post_offer import post_offer
 from market.service.reconcile import reconcile
 from market.service.refused_debits import RefusedDebits
@@ -70,7 +73,7 @@ from market.service.rows import AuditBondRow, JobRow, LeaseRow, OfferRow
 from market.service.settle_epoch import Rhythm, may_settle, settle_epoch
 from market.service.slash import announce_slashes, execute_slashes
 from market.service.store_blob import Uploads
-from market.service.store_messages import Intake, store_messages
+from market.service.store_messages import store_messages
 from market.service.store_snapshots import store_snapshots
 from market.service.sync_chain import sync_chain
 from tests.support.history import (
@@ -88,7 +91,7 @@ ANCHORER = make_wallet("anchorer").account
 EPOCH_SECONDS = 20
 SUBJECT = Digest(b"s" * 32)
 STAKE = 10_000_000
-PERMIT = PostedPermit(UnixSeconds(4_000_000_000), bytes(65))
+PERMIT = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
 CEILING = PricePerPflop(10**12)
 DEVICE = "cpu/x86_64/AVX2/torch-2.13.0"
 """One that the shipped calibration table holds, so that checked jobs take it."""
@@ -205,7 +208,7 @@ class World:
         self.chain.give_tokens(account, STAKE)
         self.chain.stake(account, STAKE)
 
-    async def give_tokens(self, spec: JobSpec, permit_by: str) -> PostedPermit:
+    async def give_tokens(self, spec: JobSpec, permit_by: str) -> Permit:
         """The poster gets its budget; a permit for it (which a memory chain does not read)."""
         self.chain.give_tokens(spec.poster, spec.budget)
         return PERMIT
@@ -255,12 +258,12 @@ class World:
             await accept_bond(wallet.account, signed.encoded(), self.new_work(), self.ports)
         return tuple(asked)
 
-    async def beat(self, name: str) -> list[LeaseRow]:
+    async def beat(self, name: str) -> tuple[LeaseView, ...]:
         """An agent's heartbeat."""
         self.beats += 1
         offer, now = self.offers[name], self.now
         signature = sign_digest(make_session(f"agent {name}"), heartbeat_digest(offer, now))
-        return await hear_offer(offer, now, signature, now, self.new_work())
+        return (await hear_offer(offer, now, signature, now, self.new_work())).leases
 
     async def register(self, host: str = "host", names: Sequence[str] = ("coordinator",)) -> None:
         """A host with the wallet of the test's coordinator."""
@@ -285,7 +288,9 @@ class World:
             blobs=self.blobs,
         )
 
-    def accept_of(self, lease: LeaseRow, wallet: Wallet, session: Session) -> LeaseAccept:
+    def accept_of(
+        self, lease: LeaseRow | LeaseView, wallet: Wallet, session: Session
+    ) -> LeaseAccept:
         """The LeaseAccept that fits a lease."""
         return LeaseAccept(
             job=lease.job,
@@ -297,7 +302,7 @@ class World:
             device_class=DEVICE,
         )
 
-    async def accept(self, name: str, lease: LeaseRow) -> Member:
+    async def accept(self, name: str, lease: LeaseRow | LeaseView) -> Member:
         """A provider accepts a lease; the peer that will work."""
         wallet, session = make_wallet(name), make_session(f"peer {name} {lease.lease.hex()}")
         signed = wallet.sign(self.accept_of(lease, wallet, session), self.domain)
@@ -310,7 +315,7 @@ class World:
         )
         return Member(wallet, session, lease.price, StageIndex(lease.stage))
 
-    async def send(self, maker: JobMaker, start: int = 0) -> Intake:
+    async def send(self, maker: JobMaker, start: int = 0) -> Stored:
         """The coordinator posts what it has kept, from item `start` on."""
         return await store_messages(
             maker.spec.job(),
@@ -378,7 +383,7 @@ class World:
         await self.tick()
         return self.maker(spec, member, lease)
 
-    def maker(self, spec: JobSpec, member: Member, lease: LeaseRow) -> JobMaker:
+    def maker(self, spec: JobSpec, member: Member, lease: LeaseRow | LeaseView) -> JobMaker:
         """What the coordinator of a matched job keeps."""
         return LeasedMaker(
             name=spec.name,

@@ -1,7 +1,7 @@
 """Sessions and keys: how a person, and a program for him, become somebody to the API."""
 
 import secrets
-from typing import Annotated, cast
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
@@ -17,14 +17,11 @@ from market.bodies import (
     CreateKey,
     KeyCreated,
     KeysView,
-    KeyView,
     NonceView,
-    Scope,
     SessionOpened,
     SignIn,
 )
 from market.service.api_keys import create_key, delete_key, keys_of
-from market.service.rows import ApiKeyRow
 from market.service.sign_in import SignedIn, sign_in, sign_out
 from market.service.sign_in_message import NONCE_MILLIS, make_nonce
 
@@ -72,13 +69,7 @@ async def post_session(
     now = api.market.clock()
     opened = await sign_in(posted.message, posted.signature, api.door, now=now, work=work)
     response = answer(
-        SessionOpened(
-            account=opened.row.account,
-            by="session",
-            scopes=SCOPES,
-            expires_at=opened.row.expires_at,
-            token=opened.token,
-        ),
+        SessionOpened.of(opened.row, by="session", scopes=SCOPES, token=opened.token),
         201,
         PRIVATE,
     )
@@ -89,10 +80,7 @@ async def post_session(
 @router.get("/session", response_model=CallerView)
 async def get_session(who: Annotated[Caller, caller("read")]) -> Response:
     """Say who calls: the account of a session or a key, and what it may do."""
-    return answer(
-        CallerView(account=who.account, by=who.by, scopes=who.scopes, expires_at=who.expires_at),
-        headers=PRIVATE,
-    )
+    return answer(CallerView.of(who), headers=PRIVATE)
 
 
 @router.delete("/session", status_code=204)
@@ -126,15 +114,13 @@ async def post_key(
         now=api.market.clock(),
         work=work,
     )
-    view = _view(made.row)
-    return answer(KeyCreated(**dict(view), token=made.token), 201, PRIVATE)
+    return answer(made, 201, PRIVATE)
 
 
 @router.get("/keys", response_model=KeysView)
 async def get_keys(work: WorkDep, who: Annotated[Caller, signed_in()]) -> Response:
     """List the account's keys, by name. Needs a session."""
-    rows = await keys_of(who.account, work)
-    return answer(KeysView(keys=tuple(_view(row) for row in rows)), headers=PRIVATE)
+    return answer(await keys_of(who.account, work), headers=PRIVATE)
 
 
 @router.delete("/keys/{name}", status_code=204, responses=refused(NotFound))
@@ -144,16 +130,6 @@ async def delete_key_of(
     """Take a key back; from now on it is refused. Needs a session."""
     await delete_key(who.account, key, work)
     return Response(status_code=204)
-
-
-def _view(row: ApiKeyRow) -> KeyView:
-    return KeyView(
-        key=row.key,
-        name=row.name,
-        scopes=cast(tuple[Scope, ...], tuple(row.scopes.split())),
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-    )
 
 
 def _set_cookie(response: Response, opened: SignedIn, now: UnixMillis) -> None:

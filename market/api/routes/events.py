@@ -23,7 +23,6 @@ from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, JobPath, WorkDep, answer, inlined
 from market.api.examples import example_of
 from market.api.refusals import refused
-from market.api.views import step_report
 from market.bodies import (
     REPORTS_PAGE,
     EndEvent,
@@ -35,7 +34,9 @@ from market.bodies import (
 )
 from market.domain.jobs import JobState
 from market.service.feeds import MARKET, newest_event
-from market.service.rows import EventRow, JobRow, ReportRow
+from market.service.find_job import find_job
+from market.service.rows import EventRow
+from market.service.show_jobs import show_reports
 
 router = APIRouter(tags=["events"])
 
@@ -139,10 +140,7 @@ async def get_job_events(
 ) -> EventStream:
     """What happens to a job, from its beginning or behind a number."""
     async with work:
-        row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
-    is_over = row.state == REFUNDED
+        is_over = (await find_job(job, work)).state == REFUNDED
     start = _start(after, last_event_id) or 0
     wanted = _Wanted(job, start, follow and not is_over, _is_refund, follow or is_over)
     return _stream(wanted, api)
@@ -180,11 +178,7 @@ async def get_reports(
     ] = REPORTS_PAGE,
 ) -> Response:
     """How the steps of a job went, for charts."""
-    async with work:
-        if await work[JobRow].get(job) is None:
-            raise NotFound("no such job", job=job.hex())
-        rows = await work[ReportRow].where(job=job, order="step", after=after, limit=limit)
-    return answer(ReportsView(reports=tuple(map(step_report, rows))))
+    return answer(await show_reports(job, work, after=after, limit=limit))
 
 
 def _start(after: int | None, last_event_id: str) -> int | None:

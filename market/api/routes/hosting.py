@@ -2,7 +2,6 @@
 credential, and speaks for itself alone.
 """
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -13,25 +12,13 @@ from market.api.context import ApiDep, HostDep, WorkDep, answer, body, check_hos
 from market.api.refusals import refused
 from market.bodies import (
     ClaimJobs,
-    HostedJob,
     HostedJobs,
     HostHeartbeat,
     HostRegistered,
     RegisterHost,
 )
-from market.service.auditors import list_of_job
-from market.service.host_jobs import (
-    Endpoint,
-    Heeded,
-    claim_jobs,
-    note_heeded,
-    note_refused,
-    register_host,
-    renew_jobs,
-)
+from market.service.host_jobs import claim_jobs, hear_host, register_host
 from market.service.life import FOR_HOSTS
-from market.service.ports import UnitOfWork
-from market.service.rows import AuditorListRow, HostedJobRow, JobRow
 
 router = APIRouter(tags=["hosting"], prefix="/hosting")
 
@@ -67,12 +54,11 @@ async def post_claim(
     or when there may be a first one."""
     check_host(who, posted.host)
     with api.hostings.of(FOR_HOSTS) as news:
-        rows = await claim_jobs(posted.host, api.market.clock(), work)
-        if wait and not rows:
+        held = await claim_jobs(posted.host, api.market.clock(), work)
+        if wait and not held.jobs:
             await api.hostings.wait(news, wait)
-            rows = await claim_jobs(posted.host, api.market.clock(), work)
-    async with work:
-        return answer(await _hosted(rows, work))
+            held = await claim_jobs(posted.host, api.market.clock(), work)
+    return answer(held)
 
 
 @router.post("/heartbeat", response_model=HostedJobs, openapi_extra=documented(HostHeartbeat))
@@ -81,32 +67,4 @@ async def post_heartbeat(
 ) -> Response:
     """Keep jobs for another while; a job that is missing in the answer is not held any more."""
     check_host(who, posted.host)
-    endpoints = [Endpoint(each.job, each.address) for each in posted.endpoints]
-    said = [Heeded(each.job, each.wish) for each in posted.heeded]
-    async with work:
-        await note_heeded(posted.host, said, work)
-        refused_jobs = {each.job: each.why for each in posted.refused}
-        await note_refused(posted.host, posted.jobs, refused_jobs, api.market.clock(), work)
-        rows = await renew_jobs(posted.host, posted.jobs, endpoints, api.market.clock(), work)
-        return answer(await _hosted(rows, work))
-
-
-async def _hosted(rows: Sequence[HostedJobRow], work: UnitOfWork) -> HostedJobs:
-    found = []
-    for row in rows:
-        job = await work[JobRow].get(row.job)
-        if job is None:
-            continue
-        view = {
-            "job": row.job,
-            "state": job.state,
-            "spec": job.signed,
-            "until": row.until,
-            "wanted": job.wanted,
-            "wish": job.wish,
-        }
-        if await work[AuditorListRow].get(row.job):
-            view["opening_block"], listed = await list_of_job(row.job, work)
-            view["auditors"] = listed.encoded()
-        found.append(HostedJob.model_validate(view))
-    return HostedJobs(jobs=tuple(found))
+    return answer(await hear_host(posted, api.market.clock(), work))

@@ -21,7 +21,6 @@ from contracts.terms.errors import (
     UnknownVersion,
     WrongBytes,
 )
-from contracts.terms.ids import JobId, StageIndex, StepNumber
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from market.api.callers import Caller, caller
@@ -38,11 +37,9 @@ from market.api.context import (
     documented,
     read_bytes,
 )
-from market.api.cursors import Asked, Listing, asked
+from market.api.cursors import asked
 from market.api.openapi import in_bytes
-from market.api.quotes import quote_view
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.api.views import job_row, job_summary, job_view, unpublished_views
 from market.bodies import (
     COINS_PAGE,
     LANE_PAGE,
@@ -50,12 +47,9 @@ from market.bodies import (
     MAX_MESSAGES_POSTED,
     MESSAGES_PAGE,
     SNAPSHOTS_PAGE,
-    AnchoredStepView,
     AuditorsView,
-    AuditorView,
     CheckpointStored,
     CheckpointsView,
-    CheckpointView,
     CoinsView,
     JobPosted,
     JobsView,
@@ -68,15 +62,20 @@ from market.bodies import (
     QuoteView,
     Stored,
 )
-from market.service.auditors import list_of_job
-from market.service.ports import BlobStore, UnitOfWork
-from market.service.post_job import PostedPermit, post_job, quote_job
-from market.service.rows import JobRow, MessageRow, SnapshotRow
+from market.service.listing import Asked
+from market.service.ports import UnitOfWork
+from market.service.post_job import post_job, quote_job
 from market.service.show_coins import coins_of_job, lane_of_job
-from market.service.store_checkpoints import Claim, claimed_checkpoints, store_checkpoint
+from market.service.show_jobs import (
+    encoded_messages,
+    encoded_snapshots,
+    list_jobs,
+    show_auditors,
+    show_job,
+)
+from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
 from market.service.store_messages import store_messages
 from market.service.store_reports import store_reports
-from market.service.store_snapshots import shown_snapshots
 
 router = APIRouter(tags=["jobs"])
 
@@ -88,7 +87,6 @@ POSTING = refused(
     *SIGNED_MESSAGE, Expired, Forbidden, NotFound, Conflict, Unaffordable, Refused, *CHAIN
 )
 """What a posted job may be refused for."""
-JOBS = Listing(JobRow, "-posted_at")
 
 
 @router.post(
@@ -119,14 +117,14 @@ async def accept_job(
     async def make(work: UnitOfWork) -> Response:
         row = await post_job(
             signed,
-            PostedPermit(permit.deadline, permit.signature),
+            permit,
             now=api.market.clock(),
             epoch_seconds=epoch_seconds,
             work=work,
             chain=api.market.chain,
             blobs=api.market.blobs,
         )
-        return answer(JobPosted.model_validate({"job": row.job, "state": row.state}), 202)
+        return answer(JobPosted.of(row), 202)
 
     return await carry_out(this.of(spec.message.poster), work, make)
 
@@ -141,35 +139,26 @@ async def post_quote(
     api: ApiDep, work: WorkDep, asked: Annotated[QuoteRequest, body(QuoteRequest)]
 ) -> Response:
     """What a job would cost, and whether it would be admitted and matched now."""
-    return answer(await dry_run(asked.spec, api, work))
-
-
-async def dry_run(spec: bytes, api: Api, work: UnitOfWork) -> QuoteView:
-    """A dry run of a JobSpec that nobody signed yet."""
-    found = await quote_job(
-        spec,
+    quoted = await quote_job(
+        asked.spec,
         now=api.market.clock(),
         epoch_seconds=await api.epoch_seconds(),
         work=work,
         blobs=api.market.blobs,
     )
-    return quote_view(found)
+    return answer(quoted)
 
 
 @router.get("/jobs", response_model=JobsView)
 async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> Response:
     """List jobs, newest first."""
-    async with work:
-        part = await JOBS.part(asked, work)
-        views = tuple([await job_summary(row, work) for row in part.rows])
-    return answer(JobsView(jobs=views, next=part.next))
+    return answer(await list_jobs(asked, work))
 
 
 @router.get("/jobs/{name}", response_model=JobView, responses=refused(NotFound))
 async def get_job(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """A job with everything that its members and its poster ask for."""
-    async with work:
-        return answer(await job_view(await job_row(job, work), work, api.booked))
+    return answer(await show_job(job, work, api.booked))
 
 
 @router.post(
@@ -196,7 +185,7 @@ async def post_messages(
 ) -> Response:
     """Append kept items (a canonical msgpack array of their bytes); by the job's coordinator."""
     items = _items(await read_bytes(request, MAX_MESSAGES_BYTES))
-    intake = await store_messages(
+    stored = await store_messages(
         job,
         items,
         by=who.account,
@@ -205,7 +194,7 @@ async def post_messages(
         chain=api.market.chain,
         histories=api.market.histories,
     )
-    return answer(Stored(stored=intake.stored, known=intake.known))
+    return answer(stored)
 
 
 @router.get(
@@ -222,10 +211,8 @@ async def get_messages(
     ] = MESSAGES_PAGE,
 ) -> Response:
     """Kept items beyond sequence `after`: a msgpack array of [sequence, bytes]."""
-    async with work:
-        await job_row(job, work)
-        rows = await work[MessageRow].where(job=job, order="sequence", after=after, limit=limit)
-    return Response(encode([[row.sequence, row.data] for row in rows]), media_type=MSGPACK)
+    encoded = await encoded_messages(job, work, after=after, limit=limit)
+    return Response(encoded, media_type=MSGPACK)
 
 
 @router.get(
@@ -242,11 +229,8 @@ async def get_snapshots(
     ] = SNAPSHOTS_PAGE,
 ) -> Response:
     """What the chain proved of the job, beyond the first `after`: a msgpack array of snapshots."""
-    async with work:
-        await job_row(job, work)
-        rows = await work[SnapshotRow].where(job=job, order="number", after=after, limit=limit)
-        values = await shown_snapshots(rows, work)
-    return Response(encode(values), media_type=MSGPACK)
+    encoded = await encoded_snapshots(job, work, after=after, limit=limit)
+    return Response(encoded, media_type=MSGPACK)
 
 
 @router.get("/jobs/{name}/coins", response_model=CoinsView, responses=refused(NotFound))
@@ -257,13 +241,7 @@ async def get_coins(
     limit: Annotated[int, Query(ge=1, le=COINS_PAGE, description="steps at most")] = COINS_PAGE,
 ) -> Response:
     """Anchored steps beyond `after`, with their coins as far as they count."""
-    async with work:
-        steps = await coins_of_job(job, work, after=after, limit=limit)
-    views = [
-        AnchoredStepView(step=each.step, root=each.root, block=each.block, coin=each.coin)
-        for each in steps
-    ]
-    return answer(CoinsView(steps=tuple(views)))
+    return answer(await coins_of_job(job, work, after=after, limit=limit))
 
 
 @router.get(
@@ -281,33 +259,14 @@ async def get_lane(
     limit: Annotated[int, Query(ge=1, le=LANE_PAGE, description="batches at most")] = LANE_PAGE,
 ) -> Response:
     """Batches since the job's opening, or from number `first` on, with all of their leaves."""
-    async with work:
-        page = await lane_of_job(job, api.market.chain.anchorer, work, first=first, limit=limit)
+    page = await lane_of_job(job, api.market.chain.anchorer, work, first=first, limit=limit)
     return Response(page.encoded(), media_type=MSGPACK)
 
 
 @router.get("/jobs/{name}/auditors", response_model=AuditorsView, responses=refused(NotFound))
 async def get_auditors(job: JobPath, work: WorkDep) -> Response:
     """The outside auditors of a job, fixed before it was opened."""
-    async with work:
-        block, listed = await list_of_job(job, work)
-    entries = [
-        AuditorView(
-            account=each.account,
-            stake=each.stake,
-            session_key=each.session_key,
-            device_class=each.device_class,
-        )
-        for each in listed.auditors
-    ]
-    return answer(
-        AuditorsView(
-            block=block,
-            digest=listed.digest(),
-            encoded=listed.encoded(),
-            auditors=tuple(entries),
-        )
-    )
+    return answer(await show_auditors(job, work))
 
 
 @router.post(
@@ -320,8 +279,7 @@ async def post_reports(
     job: JobPath, work: WorkDep, posted: Annotated[PostReports, body(PostReports)]
 ) -> Response:
     """Tell people how the steps went."""
-    stored = await store_reports(job, posted.reports, posted.signature, work)
-    return answer(Stored(stored=stored, known=len(posted.reports) - stored))
+    return answer(await store_reports(job, posted.reports, posted.signature, work))
 
 
 @router.post(
@@ -337,17 +295,9 @@ async def post_checkpoint(
     posted: Annotated[PostCheckpoint, body(PostCheckpoint)],
 ) -> Response:
     """Say which index lists the weights of one's stage, or why they were not uploaded."""
-    claim = Claim(
-        posted.session_key,
-        posted.stage,
-        posted.step,
-        posted.blob,
-        posted.signature,
-        posted.failure,
-    )
     wanted = await store_checkpoint(
         job,
-        claim,
+        posted,
         now=api.market.clock(),
         work=work,
         histories=api.market.histories,
@@ -359,24 +309,7 @@ async def post_checkpoint(
 @router.get("/jobs/{name}/checkpoints", response_model=CheckpointsView, responses=refused(NotFound))
 async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """Where the trained weights are, stage by stage."""
-    return answer(await checkpoints_view(job, work, api.market.blobs))
-
-
-async def checkpoints_view(job: JobId, work: UnitOfWork, blobs: BlobStore) -> CheckpointsView:
-    """What members say of their stages' weights."""
-    found = await claimed_checkpoints(job, work, blobs)
-    views = [
-        CheckpointView(
-            stage=StageIndex(each.stage),
-            step=StepNumber(each.step),
-            blob=each.blob,
-            peers=each.peers,
-            num_bytes=each.num_bytes,
-        )
-        for each in found.claimed
-    ]
-    failed = unpublished_views(found.failed)
-    return CheckpointsView(checkpoints=tuple(views), unpublished=failed)
+    return answer(await claimed_checkpoints(job, work, api.market.blobs))
 
 
 def _items(data: bytes) -> list[bytes]:

@@ -12,7 +12,6 @@ from contracts.terms.errors import (
     NoMatch,
     WrongConfiguration,
 )
-from contracts.terms.ids import Address
 from market.api.callers import Caller, caller
 from market.api.context import (
     AccountPath,
@@ -26,23 +25,20 @@ from market.api.context import (
     documented,
 )
 from market.api.refusals import CHAIN, refused
-from market.api.views import earned_by, entry_views
 from market.bodies import (
     AccountView,
-    ContractsView,
     CoordinatorView,
     FaucetRequest,
     FaucetView,
     HealthView,
     Money,
     NetworkView,
-    StakeView,
-    TokenView,
 )
 from market.service.coordinators import allocate_coordinator
 from market.service.faucet import ask_faucet
 from market.service.ports import UnitOfWork
 from market.service.rows import FaucetRow
+from market.service.show_network import show_account
 
 router = APIRouter(tags=["network"])
 
@@ -59,33 +55,7 @@ async def get_health() -> Response:
 @router.get("/network", response_model=NetworkView, responses=refused(*CHAIN))
 async def get_network(api: ApiDep) -> Response:
     """Chain, contracts, parameters: all that a newcomer needs."""
-    return answer(await network_view(api))
-
-
-async def network_view(api: Api) -> NetworkView:
-    """The chain, as it is seen from here."""
-    network, chain = await api.network(), api.market.chain
-    return NetworkView(
-        version=api.version,
-        chain_id=chain.domain.chain_id,
-        rpc_url=network.rpc_url,
-        embedded=network.embedded,
-        contracts=ContractsView(**network.contracts),
-        deployed_block=network.deployed_block,
-        block=(await chain.head()).number,
-        token=TokenView(
-            name=network.token_name,
-            version=network.token_version,
-            symbol=network.token_symbol,
-            decimals=network.token_decimals,
-            domain_separator=network.token_separator,
-        ),
-        parameters=dict(network.parameters),
-        anchorer=chain.anchorer,
-        epoch_seconds=network.parameters["epoch_length"],
-        confirmations=api.confirmations,
-        clock=api.market.clock(),
-    )
+    return answer(await api.network_view())
 
 
 @router.post(
@@ -144,28 +114,7 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
 @router.get("/accounts/{name}", response_model=AccountView, responses=refused(*CHAIN))
 async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> Response:
     """What an account has, on chain and in the ledger."""
-    return answer(await account_view(account, api, work))
-
-
-async def account_view(account: Address, api: Api, work: UnitOfWork) -> AccountView:
-    """What an account has, at the head of the chain and in the ledger."""
-    now = await api.market.chain.account(account)
-    async with work:
-        earned, vested, claimable = await earned_by(account, work, claimed=now.claimed)
-        entries = await entry_views(account, work)
-    stake = now.stake
-    return AccountView(
-        account=Address(account),
-        gas=now.gas,
-        token=now.token,
-        permit_nonce=now.permit_nonce,
-        stake=StakeView(active=stake.active, reserved=stake.reserved, unbonding=stake.unbonding),
-        earned=earned,
-        vested=vested,
-        claimable=claimable,
-        claimed=now.claimed,
-        entries=entries,
-    )
+    return answer(await show_account(account, api.market.chain, work))
 
 
 @router.post(

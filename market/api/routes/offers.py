@@ -7,9 +7,8 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import BadSignature, Conflict, Expired, InsufficientStake, NotFound
 from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
-from market.api.cursors import Asked, Listing, asked
+from market.api.cursors import asked
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.api.views import lease_state, lease_views, offer_views
 from market.bodies import (
     AcceptLease,
     Heartbeat,
@@ -24,14 +23,12 @@ from market.bodies import (
 from market.service.accept_lease import accept_lease
 from market.service.hear import hear_lease, hear_offer
 from market.service.leases import lease_topic
-from market.service.ports import UnitOfWork
+from market.service.listing import Asked
 from market.service.post_offer import post_offer, withdraw_offer
-from market.service.rows import LeaseRow, OfferRow
+from market.service.show_offers import list_offers, show_lease, show_live_leases
 from verification.distances.thresholds import shipped_calibration
 
 router = APIRouter(tags=["offers"])
-
-OFFERS = Listing(OfferRow, "price")
 
 
 @router.post(
@@ -53,13 +50,7 @@ async def post_offers(
 @router.get("/offers", response_model=OffersView)
 async def get_offers(api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]) -> Response:
     """List offers that stand or are leased, cheapest first."""
-    now = api.market.clock()
-    async with work:
-        part = await OFFERS.part(
-            asked, work, lambda row: row.expires_at * 1000 > now, withdrawn=False
-        )
-        views = await offer_views(part.rows, now, work)
-    return answer(OffersView(offers=views, next=part.next))
+    return answer(await list_offers(asked, api.market.clock(), work))
 
 
 @router.delete(
@@ -99,26 +90,19 @@ async def post_offer_heartbeat(
 ) -> Response:
     """An agent is alive; the answer is its live leases, at once or when the first one comes."""
     with api.arrivals.of(lease_topic(offer)) as news:
-        rows = await hear_offer(
+        found = await hear_offer(
             offer, beat.at, beat.signature, api.market.clock(), work, api.session_keys
         )
-        if wait and not rows:
+        if wait and not found.leases:
             await api.arrivals.wait(news, wait)
-            async with work:
-                rows = await work[LeaseRow].where(live_offer=offer)
-    async with work:
-        views = await lease_views(rows, work) if rows else ()
-    return answer(LeasesView(leases=views))
+            found = await show_live_leases(offer, work)
+    return answer(found)
 
 
 @router.get("/leases/{name}", response_model=LeaseView, responses=refused(NotFound))
 async def get_lease(lease: DigestPath, work: WorkDep) -> Response:
     """A lease."""
-    async with work:
-        row = await work[LeaseRow].get(lease)
-        if row is None:
-            raise NotFound("no such lease", lease=lease.hex())
-        return await _lease(row, work)
+    return answer(await show_lease(lease, work))
 
 
 @router.post(
@@ -136,8 +120,8 @@ async def post_accept(
     """Bind a provider to a job; the market reserves the stake on chain."""
     now, chain = api.market.clock(), api.market.chain
     async with work:
-        row = await accept_lease(lease, accepted.signed, now, work, chain)
-        return await _lease(row, work)
+        await accept_lease(lease, accepted.signed, now, work, chain)
+        return answer(await show_lease(lease, work))
 
 
 @router.post(
@@ -152,8 +136,4 @@ async def post_lease_heartbeat(
     """A peer is alive; the answer is the state of its lease."""
     now = api.market.clock()
     row = await hear_lease(lease, beat.at, beat.signature, now, work)
-    return answer(LeaseHeard(lease=lease, state=lease_state(row), heard_at=now))
-
-
-async def _lease(row: LeaseRow, work: UnitOfWork) -> Response:
-    return answer((await lease_views([row], work))[0])
+    return answer(LeaseHeard.of(row, heard_at=now))

@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Response
 
 from market.api.context import AccountPath, ApiDep, WorkDep, answer
-from market.api.views import provider_view
 from market.bodies import ProviderView
+from market.service.show_offers import show_provider
 
 router = APIRouter(tags=["providers"])
 
@@ -12,5 +12,4 @@ router = APIRouter(tags=["providers"])
 @router.get("/providers/{name}", response_model=ProviderView)
 async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> Response:
     """An account's reputation with its factors; a stranger has one too."""
-    async with work:
-        return answer(await provider_view(account, api.market.clock(), work))
+    return answer(await show_provider(account, api.market.clock(), work))

@@ -7,11 +7,13 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
-from market.api.views import epoch_summary, job_row, job_view
+from market.bodies import EpochSummary
+from market.service.find_job import find_job
 from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
 from market.service.ports import UnitOfWork
 from market.service.rows import DebitRow, EpochRow
 from market.service.show_checks import checks_of_job
+from market.service.show_jobs import job_view
 from market.service.show_slashes import find_convictions
 from market.service.show_steps import steps_of
 from market.web.rendering import page
@@ -34,7 +36,7 @@ async def get_audit_page(
     """What there is to audit of a job."""
     wanted = _wanted(peer.strip(), verdict)
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         view = await job_view(row, work, api.booked)
         steps, next_after = await _steps(job, wanted, api, work, after)
         debits = await _debits(job, work)
@@ -88,7 +90,7 @@ async def _debits(job: JobId, work: UnitOfWork) -> list[dict[str, Any]]:
     rows = await work[DebitRow].where(job=job, order="epoch")
     epochs = {each: await work[EpochRow].get(each) for each in {row.epoch for row in rows}}
     return [
-        {"epoch": epoch_summary(epoch), "amount": row.amount, "step": row.step, "seal": row.seal}
+        {"epoch": EpochSummary.of(epoch), "amount": row.amount, "step": row.step, "seal": row.seal}
         for row in rows
         if (epoch := epochs[row.epoch]) is not None
     ]

@@ -14,7 +14,6 @@ from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.earnings import period_of
 from market.api.routes.tracing import PeerPath, StepPath
-from market.api.views import job_row
 from market.bodies import (
     API_PREFIX,
     STEP_LINES_PAGE,
@@ -26,6 +25,7 @@ from market.bodies import (
     WorkTraceView,
 )
 from market.service.coding import spec_of
+from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 from market.service.show_checks import checks_of_job
@@ -68,7 +68,7 @@ async def get_step_page(
 ) -> Response:
     """A sealed step and all that its seal pays for."""
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         found = await lines_of_step(
             job, StepNumber(step), work, api.followed, after=after, limit=LINES_PAGE
         )
@@ -100,7 +100,7 @@ async def get_work_page(
     """A peer-step from its GradCommit to the transactions that paid it."""
     period = await period_of(api)
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         trace = await trace_work(
             job, StepNumber(step), peer, number, work=work, followed=api.followed
         )

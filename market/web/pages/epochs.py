@@ -7,9 +7,8 @@ from starlette.responses import RedirectResponse
 
 from market.api.context import AccountPath, ApiDep, WorkDep
 from market.api.routes.settlement import EpochPath
-from market.api.views import epoch_row, epoch_summary, epoch_view, proof_view
-from market.bodies import API_PREFIX
-from market.service.rows import EpochRow
+from market.bodies import API_PREFIX, EpochSummary
+from market.service.show_epochs import epoch_row, newest_epochs, show_epoch, show_proof
 from market.web.rendering import page
 
 router = APIRouter()
@@ -24,22 +23,20 @@ async def get_epochs_page(
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Response:
     """Epochs, newest first."""
-    async with work:
-        rows = await work[EpochRow].where(order="-epoch", after=before, limit=EPOCHS_PAGE)
+    epochs = await newest_epochs(work, before=before, limit=EPOCHS_PAGE)
     return page(
         "epochs.html",
         here="epochs",
         now=api.market.clock(),
-        epochs=[epoch_summary(row) for row in rows],
-        next_before=rows[-1].epoch if len(rows) == EPOCHS_PAGE else None,
+        epochs=epochs,
+        next_before=epochs[-1].epoch if len(epochs) == EPOCHS_PAGE else None,
     )
 
 
 @router.get("/epochs/{number}")
 async def get_epoch_page(number: EpochPath, api: ApiDep, work: WorkDep) -> Response:
     """An epoch."""
-    async with work:
-        epoch = await epoch_view(await epoch_row(number, work), work)
+    epoch = await show_epoch(number, work)
     return page("epoch.html", here="epochs", now=api.market.clock(), epoch=epoch)
 
 
@@ -57,14 +54,14 @@ async def get_proof_page(
 ) -> Response:
     """The proof of one account's pay, which the browser computes again."""
     async with work:
-        row = await epoch_row(number, work)
-        proof = await proof_view(row, account, work)
+        epoch = EpochSummary.of(await epoch_row(number, work))
+        proof = await show_proof(number, account, work)
     source = f"{API_PREFIX}/epochs/{number}/proofs/{account.hex()}"
     return page(
         "proof.html",
         here="epochs",
         now=api.market.clock(),
-        epoch=epoch_summary(row),
+        epoch=epoch,
         proof=proof,
         source=source,
     )

@@ -10,9 +10,7 @@ from fastapi import APIRouter, Response
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep
-from market.api.routes.jobs import checkpoints_view
 from market.api.routes.running import peers_view, spend_view
-from market.api.views import job_outcome, job_row, job_view, progress_view
 from market.bodies import (
     API_PREFIX,
     JobView,
@@ -24,10 +22,13 @@ from market.bodies import (
 from market.domain.jobs import JobState
 from market.domain.outcomes import Outcome, sentence
 from market.service.feeds import newest_events
+from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
 from market.service.show_checks import checks_of_job
+from market.service.show_jobs import job_outcome, job_view, progress_view
 from market.service.show_slashes import find_convictions
+from market.service.store_checkpoints import claimed_checkpoints
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
 
@@ -84,7 +85,7 @@ async def get_checking(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
 
 async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         newest = await work[ReportRow].where(job=job, order="-step", limit=1)
     return {
         "state": row.state,
@@ -98,14 +99,14 @@ async def _now(job: JobId, work: UnitOfWork) -> dict[str, Any]:
 
 async def _events(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
-        await job_row(job, work)
+        await find_job(job, work)
         told = await _told(job, work, limit=MAX_TOLD)
     return {"now": api.market.clock(), "told": told}
 
 
 async def _progress(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         view = await job_view(row, work, api.booked)
     peers = await peers_view(job, api, work)
     first = max(0, peers.step - MAX_STEPS_SHOWN)
@@ -146,7 +147,7 @@ async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
         "checks": await checks_of_job(job, work, api.followed, ()),
         "verdicts": verdicts,
         "convictions": (await find_convictions(work, chain, job=job)).convictions,
-        "weights": await checkpoints_view(job, work, blobs),
+        "weights": await claimed_checkpoints(job, work, blobs),
     }
 
 

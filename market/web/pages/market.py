@@ -10,8 +10,6 @@ from fastapi import APIRouter, Response
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, WorkDep
-from market.api.routes.market import rounds_view, shown_market
-from market.api.views import job_outcome, job_summary, standing_offers
 from market.bodies import (
     API_PREFIX,
     ClearingRoundView,
@@ -22,6 +20,9 @@ from market.bodies import (
 from market.service.feeds import MARKET, newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
+from market.service.show_jobs import job_outcome, job_summaries
+from market.service.show_market import rounds_view, shown_market
+from market.service.show_offers import standing_offers
 from market.web.rendering import page
 from market.web.telling import MARKET_EVENTS, told_of_market
 
@@ -83,8 +84,7 @@ class ShownOffers:
 
 async def shown_offers(now: UnixMillis, work: UnitOfWork) -> ShownOffers:
     """Offers now."""
-    async with work:
-        offers = await standing_offers(now, work)
+    offers = await standing_offers(now, work)
     num_leased = sum(each.state == "leased" for each in offers)
     largest = sorted(depths(offers), key=lambda each: -each.num_offers)[:MAX_CLASSES]
     by_name = sorted(largest, key=lambda each: each.device_class)
@@ -128,7 +128,7 @@ async def _shown(api: Api, work: UnitOfWork) -> dict[str, Any]:
     now = api.market.clock()
     async with work:
         rows = await work[JobRow].where(order="-posted_at", limit=MAX_COUNTED)
-        jobs = [await job_summary(row, work) for row in rows[:MAX_SHOWN]]
+        jobs = await job_summaries(rows[:MAX_SHOWN], work)
         events = await newest_events(MARKET, work, limit=MAX_SHOWN)
     told = (NumberedMarketEvent(each.sequence, read_market_event(each.data)) for each in events)
     rounds = (await rounds_view(work, limit=MAX_ROUNDS)).rounds

@@ -11,12 +11,14 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, WorkDep, job_of
-from market.api.routes.jobs import dry_run
-from market.api.views import job_row, job_summary
+from market.bodies import QuoteView
 from market.service.coding import spec_of
+from market.service.find_job import find_job
 from market.service.order_like import Wish, order_like
 from market.service.ports import UnitOfWork
+from market.service.post_job import quote_job
 from market.service.rows import JobRow
+from market.service.show_jobs import job_summaries
 from market.web.rendering import page
 from market.web.words import base_units, tokens
 
@@ -33,10 +35,10 @@ async def get_post_page(api: ApiDep, work: WorkDep, like: Text = "") -> Response
     """Choose a job, or change one that was chosen."""
     async with work:
         if like:
-            row = await job_row(job_of(like), work)
+            row = await find_job(job_of(like), work)
             return _form(row, _asked(spec_of(row).message))
         rows = await work[JobRow].where(order="-posted_at", limit=MAX_SHOWN)
-        jobs = [await job_summary(row, work) for row in rows]
+        jobs = await job_summaries(rows, work)
     return page("post_choose.html", here="post", now=api.market.clock(), jobs=jobs)
 
 
@@ -57,7 +59,7 @@ async def get_quote_page(
     }  # fmt: skip
     now = api.market.clock()
     async with work:
-        row = await job_row(job_of(like), work)
+        row = await find_job(job_of(like), work)
     try:
         wish = _wish(asked, now)
         spec = _draft(spec_of(row).message, wish, now)
@@ -118,8 +120,14 @@ def _draft(like: JobSpec, wish: Wish, now: UnixMillis) -> JobSpec:
     return order_like(like, wish, poster=like.poster, coordinator=like.coordinator, nonce=now)
 
 
-async def _quote(spec: JobSpec, api: Api, work: UnitOfWork) -> Any:
-    return await dry_run(spec.encoded(), api, work)
+async def _quote(spec: JobSpec, api: Api, work: UnitOfWork) -> QuoteView:
+    return await quote_job(
+        spec.encoded(),
+        now=api.market.clock(),
+        epoch_seconds=await api.epoch_seconds(),
+        work=work,
+        blobs=api.market.blobs,
+    )
 
 
 def _wish_name(like: JobId, asked: dict[str, str]) -> str:

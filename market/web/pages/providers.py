@@ -6,12 +6,12 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.ids import Address, JobId
 from market.api.context import AccountPath, ApiDep, WorkDep, job_of
-from market.api.routes.network import account_view
-from market.api.views import provider_view
 from market.domain.reputation import MEMORY, MOST, NEWCOMER
 from market.service.account_pay import jobs_of
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
+from market.service.show_network import show_account
+from market.service.show_offers import show_provider
 from market.service.show_slashes import find_convictions
 from market.web.pages.lines import StartQuery, lines_page
 from market.web.rendering import page
@@ -33,10 +33,10 @@ async def get_provider_page(
     """An account; its lines in one job, which is the newest that it worked in if none is named."""
     now = api.market.clock()
     async with work:
-        provider = await provider_view(account, now, work)
+        provider = await show_provider(account, now, work)
         jobs = await _jobs(account, work)
-    money = await account_view(Address(account), api, work)
     found = await find_convictions(work, api.market.chain, account=account)
+    money = await show_account(account, api.market.chain, work)
     of_job = job_of(job) if job else JobId(jobs[0].job) if jobs else None
     return page(
         "provider.html",

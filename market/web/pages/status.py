@@ -4,7 +4,6 @@ from fastapi import APIRouter, Response
 
 from contracts.terms.errors import Unavailable
 from market.api.context import Api, ApiDep, WorkDep
-from market.api.routes.network import network_view
 from market.api.routes.status import status_view
 from market.bodies import NetworkView
 from market.web.health import checks_of, worst
@@ -33,6 +32,6 @@ async def get_status_page(api: ApiDep, work: WorkDep) -> Response:
 async def _network(api: Api) -> NetworkView | None:
     """The chain's side; None while no node answers."""
     try:
-        return await network_view(api)
+        return await api.network_view()
     except Unavailable:
         return None

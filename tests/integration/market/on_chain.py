@@ -18,9 +18,9 @@ from contracts.terms.typed_data import PERMIT as PERMIT_STRUCT
 from market.adapters.chain import Confirming, RpcChain
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.transactions import RowTransactions
+from market.bodies import Permit
 from market.bootstrap import WRITING_ROLES
 from market.service.ports import Chain, UnitOfWork
-from market.service.post_job import PostedPermit
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
 from tests.support.market_world import STAKE, World
@@ -72,7 +72,7 @@ class ChainWorld(World):
         assert self.rpc is not None
         await self.rpc._sender("faucet").send(name, call)  # type: ignore[arg-type]
 
-    async def give_tokens(self, spec: JobSpec, permit_by: str) -> PostedPermit:
+    async def give_tokens(self, spec: JobSpec, permit_by: str) -> Permit:
         """The poster gets its budget and signs a permit for it."""
         contracts, deployment = self.on.contracts, self.on.deployment
         await self._mint("budget", contracts.token.faucet(spec.poster, spec.budget))
@@ -81,7 +81,7 @@ class ChainWorld(World):
         values = (spec.poster, deployment.escrow, spec.budget, nonce, int(NO_PERMIT_BEFORE))
         separator = await contracts.token.domain_separator(head)
         signature = make_wallet(permit_by).sign_permit(PERMIT_STRUCT, values, separator)
-        return PostedPermit(NO_PERMIT_BEFORE, signature)
+        return Permit(deadline=NO_PERMIT_BEFORE, signature=signature)
 
 
 @asynccontextmanager

@@ -137,7 +137,7 @@ async def busy_market() -> Busy:
         "slashes": slash.evidence,
         "batches": batch.root,
         "blobs": blob_digest(MANIFEST),
-        "keys": key.row.key,
+        "keys": key.key,
     }
     api = world.api()
     api.market = replace(api.market, wakeup=GivingWakeup(world))

@@ -109,7 +109,7 @@ async def test_claim_jobs__checked_job__is_handed_out_with_its_list_and_not_befo
         answered = await client.post("/hosting/claim", json={"host": "host"}, headers=HOST)
 
     (hosted,) = answered.json()["jobs"]
-    assert early == []
+    assert early.jobs == ()
     assert hosted["job"] == job.hex() and hosted["opening_block"] == block
     assert decode_auditors(bytes.fromhex(hosted["auditors"])) == listed
 

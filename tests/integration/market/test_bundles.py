@@ -6,13 +6,13 @@ from contracts.terms.digest import peer_id
 from contracts.terms.ids import ZERO_DIGEST, JobId, StageIndex
 from contracts.terms.messages import JobSpec, LeaseAccept, Notice
 from contracts.terms.moments import UnixMillis
-from market.api.views import job_view
 from market.bodies import heartbeat_digest
 from market.domain.jobs import JobState
 from market.service.hear import hear_lease
 from market.service.pass_time import pass_deadlines, release_silent
 from market.service.reconcile import Booked
 from market.service.rows import JobRow, LeaseRow
+from market.service.show_jobs import job_view
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import MODEL, JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import LeasedMaker, World, market_spec, sign_digest, spec_changes

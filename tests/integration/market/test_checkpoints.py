@@ -28,9 +28,9 @@ from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumb
 from contracts.terms.messages import DataSpec
 from market.adapters.memory import MemoryBlobs
 from market.api.app import make_app
-from market.bodies import checkpoint_digest
+from market.bodies import CheckpointView, PostCheckpoint, checkpoint_digest
 from market.service.rows import CheckpointRow, EventRow, LeaseRow
-from market.service.store_checkpoints import Claim, Claimed, claimed_checkpoints, store_checkpoint
+from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
 from tallystick.provider.artifacts import TURN, MarketArtifacts, weights_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
@@ -91,9 +91,16 @@ def claim(
     step: int = 1,
     blob: Digest = BLOB,
     failure: str = "",
-) -> Claim:
+) -> PostCheckpoint:
     signed = checkpoint_digest(maker.spec.job(), stage, step, blob, failure)
-    return Claim(session.key, stage, step, blob, sign_digest(session, signed), failure)
+    return PostCheckpoint(
+        session_key=session.key,
+        stage=StageIndex(stage),
+        step=StepNumber(step),
+        blob=blob,
+        signature=sign_digest(session, signed),
+        failure=failure,
+    )
 
 
 class WatchedBlobs(MemoryBlobs):
@@ -107,7 +114,7 @@ class WatchedBlobs(MemoryBlobs):
         return await super().size(name)
 
 
-async def told(world: World, maker: JobMaker, made: Claim) -> bool:
+async def told(world: World, maker: JobMaker, made: PostCheckpoint) -> bool:
     return await store_checkpoint(
         maker.spec.job(),
         made,
@@ -118,9 +125,9 @@ async def told(world: World, maker: JobMaker, made: Claim) -> bool:
     )
 
 
-async def claims_of(world: World, maker: JobMaker) -> tuple[Claimed, ...]:
+async def claims_of(world: World, maker: JobMaker) -> tuple[CheckpointView, ...]:
     found = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
-    return found.claimed
+    return found.checkpoints
 
 
 def client_of_app(world: World) -> MarketClient:
@@ -222,12 +229,12 @@ async def test_store_checkpoint__what_failed__is_told_once_and_gone_when_the_wei
     for failure in ("", "no space", "", "another reason"):
         await told(world, maker, claim(maker, session, blob=name, failure=failure))
     found = await claimed_checkpoints(job, world.new_work(), world.blobs)
-    assert [(row.stage, row.step, row.failure) for row in found.failed] == [(0, 1, "no space")]
+    assert [(row.stage, row.step, row.reason) for row in found.unpublished] == [(0, 1, "no space")]
     world.blobs.blobs.update(blobs)
     await told(world, maker, claim(maker, session, blob=name))
 
     found = await claimed_checkpoints(job, world.new_work(), world.blobs)
-    assert found.failed == () and len(found.claimed) == 1
+    assert found.unpublished == () and len(found.checkpoints) == 1
     async with world.new_work() as work:
         rows = await work[EventRow].where(feed=job, order="sequence")
     kinds = [row.kind for row in rows if row.kind in ("checkpoint", "unpublished")]
@@ -245,16 +252,16 @@ async def test_store_checkpoint__member_cannot_read_its_weights__is_no_claim_of_
     await told(world, maker, failed)
 
     found = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
-    assert found.claimed == ()
-    assert [row.failure for row in found.failed] == ["the disk is broken"]
+    assert found.checkpoints == ()
+    assert [row.reason for row in found.unpublished] == ["the disk is broken"]
 
 
 @ON_MEMORY
 async def test_store_checkpoint__stranger_forger_or_another_stage__refused(world: World) -> None:
     maker = await started(world)
     session = member_of(maker)
-    forged = replace(claim(maker, session), blob=OTHER)
-    unsigned = replace(claim(maker, session), failure="none of theirs")
+    forged = claim(maker, session).model_copy(update={"blob": OTHER})
+    unsigned = claim(maker, session).model_copy(update={"failure": "none of theirs"})
 
     for made, error in (
         (claim(maker, make_session("stranger")), Forbidden),

@@ -11,7 +11,7 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.moments import UnixSeconds
-from market.bodies import AcceptLease, JobPosted, Permit, PostJob, Problem, read_body
+from market.bodies import AcceptLease, JobPosted, LeaseView, Permit, PostJob, Problem, read_body
 from market.domain.jobs import JobState
 from market.service.clear_jobs import clear_jobs
 from market.service.fund_jobs import fund_jobs
@@ -181,7 +181,7 @@ async def test_accept__hundred_clients_for_one_lease__one_session_key_and_one_st
     assert [event.event for event in reserved].count("Reserved") == 1
 
 
-def accepting(world: World, lease: LeaseRow, session: Session) -> bytes:
+def accepting(world: World, lease: LeaseView, session: Session) -> bytes:
     accept: LeaseAccept = world.accept_of(lease, make_wallet("ann"), session)
     signed = make_wallet("ann").sign(accept, DOMAIN).encoded()
     return AcceptLease(signed=signed).json_bytes()

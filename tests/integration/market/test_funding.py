@@ -75,7 +75,7 @@ async def test_fund_jobs__opened_with_less_than_its_budget__fails_and_says_why(
         row.failure is not None
         and f"0.000001 of {format_tokens(spec.budget)} tokens" in row.failure
     )
-    assert await world.beat("ann") == []
+    assert await world.beat("ann") == ()
 
 
 @ON_MEMORY

@@ -1,11 +1,11 @@
 """A job from offer to refund through every use case, on memory and on Postgres alike."""
 
 from contracts.terms.amounts import BaseUnits
-from market.api.views import job_view
 from market.domain.jobs import JobState
 from market.service.reconcile import Booked
 from market.service.rows import BatchRow, EpochRow, LeaseRow
 from market.service.settle_epoch import load_settlement
+from market.service.show_jobs import job_view
 from tests.support.market_world import World
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from contracts.terms.errors import ChainForgot, ChainUnreachable
 from contracts.terms.ids import JobId
-from market.api.views import job_view
 from market.domain.jobs import JobState
 from market.service.reconcile import Booked
 from market.service.rows import BatchRow, EpochRow, TransactionRow
 from market.service.settle_epoch import load_settlement
+from market.service.show_jobs import job_view
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import market_spec

@@ -70,7 +70,7 @@ async def test_processes__newcomer_asks_the_faucet__gets_gas_and_tokens(
             "TALLYSTICK_KEYS": str(tmp_path / "keys"),
             "TALLYSTICK_API_PORT": str(port),
         }
-        celery = ("celery", "-A", "market.adapters.celery_app")
+        celery = ("celery", "-A", "market.worker.app")
         schedule = str(tmp_path / "beat.db")
         with (
             running(tmp_path / "api.log", environment, "market.api"),

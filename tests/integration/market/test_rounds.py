@@ -11,7 +11,6 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import BadSignature, Conflict, Expired, Forbidden, NoMatch
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixSeconds
-from market.api.views import job_view
 from market.bodies import hosting_digest
 from market.domain.jobs import JobState
 from market.service import clear_jobs as clear_jobs_module
@@ -30,6 +29,7 @@ from market.service.leases import LIVE
 from market.service.pace import Pace
 from market.service.reconcile import Booked
 from market.service.rows import FaucetRow, JobRow, LeaseRow, OfferRow, OutboxRow
+from market.service.show_jobs import job_view
 from tests.integration.market.client import ON_MEMORY
 from tests.support.history import DOMAIN, START, make_session, make_wallet
 from tests.support.market_world import CEILING, STAKE, World, market_spec
@@ -451,9 +451,9 @@ async def test_host__claims_its_jobs_and_loses_them_when_silent(world: World) ->
     held = await claim_jobs("host", world.now, world.new_work())
     again = await claim_jobs("host", world.now, world.new_work())
 
-    assert [row.job for row in held] == [row.job for row in again] == [job]
+    assert [row.job for row in held.jobs] == [row.job for row in again.jobs] == [job]
     kept = await renew_jobs("host", [job], [], world.now, world.new_work())
-    assert kept[0].until == world.now + HOSTING_MILLIS
+    assert kept.jobs[0].until == world.now + HOSTING_MILLIS
 
 
 @ON_MEMORY

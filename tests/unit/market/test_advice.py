@@ -9,11 +9,12 @@ import pytest
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
+from market.bodies import Excluded
 from market.domain.admission import could_be_posted, signed_terms
 from market.domain.advice import Advice, WhyNot, why_no_bundle
 from market.domain.bundles import Bundle
 from market.domain.cuts import cut_of, other_cuts
-from market.domain.matching import Exclusion, judge
+from market.domain.matching import judge
 from market.domain.offers import Candidate
 from market.domain.pricing import job_cost
 from market.domain.quote import need_of, quote
@@ -30,7 +31,7 @@ CEILING = spec().price_ceiling
 def changes_of(asked: JobSpec, offers: list[Candidate]) -> tuple[Change, ...]:
     found = quote(asked, offers, AROUND, NOW)
     assert found.price_at_asks is None and found.advice is not None
-    return found.advice.changes
+    return tuple(Change(each.key, each.was, each.to) for each in found.advice.changes)
 
 
 def applied(asked: JobSpec, changes: tuple[Change, ...]) -> JobSpec:
@@ -94,7 +95,8 @@ def test_advice__higher_ceiling__says_the_budget_that_it_takes() -> None:
 
     assert advice is not None
     assert advice.budget == job_cost(spec(), PricePerPflop(CEILING + CEILING // 10))
-    raised = applied(spec(budget=advice.budget, epoch_cap=advice.budget), advice.changes)
+    dearer = spec(budget=advice.budget, epoch_cap=advice.budget)
+    raised = applied(dearer, changes_of(spec(), offers))
     assert quote(raised, offers, AROUND, NOW).fits
 
 
@@ -145,9 +147,9 @@ def test_cuts__other_numbers_of_stages__have_less_work_each_and_want_more_owners
     "why",
     [
         WhyNot(),
-        WhyNot((Exclusion("price", 3, "price_ceiling 5"),)),
+        WhyNot((Excluded(constraint="price", offers=3, would_fit="price_ceiling 5"),)),
         WhyNot(
-            (Exclusion("price", 3, "price_ceiling 5"),),
+            (Excluded(constraint="price", offers=3, would_fit="price_ceiling 5"),),
             Advice((Change("min_stake", 2**90, 1),), Fraction(7, 2**70), BaseUnits(2**80)),
         ),
     ],

@@ -7,7 +7,8 @@ import pytest
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.domain.matching import Exclusion, Need, feasible, why_not
+from market.bodies import Excluded
+from market.domain.matching import Need, feasible, why_not
 from market.domain.offers import HEARTBEAT_MILLIS, Candidate
 from market.domain.reputation import Reputation, standing
 
@@ -30,6 +31,10 @@ def offer(**changed: Any) -> Candidate:
         "device_class": "cpu/a+cpu",
     }
     return Candidate(**(values | changed))
+
+
+def excluded(constraint: str, offers: int, would_fit: str) -> Excluded:
+    return Excluded(constraint=constraint, offers=offers, would_fit=would_fit)
 
 
 def test_feasible__nothing_excludes_it__is_in_the_book() -> None:
@@ -68,7 +73,7 @@ def test_why_not__one_constraint_fails__names_it_and_what_would_fit(
     changed: dict[str, Any], constraint: str, would_fit: str
 ) -> None:
     assert feasible(NEED, [offer(**changed)]) == []
-    assert why_not(NEED, [offer(**changed)]) == (Exclusion(constraint, 1, would_fit),)
+    assert why_not(NEED, [offer(**changed)]) == (excluded(constraint, 1, would_fit),)
 
 
 def test_why_not__cheapest_relaxation__is_of_an_offer_that_fails_nothing_else() -> None:
@@ -76,5 +81,5 @@ def test_why_not__cheapest_relaxation__is_of_an_offer_that_fails_nothing_else() 
 
     found = {each.constraint: each for each in why_not(NEED, offers)}
 
-    assert found["price"] == Exclusion("price", 3, "price_ceiling 30")
-    assert found["memory"] == Exclusion("memory", 1, "memory_bytes 1")
+    assert found["price"] == excluded("price", 3, "price_ceiling 30")
+    assert found["memory"] == excluded("memory", 1, "memory_bytes 1")

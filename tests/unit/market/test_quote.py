@@ -6,13 +6,14 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain.admission import Surroundings
-from market.domain.matching import Exclusion, Need, judge
+from market.domain.matching import Need, judge
 from market.domain.offers import Candidate
 from market.domain.pricing import job_cost, job_flops
 from market.domain.quote import need_of, quote, reservable_stake
 from tests.support.dockets import audit_spec, calibration
 from tests.support.history import START
 from tests.unit.market.test_admission import spec
+from tests.unit.market.test_matching import excluded
 
 NOW = UnixMillis(START * 1000)
 DEVICES = ("cpu/a", "cpu/b", "cpu/c")
@@ -75,7 +76,7 @@ def test_quote__two_offers_of_one_owner__count_as_one() -> None:
 
     found = quote(spec(min_stake=BaseUnits(1)), [offer(1, 10**10), same], AROUND, NOW)
 
-    assert found.not_matched == (Exclusion("owners", 2, "needs 3 owners, 1 fit"),)
+    assert found.not_matched == (excluded("owners", 2, "needs 3 owners, 1 fit"),)
 
 
 def test_quote__what_the_poster_still_brings__is_no_reason_against_the_job() -> None:
@@ -107,8 +108,8 @@ def test_quote__checked_job_and_a_device_that_nobody_measured__says_which_would_
 
     named = "a device of the calibration table: cpu/a, cpu/b, cpu/c"
     assert found.not_matched == (
-        Exclusion("owners", 2, "needs 3 owners, 2 fit"),
-        Exclusion("device", 1, named),
+        excluded("owners", 2, "needs 3 owners, 2 fit"),
+        excluded("device", 1, named),
     )
     assert quote(asked, offers, AROUND, NOW).price_at_asks is not None
 

@@ -11,8 +11,8 @@ from celery.beat import ScheduleEntry
 from pydantic import SecretStr
 
 from contracts.terms.errors import ChainUnreachable
-from market.adapters.celery_tasks import Periodic, Runtime, Sleeper, UseCase, make_app, periodic
 from market.settings import Settings
+from market.worker.tasks import Periodic, Runtime, Sleeper, UseCase, make_app, periodic
 
 
 class Counted(Runtime):

@@ -1,13 +1,15 @@
 """Bodies as JSON: money is text, bytes are hex, nothing else passes."""
 
 import sys
+from dataclasses import dataclass
 
 import pytest
+from pydantic import ValidationError
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest
-from market.bodies import FaucetView, StepReport, read_body
+from market.bodies import FaucetView, StakeView, StepReport, read_body
 
 VIEW = FaucetView(gas=10**18, tokens=BaseUnits(5), transactions=(Digest(bytes(32)),))
 
@@ -51,3 +53,23 @@ def test_schemas__imported__need_no_server() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+@dataclass(frozen=True)
+class Staked:
+    """What a body is made of, and something else."""
+
+    active: object = BaseUnits(7)
+    reserved: object = BaseUnits(2)
+    holder: str = "ann"
+
+
+def test_of__object_with_the_fields_and_more__takes_the_fields() -> None:
+    shown = StakeView.of(Staked(), unbonding=BaseUnits(1), reserved=BaseUnits(3))
+
+    assert shown == StakeView(active=BaseUnits(7), reserved=BaseUnits(3), unbonding=BaseUnits(1))
+
+
+def test_of__attribute_of_another_type__is_refused() -> None:
+    with pytest.raises(ValidationError):
+        StakeView.of(Staked(active="7"), unbonding=BaseUnits(1))

@@ -1,0 +1,1 @@
+"""The Celery worker and beat: an entry point beside the API."""
