@@ -5,10 +5,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query
 
 from market.bodies import LIST_PAGE, Cursor
-from market.service.listing import FIRST as FIRST  # again, for routes of slashes, until merged
-from market.service.listing import Asked as Asked
-from market.service.listing import Listing as Listing
-from market.service.listing import Part as Part
+from market.service.listing import Asked
 
 
 def asked(default: int = LIST_PAGE) -> Any:

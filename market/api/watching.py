@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from contracts.terms.errors import Overloaded, Unavailable
 from contracts.terms.moments import UnixMillis
-from market.bodies import HEARTBEAT_SECONDS
+from market.bodies import HEARTBEAT_SECONDS, FeedStatusView
 from market.bootstrap import wall_clock
 from market.service.feeds import PAGE, TOPIC, newest_event, read_feed, topic_of
 from market.service.ports import UnitOfWork, Wakeup
@@ -46,15 +46,6 @@ class Limits:
     """Events that wait for one watcher."""
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     """Pause after which a stream without events says that it is alive."""
-
-
-@dataclass(frozen=True)
-class FeedStanding:
-    """How live events come through in this process."""
-
-    streams: int  # open now
-    hears: bool | None  # whether readers are woken, else they poll; None: nobody has watched yet
-    lag_millis: int | None  # greatest of the newest events, from their own moment to the hand-over
 
 
 class _Watcher:
@@ -183,9 +174,9 @@ class Watching:
         self._clients: Counter[str] = Counter()
         self._closed = False
 
-    def standing(self) -> FeedStanding:
+    def standing(self) -> FeedStatusView:
         """How live events come through."""
-        return FeedStanding(
+        return FeedStatusView(
             streams=self._clients.total(),
             hears=None if self._ears is None else self._hears,
             lag_millis=max(self._lags, default=None),

@@ -10,38 +10,17 @@ Units: base units; moments in ms since the Unix epoch unless named seconds.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from contracts.governance.checking import Cause
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Digest, EpochNumber, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.bodies import LineStateName, WaitsForCode, WaitsForView
 from market.domain.jobs import JobState
 from verification.earnings import Standings, Wait
 
 NOTHING = BaseUnits(0)
-
-LineState: TypeAlias = Literal[
-    "uncounted", "waiting", "frozen", "forfeited", "vested", "debited", "final", "claimed"
-]
-Code: TypeAlias = Literal[
-    "window",
-    "draws",
-    "audit",
-    "report",
-    "verdict",
-    "close",
-    "anchor",
-    "cap",
-    "epoch",
-    "proposal",
-    "challenge",
-    "finalization",
-    "claim",
-    "convicted",
-    "missing_data",
-    "missed_report",
-]
 
 
 @dataclass(frozen=True)
@@ -95,16 +74,6 @@ class Around:
     next_epoch: UnixMillis  # not before
 
 
-@dataclass(frozen=True)
-class Reason:
-    """Why a line waits, or is lost: a stable code, a sentence, what step or moment it waits for."""
-
-    code: Code
-    sentence: str
-    step: StepNumber | None = None
-    at: UnixMillis | None = None
-
-
 def paid_parts(standing: Standings, epochs: Sequence[PaidEpoch]) -> tuple[PartPaid, ...]:
     """What of a line each epoch pays; `epochs` ascend, and each pays what those before left."""
     if standing.held not in ("waiting", "vested"):
@@ -129,7 +98,7 @@ def parts_of(standing: Standings, paid: Sequence[PartPaid]) -> Parts:
     return Parts(**held, **{name: BaseUnits(amount) for name, amount in sums.items()})
 
 
-def state_of(standing: Standings, parts: Parts) -> LineState:
+def state_of(standing: Standings, parts: Parts) -> LineStateName:
     """The state of that part of a line which has farthest to go."""
     for name in ("forfeited", "frozen", "waiting", "vested", "debited", "final", "claimed"):
         if getattr(parts, name):
@@ -138,7 +107,7 @@ def state_of(standing: Standings, parts: Parts) -> LineState:
 
 
 def reason_of(
-    state: LineState,
+    state: LineStateName,
     wait: Wait | None,
     paid: Sequence[PartPaid],
     around: Around,
@@ -147,7 +116,7 @@ def reason_of(
     lost_by: Cause | None,
     is_anchored: bool,
     above_cap: bool,
-) -> Reason | None:
+) -> WaitsForView | None:
     """Why a line waits, or was lost; None where neither is so.
 
     Args:
@@ -161,7 +130,7 @@ def reason_of(
         above_cap: Whether that seal vests more than the next epoch may debit.
     """
     if lost_by is not None:
-        return Reason(lost_by, _LOST_BY[lost_by])
+        return _waits(lost_by, _LOST_BY[lost_by])
     if not worth and state == "vested":
         return None  # too little to be a base unit by itself; nothing more comes
     match state:
@@ -172,7 +141,7 @@ def reason_of(
         case "debited":
             return _before_final(paid, around)
         case "final":
-            return Reason("claim", "not claimed yet: its account may claim it at any time")
+            return _waits("claim", "not claimed yet: its account may claim it at any time")
     return None
 
 
@@ -186,7 +155,7 @@ _LOST_BY: Mapping[Cause, str] = {
 _BEFORE_RUNNING_ENDED = (JobState.MATCHED, JobState.RUNNING, JobState.FUNDED)
 
 
-def _before_vesting(state: LineState, wait: Wait | None, around: Around) -> Reason | None:
+def _before_vesting(state: LineStateName, wait: Wait | None, around: Around) -> WaitsForView | None:
     if not around.ended and around.job_state not in _BEFORE_RUNNING_ENDED:
         return _by_close(state, around)
     if wait is None:
@@ -195,61 +164,67 @@ def _before_vesting(state: LineState, wait: Wait | None, around: Around) -> Reas
     match wait.what:
         case "window":
             text = f"vests with the seal of step {wait.step} ({window}), or the last one"
-            return Reason("window", text, step=wait.step)
+            return _waits("window", text, step=wait.step)
         case "draws":
             assert wait.step is not None  # draws come with a seal
             text = (
                 f"waits for the draws of {window} more steps: vests with the seal of step "
                 f"{wait.step} at the earliest, or the last one"
             )
-            return Reason("draws", text, step=wait.step)
+            return _waits("draws", text, step=wait.step)
         case "audit":
-            return Reason("audit", f"a draw of its peer is being audited ({window})")
+            return _waits("audit", f"a draw of its peer is being audited ({window})")
         case "report":
-            return Reason("report", "its peer owes a report on somebody else's work")
+            return _waits("report", "its peer owes a report on somebody else's work")
     text = "its peer was accused: frozen until another auditor has looked"
-    return Reason("verdict", text)
+    return _waits("verdict", text)
 
 
-def _by_close(state: LineState, around: Around) -> Reason:
+def _by_close(state: LineStateName, around: Around) -> WaitsForView:
     """The job ended without a last seal."""
     at = None if around.close_ends is None else UnixMillis(around.close_ends * 1000)
     if state == "frozen":
         text = "the job ended while its peer was accused: it is not due, and goes back"
-        return Reason("close", text, at=at)
+        return _waits("close", text, at=at)
     if at is None:
-        return Reason("close", "the job ended without a last seal: it is due once it is closed")
+        return _waits("close", "the job ended without a last seal: it is due once it is closed")
     if around.now < at:
-        return Reason("close", "the job is being closed: what it earned is due then", at=at)
+        return _waits("close", "the job is being closed: what it earned is due then", at=at)
     text = "the job is closed: epochs pay what the close found due"
-    return Reason("close", text, at=around.next_epoch)
+    return _waits("close", text, at=around.next_epoch)
 
 
 def _before_debit(
     paid: Sequence[PartPaid], around: Around, *, is_anchored: bool, above_cap: bool
-) -> Reason:
+) -> WaitsForView:
     planned = [each.epoch for each in paid if each.epoch.state == "planned"]
     if planned:
         text = f"epoch {planned[0].epoch} is planned, and is being sent to the chain"
-        return Reason("proposal", text, at=around.now)
+        return _waits("proposal", text, at=around.now)
     if not is_anchored:
-        return Reason("anchor", "the seal that vested it is not confirmed on chain yet")
+        return _waits("anchor", "the seal that vested it is not confirmed on chain yet")
     if above_cap:
         text = "the job's cap of an epoch is used up: a later epoch debits it"
-        return Reason("cap", text, at=around.next_epoch)
-    return Reason("epoch", "in no epoch yet: the next one debits it", at=around.next_epoch)
+        return _waits("cap", text, at=around.next_epoch)
+    return _waits("epoch", "in no epoch yet: the next one debits it", at=around.next_epoch)
 
 
-def _before_final(paid: Sequence[PartPaid], around: Around) -> Reason:
+def _before_final(paid: Sequence[PartPaid], around: Around) -> WaitsForView:
     pending = [each.epoch for each in paid if each.epoch.state == "proposed"]
     epoch = pending[-1]
     if epoch.window_ends is None or epoch.window_ends * 1000 <= around.now:
-        return Reason("finalization", f"epoch {epoch.epoch} is over, and is being booked")
+        return _waits("finalization", f"epoch {epoch.epoch} is over, and is being booked")
     text = f"the challenge window of epoch {epoch.epoch} is open"
-    return Reason("challenge", text, at=UnixMillis(epoch.window_ends * 1000))
+    return _waits("challenge", text, at=UnixMillis(epoch.window_ends * 1000))
 
 
 def _paid_state(epoch: PaidEpoch) -> str:
     if epoch.is_claimed:
         return "claimed"
     return "final" if epoch.state == "final" else "debited"
+
+
+def _waits(
+    code: WaitsForCode, sentence: str, step: StepNumber | None = None, at: UnixMillis | None = None
+) -> WaitsForView:
+    return WaitsForView(code=code, sentence=sentence, step=step, at=at)

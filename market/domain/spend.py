@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.moments import UnixMillis
+from market.bodies import OutlookView
 
 RECENT = 16
 """Steps that a pace is taken of."""
@@ -48,20 +49,6 @@ class Pace:
         return BaseUnits(self.spent * MILLIS_AN_HOUR // self.millis)
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What comes if the job goes on as it does."""
-
-    steps_left: int
-    ends_at: UnixMillis
-    spent_then: BaseUnits
-    lasts: bool  # whether the budget covers that
-    spent_up_at_step: int | None  # the step that the budget does not cover any more
-    spent_up_at: UnixMillis | None
-    an_epoch: BaseUnits  # that will be earned in one
-    is_above_cap: bool  # so epochs fall behind
-
-
 def pace_of(seals: Sequence[Sealed]) -> Pace | None:
     """The pace from the first of `seals` to the last; None of fewer than two, or of one moment."""
     if len(seals) < 2:
@@ -80,7 +67,7 @@ def outlook_of(
     budget: BaseUnits,
     epoch_cap: BaseUnits,
     epoch_millis: int,
-) -> Outlook:
+) -> OutlookView:
     """What comes of a job of so many steps after its newest seal."""
     left = max(0, steps - newest.step)
     ends_at = UnixMillis(newest.at + _up(left * pace.millis, pace.steps))
@@ -89,7 +76,7 @@ def outlook_of(
     is_short = spent > budget
     covered = max(0, budget - newest.earned) * pace.steps // pace.spent if is_short else 0
     spent_up = UnixMillis(newest.at + _up(covered * pace.millis, pace.steps))
-    return Outlook(
+    return OutlookView(
         steps_left=left,
         ends_at=ends_at,
         spent_then=spent,

@@ -5,36 +5,26 @@ rounds, hosts when they claim, and through its host the coordinator, which says 
 The caller has found out who asks: by a wallet's signature, or in another way.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Forbidden, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
+from market.bodies import OperationResult, OperationView
 from market.domain.jobs import Action, Cancelled, JobState, Wanted, wanted_after
 from market.domain.offers import check_moment
-from market.domain.operations import Outcome, Standing, outcome
+from market.domain.operations import Standing, outcome
 from market.service.life import happen
 from market.service.ports import UnitOfWork
 from market.service.reconcile import reconcile_job
 from market.service.rows import HostedJobRow, JobRow, OperationRow
 
 
-@dataclass(frozen=True)
-class Operation:
-    """What was asked, what became of it, and the job that it was asked of."""
-
-    row: OperationRow
-    outcome: Outcome
-    job: JobRow
-    refunded: BaseUnits
-
-
 async def ask_job(
     job: JobId, action: Action, *, by: Address, at: UnixMillis, now: UnixMillis, work: UnitOfWork
-) -> Operation:
+) -> OperationView:
     """Note what a poster wants of its job from now on.
 
     Args:
@@ -67,7 +57,7 @@ async def ask_job(
         return await _operation(asked, row, now, work)
 
 
-async def find_operation(operation: Digest, now: UnixMillis, work: UnitOfWork) -> Operation:
+async def find_operation(operation: Digest, now: UnixMillis, work: UnitOfWork) -> OperationView:
     """What became of an operation.
 
     Raises:
@@ -100,13 +90,13 @@ async def _with_wish(
 async def _supersede(row: JobRow, now: UnixMillis, work: UnitOfWork) -> None:
     """Whatever still waited for the wish before will not happen any more."""
     for asked in await work[OperationRow].where(job=row.job, wish=row.wish):
-        if (await _operation(asked, row, now, work)).outcome.state == "pending":
+        if (await _operation(asked, row, now, work)).state == "pending":
             await work[OperationRow].put(replace(asked, superseded=True))
 
 
 async def _operation(
     asked: OperationRow, row: JobRow, now: UnixMillis, work: UnitOfWork
-) -> Operation:
+) -> OperationView:
     hosted = await work[HostedJobRow].get(row.job)
     money = (await reconcile_job(row.job, work)).totals
     standing = Standing(
@@ -118,4 +108,12 @@ async def _operation(
         refundable_at=row.refundable_at,
     )
     found = outcome(Action(asked.action), asked.wish, standing, superseded=asked.superseded)
-    return Operation(asked, found, row, money.refunded)
+    result = OperationResult.of(row, job_state=row.state, refunded=money.refunded)
+    return OperationView.of(
+        asked,
+        state=found.state,
+        waits_for=found.waits_for,
+        until=found.until,
+        result=result if found.state == "done" else None,
+        error=found.error,
+    )

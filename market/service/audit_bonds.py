@@ -17,6 +17,7 @@ from contracts.terms.ids import NO_OFFER, Address, JobId
 from contracts.terms.messages import AuditSpec, JobSpec, LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
+from market.bodies import BondView
 from market.domain.jobs import JobState
 from market.service.accept_lease import check_terms
 from market.service.ports import Chain, UnitOfWork
@@ -63,9 +64,7 @@ async def asked_of(auditor: AuditorRow, work: UnitOfWork) -> list[AuditBondRow]:
     return [bond for bond in asked if bond.job in waiting]
 
 
-async def accept_bond(
-    account: Address, encoded: bytes, work: UnitOfWork, chain: Chain
-) -> AuditBondRow:
+async def accept_bond(account: Address, encoded: bytes, work: UnitOfWork, chain: Chain) -> BondView:
     """Store what an auditor signed. Safe to repeat; its stake is reserved on chain next.
 
     Raises:
@@ -81,7 +80,7 @@ async def accept_bond(
         if row is None:
             raise NotFound("this job asks for no stake of this account", job=accept.job.hex())
         if row.accept == encoded:
-            return row
+            return BondView.of(row)
         wanted = {
             "account": account,
             "session_key": row.session_key,
@@ -96,7 +95,7 @@ async def accept_bond(
         row = replace(row, state="accepted", accept=encoded)
         await work[AuditBondRow].put(row)
         await work.emit("reserve", row.job)
-    return row
+    return BondView.of(row)
 
 
 async def note_reserved(bond: AuditBondRow, work: UnitOfWork) -> None:

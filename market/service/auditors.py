@@ -9,7 +9,6 @@ comes later is not drawn in this job, who leaves misses reports. Source: docs/pr
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from contracts.terms.auditors import AuditorList, OutsideAuditor
 from contracts.terms.errors import (
@@ -19,11 +18,18 @@ from contracts.terms.errors import (
     NotFound,
     Refused,
 )
-from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Address, JobId, SessionKey
+from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Address, JobId
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.bodies import auditor_digest, auditor_subject, heartbeat_digest
+from market.bodies import (
+    AuditorJobs,
+    BondAsked,
+    RegisterAuditor,
+    auditor_digest,
+    auditor_subject,
+    heartbeat_digest,
+)
 from market.domain.bundles import bundle_of
 from market.domain.jobs import JobState, Wanted
 from market.domain.offers import check_moment
@@ -58,24 +64,13 @@ _ASKED = tuple(
 """In which a listed auditor follows a job: to its last seal, and until its evidence is shown."""
 
 
-@dataclass(frozen=True)
-class Registration:
-    """What a wallet signed: `session_key` signs the reports of `account`."""
-
-    account: Address
-    session_key: SessionKey
-    device_class: str
-    at: UnixMillis
-    signature: bytes
-
-
 def is_checked(spec: JobSpec) -> bool:
     """Whether anybody is drawn in a job."""
     return spec.rules.audit is not None
 
 
 async def register_auditor(
-    said: Registration, now: UnixMillis, work: UnitOfWork, chain: Chain
+    said: RegisterAuditor, now: UnixMillis, work: UnitOfWork, chain: Chain
 ) -> StakeNow:
     """Note an account's audit key; returns its stake. Safe to repeat; a later key replaces one.
 
@@ -112,17 +107,9 @@ async def register_auditor(
     return stake
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What jobs want of an auditor."""
-
-    jobs: tuple[JobId, ...]  # that may draw its key
-    bonds: tuple[AuditBondRow, ...]  # that it has not answered
-
-
 async def hear_auditor(
     account: Address, at: UnixMillis, signature: bytes, now: UnixMillis, work: UnitOfWork
-) -> Asked:
+) -> AuditorJobs:
     """Note that an auditor is alive; returns what is asked of it.
 
     Raises:
@@ -142,7 +129,8 @@ async def hear_auditor(
         listed = await work[ListedAuditorRow].where(account=account)
         jobs = tuple(each.job for each in listed if each.session_key == row.session_key)
         rows = await work[JobRow].where(job=jobs, state=_ASKED) if jobs else []
-        return Asked(tuple(each.job for each in rows), tuple(await asked_of(row, work)))
+        asked = tuple(BondAsked.of(each) for each in await asked_of(row, work))
+        return AuditorJobs(jobs=tuple(each.job for each in rows), asked=asked)
 
 
 async def fix_auditors(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[JobId]:

@@ -6,17 +6,17 @@ at. The caller is in a transaction.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from contracts.terms.errors import NotFound
 from contracts.terms.ids import JobId, StepNumber
+from market.bodies import StepLineView, StepView
+from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
-from market.service.rows import JobRow
 from market.service.seals_on_chain import seals_on_chain
-from market.service.show_earnings import drawing_of
-from market.service.show_steps import SealedStep, StepLine, sealed_step
+from market.service.show_earnings import has_coin
+from market.service.show_steps import step_line_view, step_view
 from verification.earnings import Line
 from verification.tallies import Outcome
 
@@ -40,8 +40,8 @@ class Wanted:
 class FoundStep:
     """A step, and those of its lines that are wanted."""
 
-    step: SealedStep
-    lines: tuple[StepLine, ...]
+    step: StepView
+    lines: tuple[StepLineView, ...] = ()
 
 
 async def find_steps(
@@ -52,15 +52,13 @@ async def find_steps(
     Raises:
         NotFound: no such job.
     """
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
+    row = await find_job(job, work)
     found = await followed.load(job, row.num_messages, work)
     fitting, last = _fitting(found, wanted, after, limit)  # before anything else is waited for
     chain = await seals_on_chain(job, fitting, work)
     found = await followed.load(job, row.num_messages, work)
     steps = [
-        FoundStep(sealed_step(*chain[step], found), lines)
+        FoundStep(step_view(*chain[step], found), lines)
         for step, lines in fitting.items()
         if step in chain
     ]
@@ -69,16 +67,16 @@ async def find_steps(
 
 def _fitting(
     found: Followed, wanted: Wanted, after: int, limit: int
-) -> tuple[dict[StepNumber, tuple[StepLine, ...]], int | None]:
+) -> tuple[dict[StepNumber, tuple[StepLineView, ...]], int | None]:
     """Wanted lines by step, and the last step looked at unless that is the newest."""
-    fitting: dict[StepNumber, tuple[StepLine, ...]] = {}
+    fitting: dict[StepNumber, tuple[StepLineView, ...]] = {}
     looked_at = 0
     for step, lines in _beyond(found, after):
         if len(fitting) == limit or looked_at > MAX_LOOKED_AT:
             return fitting, step - 1
         looked_at += len(lines)
         if fits := [line for line in lines if _is_wanted(line, wanted, found)]:
-            fitting[step] = tuple(_line(line, found) for line in fits)
+            fitting[step] = tuple(step_line_view(line, found) for line in fits)
     return fitting, None
 
 
@@ -97,12 +95,6 @@ def fate_of(line: Line, found: Followed) -> Fate | None:
     """What came of a line's message; None where nobody is ever drawn."""
     if line.rate is None:
         return None
-    drawing = drawing_of(line, found)
-    if drawing.is_drawn is None:
+    if not has_coin(line, found):
         return "undecided"
-    return drawing.outcome or "undrawn"
-
-
-def _line(line: Line, found: Followed) -> StepLine:
-    standing = found.earnings.of_line(line)
-    return StepLine(standing._replace(line=replace(standing.line)), drawing_of(line, found))
+    return found.tally.outcome_of(line.subject) or "undrawn"

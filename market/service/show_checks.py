@@ -1,103 +1,133 @@
 """What checking has shown of a job's peers, and what their stakes are worth to them.
 
-A docket knows its newest seal alone, so the tally of all seals is that of `follow_jobs`. The caller
-is in a transaction. Units: base units, milliseconds, 1e-3 hours.
+A docket knows its newest seal alone, so the tally of all seals is that of `follow_jobs`.
+Units: base units, milliseconds, 1e-3 hours.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from contracts.governance.job import JobHistory
 from contracts.governance.record import JobRecord
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import NotFound
-from contracts.terms.ids import Address, JobId, PeerId, SessionKey, StageIndex, StepNumber
+from contracts.terms.ids import Address, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.domain.reputation import Reputation
+from market.bodies import (
+    ChecksView,
+    OddsView,
+    PeerChecksView,
+    RatesView,
+    ReceivedView,
+    ReputationView,
+)
 from market.service.auditors import is_checked
 from market.service.coding import spec_of
+from market.service.find_job import find_job
 from market.service.follow_jobs import FollowedJobs
 from market.service.ports import UnitOfWork
-from market.service.reputation import reputations_of
-from market.service.rows import JobRow, LeaseRow, SealRow
+from market.service.reputation import reputation_view, reputations_of
+from market.service.rows import LeaseRow, SealRow
 from verification.docket import Docket
 from verification.draws.economics import Terms
-from verification.tallies import Tally
+from verification.draws.odds import VOLUMES, spelled
+from verification.tallies import Received, Tally, rates_of
 
 _MILLIS_IN_A_THOUSANDTH_HOUR = 3600
+_NONE = Received(drawn=0, matched=0, mismatched=0, unrepeated=0, missing=0)
 
 
-@dataclass(frozen=True)
-class PeerChecks:
-    """Whose a peer is, and what it has to lose."""
+async def checks_of_job(
+    job: JobId, work: UnitOfWork, followed: FollowedJobs, volumes: Sequence[int] = VOLUMES
+) -> ChecksView:
+    """Every peer that has joined, and the outside auditors of which a seal says something.
 
-    peer: PeerId
-    account: Address
-    stage: StageIndex | None  # of a member
-    stake: BaseUnits
-    stake_hours: int | None  # 1e-3: of its income in this job; None while it has none
-    reputation: Reputation
-
-
-@dataclass(frozen=True)
-class JobChecks:
-    """A job's peers beside the tally of its seals; nobody where nobody checks."""
-
-    job: JobId
-    is_checked: bool
-    step: int
-    terms: Terms | None = None
-    peers: tuple[PeerChecks, ...] = ()
-    tally: Tally = field(default_factory=Tally)
-
-
-async def checks_of_job(job: JobId, work: UnitOfWork, followed: FollowedJobs) -> JobChecks:
-    """Everybody who has joined, and the outside auditors of whom a seal says something.
+    Args:
+        job: Which.
+        work: To read in.
+        followed: Folds of jobs.
+        volumes: Odds are of so many falsified peer-steps, and of all of each peer.
 
     Raises:
         NotFound: no such job.
     """
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
-    if not is_checked(spec_of(row).message):
-        return JobChecks(job, False, row.step)
-    found = await followed.load(job, row.num_messages, work)
-    record = found.history.record
-    if record is None or not isinstance(record.checking, Docket):
-        return JobChecks(job, True, row.step)  # not opened yet
-    history, tally = found.history, found.tally.copy()  # others go on from it meanwhile
-    peers = await _peers(record, history, tally, work)
-    return JobChecks(job, True, row.step, record.checking.rules.terms, peers, tally)
+    async with work:
+        row = await find_job(job, work)
+        checked = is_checked(spec_of(row).message)
+        peers = await _peers(job, row.num_messages, work, followed) if checked else None
+    # The product of a long job's rates takes seconds; others are answered meanwhile.
+    views = () if peers is None else await asyncio.to_thread(peers.views, volumes)
+    return ChecksView(job=job, checking="on" if checked else "off", step=row.step, peers=views)
+
+
+@dataclass(frozen=True)
+class _Peers:
+    """What a fold and the rows say of a job's peers, before any odds are computed."""
+
+    names: Sequence[PeerId]
+    record: JobRecord
+    terms: Terms
+    tally: Tally
+    earned: Mapping[Address, int]
+    reserved_at: Mapping[SessionKey, UnixMillis]
+    stored_at: Mapping[int, UnixMillis]
+    reputations: Mapping[Address, ReputationView]
+
+    def views(self, volumes: Sequence[int]) -> tuple[PeerChecksView, ...]:
+        """Each peer with its odds at these volumes, by peer."""
+        tally, leases = self.tally, self.record.pay_leases()
+        odds, received = tally.odds(self.terms, volumes), tally.received()
+        return tuple(
+            PeerChecksView(
+                peer=peer,
+                account=leases[peer].account,
+                stage=self.record.members.get(peer),
+                peer_steps=len(tally.exposed.get(peer, ())),
+                rates=RatesView.of(rates_of(done)) if (done := tally.exposed.get(peer)) else None,
+                reports=tally.done[peer],
+                missed=tally.missed[peer],
+                received=ReceivedView.of(received.get(peer, _NONE)),
+                odds=tuple(OddsView(**spelled(stated)) for stated in odds.get(peer, ())),
+                stake=leases[peer].stake,
+                stake_hours=self._stake_hours(peer, leases[peer].account, leases[peer].stake),
+                convicted_at=tally.convicted.get(peer),
+                reputation=self.reputations[leases[peer].account],
+            )
+            for peer in self.names
+        )
+
+    def _stake_hours(self, peer: PeerId, account: Address, stake: BaseUnits) -> int | None:
+        worked = 0
+        if peer in self.tally.worked:
+            key = self.record.leases[peer].session_key
+            began = self.reserved_at.get(key)
+            worked = _millis_worked(self.tally.worked[peer], began, self.stored_at)
+        return stake_hours(stake, self.earned.get(account, 0), worked)
 
 
 async def _peers(
-    record: JobRecord, history: JobHistory, tally: Tally, work: UnitOfWork
-) -> tuple[PeerChecks, ...]:
+    job: JobId, num_messages: int, work: UnitOfWork, followed: FollowedJobs
+) -> _Peers | None:
+    """None: the job is not opened yet."""
+    found = await followed.load(job, num_messages, work)
+    history, record = found.history, found.history.record
+    if record is None or not isinstance(record.checking, Docket):
+        return None
+    tally = found.tally.copy()  # others go on from it meanwhile
     leases = record.pay_leases()
     said_of = {*tally.done, *tally.missed, *tally.convicted, *tally.received()}
     names = sorted({*record.leases, *said_of})
     reputations = await reputations_of((leases[peer].account for peer in names), work)
-    earned = _earned(history)
-    began = await _reserved_at(record.job, work)
-    stored = await _stored_at(record.job, tally, work)
-    checks = []
-    for peer in names:
-        lease, worked = leases[peer], 0
-        if peer in tally.worked:
-            key = record.leases[peer].session_key
-            worked = _millis_worked(tally.worked[peer], began.get(key), stored)
-        checks.append(
-            PeerChecks(
-                peer,
-                lease.account,
-                record.members.get(peer),
-                lease.stake,
-                stake_hours(lease.stake, earned.get(lease.account, 0), worked),
-                reputations[lease.account],
-            )
-        )
-    return tuple(checks)
+    return _Peers(
+        names,
+        record,
+        record.checking.rules.terms,
+        tally,
+        _earned(history),
+        await _reserved_at(job, work),
+        await _stored_at(job, tally, work),
+        {account: reputation_view(each) for account, each in reputations.items()},
+    )
 
 
 def stake_hours(stake: BaseUnits, earned: int, worked_millis: int) -> int | None:

@@ -7,64 +7,27 @@ The caller is in a transaction. Units: base units, shares 1e-6, units of work 1e
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from contracts.governance.record import JobRecord
-from contracts.terms.amounts import PricePerPflop
 from contracts.terms.digest import peer_id
-from contracts.terms.errors import NotFound
-from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
+from contracts.terms.ids import Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixMillis
+from market.bodies import PeersView, SeatStateName, SeatView
 from market.domain.jobs import HAS_ENDED
 from market.domain.offers import is_heard
-from market.domain.reputation import Reputation
 from market.service.coding import spec_of
+from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.leases import LIVE, SILENT
 from market.service.ports import UnitOfWork
-from market.service.reputation import reputations_of
-from market.service.rows import HeartbeatRow, JobRow, LeaseRow, OfferRow, SealRow
-from verification.earnings import Earnings, Line, PeerPay
+from market.service.reputation import reputation_view, reputations_of
+from market.service.rows import HeartbeatRow, LeaseRow, OfferRow, SealRow
+from verification.earnings import Earnings, Line
 
 RECENT = 8
 """Steps that a peer's rate is taken of."""
-
-SeatState: TypeAlias = Literal[
-    "expected", "serving", "silent", "finished", "left", "suspended", "convicted"
-]
-
-
-@dataclass(frozen=True)
-class Seat:
-    """A peer of a job, or a lease whose peer has not come yet."""
-
-    lease: Digest
-    account: Address
-    peer: PeerId | None
-    stage: StageIndex
-    state: SeatState
-    device_class: str
-    price: PricePerPflop
-    heard_at: UnixMillis | None
-    units: int  # in the newest step with work
-    share: int  # of its stage's in that step, 1e-6
-    milli_units_per_second: int
-    tokens_per_second: int
-    pay: PeerPay
-    reputation: Reputation
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A job's seats, by stage and account."""
-
-    job: JobId
-    stages: int
-    step: int  # the newest sealed one
-    worked: int  # the newest with work
-    num_seats: int
-    seats: tuple[Seat, ...]
+_NOBODY = PeerId(b"")
 
 
 @dataclass(frozen=True)
@@ -88,39 +51,55 @@ async def peers_of(
     now: UnixMillis,
     after: int,
     limit: int,
-) -> Grid:
+) -> PeersView:
     """Seats of a job beyond the first `after`, at most `limit`.
 
     Raises:
         NotFound: no such job.
     """
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
+    row = await find_job(job, work)
     leases = [each for each in await work[LeaseRow].where(job=job) if each.state != "lapsed"]
     found = await followed.load(job, row.num_messages, work)
     done = _work_of(found)
     spec = spec_of(row).message
     ordered = sorted(leases, key=lambda lease: (_stage(lease, done), lease.account, lease.lease))
     page = ordered[after : after + limit]
-    pay = {peer: found.earnings.of_peer(peer) for lease in page if (peer := _peer(lease))}
+    pay = [found.earnings.of_peer(_peer(lease) or _NOBODY) for lease in page]
     devices, heard = await _devices(page, work), await _heard(page, work)
     reputations = await reputations_of((lease.account for lease in page), work)
     millis = await _millis(job, done.steps, work)
     tokens = spec.batch.rows_per_unit * spec.model.sequence_length
-    seats = [
-        _seat(
-            lease, done, heard.get(lease.lease), now, is_over=row.state in HAS_ENDED,
-            device_class=devices.get(lease.offer, ""),
-            pay=pay.get(_peer(lease) or PeerId(b""), _NOTHING),
-            reputation=reputations[lease.account], millis=millis, tokens=tokens,
+    seats = []
+    for lease, earned in zip(page, pay, strict=True):
+        peer, stage, heard_at = _peer(lease), _stage(lease, done), heard.get(lease.lease)
+        units, recently = done.units.get(peer or _NOBODY, 0), done.recently.get(peer or _NOBODY, 0)
+        is_alive, is_over = is_heard(heard_at, now), row.state in HAS_ENDED
+        seats.append(
+            SeatView.of(
+                lease,
+                peer=peer,
+                stage=stage,
+                state=_state(lease, peer, done, is_heard=is_alive, is_over=is_over),
+                device_class=devices.get(lease.offer, ""),
+                heard_at=heard_at,
+                units=units,
+                share=units * MILLION // max(1, done.of_stage.get(stage, 0)),
+                milli_units_per_second=recently * 10**6 // millis if millis else 0,
+                tokens_per_second=recently * tokens * 1000 // millis if millis else 0,
+                **earned._asdict(),
+                reputation=reputation_view(reputations[lease.account]),
+            )
         )
-        for lease in page
-    ]  # fmt: skip
-    return Grid(job, spec.batch.stages, row.step, done.newest, len(leases), tuple(seats))
-
-
-_NOTHING = Earnings().of_peer(PeerId(b""))
+    end = after + len(seats)
+    return PeersView(
+        job=job,
+        stages=spec.batch.stages,
+        step=row.step,
+        worked=done.newest,
+        num_seats=len(leases),
+        seats=tuple(seats),
+        next=end if seats and end < len(leases) else None,
+    )
 
 
 def _work_of(found: Followed) -> _Work:
@@ -142,43 +121,9 @@ def _work_lines(earnings: Earnings, step: int) -> list[Line]:
     return [line for line in lines if line.kind == "work"]
 
 
-def _seat(
-    lease: LeaseRow,
-    done: _Work,
-    heard_at: UnixMillis | None,
-    now: UnixMillis,
-    *,
-    is_over: bool,
-    device_class: str,
-    pay: PeerPay,
-    reputation: Reputation,
-    millis: int,
-    tokens: int,
-) -> Seat:
-    peer, stage = _peer(lease), _stage(lease, done)
-    units = 0 if peer is None else done.units.get(peer, 0)
-    recently = 0 if peer is None else done.recently.get(peer, 0)
-    return Seat(
-        lease=lease.lease,
-        account=lease.account,
-        peer=peer,
-        stage=stage,
-        state=_state(lease, peer, done, is_heard=is_heard(heard_at, now), is_over=is_over),
-        device_class=device_class,
-        price=lease.price,
-        heard_at=heard_at,
-        units=units,
-        share=units * MILLION // max(1, done.of_stage.get(stage, 0)),
-        milli_units_per_second=recently * 10**6 // millis if millis else 0,
-        tokens_per_second=recently * tokens * 1000 // millis if millis else 0,
-        pay=pay,
-        reputation=reputation,
-    )
-
-
 def _state(
     lease: LeaseRow, peer: PeerId | None, done: _Work, *, is_heard: bool, is_over: bool
-) -> SeatState:
+) -> SeatStateName:
     record = done.record
     is_member = record is not None and peer in record.members
     if record is not None and peer in record.checking.convicts:
@@ -197,7 +142,7 @@ def _stage(lease: LeaseRow, done: _Work) -> StageIndex:
     peer = _peer(lease)
     if peer is not None and done.record is not None and peer in done.record.members:
         return done.record.members[peer]
-    return done.stage_of.get(peer or PeerId(b""), StageIndex(lease.stage))
+    return done.stage_of.get(peer or _NOBODY, StageIndex(lease.stage))
 
 
 def _peer(lease: LeaseRow) -> PeerId | None:

@@ -5,20 +5,27 @@ transaction. Units: base units, milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from contracts.governance.pay import PayLeaf
 from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits
-from contracts.terms.errors import NotFound
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, JobId
 from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.moments import UnixMillis
+from market.bodies import (
+    AccountSpendView,
+    AuditSpendView,
+    OutlookView,
+    PaceView,
+    SpendView,
+    StepSpendView,
+)
 from market.domain import ledger
 from market.domain.jobs import JobState
-from market.domain.spend import RECENT, Outlook, Pace, Sealed, outlook_of, pace_of
+from market.domain.spend import RECENT, Sealed, outlook_of, pace_of
 from market.service.account_pay import debited_of, paid_by_job
 from market.service.booking import balances_of
 from market.service.coding import decode_pay, spec_of
+from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow, SealRow
@@ -29,62 +36,6 @@ MAX_ACCOUNTS = 200
 NOTHING = BaseUnits(0)
 
 
-@dataclass(frozen=True)
-class AccountSpend:
-    """What a job spends on an account: all but `earned` sum to it."""
-
-    account: Address
-    earned: BaseUnits
-    waiting: BaseUnits
-    frozen: BaseUnits
-    forfeited: BaseUnits
-    vested: BaseUnits  # in no epoch yet
-    debited: BaseUnits  # in epochs, and not claimed
-    claimed: BaseUnits
-
-
-@dataclass(frozen=True)
-class StepSpend:
-    """What a step has cost, and what of all vested in it."""
-
-    step: int
-    seal: Digest
-    earned: BaseUnits
-    vested: BaseUnits
-    stored_at: UnixMillis
-
-
-@dataclass(frozen=True)
-class AuditSpend:
-    """What audits have cost of their part of the budget, rounded up."""
-
-    budget: BaseUnits
-    spent: BaseUnits
-    reserved: BaseUnits  # for audits that may follow from what is sealed, at the dearest price
-
-
-@dataclass(frozen=True)
-class Spend:
-    """All of it. escrowed = unearned + earned + refunded."""
-
-    row: JobRow
-    escrowed: BaseUnits
-    unearned: BaseUnits
-    earned: BaseUnits
-    vested: BaseUnits
-    frozen: BaseUnits
-    forfeited: BaseUnits
-    debited: BaseUnits
-    refunded: BaseUnits
-    audits: AuditSpend | None  # None: nobody checks
-    epoch_cap: BaseUnits  # the smaller of the job's and the protocol's
-    pace: Pace | None
-    outlook: Outlook | None  # None: it does not run, or has too few seals
-    num_accounts: int
-    accounts: tuple[AccountSpend, ...]  # those that earned most
-    steps: tuple[StepSpend, ...]
-
-
 async def spend_of(
     job: JobId,
     work: UnitOfWork,
@@ -92,16 +43,15 @@ async def spend_of(
     *,
     after: int,
     limit: int,
+    now: UnixMillis,
     period: Period,
-) -> Spend:
+) -> SpendView:
     """What a job has spent; its steps beyond `after`.
 
     Raises:
         NotFound: no such job.
     """
-    row = await work[JobRow].get(job)
-    if row is None:
-        raise NotFound("no such job", job=job.hex())
+    row = await find_job(job, work)
     found = await followed.load(job, row.num_messages, work)
     earnings, audits = found.earnings, _audits(row, found)
     held_of = {
@@ -116,30 +66,34 @@ async def spend_of(
     earned, vested = (NOTHING, NOTHING) if seal is None else (seal.earned, seal.vested)
     recent = await _recent(row, work)
     pace, cap = pace_of(recent), BaseUnits(min(row.epoch_cap, period.max_cap))
-    outlook = None
+    outlook: OutlookView | None = None
     if pace is not None and row.state == JobState.RUNNING.value:
         outlook = outlook_of(
             pace, recent[-1], steps=row.steps, budget=BaseUnits(unearned + earned),
             epoch_cap=cap, epoch_millis=period.millis,
         )  # fmt: skip
     said = {leaf.account: leaf for leaf in leaves}
-    accounts = sorted(held_of, key=lambda each: (-_earned(said.get(each)), each))
-    return Spend(
-        row=row,
-        escrowed=BaseUnits(unearned + earned + refunded),
+    names_of = sorted(held_of, key=lambda each: (-_earned(said.get(each)), each))
+    accounts = await _accounts(job, names_of[:MAX_ACCOUNTS], said, held_of, work)
+    return SpendView.of(
+        row,
+        clock=now,
+        escrowed=unearned + earned + refunded,
         unearned=unearned,
         earned=earned,
         vested=vested,
         frozen=held[FROZEN].earned if FROZEN in held else NOTHING,
         forfeited=held[FORFEITED].vested if FORFEITED in held else NOTHING,
         debited=await debited_of(job, work),
+        claimed=sum(each.claimed for each in accounts),
         refunded=refunded,
-        audits=audits,
         epoch_cap=cap,
-        pace=pace,
+        audits=audits,
+        num_steps=row.steps,
+        pace=None if pace is None else PaceView.of(pace),
         outlook=outlook,
-        num_accounts=len(accounts),
-        accounts=await _accounts(job, accounts[:MAX_ACCOUNTS], said, held_of, work),
+        num_accounts=len(names_of),
+        accounts=accounts,
         steps=await _steps(job, work, after=after, limit=limit),
     )
 
@@ -148,25 +102,21 @@ def _earned(leaf: PayLeaf | None) -> BaseUnits:
     return NOTHING if leaf is None else leaf.earned
 
 
-def _audits(row: JobRow, found: Followed) -> AuditSpend | None:
+def _audits(row: JobRow, found: Followed) -> AuditSpendView | None:
+    """What audits have cost of their part of the budget, and may cost at the dearest price."""
     audit, record = spec_of(row).message.rules.audit, found.history.record
     if audit is None:
         return None
     if record is None or not isinstance(record.checking, Docket):
-        return AuditSpend(audit.budget, NOTHING, NOTHING)
+        return AuditSpendView(budget=audit.budget, spent=NOTHING, reserved=NOTHING)
     docket = record.checking
-    reserved = docket.reserved * docket.rules.dearest
-    return AuditSpend(
-        audit.budget, _up(docket.spent), BaseUnits(min(_up(reserved), _left(audit.budget, docket)))
-    )
+    spent, reserved = _up(docket.spent), _up(docket.reserved * docket.rules.dearest)
+    left = BaseUnits(audit.budget - spent)
+    return AuditSpendView(budget=audit.budget, spent=spent, reserved=min(reserved, left))
 
 
 def _up(wide: int) -> BaseUnits:
     return BaseUnits(-(-wide // FLOPS_PER_PFLOP))
-
-
-def _left(budget: BaseUnits, docket: Docket) -> int:
-    return budget - _up(docket.spent)
 
 
 async def _recent(row: JobRow, work: UnitOfWork) -> list[Sealed]:
@@ -174,14 +124,16 @@ async def _recent(row: JobRow, work: UnitOfWork) -> list[Sealed]:
     return [Sealed(seal.step, seal.earned, seal.stored_at) for seal in reversed(seals)]
 
 
-async def _steps(job: JobId, work: UnitOfWork, *, after: int, limit: int) -> tuple[StepSpend, ...]:
+async def _steps(
+    job: JobId, work: UnitOfWork, *, after: int, limit: int
+) -> tuple[StepSpendView, ...]:
     seals = await work[SealRow].where(job=job, order="step", after=after, limit=limit)
     before = await work[SealRow].get(job, after) if after else None
     earned, vested = (0, 0) if before is None else (before.earned, before.vested)
     found = []
     for seal in seals:
-        more = BaseUnits(seal.earned - earned), BaseUnits(seal.vested - vested)
-        found.append(StepSpend(seal.step, seal.digest, *more, seal.stored_at))
+        more = {"earned": seal.earned - earned, "vested": seal.vested - vested}
+        found.append(StepSpendView.of(seal, seal=seal.digest, **more))
         earned, vested = seal.earned, seal.vested
     return tuple(found)
 
@@ -192,7 +144,7 @@ async def _accounts(
     said: Mapping[Address, PayLeaf],
     held: Mapping[Address, tuple[BaseUnits, BaseUnits]],
     work: UnitOfWork,
-) -> tuple[AccountSpend, ...]:
+) -> tuple[AccountSpendView, ...]:
     paid = await paid_by_job(job, accounts, work)
     return tuple(
         _account_spend(each, said.get(each), held[each], paid.get(each, (NOTHING, NOTHING)))
@@ -205,12 +157,12 @@ def _account_spend(
     leaf: PayLeaf | None,
     held: tuple[BaseUnits, BaseUnits],
     paid: tuple[BaseUnits, BaseUnits],
-) -> AccountSpend:
+) -> AccountSpendView:
     earned, vested = (NOTHING, NOTHING) if leaf is None else (leaf.earned, leaf.vested)
     (frozen, forfeited), (debited, claimed) = held, paid
     # A job that was closed without a last seal pays what had not vested, too.
     settled = max(vested, debited)
-    return AccountSpend(
+    return AccountSpendView(
         account=account,
         earned=BaseUnits(earned + frozen + forfeited),
         waiting=BaseUnits(earned - settled),

@@ -1,16 +1,28 @@
 """How the market itself is: what it has seen of the chain, what waits, who was heard.
 
 What waits are things that only the market can do, each since when it could be done first.
-The caller is in a transaction. Units: milliseconds.
+Units: milliseconds.
 """
 
-from dataclasses import dataclass
+import platform
 
-from contracts.terms.ids import Digest, JobId
+from contracts.terms.errors import Unavailable
 from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.bodies import (
+    BatchStatusView,
+    BeatView,
+    ChainActionView,
+    ChainStatusView,
+    EpochStatusView,
+    FeedStatusView,
+    HostStatusView,
+    StatusView,
+    UnanchoredView,
+)
 from market.domain.jobs import JobState
 from market.service.host_jobs import HOSTING_MILLIS
-from market.service.ports import UnitOfWork
+from market.service.note_beat import NOTED_EVERY
+from market.service.ports import Chain, UnitOfWork
 from market.service.rows import (
     BatchRow,
     BeatRow,
@@ -29,83 +41,81 @@ from market.service.rows import (
 MAX_HOSTS = 200
 MAX_LOOKED_AT = 500
 """Rows that are looked at for the oldest one that waits."""
+_NOTED_MILLIS = round(NOTED_EVERY.total_seconds() * 1000)
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A kind of chain action that waits: how many, and since when the oldest one does."""
-
-    what: str  # fund, reserve, anchor, propose, finalize, announce, faucet
-    num: int
-    since: UnixMillis
-
-
-@dataclass(frozen=True)
-class HostStatus:
-    """A host and how many jobs it holds."""
-
-    host: str
-    heard_at: UnixMillis
-    jobs: int
-    is_heard: bool
-
-
-@dataclass(frozen=True)
-class NewestBatch:
-    """The last batch of seals that was made."""
-
-    number: int
-    root: Digest
-    created_at: UnixMillis
-    block: int | None
-    coin: Digest | None
-
-
-@dataclass(frozen=True)
-class Unanchored:
-    """The oldest seal that no batch on chain holds."""
-
-    job: JobId
-    step: int
-    stored_at: UnixMillis
-
-
-@dataclass(frozen=True)
-class Status:
-    """All of it, as rows say."""
-
-    seen: int | None  # block up to which events are read
-    jobs: dict[str, int]  # by state; all states
-    outbox: int  # things that were not told yet
-    waiting: tuple[Waiting, ...]  # the oldest first
-    batch: NewestBatch | None
-    unanchored: Unanchored | None
-    num_unanchored: int
-    epoch: EpochRow | None  # the newest one
-    hosts: tuple[HostStatus, ...]
-    beats: dict[str, UnixMillis]  # by queue
-
-
-async def status_of(now: UnixMillis, work: UnitOfWork) -> Status:
-    """How the market is."""
-    cursors = await work[CursorRow].where(order="-block", limit=1)
-    epochs = await work[EpochRow].where(order="-epoch", limit=1)
-    unanchored, num_unanchored = await _unanchored(work)
-    return Status(
-        seen=cursors[0].block if cursors else None,
-        jobs={state.value: await work[JobRow].count(state=state.value) for state in JobState},
-        outbox=await work[OutboxRow].count(),
-        waiting=await _waiting(now, work),
-        batch=await _batch(work),
+async def status_of(
+    now: UnixMillis,
+    work: UnitOfWork,
+    chain: Chain,
+    *,
+    version: str,
+    confirmations: int,
+    feed: FeedStatusView,
+) -> StatusView:
+    """How the market is; without the chain's blocks while no node answers."""
+    async with work:
+        cursors = await work[CursorRow].where(order="-block", limit=1)
+        epochs = await work[EpochRow].where(order="-epoch", limit=1)
+        jobs = {state.value: await work[JobRow].count(state=state.value) for state in JobState}
+        outbox = await work[OutboxRow].count()
+        actions = await _waiting(now, work)
+        batch = await _batch(now, work)
+        unanchored = await _unanchored(now, work)
+        hosts = await _hosts(now, work)
+        beats = sorted(await work[BeatRow].where(), key=lambda row: row.queue)
+    return StatusView(
+        version=version,
+        python=platform.python_version(),
+        clock=now,
+        chain=await _chain(chain, cursors[0].block if cursors else None, confirmations, now),
+        jobs=jobs,
+        outbox=outbox,
+        feed=feed,
+        actions=actions,
+        batch=batch,
         unanchored=unanchored,
-        num_unanchored=num_unanchored,
-        epoch=epochs[0] if epochs else None,
-        hosts=await _hosts(now, work),
-        beats={row.queue: row.at for row in await work[BeatRow].where()},
+        epoch=EpochStatusView.of(epochs[0]) if epochs else None,
+        hosts=hosts,
+        beats=tuple(
+            BeatView.of(row, lag_millis=max(0, _age(now, row.at) - _NOTED_MILLIS)) for row in beats
+        ),
     )
 
 
-async def _waiting(now: UnixMillis, work: UnitOfWork) -> tuple[Waiting, ...]:
+def _age(now: UnixMillis, since: int) -> int:
+    return max(0, now - since)
+
+
+async def _chain(
+    chain: Chain, seen: int | None, confirmations: int, now: UnixMillis
+) -> ChainStatusView:
+    try:
+        head, settled = await chain.heads()
+    except Unavailable:
+        return ChainStatusView(
+            reachable=False,
+            head=None,
+            head_at=None,
+            head_age_millis=None,
+            settled=None,
+            seen=seen,
+            lag_blocks=None,
+            confirmations=confirmations,
+        )
+    return ChainStatusView(
+        reachable=True,
+        head=head.number,
+        head_at=head.timestamp,
+        head_age_millis=_age(now, head.timestamp * 1000),
+        settled=settled.number,
+        seen=seen,
+        lag_blocks=None if seen is None else max(0, settled.number - seen),
+        confirmations=confirmations,
+    )
+
+
+async def _waiting(now: UnixMillis, work: UnitOfWork) -> tuple[ChainActionView, ...]:
     limit = MAX_LOOKED_AT
     drafts = await work[JobRow].where(state=JobState.DRAFT.value, order="posted_at", limit=limit)
     leases = await work[LeaseRow].where(state="accepted", order="reserved_at", limit=limit)
@@ -123,7 +133,13 @@ async def _waiting(now: UnixMillis, work: UnitOfWork) -> tuple[Waiting, ...]:
         "announce": [row.convicted_at for row in slashes],
         "faucet": [row.asked_at for row in grants],
     }
-    found = [Waiting(what, len(each), min(each)) for what, each in moments.items() if each]
+    found = (
+        ChainActionView(
+            what=what, waiting=len(each), since=min(each), age_millis=_age(now, min(each))
+        )
+        for what, each in moments.items()
+        if each
+    )
     return tuple(sorted(found, key=lambda each: each.since))
 
 
@@ -131,14 +147,13 @@ def _millis(moment: UnixSeconds | None) -> UnixMillis:
     return UnixMillis((moment or 0) * 1000)
 
 
-async def _batch(work: UnitOfWork) -> NewestBatch | None:
+async def _batch(now: UnixMillis, work: UnitOfWork) -> BatchStatusView | None:
     newest = await work[BatchRow].where(order="-number", limit=1)
-    return next(
-        (NewestBatch(b.number, b.root, b.created_at, b.block, b.coin) for b in newest), None
-    )
+    views = (BatchStatusView.of(row, age_millis=_age(now, row.created_at)) for row in newest)
+    return next(views, None)
 
 
-async def _unanchored(work: UnitOfWork) -> tuple[Unanchored | None, int]:
+async def _unanchored(now: UnixMillis, work: UnitOfWork) -> UnanchoredView | None:
     """The oldest seal in no batch, or in one that is not on chain; and how many there are."""
     batches = await work[BatchRow].where(block=None, order="number", limit=MAX_LOOKED_AT)
     roots = tuple(batch.root for batch in batches)
@@ -148,19 +163,19 @@ async def _unanchored(work: UnitOfWork) -> tuple[Unanchored | None, int]:
     num += await work[SealRow].count(batch=roots) if roots else 0
     oldest = min([*fresh, *sent], key=lambda seal: seal.stored_at, default=None)
     if oldest is None:
-        return None, 0
-    return Unanchored(oldest.job, oldest.step, oldest.stored_at), num
+        return None
+    return UnanchoredView.of(oldest, age_millis=_age(now, oldest.stored_at), seals=num)
 
 
-async def _hosts(now: UnixMillis, work: UnitOfWork) -> tuple[HostStatus, ...]:
+async def _hosts(now: UnixMillis, work: UnitOfWork) -> tuple[HostStatusView, ...]:
     rows = await work[HostRow].where(order="-heard_at", limit=MAX_HOSTS)
     return tuple(
         [
-            HostStatus(
-                row.host,
-                row.heard_at,
-                await work[HostedJobRow].count(host=row.host),
-                now - row.heard_at <= HOSTING_MILLIS,
+            HostStatusView.of(
+                row,
+                age_millis=_age(now, row.heard_at),
+                is_heard=now - row.heard_at <= HOSTING_MILLIS,
+                jobs=await work[HostedJobRow].count(host=row.host),
             )
             for row in rows
         ]

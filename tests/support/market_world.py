@@ -29,6 +29,7 @@ from market.api.context import USUAL, Api
 from market.bodies import (
     LeaseView,
     Permit,
+    RegisterAuditor,
     Stored,
     auditor_digest,
     auditor_subject,
@@ -51,7 +52,7 @@ from market.fakes.memory_chain import MemoryChain
 from market.service.accept_lease import accept_lease
 from market.service.anchor_seals import anchor_seals
 from market.service.audit_bonds import accept_bond
-from market.service.auditors import Registration, fix_auditors, hear_auditor, register_auditor
+from market.service.auditors import fix_auditors, hear_auditor, register_auditor
 from market.service.burn_forfeits import burn_forfeits
 from market.service.clear_jobs import clear_jobs
 from market.service.close_jobs import close_jobs, refund_jobs
@@ -232,7 +233,13 @@ class World:
             await self.stake(name)
         session, now = make_session(f"audit {key or name}"), self.now
         signature = wallet.sign_digest(auditor_digest(wallet.account, session.key, DEVICE, now))
-        said = Registration(wallet.account, session.key, DEVICE, now, signature)
+        said = RegisterAuditor(
+            account=wallet.account,
+            session_key=session.key,
+            device_class=DEVICE,
+            at=now,
+            signature=signature,
+        )
         await register_auditor(said, now, self.new_work(), self.ports)
         self.auditors[name] = session
         return session.key
@@ -244,11 +251,14 @@ class World:
         now = self.now
         subject = auditor_subject(wallet.account)
         signature = sign_digest(session, heartbeat_digest(subject, now))
-        asked = await hear_auditor(wallet.account, now, signature, now, self.new_work())
-        for each in asked.bonds:
+        heard = await hear_auditor(wallet.account, now, signature, now, self.new_work())
+        jobs = tuple(each.job for each in heard.asked)
+        async with self.new_work() as work:
+            asked = await work[AuditBondRow].where(account=wallet.account, job=jobs) if jobs else []
+        for each in asked:
             signed = wallet.sign(bond_accept(each), self.domain)
             await accept_bond(wallet.account, signed.encoded(), self.new_work(), self.ports)
-        return asked.bonds
+        return tuple(asked)
 
     async def beat(self, name: str) -> tuple[LeaseView, ...]:
         """An agent's heartbeat."""

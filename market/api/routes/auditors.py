@@ -1,6 +1,6 @@
 """Outside auditors: staked accounts that can be drawn in jobs of others."""
 
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Response
 
@@ -18,14 +18,12 @@ from market.bodies import (
     AcceptLease,
     AuditorJobs,
     AuditorRegistered,
-    BondAsked,
-    BondState,
     BondView,
     Heartbeat,
     RegisterAuditor,
 )
 from market.service.audit_bonds import accept_bond
-from market.service.auditors import Registration, hear_auditor, register_auditor
+from market.service.auditors import hear_auditor, register_auditor
 
 router = APIRouter(tags=["auditors"])
 
@@ -40,10 +38,7 @@ async def post_auditors(
     api: ApiDep, work: WorkDep, posted: Annotated[RegisterAuditor, body(RegisterAuditor)]
 ) -> Response:
     """Offer to audit from outside, under a key of one's own."""
-    said = Registration(
-        posted.account, posted.session_key, posted.device_class, posted.at, posted.signature
-    )
-    stake = await register_auditor(said, api.market.clock(), work, api.market.chain)
+    stake = await register_auditor(posted, api.market.clock(), work, api.market.chain)
     return answer(AuditorRegistered(stake=stake.active))
 
 
@@ -57,9 +52,8 @@ async def post_auditor_heartbeat(
     beat: Annotated[Heartbeat, body(Heartbeat)], account: AccountPath, api: ApiDep, work: WorkDep
 ) -> Response:
     """An auditor is alive; the answer is the jobs that may draw it, or would with its stake."""
-    asked = await hear_auditor(account, beat.at, beat.signature, api.market.clock(), work)
-    bonds = tuple(BondAsked(job=b.job, price=b.price, stake=b.stake) for b in asked.bonds)
-    return answer(AuditorJobs(jobs=asked.jobs, asked=bonds))
+    now = api.market.clock()
+    return answer(await hear_auditor(account, beat.at, beat.signature, now, work))
 
 
 @router.post(
@@ -75,6 +69,4 @@ async def post_auditor_bond(
     work: WorkDep,
 ) -> Response:
     """Reserve stake for a job that asks for it; the market relays it to the chain."""
-    bond = await accept_bond(account, accepted.signed, work, api.market.chain)
-    state = cast(BondState, bond.state)
-    return answer(BondView(job=bond.job, account=bond.account, stake=bond.stake, state=state))
+    return answer(await accept_bond(account, accepted.signed, work, api.market.chain))

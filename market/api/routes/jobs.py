@@ -37,7 +37,7 @@ from market.api.context import (
     documented,
     read_bytes,
 )
-from market.api.cursors import Asked, asked
+from market.api.cursors import asked
 from market.api.openapi import in_bytes
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
 from market.bodies import (
@@ -62,6 +62,7 @@ from market.bodies import (
     QuoteView,
     Stored,
 )
+from market.service.listing import Asked
 from market.service.ports import UnitOfWork
 from market.service.post_job import post_job, quote_job
 from market.service.show_coins import coins_of_job, lane_of_job

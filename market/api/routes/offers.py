@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import BadSignature, Conflict, Expired, InsufficientStake, NotFound
 from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
-from market.api.cursors import Asked, asked
+from market.api.cursors import asked
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
 from market.bodies import (
     AcceptLease,
@@ -23,6 +23,7 @@ from market.bodies import (
 from market.service.accept_lease import accept_lease
 from market.service.hear import hear_lease, hear_offer
 from market.service.leases import lease_topic
+from market.service.listing import Asked
 from market.service.post_offer import post_offer, withdraw_offer
 from market.service.show_offers import list_offers, show_lease, show_live_leases
 from verification.distances.thresholds import shipped_calibration

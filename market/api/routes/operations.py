@@ -1,7 +1,7 @@
 """A poster pauses, resumes and cancels its job; what became of that, for everybody who knows it."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -24,17 +24,9 @@ from market.api.context import (
     documented,
 )
 from market.api.refusals import refused
-from market.bodies import (
-    AskJob,
-    JobAction,
-    JobState,
-    JobWanted,
-    OperationResult,
-    OperationView,
-    wish_digest,
-)
+from market.bodies import AskJob, JobAction, OperationView, wish_digest
 from market.domain.jobs import Action
-from market.service.ask_job import Operation, ask_job, find_operation
+from market.service.ask_job import ask_job, find_operation
 from market.service.ports import UnitOfWork
 
 router = APIRouter(tags=["jobs"])
@@ -115,7 +107,7 @@ async def post_cancel(
 @router.get("/operations/{name}", response_model=OperationView, responses=refused(NotFound))
 async def get_operation(operation: DigestPath, api: ApiDep, work: WorkDep) -> Response:
     """What became of an operation, and what it waits for."""
-    return answer(_view(await find_operation(operation, api.market.clock(), work)))
+    return answer(await find_operation(operation, api.market.clock(), work))
 
 
 async def _ask(wish: _Wish, api: Api, work: UnitOfWork, this: Keyed) -> Response:
@@ -123,26 +115,6 @@ async def _ask(wish: _Wish, api: Api, work: UnitOfWork, this: Keyed) -> Response
         found = await ask_job(
             wish.job, Action(wish.action), by=wish.by, at=wish.at, now=api.market.clock(), work=work
         )
-        return answer(_view(found), 202)
+        return answer(found, 202)
 
     return await carry_out(this.of(wish.by), work, make)
-
-
-def _view(found: Operation) -> OperationView:
-    row, outcome, job = found.row, found.outcome, found.job
-    result = OperationResult(
-        job_state=cast(JobState, job.state),
-        wanted=cast(JobWanted, job.wanted),
-        refunded=found.refunded,
-    )
-    return OperationView(
-        operation=row.operation,
-        job=row.job,
-        action=cast(JobAction, row.action),
-        asked_at=row.asked_at,
-        state=outcome.state,
-        waits_for=outcome.waits_for,
-        until=outcome.until,
-        result=result if outcome.state == "done" else None,
-        error=outcome.error,
-    )

@@ -1,7 +1,5 @@
 """Where an audit begins: a job's sealed steps, whom to look for, and what was ruled."""
 
-import asyncio
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -9,15 +7,14 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
-from market.api.routes.checks import checks_view
-from market.api.routes.slashes import convictions_of_job
-from market.api.routes.tracing import line_view, step_view
-from market.api.views import epoch_summary, job_row, job_view
-from market.bodies import StepLineView, StepView
-from market.service.find_steps import FATES, Wanted, find_steps
+from market.bodies import EpochSummary
+from market.service.find_job import find_job
+from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
 from market.service.ports import UnitOfWork
 from market.service.rows import DebitRow, EpochRow
 from market.service.show_checks import checks_of_job
+from market.service.show_jobs import job_view
+from market.service.show_slashes import find_convictions
 from market.service.show_steps import steps_of
 from market.web.rendering import page
 
@@ -25,14 +22,6 @@ router = APIRouter()
 
 STEPS_PAGE = 100
 HEX_OF_PEER = 64
-
-
-@dataclass(frozen=True)
-class ShownStep:
-    """A row of the list: a step, and of a search the work in it that was looked for."""
-
-    step: StepView
-    lines: tuple[StepLineView, ...] = ()
 
 
 @router.get("/audit/{name}")
@@ -47,9 +36,8 @@ async def get_audit_page(
     """What there is to audit of a job."""
     wanted = _wanted(peer.strip(), verdict)
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         view = await job_view(row, work, api.booked)
-        found = await checks_of_job(job, work, api.followed)
         steps, next_after = await _steps(job, wanted, api, work, after)
         debits = await _debits(job, work)
     return page(
@@ -67,8 +55,8 @@ async def get_audit_page(
         zero=ZERO_DIGEST,
         is_search=wanted != Wanted(),
         debits=debits,
-        convictions=(await convictions_of_job(job, work, api.market.chain)).convictions,
-        checks=await asyncio.to_thread(checks_view, found),
+        convictions=(await find_convictions(work, api.market.chain, job=job)).convictions,
+        checks=await checks_of_job(job, work, api.followed),
     )
 
 
@@ -88,17 +76,13 @@ def _wanted(peer: str, verdict: str) -> Wanted:
 
 async def _steps(
     job: JobId, wanted: Wanted, api: Api, work: UnitOfWork, after: int
-) -> tuple[list[ShownStep], int | None]:
+) -> tuple[list[FoundStep], int | None]:
     """A page of steps, and where the next one begins."""
     if wanted == Wanted():
         sealed = await steps_of(job, work, api.followed, after=after, limit=STEPS_PAGE)
-        steps = [ShownStep(step_view(each)) for each in sealed]
+        steps = [FoundStep(each) for each in sealed.steps]
         return steps, steps[-1].step.step if len(steps) == STEPS_PAGE else None
-    found, last = await find_steps(job, wanted, work, api.followed, after=after, limit=STEPS_PAGE)
-    return [
-        ShownStep(step_view(each.step), tuple(line_view(line) for line in each.lines))
-        for each in found
-    ], last
+    return await find_steps(job, wanted, work, api.followed, after=after, limit=STEPS_PAGE)
 
 
 async def _debits(job: JobId, work: UnitOfWork) -> list[dict[str, Any]]:
@@ -106,7 +90,7 @@ async def _debits(job: JobId, work: UnitOfWork) -> list[dict[str, Any]]:
     rows = await work[DebitRow].where(job=job, order="epoch")
     epochs = {each: await work[EpochRow].get(each) for each in {row.epoch for row in rows}}
     return [
-        {"epoch": epoch_summary(epoch), "amount": row.amount, "step": row.step, "seal": row.seal}
+        {"epoch": EpochSummary.of(epoch), "amount": row.amount, "step": row.step, "seal": row.seal}
         for row in rows
         if (epoch := epochs[row.epoch]) is not None
     ]

@@ -4,7 +4,6 @@ The page of a peer-step shows one chain of evidence; `static/trace.js` derives i
 programs get. Without scripts it says that nothing was checked here.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -13,10 +12,8 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from market.api.context import Api, ApiDep, JobPath, WorkDep
-from market.api.routes.checks import checks_view
-from market.api.routes.earnings import earning_view, period_of
-from market.api.routes.tracing import PeerPath, StepPath, line_view, step_view, work_view
-from market.api.views import job_row
+from market.api.routes.earnings import period_of
+from market.api.routes.tracing import PeerPath, StepPath
 from market.bodies import (
     API_PREFIX,
     STEP_LINES_PAGE,
@@ -25,14 +22,16 @@ from market.bodies import (
     EarningView,
     PeerChecksView,
     StepView,
+    WorkTraceView,
 )
 from market.service.coding import spec_of
+from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 from market.service.show_checks import checks_of_job
-from market.service.show_earnings import Period, earnings_of
+from market.service.show_earnings import Period, earning_of
 from market.service.show_steps import lines_of_step, steps_of
-from market.service.trace_work import WorkTrace, trace_work
+from market.service.trace_work import trace_work
 from market.web.rendering import page
 
 router = APIRouter()
@@ -69,11 +68,10 @@ async def get_step_page(
 ) -> Response:
     """A sealed step and all that its seal pays for."""
     async with work:
-        row = await job_row(job, work)
-        found, num_lines, lines = await lines_of_step(
+        row = await find_job(job, work)
+        found = await lines_of_step(
             job, StepNumber(step), work, api.followed, after=after, limit=LINES_PAGE
         )
-    end = after + len(lines)
     return page(
         "audit_step.html",
         here="audit",
@@ -82,10 +80,10 @@ async def get_step_page(
         job=job,
         newest=row.step,
         zero=ZERO_DIGEST,
-        step=step_view(found),
-        lines=[line_view(each) for each in lines],
-        num_lines=num_lines,
-        next_after=end if lines and end < num_lines else None,
+        step=found.step,
+        lines=found.lines,
+        num_lines=found.num_lines,
+        next_after=found.next,
         source=f"{API_PREFIX}/jobs/{job.hex()}/steps/{step}",
     )
 
@@ -102,20 +100,19 @@ async def get_work_page(
     """A peer-step from its GradCommit to the transactions that paid it."""
     period = await period_of(api)
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
         trace = await trace_work(
             job, StepNumber(step), peer, number, work=work, followed=api.followed
         )
         values = await _around(row, trace, api, work, period)
-        checked = await checks_of_job(job, work, api.followed)
-    checks = await asyncio.to_thread(checks_view, checked)
+    checks = await checks_of_job(job, work, api.followed)
     source = f"{API_PREFIX}/jobs/{job.hex()}/steps"
     return page(
         "audit_work.html",
         here="audit",
         now=api.market.clock(),
         name=row.name,
-        trace=work_view(job, trace),
+        trace=trace,
         steps_source=source,
         source=f"{source}/{step}/work/{peer.hex()}?round={number}",
         zero=ZERO_DIGEST,
@@ -128,38 +125,26 @@ async def get_work_page(
 
 
 async def _around(
-    row: JobRow, trace: WorkTrace, api: Api, work: UnitOfWork, period: Period
+    row: JobRow, trace: WorkTraceView, api: Api, work: UnitOfWork, period: Period
 ) -> dict[str, Any]:
     """The line of pay with its reason, and the seals that a trace leads through."""
-    line = await _line(row.job, trace, api, work, period)
+    job, name, now = row.job, trace.commit.grad_commit, api.market.clock()
+    line = await earning_of(job, name, work, api.followed, now=now, period=period)
     audit = spec_of(row).message.rules.audit
     return {
         "line": line,
         "waits_at": waits_at(line),
-        "sealed": await _sealed(row.job, trace.sealed.seal.step, api, work),
-        "vesting": None if trace.pay is None else await _sealed(row.job, trace.pay.step, api, work),
+        "sealed": await _sealed(job, trace.sealed.step, api, work),
+        "vesting": None if trace.pay is None else await _sealed(job, trace.pay.step, api, work),
         "deadline": None if audit is None else audit.deadline,
     }
 
 
-async def _line(
-    job: JobId, trace: WorkTrace, api: Api, work: UnitOfWork, period: Period
-) -> EarningView:
-    """The trace's line as its account sees it among its earnings."""
-    line = trace.standing.line
-    before = (job, line.number - 1)
-    found = await earnings_of(
-        line.account, work, api.followed,
-        job=job, after=before, limit=1, now=api.market.clock(), period=period,
-    )  # fmt: skip
-    return earning_view(found.lines[0])
-
-
 async def _sealed(job: JobId, step: int, api: Api, work: UnitOfWork) -> StepView:
     found = await steps_of(job, work, api.followed, after=step - 1, limit=1)
-    if not found:
+    if not found.steps:
         raise NotFound("no such step is sealed", step=step)
-    return step_view(found[0])
+    return found.steps[0]
 
 
 def waits_at(line: EarningView) -> Link | None:

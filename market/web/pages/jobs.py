@@ -1,6 +1,5 @@
 """A job as its poster, members and auditors want to see it, while it runs and afterwards."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,9 +10,7 @@ from fastapi import APIRouter, Response
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep
-from market.api.routes.checks import checks_view
 from market.api.routes.running import peers_view, spend_view
-from market.api.routes.slashes import convictions_of_job
 from market.bodies import (
     API_PREFIX,
     JobView,
@@ -30,6 +27,7 @@ from market.service.ports import UnitOfWork
 from market.service.rows import ReportRow
 from market.service.show_checks import checks_of_job
 from market.service.show_jobs import job_outcome, job_view, progress_view
+from market.service.show_slashes import find_convictions
 from market.service.store_checkpoints import claimed_checkpoints
 from market.web.rendering import page
 from market.web.telling import JOB_EVENTS, VERDICTS, Told, told_of_job
@@ -140,16 +138,15 @@ async def _told(
 
 async def _checking(job: JobId, api: Api, work: UnitOfWork) -> dict[str, Any]:
     async with work:
-        found = await checks_of_job(job, work, api.followed)
         verdicts = await _told(job, work, limit=MAX_VERDICTS, kinds=VERDICTS)
     chain, blobs = api.market.chain, api.market.blobs
     return {
         "now": api.market.clock(),
         "job_id": job.hex(),
-        # In a thread as for the API; without volumes: the page shows the odds of all that each did.
-        "checks": await asyncio.to_thread(checks_view, found, ()),
+        # Without volumes: the page shows the odds of all that each did.
+        "checks": await checks_of_job(job, work, api.followed, ()),
         "verdicts": verdicts,
-        "convictions": (await convictions_of_job(job, work, chain)).convictions,
+        "convictions": (await find_convictions(work, chain, job=job)).convictions,
         "weights": await claimed_checkpoints(job, work, blobs),
     }
 

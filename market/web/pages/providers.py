@@ -6,13 +6,13 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.ids import Address, JobId
 from market.api.context import AccountPath, ApiDep, WorkDep, job_of
-from market.api.routes.slashes import convictions_of
 from market.domain.reputation import MEMORY, MOST, NEWCOMER
 from market.service.account_pay import jobs_of
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow
 from market.service.show_network import show_account
 from market.service.show_offers import show_provider
+from market.service.show_slashes import find_convictions
 from market.web.pages.lines import StartQuery, lines_page
 from market.web.rendering import page
 
@@ -35,8 +35,8 @@ async def get_provider_page(
     async with work:
         provider = await show_provider(account, now, work)
         jobs = await _jobs(account, work)
+    found = await find_convictions(work, api.market.chain, account=account)
     money = await show_account(account, api.market.chain, work)
-    found = await convictions_of(account, work, api.market.chain)
     of_job = job_of(job) if job else JobId(jobs[0].job) if jobs else None
     return page(
         "provider.html",

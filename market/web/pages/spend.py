@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.ids import Address
 from market.api.context import ApiDep, JobPath, WorkDep, parse_bytes
 from market.api.routes.running import spend_view
-from market.api.views import job_outcome, job_row
+from market.service.find_job import find_job
+from market.service.show_jobs import job_outcome
 from market.web.pages.lines import StartQuery, lines_page
 from market.web.rendering import page
 
@@ -24,7 +25,7 @@ async def get_spend_page(
 ) -> Response:
     """On whom a job spends, and each line of one of them: without a name, of who earned most."""
     async with work:
-        row = await job_row(job, work)
+        row = await find_job(job, work)
     spend = await spend_view(job, api, work, limit=1)
     most = spend.accounts[0].account if spend.accounts else None
     wanted = Address(parse_bytes(account, 20)) if account else most

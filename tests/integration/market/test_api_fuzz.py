@@ -126,7 +126,7 @@ async def busy_market() -> Busy:
         (batch, *_), (lease, *_) = await work[BatchRow].where(), await work[LeaseRow].where()
     names: dict[str, Digest | bytes] = {
         "jobs": job,
-        "operations": asked.row.operation,
+        "operations": asked.operation,
         "peer": maker.members[0].session.peer,
         "offers": world.offers["ann"],
         "leases": lease.lease,

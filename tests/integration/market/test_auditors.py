@@ -30,7 +30,6 @@ from market.bodies import (
 from market.service.accept_lease import accept_lease
 from market.service.auditors import (
     HEARD_MILLIS,
-    Registration,
     fix_auditors,
     list_of_job,
     register_auditor,
@@ -206,7 +205,9 @@ async def test_register_auditor__with_the_session_key_of_a_member__is_refused(wo
     signature = thief.sign_digest(auditor_digest(thief.account, key, DEVICE, at))
 
     with pytest.raises(Conflict):
-        said = Registration(thief.account, key, DEVICE, at, signature)
+        said = RegisterAuditor(
+            account=thief.account, session_key=key, device_class=DEVICE, at=at, signature=signature
+        )
         await register_auditor(said, world.now, world.new_work(), world.ports)
 
 

@@ -2,14 +2,15 @@
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.moments import UnixMillis
-from market.domain.spend import Outlook, Pace, Sealed, outlook_of, pace_of
+from market.bodies import OutlookView
+from market.domain.spend import Pace, Sealed, outlook_of, pace_of
 
 
 def sealed(step: int, earned: int, at: int) -> Sealed:
     return Sealed(step, BaseUnits(earned), UnixMillis(at))
 
 
-def outlook(budget: int, *, cap: int = 10**9) -> Outlook:
+def outlook(budget: int, *, cap: int = 10**9) -> OutlookView:
     """Of a job of 10 steps after its fourth, which spends 10 a step of 7 ms."""
     return outlook_of(
         Pace(2, 15, BaseUnits(20)),

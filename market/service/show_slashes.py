@@ -1,0 +1,89 @@
+"""Convictions and slashes as everybody sees them, by job, by account, or by evidence."""
+
+import contextlib
+
+from contracts.terms.errors import NotFound, Unavailable
+from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.moments import UnixSeconds
+from market.bodies import ConvictionsView, ConvictionView, SlashesView, SlashView
+from market.service.coding import items
+from market.service.find_job import find_job
+from market.service.listing import FIRST, Asked, Listing
+from market.service.ports import Chain, UnitOfWork
+from market.service.rows import ConvictionRow, SlashRow
+from market.service.slash_events import WITH_CASE
+
+CONVICTIONS = Listing(ConvictionRow, "step")
+SLASHES = Listing(SlashRow, "convicted_at")
+
+
+async def find_convictions(
+    work: UnitOfWork,
+    chain: Chain,
+    asked: Asked = FIRST,
+    *,
+    job: JobId | None = None,
+    account: Address | None = None,
+) -> ConvictionsView:
+    """Convictions with their slashes, of one job or of one account.
+
+    Raises:
+        NotFound: no such job.
+    """
+    async with work:
+        if job is None:
+            part = await CONVICTIONS.part(asked, work, account=account)
+        else:
+            await find_job(job, work)
+            part = await CONVICTIONS.part(asked, work, job=job)
+        named = tuple(row.evidence for row in part.rows if row.evidence is not None)
+        slashes = await work[SlashRow].where(evidence=named) if named else []
+    views: dict[Digest | None, SlashView | None] = {None: None}
+    for slash in slashes:
+        views[slash.evidence] = await slash_view(slash, chain)
+    convictions = (
+        ConvictionView.of(row, auditors=tuple(items(row.auditors)), slash=views[row.evidence])
+        for row in part.rows
+    )
+    return ConvictionsView(convictions=tuple(convictions), next=part.next)
+
+
+async def slashes_of_job(job: JobId, work: UnitOfWork, chain: Chain, asked: Asked) -> SlashesView:
+    """Slashes of a job, in the order of convictions.
+
+    Raises:
+        NotFound: no such job.
+    """
+    async with work:
+        await find_job(job, work)
+        part = await SLASHES.part(asked, work, job=job)
+    views = [await slash_view(row, chain) for row in part.rows]
+    return SlashesView(slashes=tuple(views), next=part.next)
+
+
+async def slash_of(evidence: Digest, work: UnitOfWork, chain: Chain) -> SlashView:
+    """A slash by its evidence.
+
+    Raises:
+        NotFound: there is none.
+    """
+    async with work:
+        row = await work[SlashRow].get(evidence)
+    if row is None:
+        raise NotFound("no such slash", evidence=evidence.hex())
+    return await slash_view(row, chain)
+
+
+async def slash_view(row: SlashRow, chain: Chain) -> SlashView:
+    """A slash and its case on chain."""
+    return SlashView.of(row, window_ends=await _window_ends(row, chain))
+
+
+async def _window_ends(row: SlashRow, chain: Chain) -> UnixSeconds | None:
+    """From the chain's own case: an announcement's event does not say it."""
+    if row.case is None or row.state not in WITH_CASE:
+        return None
+    with contextlib.suppress(Unavailable):  # the rest is worth showing without it
+        if found := await chain.slash_case(row.case):
+            return found.executable_at
+    return None
