@@ -48,7 +48,7 @@ from market.service.ports import (
     Totals,
 )
 from verification.audit.collecting import FindSettlement, take_snapshot
-from verification.audit.snapshots import SHIPPED_AS, Snapshot
+from verification.audit.snapshots import SHIPPED_AS, Snapshot, wanted_places
 
 log = logging.getLogger(__name__)
 TOKEN_VERSION = "1"  # OpenZeppelin's ERC20Permit
@@ -219,15 +219,13 @@ class RpcChain:
         self, audited: Audited, find: FindSettlement, *, block: int, before: Header | None
     ) -> Snapshot:
         """See `Chain.snapshot`."""
+        ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
         return await take_snapshot(
             self._chain,
-            {name: shipped(kind) for name, kind in SHIPPED_AS.items()},
             find,
             block=block,
             addresses={name: getattr(self._contracts.deployment, name) for name in SHIPPED_AS},
-            job=audited.job,
-            anchorer=audited.anchorer,
-            accounts=audited.accounts,
+            places=wanted_places(ships, audited.job, audited.anchorer, audited.accounts),
             before=before,
         )
 

@@ -75,18 +75,16 @@ async def export(client: Market, rpc: Rpc, job: JobId) -> AuditFile:
     items = [item async for _, item in client.messages(job)]
     opening, accounts = _parties(items)
     addresses = {name: _address(network, name) for name in SHIPPED_AS}
-    stored = await _usable(stored, rpc, head, wanted_places(SHIPS, job, opening.anchorer, accounts))
+    places = wanted_places(SHIPS, job, opening.anchorer, accounts)
+    stored = await _usable(stored, rpc, head, places)
 
     async def fresh() -> Snapshot:
         return await take_snapshot(
             rpc,
-            SHIPS,
             lambda root: find_settlement(client, root),
             block=head,
             addresses=addresses,
-            job=job,
-            anchorer=opening.anchorer,
-            accounts=accounts,
+            places=places,
             before=stored[-1].header if stored else None,
         )
 

@@ -29,8 +29,8 @@ from tallystick.sdk.job_file import JobFile, job_schema, load_job_file, price, s
 from tallystick.sdk.job_schema import schema_text
 from tallystick.sdk.plan import Plan, plan
 from tallystick.sdk.sample import Wanted, sample
+from tallystick.sdk.submit import Consent, check_clock, submit
 from tallystick.sdk.submit import Submitted as Ordered
-from tallystick.sdk.submit import check_clock, submit
 
 T = TypeVar("T")
 
@@ -235,6 +235,8 @@ def submit_command(
         answer(ask(market, lambda client: _rehearse(client, keystore, job)))
         return
     poster = open_or_create(keystore)
+    agree = (lambda found: None) if yes else _agree
+    consent = Consent(agree, again=again, unmatched=unmatched)
 
     async def run(client: MarketClient) -> None:
         posted = await submit(
@@ -243,9 +245,7 @@ def submit_command(
             job,
             orders=keystore.parent / "orders",
             now=_now(),
-            again=again,
-            unmatched=unmatched,
-            agree=(lambda found: None) if yes else _agree,
+            consent=consent,
             say=notice,
         )
         _tell_of_repetition(posted, wait=wait)

@@ -36,7 +36,7 @@ from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.coins import MarketCoins
 from tallystick.sdk.process import run_process, teller, telling_traffic
 from training.coordinator.ports import StepReport
-from training.coordinator.run import Opening, run_coordinator
+from training.coordinator.run import CoordinatedJob, Opening, Signer, World, run_coordinator
 from training.stages.chunks import chunk_elements
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
@@ -130,27 +130,25 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
             trainers=trainers,
             auditors=load_auditors(folder),
         )
+        domain = Domain(network.chain_id, network.contracts.settlement)
+        signer = Signer(wallet, session, domain)
         job = JobId(bytes.fromhex(told.job))
         transport = GrpcTransport(session.private_key, METHODS)
         tell = telling_about(telling_traffic(tell, transport.traffic), job=job)
         try:
             await run_coordinator(
                 folder,
-                spec,
-                opening,
-                domain=Domain(network.chain_id, network.contracts.settlement),
-                wallet=wallet,
-                session=session,
-                transport=transport,
-                listen=listening(folder, told.listen),
-                feed=MarketFeed(client, job, wallet, session, folder),
-                roster=MarketRoster(client, job),
-                wishes=WishFile(folder),
-                coins=MarketCoins(client, job),
-                begin=begin_job,
-                elements=chunk_elements(spec.message),
-                announce=lambda address: announce(folder, address),
-                tell=tell,
+                CoordinatedJob(spec, opening, signer, chunk_elements(spec.message), begin_job),
+                World(
+                    transport=transport,
+                    listen=listening(folder, told.listen),
+                    announce=lambda address: announce(folder, address),
+                    feed=MarketFeed(client, job, wallet, session, folder),
+                    roster=MarketRoster(client, job),
+                    wishes=WishFile(folder),
+                    coins=MarketCoins(client, job),
+                ),
+                tell,
             )
         finally:
             await transport.close()

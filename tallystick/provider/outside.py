@@ -30,9 +30,10 @@ from training.stages.threads import set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
+from training.worker.run import Connection
 from verification.auditing.auditor import report_on
 from verification.auditing.loop import Auditing
-from verification.auditing.outsider import run_outside
+from verification.auditing.outsider import FollowedJob, run_outside
 from verification.auditing.outsider_stages import StagesArithmetic
 from verification.docket import begin_job
 
@@ -63,17 +64,17 @@ async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell
             async with evidence.shown():
                 await run_outside(
                     folder,
-                    job,
-                    domain=Domain(network.chain_id, network.contracts.settlement),
-                    begin=begin_job,
-                    session=session,
-                    transport=transport,
-                    items=History(client, job).after,
-                    coins=CoinFile(folder),
-                    locate=Located(client, job),
-                    arithmetic=lambda spec: StagesArithmetic(spec, blobs, device=settings.device),
-                    auditing=Auditing(report_on),
-                    tell=tell,
+                    FollowedJob(
+                        job,
+                        Domain(network.chain_id, network.contracts.settlement),
+                        begin_job,
+                        History(client, job).after,
+                        CoinFile(folder),
+                    ),
+                    Connection(session, transport, Located(client, job)),
+                    lambda spec: StagesArithmetic(spec, blobs, device=settings.device),
+                    Auditing(report_on),
+                    tell,
                 )
             await evidence.finish()
         finally:

@@ -31,7 +31,6 @@ from tallystick.provider.coins import CoinFile
 from tallystick.provider.devices import check_class
 from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import (
-    PeerFile,
     end_upload,
     load_accept,
     load_peer_file,
@@ -48,7 +47,7 @@ from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from training.worker.checking import Checking
 from training.worker.ports import Compute
-from training.worker.run import Finished, run_worker
+from training.worker.run import Connection, Finished, Membership, run_worker
 from training.worker.stage_compute import StageCompute
 from verification.auditing.auditor import report_on
 from verification.auditing.loop import Auditing
@@ -79,81 +78,67 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
     if accept is None:
         raise NotFound(f"{folder} holds no lease: its agent makes it")
     lease = expect(accept, LeaseAccept)
+    job = JobId(lease.message.job)
     check_class(lease.message.device_class, settings.device)
     session = load_or_create_session(folder / "session.key")
     set_threads(peer.threads)
     async with MarketClient(peer.market) as client:
         network = await retrying(client.network)
         domain = Domain(network.chain_id, network.contracts.settlement)
-        view = await _opened(client, lease.message.job, leave)
+        view = await _opened(client, job, leave)
         if view is None:
             return  # nobody knows it yet: gone before the job began
-        spec = _checked_spec(view, lease.message.job, domain)
+        assert view.opening is not None
+        opening = expect(decode_signed(view.opening), JobOpening)
+        membership = Membership(_checked_spec(view, job, domain), opening, lease, domain)
+        transport = GrpcTransport(session.private_key, METHODS)
+        tell = telling_about(telling_traffic(tell, transport.traffic), job=job, peer=session.peer)
+        connection = Connection(
+            session, transport, Located(client, job), settings.listen, peer.bandwidth
+        )
         try:
-            await _work(
-                peer, settings, spec, view, lease, session, domain, client, folder, leave, tell
-            )
+            await _work(folder, settings, membership, connection, client, leave, tell)
         except Conflict as error:
-            job = await retrying(lambda: client.job(lease.message.job))
-            if job.state not in _OVER and "suspended" not in error.data:
+            shown = await retrying(lambda: client.job(job))
+            if shown.state not in _OVER and "suspended" not in error.data:
                 raise
             tell("too_late", reason=error.message)  # starting again would change nothing
+        finally:
+            await transport.close()
 
 
 async def _work(
-    peer: PeerFile,
-    settings: PeerSettings,
-    spec: Signed[JobSpec],
-    view: bodies.JobView,
-    lease: Signed[LeaseAccept],
-    session: Session,
-    domain: Domain,
-    client: MarketClient,
     folder: Path,
+    settings: PeerSettings,
+    membership: Membership,
+    connection: Connection,
+    client: MarketClient,
     leave: asyncio.Event,
     tell: Tell,
 ) -> None:
-    assert view.opening is not None
-    opening = expect(decode_signed(view.opening), JobOpening)
-    blobs = MarketBlobs(peer.market, folder.parent.parent / "blobs")
-    transport = GrpcTransport(session.private_key, METHODS)
-    tell = telling_about(
-        telling_traffic(tell, transport.traffic), job=lease.message.job, peer=session.peer
-    )
+    spec, opening = membership.spec.message, membership.opening.message
+    job, session, hooked = JobId(opening.job), connection.session, hooks()
+    evidence = Evidence(folder, client, job, session, tell)
+    with contextlib.closing(MarketBlobs(client.url, folder.parent.parent / "blobs")) as blobs:
 
-    hooked = hooks()
+        def compute_for(stage: StageIndex) -> Compute:
+            return hooked.compute(StageCompute(spec, blobs, stage=stage, device=settings.device))
 
-    def compute_for(stage: StageIndex) -> Compute:
-        compute = StageCompute(spec.message, blobs, stage=stage, device=settings.device)
-        return hooked.compute(compute)
-
-    evidence = Evidence(folder, client, lease.message.job, session, tell)
-    try:
         async with evidence.shown():
             finished = await run_worker(
                 folder,
-                spec,
-                opening,
-                lease,
-                domain=domain,
-                session=session,
-                transport=transport,
-                listen=settings.listen,
-                locate=Located(client, lease.message.job),
-                compute_for=compute_for,
-                bandwidth=peer.bandwidth,
+                membership,
+                connection,
+                compute_for,
+                tell,
                 leave=leave,
-                behaviour=hooked.behaviour(spec.message.rules),
-                checking=await _checking(client, spec.message, opening.message, folder),
-                tell=tell,
+                behaviour=hooked.behaviour(spec.rules),
+                checking=await _checking(client, spec, opening, folder),
             )
             if finished is not None:
-                await _publish(folder, finished, client, lease.message.job, session, tell)
+                await _publish(folder, finished, client, job, session, tell)
         if finished is not None:
             await evidence.finish()
-    finally:
-        await transport.close()
-        blobs.close()
 
 
 async def _publish(

@@ -4,6 +4,7 @@ Amounts in base units, spans in milliseconds, moments in Unix seconds.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
@@ -61,6 +62,15 @@ def _memory(job: JobFile, config: TrainConfig, stages: Sequence[StageSlice]) -> 
     return max(peer_memory(config.model, each, rows, audits=audits) for each in stages)
 
 
+@dataclass(frozen=True)
+class DataNames:
+    """Digests of what a job is given: zero for what it does without."""
+
+    manifest: Digest  # of the corpus
+    tokenizer: Digest = ZERO_DIGEST
+    weights: Digest = ZERO_DIGEST  # of the model that it starts from
+
+
 def build_spec(
     job: JobFile,
     config: TrainConfig,
@@ -68,10 +78,8 @@ def build_spec(
     poster: Address,
     coordinator: Address,
     nonce: int,
-    manifest: Digest,
+    data: DataNames,
     now: UnixSeconds,
-    tokenizer: Digest = ZERO_DIGEST,
-    weights: Digest = ZERO_DIGEST,
     reservable: BaseUnits = USUAL_STAKE,
 ) -> JobSpec:
     """What the poster signs.
@@ -100,9 +108,9 @@ def build_spec(
             min_stake=_min_stake(job, config, flops, audit, reservable),
             memory_bytes=_memory(job, config, stages),
             unit_flops=flops,
-            model=model_spec(config.model, weights=weights),
+            model=model_spec(config.model, weights=data.weights),
             optimizer=optimizer_spec(config.optimizer),
-            data=DataSpec(manifest=manifest, seed=config.data.seed, tokenizer=tokenizer),
+            data=DataSpec(manifest=data.manifest, seed=config.data.seed, tokenizer=data.tokenizer),
             batch=BatchSpec(
                 steps=config.num_steps,
                 units_per_step=config.data.units_per_step,

@@ -145,10 +145,8 @@ async def draft(
             poster=poster,
             coordinator=NOBODY,
             nonce=0,
-            manifest=prepared.corpus.manifest.digest(),
+            data=prepared.names,
             now=now,
-            tokenizer=prepared.tokenizer,
-            weights=prepared.weights,
             reservable=reservable,
         )
 

@@ -15,6 +15,7 @@ from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
 from market.bodies import MAX_BLOB_BYTES
 from tallystick.sdk.job_file import JobFile
+from tallystick.sdk.job_spec import DataNames
 from training.config import TrainConfig
 from training.data.corpus import ShardedCorpus, corpus_bytes, need_enough_rows, shard_corpus
 from training.data.tokens import TokenFile, read_token_file
@@ -45,6 +46,11 @@ class Prepared:
     def weights(self) -> Digest:
         """Name of the weights to start from."""
         return ZERO_DIGEST if self.start is None else self.start.index.digest()
+
+    @property
+    def names(self) -> DataNames:
+        """What the job that is signed says of its data."""
+        return DataNames(self.corpus.manifest.digest(), self.tokenizer, self.weights)
 
     @property
     def num_bytes(self) -> int:

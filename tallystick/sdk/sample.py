@@ -28,7 +28,7 @@ from tallystick.sdk.checking import (
 )
 from tallystick.sdk.job_file import JobFile, job_schema, parse_job_file
 from tallystick.sdk.job_schema import SCHEMA_PATH
-from tallystick.sdk.job_spec import build_spec
+from tallystick.sdk.job_spec import DataNames, build_spec
 from training.config import BYTE_VOCABULARY, MAX_STEPS, ModelConfig, whole_model
 from training.memory import num_parameters
 from training.planner import plan_layers
@@ -238,7 +238,7 @@ def _spec(job: JobFile) -> JobSpec:
         poster=nobody,
         coordinator=nobody,
         nonce=0,
-        manifest=Digest(bytes(32)),
+        data=DataNames(Digest(bytes(32))),
         now=UnixSeconds(0),
     )
 

@@ -70,6 +70,23 @@ class Submitted:
         return self.state in DONE_STATES
 
 
+@dataclass(frozen=True)
+class Consent:
+    """What a poster agrees to before anything is signed."""
+
+    agree: Agree = lambda plan: None
+    """Given what it would cost before anything is asked for or signed; raises if the poster does
+    not agree. What was signed before was agreed to."""
+    again: bool = False
+    """Order once more what the market has had already, under way or over. Whatever was signed and
+    is not known to have arrived comes first."""
+    unmatched: bool = False
+    """Post it even if it fits none of the offers that there are."""
+
+
+EVERYTHING = Consent()
+
+
 async def submit(
     client: MarketClient,
     wallet: Wallet,
@@ -77,9 +94,7 @@ async def submit(
     *,
     orders: Path,
     now: UnixSeconds,
-    again: bool = False,
-    unmatched: bool = False,
-    agree: Agree = lambda plan: None,
+    consent: Consent = EVERYTHING,
     offered: Wait = at_once,
     say: Say = lambda line: None,
 ) -> Submitted:
@@ -91,11 +106,7 @@ async def submit(
         job: What to train.
         orders: Folder of this wallet's orders.
         now: This machine's clock; must agree with the market's within two minutes.
-        again: Order once more what the market has had already, under way or over. Whatever was
-            signed and is not known to have arrived comes first.
-        unmatched: Post it even if it fits none of the offers that there are.
-        agree: Given what it would cost before anything is asked for or signed; raises if the
-            poster does not agree. What was signed before was agreed to.
+        consent: What the poster agrees to.
         offered: Awaited before the market is asked what the job would meet: until the offers are
             there that it is to be matched with.
         say: Told each phase, for a person.
@@ -104,7 +115,7 @@ async def submit(
         Unaffordable: the wallet holds less than the budget, or the budget does not cover the job.
         NoMatch: it fits none of the offers that there are, and never would.
         Expired: the clocks differ.
-        Unconfirmed: as `agree` says.
+        Unconfirmed: as `Consent.agree` says.
         Conflict: another process places this order now, the market lost it, or one that it does not
             have may be in escrow.
         WrongChain: the market names the domain of another token.
@@ -117,9 +128,9 @@ async def submit(
     network = await client.network()
     check_clock(network.clock, now)
     with open_order(orders, fingerprint_of(job, wallet.account, network, prepared)) as file:
-        if found := await _ordered(client, file, corpus, again=again):
+        if found := await _ordered(client, file, corpus, again=consent.again):
             return found
-        placing = _Placing(client, wallet, network, prepared, file, agree, say, again)
+        placing = _Placing(client, wallet, network, prepared, file, consent, say)
         stored = file.order.spec()
         if (
             stored is None
@@ -127,7 +138,7 @@ async def submit(
             or stored.message.deadline * 1000 <= network.clock
         ):
             await offered()
-            spec = await placing.place(job, now, unmatched=unmatched)
+            spec = await placing.place(job, now)
         else:
             spec = await placing.send_stored(stored, now)
         return Submitted(spec.job(), spec, corpus)
@@ -173,17 +184,16 @@ class _Placing:
     network: bodies.NetworkView
     prepared: Prepared
     file: OrderFile
-    agree: Agree
+    consent: Consent
     say: Say
-    again: bool
 
-    async def place(self, job: JobFile, now: UnixSeconds, *, unmatched: bool) -> JobSpec:
+    async def place(self, job: JobFile, now: UnixSeconds) -> JobSpec:
         """Ask, sign, store and send a new order."""
         poster, prepared, before = self.wallet.account, self.prepared, self.file.order
         drafted, quote = await draft(self.client, job, prepared, poster=poster, now=now)
-        if not unmatched:
+        if not self.consent.unmatched:
             _need_match(quote, drafted, now)
-        self.agree(plan_of_draft(drafted, prepared, quote, now))
+        self.consent.agree(plan_of_draft(drafted, prepared, quote, now))
         order = before
         if before.signed is None:
             self.file.save(order)  # so that whatever is given to its key is found again
@@ -283,7 +293,7 @@ class _Placing:
         """
         nonce = (await self.client.account(self.wallet.account)).permit_nonce
         last = self.file.permitted()
-        if last is None or last.nonce == nonce or self.again:
+        if last is None or last.nonce == nonce or self.consent.again:
             return nonce
         job = JobId(last.job)
         if last.is_refused or not await self._is_known(job):

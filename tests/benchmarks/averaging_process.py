@@ -27,7 +27,7 @@ from tests.support.swarm_job import COORDINATOR, TRAINER, Papers, make_papers
 from tests.support.swarm_process import signed_opening
 from training.averaging.slices import Slice
 from training.averaging.sums import mean_slice, slice_of, vector_of
-from training.coordinator.run import run_coordinator
+from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
 from training.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
 from training.fakes.counting import NUM_WEIGHTS, CountingCompute
 from training.stages.chunks import chunk_bounds
@@ -37,7 +37,7 @@ from training.telling import JsonLines, Tell
 from training.trainer.run import run_trainer
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
-from training.worker.run import run_worker
+from training.worker.run import Connection, Membership, run_worker
 
 LOOPBACK = "127.0.0.1:0"
 NUM_CHUNKS = 8
@@ -161,19 +161,21 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
         if role == COORDINATOR:
             await run_coordinator(
                 folder / role,
-                papers.spec,
-                papers.opening,
-                domain=DOMAIN,
-                wallet=papers.coordinator,
-                session=session,
-                transport=transport,
-                listen=LOOPBACK,
-                feed=MemoryFeed(),
-                roster=MemoryRoster(tuple(papers.leases.values())),
-                wishes=MemoryWishes(),
-                elements=job.elements,
-                announce=address.announce,
-                tell=tell,
+                CoordinatedJob(
+                    papers.spec,
+                    papers.opening,
+                    Signer(papers.coordinator, session, DOMAIN),
+                    job.elements,
+                ),
+                World(
+                    transport=transport,
+                    listen=LOOPBACK,
+                    announce=address.announce,
+                    feed=MemoryFeed(),
+                    roster=MemoryRoster(tuple(papers.leases.values())),
+                    wishes=MemoryWishes(),
+                ),
+                tell,
             )
         elif role == TRAINER:
             await run_trainer(
@@ -191,16 +193,10 @@ async def run(role: str, folder: Path, tell: Tell) -> None:
 
             await run_worker(
                 folder / role,
-                papers.spec,
-                signed_opening(papers),
-                papers.leases[role],
-                domain=DOMAIN,
-                session=session,
-                transport=transport,
-                listen=LOOPBACK,
-                locate=address.locate,
-                compute_for=compute_for,
-                tell=tell,
+                Membership(papers.spec, signed_opening(papers), papers.leases[role], DOMAIN),
+                Connection(session, transport, address.locate, listen=LOOPBACK),
+                compute_for,
+                tell,
             )
     finally:
         await transport.close()

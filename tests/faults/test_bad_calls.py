@@ -55,6 +55,7 @@ from training.worker.answers import Answers as WorkerAnswers
 from training.worker.book import WorkerBook
 from training.worker.download import RANGE
 from training.worker.peers import Peers
+from training.worker.station import Station
 from training.worker.work import Work
 
 STRANGER = make_session("stranger")
@@ -107,7 +108,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         peers = Peers(transport, papers.spec.message, opening.message, tell_nobody)
         worker_book = WorkerBook(theirs, papers.spec, opening, DOMAIN)
         work = Work(
-            worker_book, lambda _stage: CountingCompute(2), tmp_path, peers, own, tell_nobody
+            Station(worker_book, tmp_path, peers, own, tell_nobody),
+            lambda _stage: CountingCompute(2),
         )
         await work.states.take_stage(STAGE, StepNumber(0))
         yield Served(

@@ -20,6 +20,7 @@ from training.transport import calls
 from training.worker.answers import Answers
 from training.worker.book import OwnCommit
 from training.worker.ports import HONEST, Honest
+from training.worker.station import Station
 from training.worker.work import Work
 
 STEPS, UNITS = 4, 12
@@ -195,13 +196,10 @@ async def test_get_part__withheld__open_steps_are_served_and_sealed_ones_are_not
         assert isinstance(own[0], OwnCommit)
         part = calls.PartName(grad_commit=own[0].signed.message.digest(), chunk=ChunkIndex(0))
         asked = calls.GetPart(part=part)
+        at = work.station
         liar = Work(
-            work.book,
-            lambda stage: work.station.compute,
-            tmp_path / "ann0",
-            work.station.peers,
-            work.station.session,
-            work.station.tell,
+            Station(work.book, tmp_path / "ann0", at.peers, at.session, at.tell),
+            lambda stage: at.compute,
             behaviour=behaviour_of("withheld", rules),
         )
         await liar.states.resume()

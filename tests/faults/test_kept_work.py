@@ -37,6 +37,7 @@ from training.worker.peers import Peers
 from training.worker.ports import ReplayedUnit
 from training.worker.retention import Retention
 from training.worker.states import States
+from training.worker.station import Station
 from training.worker.work import Work
 from verification.auditing.downloaded_weights import DownloadedWeights
 from verification.auditing.fetching import Fetcher
@@ -157,12 +158,8 @@ async def reopened(
             book = WorkerBook(journal, papers.spec, swarm.opening(), DOMAIN)
             peers = Peers(transport, papers.spec.message, swarm.opening().message, tell)
             work = Work(
-                book,
+                Station(book, folder / name, peers, session, tell),
                 lambda stage: CountingCompute(CHUNKS, stage, STAGES),
-                folder / name,
-                peers,
-                session,
-                tell,
             )
             work.keeping.retention = retention or Retention(most=16)
             stack.push_async_callback(work.close)

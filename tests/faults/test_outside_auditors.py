@@ -48,8 +48,9 @@ from training.telling import tell_nobody
 from training.transport.calls import METHODS
 from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Honest, Wanted
+from training.worker.run import Connection
 from verification.auditing.loop import Auditing
-from verification.auditing.outsider import run_outside
+from verification.auditing.outsider import FollowedJob, run_outside
 from verification.auditing.outsider_book import OutsiderBook
 from verification.docket import Docket
 from verification.draws.cases import Ruling
@@ -307,17 +308,15 @@ async def test_outside__audits_end_before_the_job__is_no_silent_end(
     with pytest.raises(InvariantBroken, match="auditing ended"):
         await run_outside(
             tmp_path,
-            finished.papers.job,
-            domain=DOMAIN,
-            begin=begin_checked,
-            session=finished.papers.outside["out"],
-            transport=MemoryTransport(MemoryNetwork(), finished.session_of("out").key, METHODS),
-            items=items,
-            coins=MadeUpCoins(),
-            locate=asyncio.Event().wait,  # type: ignore[arg-type]  # nobody asks
-            arithmetic=CountingArithmetic,
-            auditing=cast(Auditing, Broken()),
-            tell=tell_nobody,
+            FollowedJob(finished.papers.job, DOMAIN, begin_checked, items, MadeUpCoins()),
+            Connection(
+                finished.papers.outside["out"],
+                MemoryTransport(MemoryNetwork(), finished.session_of("out").key, METHODS),
+                asyncio.Event().wait,  # type: ignore[arg-type]  # nobody asks
+            ),
+            CountingArithmetic,
+            cast(Auditing, Broken()),
+            tell_nobody,
         )
 
 

@@ -36,6 +36,7 @@ from training.transport import calls
 from training.worker import served
 from training.worker.book import WorkerBook
 from training.worker.peers import Peers
+from training.worker.station import Station
 from training.worker.store import Store
 from training.worker.work import Work
 
@@ -194,7 +195,7 @@ async def worker_of(
         stack.push_async_callback(transport.close)
         peers = Peers(transport, spec.message, swarm.opening().message, tell)
         book = WorkerBook(journal, spec, swarm.opening(), DOMAIN)
-        work = Work(book, lambda s: compute(2, s, STAGES), folder, peers, session, tell)
+        work = Work(Station(book, folder, peers, session, tell), lambda s: compute(2, s, STAGES))
         stack.push_async_callback(work.close)
         await work.states.take_stage(stage, StepNumber(0))
         copytree(swarm.folder / name / "chunks", folder / "chunks")

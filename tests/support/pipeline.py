@@ -24,6 +24,7 @@ from training.transport import calls
 from training.worker.answers import Answers
 from training.worker.book import WorkerBook
 from training.worker.peers import Peers
+from training.worker.station import Station
 from training.worker.work import Work
 
 UNIT = UnitId(0)
@@ -173,12 +174,8 @@ async def pipeline(folder: Path, *names: str, **changed: Any) -> AsyncIterator[P
             book = WorkerBook(journal, papers.spec, opening, DOMAIN)
             peers = Peers(transport, papers.spec.message, opening.message, tell)
             work = Work(
-                book,
+                Station(book, folder / name, peers, session, tell),
                 lambda stage: CountingCompute(2, stage, stages),
-                folder / name,
-                peers,
-                session,
-                tell,
             )
             stack.push_async_callback(work.close)
             address = await transport.serve(Answers(work).dispatcher(), listen="memory:0")

@@ -29,7 +29,7 @@ from tests.support.history import JobMaker
 from tests.support.patience import patience
 from verification.audit.audit_file import AuditFile
 from verification.audit.collecting import read_code, read_header, read_lane, take_snapshot
-from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants
+from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants, wanted_places
 from verification.draws.batches import Entry, ShownBatch, show_batch
 
 WEI = 10**20
@@ -155,13 +155,10 @@ class ChainMarket:
         before = None if last is None else await read_header(self.deployed.chain, last)
         snapshot = await take_snapshot(
             self.deployed.chain,
-            SHIPS,
             self._find,
             block=head.number,
             addresses=self.addresses,
-            job=maker.spec.job(),
-            anchorer=maker.anchorer,
-            accounts=claimants(maker.items),
+            places=wanted_places(SHIPS, maker.spec.job(), maker.anchorer, claimants(maker.items)),
             before=before,
         )
         self.snapshots.append(snapshot)

@@ -33,7 +33,7 @@ from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
-from tallystick.sdk.submit import Submitted, submit
+from tallystick.sdk.submit import Consent, Submitted, submit
 from tallystick.up.child import Child
 from tallystick.up.forkserver import launch, starter
 from tallystick.up.processes import (
@@ -184,7 +184,7 @@ class Stack:
             parse_job_file(MICRO_JOB | changes),
             orders=self.folder / "orders",
             now=UnixSeconds(int(time.time())),
-            again=True,
+            consent=Consent(again=True),
         )
 
     async def job(self, job: JobId) -> bodies.JobView:

@@ -53,9 +53,8 @@ from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock
 from training.averaging.slices import Slice
 from training.changes import Changes
-from training.coordinator.book import Opening
 from training.coordinator.ports import Wish
-from training.coordinator.run import run_coordinator
+from training.coordinator.run import Clocks, CoordinatedJob, Opening, Signer, World, run_coordinator
 from training.fakes.coordinator import MemoryFeed, MemoryRoster, MemoryWishes
 from training.fakes.counting import NUM_WEIGHTS, CountingCompute, CountingReplayer
 from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
@@ -65,10 +64,10 @@ from training.transport.calls import METHODS, NEXT_STEP, StepWork
 from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
 from training.worker.ports import HONEST, Behaviour, Compute
-from training.worker.run import run_worker
+from training.worker.run import Connection, Membership, run_worker
 from verification.auditing.loop import Auditing, Replaying
 from verification.auditing.member import MemberAuditor
-from verification.auditing.outsider import Arithmetic, run_outside
+from verification.auditing.outsider import Arithmetic, FollowedJob, run_outside
 
 M = TypeVar("M", bound=Message)
 COORDINATOR, TRAINER = "coordinator", "trainer"
@@ -453,24 +452,24 @@ class MemorySwarm:
     async def _coordinator(self, transport: Transport) -> None:
         await run_coordinator(
             self.folder / COORDINATOR,
-            self.papers.spec,
-            self.papers.opening,
-            domain=DOMAIN,
-            wallet=self.papers.coordinator,
-            session=self.papers.session,
-            transport=transport,
-            listen="memory:0",
-            feed=self.feed,
-            roster=self.roster,
-            wishes=self.wishes,
-            coins=self.coins,
-            begin=self.begin,
-            elements=self._elements(),
-            announce=self._announce,
-            tell=self._tell(COORDINATOR),
-            clock=self._clock,
-            stopwatch=self._ticks.__next__,
-            pause=_short,
+            CoordinatedJob(
+                self.papers.spec,
+                self.papers.opening,
+                Signer(self.papers.coordinator, self.papers.session, DOMAIN),
+                self._elements(),
+                self.begin,
+            ),
+            World(
+                transport=transport,
+                listen="memory:0",
+                announce=self._announce,
+                feed=self.feed,
+                roster=self.roster,
+                wishes=self.wishes,
+                coins=self.coins,
+            ),
+            self._tell(COORDINATOR),
+            Clocks(self._clock, self._ticks.__next__, _short),
         )
 
     def _elements(self) -> Mapping[Chunk, int]:
@@ -493,20 +492,19 @@ class MemorySwarm:
         await self._opened.wait()
         await run_worker(
             self.folder / name,
-            self.papers.spec,
-            self.opening(),
-            self.papers.leases[name],
-            domain=DOMAIN,
-            session=self.papers.members[name].session,
-            transport=transport,
-            listen="memory:0",
-            locate=self._locate,
-            compute_for=lambda stage: self._compute(name, stage),
+            Membership(self.papers.spec, self.opening(), self.papers.leases[name], DOMAIN),
+            Connection(
+                self.papers.members[name].session,
+                transport,
+                self._locate,
+                listen="memory:0",
+                pause=_short,
+            ),
+            lambda stage: self._compute(name, stage),
+            self._tell(name),
             leave=self._leave[name],
             behaviour=self.behaviours.get(name, HONEST),
             checking=self._checking(),
-            tell=self._tell(name),
-            pause=_short,
         )
 
     async def _outside(self, name: str, transport: Transport) -> None:
@@ -516,19 +514,12 @@ class MemorySwarm:
 
         await run_outside(
             self.folder / name,
-            self.papers.job,
-            domain=DOMAIN,
-            begin=self.begin,
-            session=self.papers.outside[name],
-            transport=transport,
-            items=items,
-            coins=self.coins,
-            locate=self._locate,
-            arithmetic=self.arithmetic,
-            auditing=Auditing(self.report_on, _short),
-            behaviour=self.behaviours.get(name, HONEST),
-            tell=self._tell(name),
-            pause=_short,
+            FollowedJob(self.papers.job, DOMAIN, self.begin, items, self.coins),
+            Connection(self.papers.outside[name], transport, self._locate, pause=_short),
+            self.arithmetic,
+            Auditing(self.report_on, _short),
+            self._tell(name),
+            self.behaviours.get(name, HONEST),
         )
 
     def _checking(self) -> Checking | None:

@@ -141,26 +141,28 @@ async def run(papers: Papers, role: str, folder: Path, tell: Tell) -> None:
 async def _coordinator(
     folder: Path, papers: Papers, transport: GrpcTransport, addresses: AddressFile, tell: Tell
 ) -> None:
-    from training.coordinator.run import run_coordinator
+    from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
     from training.stages.chunks import chunk_elements
 
     await run_coordinator(
         folder / COORDINATOR,
-        papers.spec,
-        papers.opening,
-        domain=DOMAIN,
-        wallet=papers.coordinator,
-        session=papers.session,
-        transport=transport,
-        listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
-        feed=FileFeed(folder),
-        roster=MemoryRoster(tuple(papers.leases.values())),
-        wishes=MemoryWishes(),
-        coins=None if papers.opening.auditors is None else MadeUpCoins(),
-        begin=begin_job,
-        elements=chunk_elements(papers.spec.message),
-        announce=addresses.announce,
-        tell=tell,
+        CoordinatedJob(
+            papers.spec,
+            papers.opening,
+            Signer(papers.coordinator, papers.session, DOMAIN),
+            chunk_elements(papers.spec.message),
+            begin_job,
+        ),
+        World(
+            transport=transport,
+            listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
+            announce=addresses.announce,
+            feed=FileFeed(folder),
+            roster=MemoryRoster(tuple(papers.leases.values())),
+            wishes=MemoryWishes(),
+            coins=None if papers.opening.auditors is None else MadeUpCoins(),
+        ),
+        tell,
     )
 
 
@@ -175,7 +177,7 @@ async def _worker(
 ) -> None:
     from training.data.loading import FolderBlobs
     from training.stages.threads import set_threads
-    from training.worker.run import run_worker
+    from training.worker.run import Connection, Membership, run_worker
     from training.worker.stage_compute import StageCompute
 
     set_threads(1)
@@ -183,21 +185,18 @@ async def _worker(
     watching = asyncio.create_task(_leave_if_full(folder / role, leave, tell))
     await run_worker(
         folder / role,
-        papers.spec,
-        signed_opening(papers),
-        papers.leases[role],
-        domain=DOMAIN,
-        session=session,
-        transport=transport,
-        listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
-        locate=addresses.locate,
-        compute_for=lambda stage: StageCompute(
-            papers.spec.message, FolderBlobs(folder / "blobs"), stage=stage
+        Membership(papers.spec, signed_opening(papers), papers.leases[role], DOMAIN),
+        Connection(
+            session,
+            transport,
+            addresses.locate,
+            listen=os.environ.get("TALLYSTICK_LISTEN", LOOPBACK),
         ),
+        lambda stage: StageCompute(papers.spec.message, FolderBlobs(folder / "blobs"), stage=stage),
+        tell,
+        leave=leave,
         behaviour=behaviour_of(os.environ.get("TALLYSTICK_PEER_BEHAVIOUR", ""), rules),
         checking=_checking(papers.opening.auditors),
-        leave=leave,
-        tell=tell,
     )
     watching.cancel()
 

@@ -4,11 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.governance.checking import Begin, unread
-from contracts.keys.wallet import Session as SessionKeys
-from contracts.keys.wallet import Wallet
 from contracts.terms.chunks import Chunk
 from contracts.terms.coins import Coins
 from contracts.terms.digest import peer_id
@@ -17,7 +16,6 @@ from contracts.terms.ids import PeerId, SessionKey
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from contracts.terms.typed_data import Domain
 from training.coordinator.answers import Answers
 from training.coordinator.asking import Asking, Pause
 from training.coordinator.book import Book, Opening, Signer
@@ -44,53 +42,53 @@ ASK_FULL_ROSTER_EVERY = 10.0  # less than a market waits for somebody silent
 HEED_EVERY = 0.5  # seconds
 LONGEST_NAP = 3600.0
 
-__all__ = ["Opening", "run_coordinator"]
+__all__ = ["Clocks", "CoordinatedJob", "Opening", "Signer", "World", "run_coordinator"]
+
+
+@dataclass(frozen=True)
+class CoordinatedJob:
+    """The job, and the keys that it is coordinated with."""
+
+    spec: Signed[JobSpec]  # signed by its poster
+    opening: Opening  # what the JobOpening says; counts on the first start only
+    signer: Signer
+    elements: Mapping[Chunk, int]  # of each chunk, as the stages cut their gradients
+    begin: Begin = unread  # makes the fold of a checked job's draws
+
+
+@dataclass(frozen=True)
+class World:
+    """What a coordinator reaches outside its folder."""
+
+    transport: Transport  # under its session key; served here, closed by the caller
+    listen: str  # `host:port`, port 0 for a free one
+    announce: Callable[[str], None]  # called once with the address that is listened on
+    feed: Feed
+    roster: Roster
+    wishes: Wishes
+    coins: Coins | None = None  # by which a checked job is drawn; None where nobody checks
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How a coordinator measures time."""
+
+    clock: Clock = system_clock  # moments of events and deadlines
+    stopwatch: Nanoseconds = time.perf_counter_ns  # times the reference units of newcomers
+    pause: Pause = asyncio.sleep  # waits between tries
 
 
 async def run_coordinator(
-    folder: Path,
-    spec: Signed[JobSpec],
-    opening: Opening,
-    *,
-    domain: Domain,
-    wallet: Wallet,
-    session: SessionKeys,
-    transport: Transport,
-    listen: str,
-    feed: Feed,
-    roster: Roster,
-    wishes: Wishes,
-    coins: Coins | None = None,
-    begin: Begin = unread,
-    elements: Mapping[Chunk, int],
-    announce: Callable[[str], None],
-    tell: Tell,
-    clock: Clock = system_clock,
-    stopwatch: Nanoseconds = time.perf_counter_ns,
-    pause: Pause = asyncio.sleep,
+    folder: Path, job: CoordinatedJob, world: World, tell: Tell, clocks: Clocks | None = None
 ) -> None:
     """Coordinate a job until its last seal is applied and posted; start again where it was.
 
     Args:
         folder: Holds `journal.sqlite` and `means.sqlite`, made on first use.
-        spec: The job, signed by its poster.
-        opening: What the JobOpening says; counts on the first start only.
-        domain: Where wallet signatures hold.
-        wallet: Of the account that the spec names as coordinator.
-        session: The coordinator's session key, which TLS and messages 3, 5 and 8 use.
-        transport: Under `session`; served here, closed by the caller.
-        listen: `host:port`, port 0 for a free one.
-        feed: Where kept items and reports go.
-        roster: Who has a lease.
-        wishes: What the poster wants of the job now.
-        coins: By which a checked job is drawn; None for one that nobody checks.
-        begin: Makes the fold of a checked job's draws.
-        elements: How many each chunk has, as the stages cut their gradients.
-        announce: Called once with the address that is listened on.
+        job: What is coordinated.
+        world: What is reached meanwhile.
         tell: The log.
-        clock: Moments of events and deadlines.
-        stopwatch: Times the reference units of newcomers.
-        pause: Waits between tries.
+        clocks: By default those of this machine.
 
     Raises:
         BadSignature, Conflict: spec, wallet or folder belong to another job.
@@ -99,27 +97,13 @@ async def run_coordinator(
         InvariantBroken: no valid seal follows from what was recorded.
         Refused, Misbehaved: the market will never take what comes next in the journal.
     """
+    clocks = clocks or Clocks()
     with Journal(folder / "journal.sqlite") as journal:
-        signer = Signer(wallet, session, domain)
-        book = Book(journal, spec, opening, signer, tell, begin)
-        means = Means(folder, book, transport, elements, clock=clock, tell=tell)
+        book = Book(journal, job.spec, job.opening, job.signer, tell, job.begin)
+        means = Means(folder, book, world.transport, job.elements, clock=clocks.clock, tell=tell)
         with closing(means):
-            running = _Running(
-                book,
-                transport,
-                feed,
-                roster,
-                Measuring(book.record_of_job.job, stopwatch),
-                coins,
-                Heeding(book, wishes, clock=clock, tell=tell),
-                elements,
-                means,
-                clock=clock,
-                tell=tell,
-                pause=pause,
-            )
-            address = await running.listen(listen)
-            announce(address)
+            running = _Running(book, world, job.elements, means, clocks, tell)
+            world.announce(await running.listen(world.listen))
             await running.until_over()
 
 
@@ -129,36 +113,30 @@ class _Running:
     def __init__(
         self,
         book: Book,
-        transport: Transport,
-        feed: Feed,
-        roster: Roster,
-        measuring: Measuring,
-        coins: Coins | None,
-        heeding: Heeding,
+        world: World,
         elements: Mapping[Chunk, int],
         means: Means,
-        *,
-        clock: Clock,
+        clocks: Clocks,
         tell: Tell,
-        pause: Pause,
     ) -> None:
-        self._book, self._transport, self._roster = book, transport, roster
-        self._heeding = heeding
+        transport, clock, pause = world.transport, clocks.clock, clocks.pause
+        self._book, self._transport, self._roster = book, transport, world.roster
+        self._heeding = Heeding(book, world.wishes, clock=clock, tell=tell)
         self._finding = Finding(book, lambda: transport.sessions, clock=clock, tell=tell)
-        self._drawing = coins and Drawing(
-            book, coins, self._finding, clock=clock, tell=tell, pause=pause
+        self._drawing = world.coins and Drawing(
+            book, world.coins, self._finding, clock=clock, tell=tell, pause=pause
         )
         self._clock, self._tell, self._pause = clock, tell, pause
         self._tell_rarely = Rarely(tell)
         self._answers = Answers(
             book,
             lambda: transport.sessions,
-            measuring,
+            Measuring(book.record_of_job.job, clocks.stopwatch),
             clock=clock,
             welcome=self._welcome,
         )
         self._asking = Asking(book, transport, elements, means, clock=clock, tell=tell, pause=pause)
-        self._feeding = Feeding(book, feed, tell=tell, pause=pause)
+        self._feeding = Feeding(book, world.feed, tell=tell, pause=pause)
         self._served: set[PeerId] = set()
         self._gone: set[SessionKey] = set()
         self._ticked_at = UnixMillis(0)

@@ -32,7 +32,7 @@ from training.worker.book import WorkerBook
 from training.worker.checking import Checking
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Behaviour
-from training.worker.station import ComputeFor
+from training.worker.station import ComputeFor, Station
 from training.worker.work import Work
 
 
@@ -55,45 +55,53 @@ LEAVE_AGAIN = 0.5  # seconds between two questions whether we are free to go
 USUAL_BANDWIDTH = 12_500_000  # bytes per second, of 100 Mbit/s: of who does not know better
 
 
+@dataclass(frozen=True)
+class Membership:
+    """What makes us a member: three signed papers, and where wallet signatures hold."""
+
+    spec: Signed[JobSpec]  # by its poster
+    opening: Signed[JobOpening]  # by the coordinator that the spec names
+    lease: Signed[LeaseAccept]  # ours, by the provider's wallet; names our session key
+    domain: Domain
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How others of the job are reached, and how they reach us."""
+
+    session: SessionKeys
+    transport: Transport  # under `session`; served here, closed by the caller
+    locate: Locate  # where the coordinator listens now
+    listen: str = ""
+    """`host:port`, port 0 for a free one; empty: none, others reach us through the coordinator or
+    over sessions that we have opened."""
+    bandwidth: int = USUAL_BANDWIDTH
+    """Bytes per second that we think we have: decides our part in the sums."""
+    pause: Pause = asyncio.sleep  # waits between tries
+
+
 async def run_worker(
     folder: Path,
-    spec: Signed[JobSpec],
-    opening: Signed[JobOpening],
-    lease: Signed[LeaseAccept],
-    *,
-    domain: Domain,
-    session: SessionKeys,
-    transport: Transport,
-    listen: str,
-    locate: Locate,
+    membership: Membership,
+    connection: Connection,
     compute_for: ComputeFor,
     tell: Tell,
-    bandwidth: int = USUAL_BANDWIDTH,
+    *,
     leave: asyncio.Event | None = None,
     behaviour: Behaviour = HONEST,
     checking: Checking | None = None,
-    pause: Pause = asyncio.sleep,
 ) -> Finished | None:
     """Work under one lease until the job has ended, or we have left; start again where it was.
 
     Args:
         folder: Holds journal, parts, averages, tensors and checkpoints, made on first use.
-        spec: The job, signed by its poster.
-        opening: Signed by the coordinator that the spec names.
-        lease: Ours, signed by the provider's wallet; names `session`.
-        domain: Where wallet signatures hold.
-        session: Our session key.
-        transport: Under `session`; served here, closed by the caller.
-        listen: `host:port`, port 0 for a free one; empty: none, others reach us through the
-            coordinator or over sessions that we have opened.
-        locate: Where the coordinator listens now.
+        membership: What was signed.
+        connection: How we reach others.
         compute_for: Makes the arithmetic of the stage that the coordinator gives us.
         tell: The log.
-        bandwidth: Bytes per second that we think we have: decides our part in the sums.
         leave: When it is set, we ask to go, and go when our work of the step is sealed.
         behaviour: Where we lie, if we do.
         checking: Of a checked job: who is drawn by what, and what we do about it.
-        pause: Waits between tries.
 
     Returns:
         What the end of the job left here; None if we have left before.
@@ -104,19 +112,16 @@ async def run_worker(
         Unavailable: the disk cannot be written, or an averaged chunk is nowhere.
         InvariantBroken: the state could not be built again as it was.
     """
+    spec, opening, transport = membership.spec, membership.opening, connection.transport
     with Journal(folder / "journal.sqlite") as journal:
         known = (checking.auditors, checking.begin) if checking else ()
-        book = WorkerBook(journal, spec, opening, domain, *known)
+        book = WorkerBook(journal, spec, opening, membership.domain, *known)
         peers = Peers(transport, spec.message, opening.message, tell)
         if checking is not None:
             peers.trust_outside(each.session_key for each in checking.auditors.auditors)
         work = Work(
-            book,
+            Station(book, folder, peers, connection.session, tell),
             compute_for,
-            folder,
-            peers,
-            session,
-            tell,
             behaviour=behaviour,
             coins=checking.coins if checking else None,
             leave=leave,
@@ -128,8 +133,8 @@ async def run_worker(
                 auditing = asyncio.create_task(checking.auditor.run(work))
                 auditing.add_done_callback(partial(_note_end, work))
             handler = Answers(work).dispatcher()
-            address = await transport.serve(handler, listen=listen or None) or ""
-            joining = _Joining(work, transport, lease, address, bandwidth, locate, tell, pause)
+            address = await transport.serve(handler, listen=connection.listen or None) or ""
+            joining = _Joining(work, membership.lease, connection, address, tell)
             await joining.until_over()
             return None if joining.has_left or work.has_left else _finished(work)
         finally:
@@ -157,17 +162,14 @@ class _Joining:
     def __init__(
         self,
         work: Work,
-        transport: Transport,
         lease: Signed[LeaseAccept],
+        connection: Connection,
         address: str,
-        bandwidth: int,
-        locate: Locate,
         tell: Tell,
-        pause: Pause,
     ) -> None:
-        self._work, self._transport = work, transport
-        self._lease, self._address, self._bandwidth = lease, address, bandwidth
-        self._locate, self._leave, self._tell, self._pause = locate, work.leave, tell, pause
+        self._work, self._lease, self._address = work, lease, address
+        self._connection, self._pause = connection, connection.pause
+        self._leave, self._tell = work.leave, tell
         self._tell_rarely = Rarely(tell)
         self.has_left = False
 
@@ -261,11 +263,11 @@ class _Joining:
 
     async def _joined(self) -> Session | None:
         """A session in which we are a member; None if we wanted to go, and are free to."""
-        hint = await self._locate()
+        hint = await self._connection.locate()
         if hint is None:
             raise Unavailable("the coordinator's address is not known yet")
         opening = self._work.book.record.opening
-        session = await self._transport.dial(opening.session_key, [hint], deadline=DIAL)
+        session = await self._connection.transport.dial(opening.session_key, [hint], deadline=DIAL)
         try:
             if await self._has_gone(session):
                 return None
@@ -280,7 +282,7 @@ class _Joining:
         request = calls.Join(
             job=work.book.record.job,
             address=self._address,
-            bandwidth=self._bandwidth,
+            bandwidth=self._connection.bandwidth,
             applied=work.station.applied,
             held=work.held(),
         )

@@ -5,20 +5,16 @@ means), `states` (seals, checkpoints). They share a `Station`; its engine lets o
 """
 
 import asyncio
-from pathlib import Path
 from typing import Literal
 
-from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.coins import Coins
 from contracts.terms.errors import InvariantBroken, Unavailable
 from contracts.terms.ids import Digest, StepNumber
-from training.telling import Tell
 from training.transport.calls import PlaceView
 from training.worker.averages import Averages
 from training.worker.book import WorkerBook
 from training.worker.commits import Commits
 from training.worker.keeping import Keeping
-from training.worker.peers import Peers
 from training.worker.ports import HONEST, Behaviour, Moment, Wanted
 from training.worker.states import States
 from training.worker.station import ComputeFor, Station
@@ -30,25 +26,20 @@ class Work:
 
     def __init__(
         self,
-        book: WorkerBook,
+        station: Station,
         compute_for: ComputeFor,
-        folder: Path,
-        peers: Peers,
-        session: SessionKeys,
-        tell: Tell,
         *,
         behaviour: Behaviour = HONEST,
         coins: Coins | None = None,
         leave: asyncio.Event | None = None,
     ) -> None:
-        """`folder` holds what is not in the journal; the compute is made when there is a stage.
+        """The compute is made when there is a stage.
 
         `leave` is set by whoever wants us to go, ourselves included; by `coins` we compare what
         seals say of the chain.
         """
-        self.behaviour = behaviour
+        self.station, self.behaviour = station, behaviour
         self.leave, self.gone = leave or asyncio.Event(), asyncio.Event()
-        self.station = Station(book, folder, peers, session, tell)
         self.units = Units(self.station)
         self.commits = Commits(self.station, self.units, behaviour)
         self.averages = Averages(self.station, behaviour)

@@ -18,7 +18,7 @@ Paths name where a mismatch showed, e.g. ``items/12`` or ``snapshots/0/settlemen
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from contracts.governance.checking import Begin
 from contracts.governance.job import JobHistory, SealedStep, follow
@@ -215,7 +215,8 @@ def verify(
     is_shown = all(shown.is_served for shown in file.lane)
     anchored = anchor is not None and settlement is not None and is_shown
     coins = {step: batch.coin for step, batch in drawn_with.items() if batch.coin is not None}
-    return _verdict(file, history, wiring, facts, escrow, paid, coins, first_batch, anchored)
+    verdict = _verdict(file, history, wiring, facts, escrow, paid, coins, first_batch)
+    return replace(verdict, anchored=anchored)
 
 
 def _verdict(
@@ -227,14 +228,13 @@ def _verdict(
     paid: Mapping[Address, BaseUnits],
     coins: Mapping[StepNumber, Digest],
     first_batch: Mapping[StepNumber, AnchoredBatch],
-    anchored: bool,
 ) -> Verdict:
     record, newest = history.record, history.seals.get(history.record.step)
     draws = [step_coin(record.job, step, coins[step]) for step in coins.keys() & history.seals]
     pay = {leaf.account: leaf for leaf in newest.pay} if newest else {}
     header = file.snapshots[-1].header
     return Verdict(
-        anchored=anchored,
+        anchored=False,
         job=record.job,
         spec=record.spec,
         chain_id=file.domain.chain_id,

@@ -6,7 +6,7 @@ started), so snapshots are taken in time and stored. Whoever calls brings the co
 `contracts.chain.connection` is one.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -22,19 +22,18 @@ from contracts.governance.lane import AnchoredBatch
 from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
 from contracts.terms.digest import keccak
 from contracts.terms.errors import AuditMismatch, ChainForgot, Malformed, RpcFailed
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, Digest
 from verification.audit.snapshots import (
     SHIPPED_AS,
     BlockProof,
     ChainFacts,
     ContractProof,
     Nodes,
-    Ships,
     Snapshot,
+    WantedPlaces,
     check_before,
     history_slot,
     read_facts,
-    wanted_places,
 )
 from verification.reading import at, require
 
@@ -61,27 +60,21 @@ class Rpc(Protocol):
 
 async def take_snapshot(
     rpc: Rpc,
-    ships: Ships,
     find_settlement: FindSettlement,
     *,
     block: int,
     addresses: Mapping[str, Address],
-    job: JobId,
-    anchorer: Address,
-    accounts: Iterable[Address],
+    places: WantedPlaces,
     before: Header | None = None,
 ) -> Snapshot:
-    """What `block` proves about `job`.
+    """What `block` proves about a job.
 
     Args:
         rpc: The node.
-        ships: Shipped artifacts by the names of `snapshots.SHIPPED_AS`.
         find_settlement: Asked for the root that is final in this block.
         block: Its number.
         addresses: Of the contracts, by the names of `snapshots.SHIPPED_AS`.
-        job: The job.
-        anchorer: Whose lane holds its seals.
-        accounts: Whose claims it proves: `snapshots.claimants`.
+        places: What is proved of each contract: `snapshots.wanted_places`.
         before: Header of the snapshot before, which this block proves; None for the first.
 
     Raises:
@@ -90,7 +83,6 @@ async def take_snapshot(
         Malformed: the node proves something else than it was asked for.
     """
     header = await read_header(rpc, block)
-    places = wanted_places(ships, job, anchorer, accounts)
     contracts = {
         name: await _prove(rpc, addresses[name], wanted, block) for name, wanted in places.items()
     }

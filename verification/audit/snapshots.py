@@ -8,6 +8,7 @@ contract of EIP-2935. Which slots are proved follows from the job, so the file c
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from contracts.chain.layout import Place, Shipped, as_address
 from contracts.chain.proofs import (
@@ -112,9 +113,13 @@ def claimants(items: Iterable[Kept]) -> tuple[Address, ...]:
     return tuple(sorted(found))
 
 
+WantedPlaces: TypeAlias = dict[str, dict[str, Place]]
+"""By contract and name, places in its storage."""
+
+
 def wanted_places(
     ships: Ships, job: JobId, anchorer: Address, accounts: Iterable[Address]
-) -> dict[str, dict[str, Place]]:
+) -> WantedPlaces:
     """What a snapshot of `job` proves: per contract, named places in its storage."""
     settlement, escrow, seals = ships["settlement"], ships["escrow"], ships["seals"]
     claims = {_claim(each): settlement.place("claimed", each) for each in sorted(set(accounts))}

@@ -6,6 +6,7 @@ tensors and parts come from the members, by digests that sealed messages name.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -13,7 +14,6 @@ from typing import Protocol, TypeAlias
 from typing_extensions import Buffer
 
 from contracts.governance.checking import Begin
-from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.coins import Coins
 from contracts.terms.errors import (
     Conflict,
@@ -30,10 +30,10 @@ from training.journal import Journal
 from training.tasks import end
 from training.telling import Tell, telling_about
 from training.transport.dispatch import Dispatcher
-from training.transport.port import Transport
 from training.worker.engine import Engine
 from training.worker.peers import Peers
 from training.worker.ports import HONEST, Behaviour, Replay, Replayer
+from training.worker.run import Connection, Pause
 from verification.auditing.downloaded_weights import DownloadedWeights
 from verification.auditing.fetching import Fetcher
 from verification.auditing.job import AuditedJob
@@ -46,8 +46,6 @@ LOOK_EVERY = 0.5
 
 Items: TypeAlias = Callable[[int], AsyncIterator[Kept]]
 """The items of the job's history after so many, in order, as far as there are any now."""
-Locate: TypeAlias = Callable[[], Awaitable[str | None]]
-Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
 
 class Arithmetic(Protocol):
@@ -66,40 +64,36 @@ class Arithmetic(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class FollowedJob:
+    """A job, and how its history and its coins are read."""
+
+    job: JobId
+    domain: Domain  # where wallet signatures hold
+    begin: Begin  # makes the fold of its draws
+    items: Items  # its history, at the market
+    coins: Coins  # as we read them from the chain
+
+
 async def run_outside(
     folder: Path,
-    job: JobId,
-    *,
-    domain: Domain,
-    begin: Begin,
-    session: SessionKeys,
-    transport: Transport,
-    items: Items,
-    coins: Coins,
-    locate: Locate,
+    followed: FollowedJob,
+    connection: Connection,
     arithmetic: Callable[[JobSpec], Arithmetic],
     auditing: Auditing,
     tell: Tell,
     behaviour: Behaviour = HONEST,
-    pause: Pause = asyncio.sleep,
 ) -> None:
     """Audit what a job draws for us until its last seal; start again where it was.
 
     Args:
         folder: Holds our reports and downloaded weights, made on first use.
-        job: The job.
-        domain: Where wallet signatures hold.
-        begin: Makes the fold of its draws.
-        session: The key that its list of outside auditors names.
-        transport: Under `session`; served here, closed by the caller.
-        items: Its history, at the market.
-        coins: As we read them from the chain.
-        locate: Where the coordinator listens now.
+        followed: The job.
+        connection: Under the key that its list of outside auditors names.
         arithmetic: What we compute with.
         auditing: What is done about what is drawn for us.
         tell: The log.
         behaviour: What we say of what we did not see, if we lie.
-        pause: Waits between tries.
 
     Raises:
         Conflict: the job does not list our key, or the history is of another job.
@@ -107,17 +101,15 @@ async def run_outside(
         InvariantBroken: the audits have ended before the job; a bug of ours, and no silent one.
     """
     with Journal(folder / "journal.sqlite") as journal:
-        book = OutsiderBook(journal, job, domain, begin, coins)
-        following = _Following(book, items, tell, pause)
+        book = OutsiderBook(journal, followed.job, followed.domain, followed.begin, followed.coins)
+        following = _Following(book, followed.items, tell, connection.pause)
         while not book.is_open:
             await following.look()
-        if not book.lists(session.peer):
+        if not book.lists(connection.session.peer):
             raise Conflict("the job does not list this key as an outside auditor")
-        await transport.serve(Dispatcher())
+        await connection.transport.serve(Dispatcher())
         engine = Engine()
-        audited = OutsiderJob(
-            book, folder, engine, transport, session, locate, arithmetic, tell, behaviour
-        )
+        audited = OutsiderJob(book, folder, engine, connection, arithmetic, tell, behaviour)
         running = asyncio.create_task(auditing.run(audited))
         try:
             while not book.is_over:
@@ -159,27 +151,25 @@ class OutsiderJob(AuditedJob):
         book: OutsiderBook,
         folder: Path,
         engine: Engine,
-        transport: Transport,
-        session: SessionKeys,
-        locate: Locate,
+        connection: Connection,
         arithmetic: Callable[[JobSpec], Arithmetic],
         tell: Tell,
         behaviour: Behaviour = HONEST,
     ) -> None:
         """Once the book is open."""
         spec, opening = book.record.spec, book.record.opening
-        peers = Peers(transport, spec, opening, tell)
+        peers = Peers(connection.transport, spec, opening, tell)
         super().__init__(
             book,
             folder,
             peers,
-            session,
+            connection.session,
             fetcher=Fetcher(engine, peers, peers.fetch_part),
             changes=book.changes,
             behaviour=behaviour,
             tell=tell,
         )
-        self._engine, self._transport, self._locate = engine, transport, locate
+        self._engine, self._connection = engine, connection
         self._arithmetic = arithmetic(spec)
         self._replays: dict[StageIndex, Replays] = {}
 
@@ -225,12 +215,12 @@ class OutsiderJob(AuditedJob):
 
     async def _reach_coordinator(self) -> None:
         key = self.record.opening.session_key
-        session = self._transport.sessions.get(key)
+        session = self._connection.transport.sessions.get(key)
         if session is not None and not session.closed:
             return
-        if (hint := await self._locate()) is None:
+        if (hint := await self._connection.locate()) is None:
             raise Unavailable("the coordinator's address is not known")
-        await self._transport.dial(key, [hint], deadline=DIAL)
+        await self._connection.transport.dial(key, [hint], deadline=DIAL)
 
 
 class _OnDemand:

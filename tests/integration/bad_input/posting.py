@@ -31,7 +31,7 @@ from market.service.rows import JobRow
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile, parse_job_file
 from tallystick.sdk.plan import Plan
-from tallystick.sdk.submit import Submitted, submit
+from tallystick.sdk.submit import Consent, Submitted, submit
 from tests.integration.bad_input.servers import empty_world
 from tests.support.history import START, make_wallet
 from tests.support.market_world import World
@@ -178,9 +178,7 @@ class Poster:
                 job,
                 orders=self.folder / "orders",
                 now=now,
-                unmatched=unmatched,
-                again=again,
-                agree=agree,
+                consent=Consent(agree, again=again, unmatched=unmatched),
             )
 
     async def more_coordinators(self, count: int) -> None:

@@ -8,7 +8,7 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
 from market.domain.pricing import job_cost
 from tallystick.sdk.job_file import load_job_file
-from tallystick.sdk.job_spec import build_spec
+from tallystick.sdk.job_spec import DataNames, build_spec
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
@@ -25,7 +25,7 @@ def test_example__loaded__is_a_job_that_fits_itself(path: Path) -> None:
         poster=Address(bytes(20)),
         coordinator=Address(bytes(20)),
         nonce=0,
-        manifest=Digest(bytes(32)),
+        data=DataNames(Digest(bytes(32))),
         now=UnixSeconds(0),
     )
     audits = 0 if spec.rules.audit is None else spec.rules.audit.budget

@@ -22,7 +22,7 @@ from tallystick.sdk.job_file import (
     span,
     tokens,
 )
-from tallystick.sdk.job_spec import build_spec
+from tallystick.sdk.job_spec import DataNames, build_spec
 from tallystick.sdk.job_yaml import MAX_FILE_BYTES
 from training.config import slices_of
 from training.flops import unit_flops
@@ -50,7 +50,7 @@ def spec_of(made: JobFile, **options: Any) -> JobSpec:
         poster=Address(bytes(20)),
         coordinator=Address(bytes(20)),
         nonce=1,
-        manifest=Digest(bytes(32)),
+        data=DataNames(Digest(bytes(32))),
         now=UnixSeconds(1000),
         **options,
     )

@@ -26,6 +26,7 @@ from verification.audit.snapshots import (
     decode_snapshot,
     decode_snapshots,
     encode_snapshot,
+    wanted_places,
 )
 
 SEALS, ANCHORER = Address(b"s" * 20), Address(b"a" * 20)
@@ -88,13 +89,10 @@ async def test_take_snapshot__node_proves_other_slots__is_malformed() -> None:
     with pytest.raises(Malformed):
         await take_snapshot(
             node,
-            SHIPS,
             None,  # type: ignore[arg-type]  # never asked
             block=0,
             addresses=dict.fromkeys(SHIPPED_AS, SEALS),
-            job=JobId(bytes(32)),
-            anchorer=ANCHORER,
-            accounts=[],
+            places=wanted_places(SHIPS, JobId(bytes(32)), ANCHORER, []),
         )
 
 
@@ -129,13 +127,10 @@ async def take(node: ProvingNode, block: int, before: int | None = None) -> Snap
     headers = node.market.chain.headers
     return await take_snapshot(
         node,
-        SHIPS,
         nothing,
         block=block,
         addresses=node.market.addresses,
-        job=JobId(bytes(32)),
-        anchorer=node.market.anchorer,
-        accounts=[ANCHORER],
+        places=wanted_places(SHIPS, JobId(bytes(32)), node.market.anchorer, [ANCHORER]),
         before=None if before is None else headers[before],
     )
 
