@@ -34,17 +34,17 @@ def migrate(url: str) -> str:
         with engine.connect() as connection:
             connection.execute(text("SELECT pg_advisory_lock(:name)"), {"name": LOCK})
             connection.commit()
-            return upgrade(connection)
+            return _upgrade(connection)
     finally:
         engine.dispose()
 
 
-def upgrade(connection: Connection, to: str = "head") -> str:
-    """Run what is missing on an open connection, up to a revision."""
+def _upgrade(connection: Connection) -> str:
+    """Run what is missing on an open connection."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, to)
+    command.upgrade(config, "head")
     revision = MigrationContext.configure(connection).get_current_revision()
     connection.commit()
     return str(revision)

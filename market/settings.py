@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s?#]+)?$")] = ""
     """Origin under which people reach the API, `https://market.example`; empty: this machine."""
     rate_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 300
-    """Requests of one caller (an account, else an address) for any length of time.
+    """Requests of one caller, which is a network address, for any length of time.
 
     A provider asks about six times a second, so fifty of them may share an address.
     """
@@ -82,12 +82,9 @@ class Settings(BaseSettings):
     faucet_grants: Annotated[int, Ge(0)] = 10
     """How often one account is given something."""
 
-    def sites(self) -> tuple[str, ...]:
-        """Origins that may be signed in to, and whose pages may use a session's cookie."""
-        if self.public_url:
-            return (self.public_url,)
-        hosts = ("127.0.0.1", "localhost", *filter(None, [self.listen_address]))
-        return tuple(f"http://{host}:{self.api_port}" for host in hosts)
+    def site(self) -> str:
+        """Origin under which people reach the API."""
+        return self.public_url or f"http://127.0.0.1:{self.api_port}"
 
 
 def read_settings() -> Settings:

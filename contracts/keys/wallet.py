@@ -48,12 +48,6 @@ class Wallet:
         """Signature of a foreign struct (EIP-2612) under a foreign domain separator."""
         return self.sign_digest(keccak(b"\x19\x01" + domain_separator + typed.hash(values)))
 
-    def sign_text(self, text: str) -> bytes:
-        """Signature of a text that a person reads (EIP-191, `personal_sign`)."""
-        data = text.encode()
-        prefix = b"\x19Ethereum Signed Message:\n" + str(len(data)).encode()
-        return self.sign_digest(keccak(prefix + data))
-
     def sign_digest(self, signing_digest: Digest) -> bytes:
         """65 bytes r, s, v (v 27 or 28) over 32 bytes that are already hashed."""
         signature = self._key().sign_recoverable(signing_digest, hasher=None)

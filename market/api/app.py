@@ -15,7 +15,6 @@ from market.api.openapi import DocumentedApp, operation_id
 from market.api.routes import (
     auditors,
     blobs,
-    callers,
     checks,
     earnings,
     events,
@@ -56,7 +55,6 @@ ROUTERS = (
     blobs.router,
     hosting.router,
     slashes.router,
-    callers.router,
     earnings.router,
     tracing.router,
     running.router,
@@ -107,7 +105,7 @@ def app_of(settings: Settings) -> FastAPI:
                 faucet_tokens=settings.faucet_tokens,
                 faucet_grants=settings.faucet_grants,
                 confirmations=settings.confirmations,
-                sites=settings.sites(),
+                site=settings.site(),
                 rate=Rate(settings.rate_per_second, settings.rate_burst),
                 blob_bounds=BlobBounds(
                     anybody=settings.blob_quota,

@@ -49,7 +49,6 @@ from market.service.ports import Network, UnitOfWork
 from market.service.reconcile import Booked
 from market.service.rows import IdempotencyRow
 from market.service.show_network import show_network
-from market.service.sign_in_message import Door
 from market.service.store_blob import Uploads
 
 B = TypeVar("B", bound=Body)
@@ -74,8 +73,8 @@ class Api:
     faucet_tokens: int
     faucet_grants: int
     confirmations: int
-    sites: tuple[str, ...] = ("http://127.0.0.1:8420",)
-    """Origins under which people reach this market."""
+    site: str = "http://127.0.0.1:8420"
+    """Origin under which people reach the API."""
     rate: Rate = GENEROUS
     """What one caller may ask."""
     blob_bounds: BlobBounds = USUAL
@@ -96,12 +95,6 @@ class Api:
         self.arrivals = Arrivals(market.wakeup, LEASES)
         self.hostings = Arrivals(market.wakeup, FOR_HOSTS)
         self.watching = Watching(market.new_reading, market.wakeup, clock=market.clock)
-
-    @property
-    def door(self) -> Door:
-        """Where one signs in."""
-        secret = digest("sign-in secret", self.host_token.encode())
-        return Door(self.sites, self.market.chain.domain.chain_id, secret)
 
     async def close(self) -> None:
         """End streams and waits: a shutdown waits for all answers."""

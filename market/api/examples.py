@@ -14,14 +14,6 @@ from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
 from market.bodies import Body
 
-_MESSAGE = (
-    "127.0.0.1:8420 wants you to sign in with your Ethereum account:\n"
-    "0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1\n\n"
-    "Sign in to Tallystick. This moves no money.\n\n"
-    "URI: http://127.0.0.1:8420\nVersion: 1\nChain ID: 31337\n"
-    "Nonce: 0199f2c1a4d05f0e9d3c7b21a8e4c60d17b2f95d3a8c41e7b0962f58\n"
-    "Issued At: 2026-05-01T12:00:00.000Z"
-)
 _BY_TYPE = object()  # the type says it better than the table
 _NAMED: Mapping[str, object] = {
     "accept_ends": 1_777_636_830_000,
@@ -53,7 +45,6 @@ _NAMED: Mapping[str, object] = {
     "host": "host-1",
     "loss_millionths": 3_412_907,
     "memory_bytes": 17_179_869_184,
-    "message": _MESSAGE,
     "name": "tiny",
     "next": None,
     "nonce": "0199f2c1a4d05f0e9d3c7b21a8e4c60d17b2f95d3a8c41e7b0962f58",
@@ -63,21 +54,17 @@ _NAMED: Mapping[str, object] = {
     "rate": "0x1/0x14",
     "reasons": [],
     "rpc_url": "http://127.0.0.1:8545",
-    "scopes": ["jobs", "read"],
-    "sites": ["http://127.0.0.1:8420"],
     "spread": "-20000000000",
     "spec": encode({"kind": "job_spec.v1"}).hex(),
     "step": 40,
     "steps": 200,
     "symbol": "TALLY",
-    "token": "tss_2Xk1r9yQmW7oZ0c4Vb8sTjL5hNfD3aGqUe6RpYiKxwM",
     "tokens_per_second": 18_250,
     "until": 1_777_636_830_000,
     "validation_millionths": 3_398_112,
     "version": "1",
     "window_ends": 1_777_636_830,
     "would_fit": "120000000000",
-    "KeyCreated.token": "tsk_2Xk1r9yQmW7oZ0c4Vb8sTjL5hNfD3aGqUe6RpYiKxwM",
     "JobView.spec": {"kind": "job_spec.v1", "name": "tiny"},
     "AccountView.token": "7500000000",
     "AnchoredEvent.steps": _BY_TYPE,

@@ -1,11 +1,9 @@
 """Has this caller asked too often? In front of all routes of the API, with what is left in headers.
 
-A caller is the account whose token he shows, else the network address that he comes from: keys to
-sign a request with cost nothing, so who signs is counted by his address. Hosts
+A caller is the network address that it comes from: keys to sign a request with cost nothing. Hosts
 show their credential and are not counted: their coordinators post what everybody else waits for.
 """
 
-import contextlib
 import ipaddress
 import math
 
@@ -13,11 +11,10 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contracts.terms.errors import RateLimited, Unavailable
-from market.api.callers import identify
+from contracts.terms.errors import RateLimited
 from market.api.context import Api, api_of, host_of
 from market.api.problems import problem
-from market.bodies import API_PREFIX, REQUEST_SCHEME
+from market.bodies import API_PREFIX
 from market.domain.rates import SECOND, Allowance
 
 _FREE = (f"{API_PREFIX}/health",)
@@ -53,22 +50,8 @@ def _is_counted(path: str) -> bool:
 async def _allowance(request: Request, api: Api) -> Allowance | None:
     if host_of(request, api) is not None:
         return None
-    return await api.market.limiter.take(await _name(request, api), api.rate)
-
-
-async def _name(request: Request, api: Api) -> str:
-    who = None
-    if not _is_signed(request):
-        with contextlib.suppress(Unavailable):  # whoever it is, the route will say so
-            who = await identify(request, api, api.market.new_reading())
-    if who is not None:
-        return f"account:{who.account.hex()}"
-    return f"address:{_network(request.client.host if request.client else '')}"
-
-
-def _is_signed(request: Request) -> bool:
-    kind = request.headers.get("authorization", "").partition(" ")[0]
-    return kind.lower() == REQUEST_SCHEME.lower()
+    address = _network(request.client.host if request.client else "")
+    return await api.market.limiter.take(f"address:{address}", api.rate)
 
 
 def _network(host: str) -> str:

@@ -47,7 +47,6 @@ ABOUT = """Who works for whom, at what price; and what was paid for which work.
 """
 TAGS = (
     ("network", "The market itself, its chain, the faucet and accounts"),
-    ("callers", "Signing in with a wallet, and keys for programs"),
     ("offers", "What providers offer, and the leases that offers become"),
     ("providers", "What is known of a provider"),
     ("auditors", "Accounts that audit jobs of others"),
@@ -147,7 +146,7 @@ def _of_its_form(operation: Mapping[str, Any]) -> Iterator[type[TallystickError]
     if "requestBody" in operation:
         yield TooLarge
     schemes = {name for each in operation.get("security", ()) for name in each}
-    if "token" in schemes:
+    if "signature" in schemes:
         yield from (BadSignature, Expired)
     if schemes:
         yield Forbidden

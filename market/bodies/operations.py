@@ -22,7 +22,7 @@ OperationError = Literal["superseded", "ended"]
 class AskJob(Body):
     """`signature` by the poster's wallet over `wish_digest`; `at` grows from wish to wish.
 
-    Without one the poster's session asks, or a key of his with the scope `jobs`.
+    Without one the whole request is signed by the poster's wallet (`requests`).
     """
 
     at: UnixMillisField

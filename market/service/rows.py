@@ -692,42 +692,6 @@ class FaucetRow(Row):
     refusal: str | None = None
 
 
-# --------------------------------------------------------------------------------------- callers
-
-
-@dataclass(frozen=True)
-class SignInRow(Row):
-    """A wallet that signed in; kept after it ended, so that its nonce is used once."""
-
-    TABLE = "sign_ins"
-    KEY = ("token",)
-    UNIQUE = (("nonce",),)
-    INDEX = (("expires_at",),)
-
-    token: Digest  # of the bearer token, which is nowhere
-    account: Address
-    nonce: str
-    created_at: UnixMillis
-    expires_at: UnixMillis
-    ended: bool = False
-
-
-@dataclass(frozen=True)
-class ApiKeyRow(Row):
-    """What an account lets a program do for it."""
-
-    TABLE = "api_keys"
-    KEY = ("key",)
-    UNIQUE = (("account", "name"),)
-
-    key: Digest  # of the bearer token, which is nowhere
-    account: Address
-    name: str
-    scopes: str  # words
-    created_at: UnixMillis
-    expires_at: UnixMillis
-
-
 # ------------------------------------------------------------------------------------ bookkeeping
 
 
@@ -835,8 +799,6 @@ ROWS: tuple[type[Row], ...] = (
     BalanceRow,
     TransactionRow,
     FaucetRow,
-    SignInRow,
-    ApiKeyRow,
     OutboxRow,
     FeedRow,
     EventRow,

@@ -33,12 +33,10 @@ from contracts.terms.errors import (
 )
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
-from contracts.terms.moments import UnixMillis
 from market import bodies
 from market.bodies import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.events import followed
-from tallystick.sdk.sign_in import sign_in_text
 from tallystick.sdk.signing import MarketClock, Signer, signed_by
 from tallystick.sdk.urls import http_url, is_loopback
 from verification.audit.snapshots import Snapshot, decode_snapshots
@@ -129,42 +127,6 @@ class MarketClient:
     async def account(self, account: Address) -> bodies.AccountView:
         """Balances and ledger lines."""
         return await self._get(f"/accounts/{account.hex()}", bodies.AccountView)
-
-    # --------------------------------------------------------------------------------- callers
-
-    async def sign_in(self, wallet: Wallet, now: UnixMillis) -> bodies.SessionOpened:
-        """Sign in; from now on this client shows the session's token.
-
-        Raises:
-            Forbidden: the market does not call itself by the URL that this client has.
-        """
-        asked = await self._post("/session/nonce", None, bodies.NonceView)
-        text = sign_in_text(asked, self.url, wallet.account, now)
-        body = bodies.SignIn(message=text, signature=wallet.sign_text(text))
-        opened = await self._post("/session", body, bodies.SessionOpened)
-        self._http.headers["authorization"] = f"Bearer {opened.token}"
-        return opened
-
-    async def sign_out(self) -> None:
-        """End the session; this client shows no token any more."""
-        await self._send("DELETE", "/session")
-        del self._http.headers["authorization"]
-
-    async def who(self) -> bodies.CallerView:
-        """Whose token this client shows, and what it may do."""
-        return await self._get("/session", bodies.CallerView)
-
-    async def create_key(self, body: bodies.CreateKey) -> bodies.KeyCreated:
-        """Make a key for a program; needs a session. Its token comes back this once."""
-        return await self._post("/keys", body, bodies.KeyCreated)
-
-    async def keys(self) -> tuple[bodies.KeyView, ...]:
-        """The account's keys; needs a session."""
-        return (await self._get("/keys", bodies.KeysView)).keys
-
-    async def delete_key(self, key: Digest) -> None:
-        """Take a key back; needs a session."""
-        await self._send("DELETE", f"/keys/{key.hex()}")
 
     async def market(self) -> bodies.MarketView:
         """Offers by device class, the last prices, and the jobs that wait."""

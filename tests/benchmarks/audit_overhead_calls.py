@@ -29,7 +29,7 @@ from tests.benchmarks.audit_overhead_process import (
 )
 from tests.support.history import make_session
 from training.averaging.slices import Slice, slice_digest
-from training.data.loading import FolderBlobs
+from training.fakes.blobs import FolderBlobs
 from training.stages.threads import set_threads
 from training.worker.ports import Numbers, Passed, Sent
 from training.worker.projections import Projector

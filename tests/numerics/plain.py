@@ -28,8 +28,9 @@ from training.config import (
     train_config,
     whole_model,
 )
-from training.data.loading import FolderBlobs, UnitRows
+from training.data.loading import UnitRows
 from training.data.manifest import decode_manifest
+from training.fakes.blobs import FolderBlobs
 from training.models.initial import initial_weights
 from training.models.starting import starting_weights
 

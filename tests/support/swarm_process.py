@@ -175,7 +175,7 @@ async def _worker(
     addresses: AddressFile,
     tell: Tell,
 ) -> None:
-    from training.data.loading import FolderBlobs
+    from training.fakes.blobs import FolderBlobs
     from training.stages.threads import set_threads
     from training.worker.run import Connection, Membership, run_worker
     from training.worker.stage_compute import StageCompute

@@ -6,11 +6,10 @@ Invariant: no byte of a blob is used before its BLAKE3 was compared. Shards stay
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from contracts.terms.digest import blob_digest, tensor_digest
-from contracts.terms.errors import NotFound, WrongBytes
+from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest, StepNumber, UnitId
 from training.config import DataConfig
 from training.data.manifest import Manifest
@@ -30,20 +29,6 @@ class BlobSource(Protocol):
             ServiceUnreachable: the store does not answer.
         """
         ...
-
-
-class FolderBlobs:
-    """A folder of files named by the hexadecimal digest of their bytes."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def fetch(self, digest: Digest) -> bytes:
-        """See `BlobSource.fetch`."""
-        try:
-            return (self._folder / digest.hex()).read_bytes()
-        except FileNotFoundError as error:
-            raise NotFound(f"no blob {digest.hex()}") from error
 
 
 class CheckedBlobs:

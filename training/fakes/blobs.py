@@ -1,6 +1,7 @@
-"""Blobs of a corpus in memory."""
+"""Blobs of a corpus in memory, or in a folder."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Digest
@@ -17,3 +18,17 @@ class MemoryBlobs:
         if digest not in self._blobs:
             raise NotFound(f"no blob {digest.hex()}")
         return self._blobs[digest]
+
+
+class FolderBlobs:
+    """A folder of files named by the hexadecimal digest of their bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def fetch(self, digest: Digest) -> bytes:
+        """See `BlobSource.fetch`."""
+        try:
+            return (self._folder / digest.hex()).read_bytes()
+        except FileNotFoundError as error:
+            raise NotFound(f"no blob {digest.hex()}") from error

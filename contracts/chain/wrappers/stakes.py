@@ -52,10 +52,6 @@ class Stakes(Contract):
             BaseUnits(active), BaseUnits(reserved), BaseUnits(unbonding), UnixSeconds(ready)
         )
 
-    async def reservation(self, job: JobId, account: Address, at: Block) -> BaseUnits:
-        """What `account` has reserved for `job`."""
-        return BaseUnits(await self._read(at, "reservation", job, checksummed(account)))
-
     async def total(self, at: Block) -> BaseUnits:
         """Active stake of all accounts."""
         return BaseUnits(await self._read(at, "totalStaked"))

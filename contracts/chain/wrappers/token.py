@@ -37,10 +37,6 @@ class Token(Contract):
         """What the faucet gave to `account` so far."""
         return BaseUnits(await self._read(at, "given", checksummed(account)))
 
-    async def account_cap(self, at: Block) -> BaseUnits:
-        """Most that the faucet ever gives to one account."""
-        return BaseUnits(await self._read(at, "accountCap"))
-
     def approve(self, spender: Address, amount: BaseUnits) -> Call:
         """Let `spender` take `amount`."""
         return self._encode("approve", checksummed(spender), amount)

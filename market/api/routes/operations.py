@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Response
 
 from contracts.terms.errors import BadSignature, Conflict, Expired, Forbidden, NotFound
 from contracts.terms.ids import Address, JobId
@@ -48,13 +48,11 @@ class _Wish:
 def _wish(action: JobAction) -> Any:
     async def read(
         job: JobPath,
-        request: Request,
-        api: ApiDep,
         asked: Annotated[AskJob, body(AskJob)],
         who: CallerDep,
     ) -> _Wish:
         if asked.signature is None:
-            by = permit(who, "jobs", request, api).account
+            by = permit(who, "jobs").account
         else:
             by = recover(wish_digest(job, action, asked.at), asked.signature)
         return _Wish(job, action, asked.at, by)

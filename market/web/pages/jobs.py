@@ -53,7 +53,7 @@ async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
         here="market",
         events=JOB_EVENTS,
         events_url=f"{API_PREFIX}/jobs/{job.hex()}/events?after={newest}",
-        site=api.sites[0],
+        site=api.site,
         piece=False,
         **(pieces | events | await _checking(job, api, work)),
     )

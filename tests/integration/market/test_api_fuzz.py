@@ -24,23 +24,21 @@ from schemathesis.specs.openapi.checks import (
 )
 from schemathesis.transport.asgi import ASGI_TRANSPORT
 from schemathesis.transport.requests import REQUESTS_TRANSPORT
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Digest, JobId
-from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
 from market.api.context import Api
-from market.bodies import NonceView
 from market.domain.jobs import Action
 from market.domain.rates import Rate
 from market.fakes.memory import MemoryWakeup
-from market.service.api_keys import create_key
 from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet
 from market.service.rows import BatchRow, LeaseRow
-from market.service.sign_in import sign_in
-from market.service.sign_in_message import make_nonce
-from tallystick.sdk.sign_in import sign_in_text
+from tallystick.sdk.signing import signed_by
 from tests.integration.market.client import HOST, TOKEN
 from tests.integration.market.test_slash import convicted
 from tests.support.history import DOMAIN, make_wallet
@@ -58,6 +56,8 @@ CHECKS = [
     response_schema_conformance,
 ]
 EXAMPLES = 6
+SIGN = "sign this"
+"""In the place of an authorization that `Signing` makes."""
 ANN = make_wallet("ann")
 
 
@@ -82,20 +82,36 @@ class Busy:
     names: dict[str, str]
     bodies: dict[str, dict[str, Any]]
 
-    def token(self) -> str:
-        """Of a new session."""
-        return asyncio.run(self._sign_in())
 
-    async def _sign_in(self) -> str:
-        now, door = self.world.now, self.api.door
-        nonce = make_nonce(door, now, bytes(7) + bytes([self.world.beats % 256]))
-        self.world.beats += 1
-        asked = NonceView(
-            nonce=nonce, chain_id=door.chain_id, sites=door.sites, expires_at=UnixMillis(now)
+class Signing:
+    """Signs for ann every request that asks for it, as it is really sent."""
+
+    def __init__(self, app: ASGIApp, world: World) -> None:
+        self._app, self._world = app, world
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Put a signature in the place of `SIGN`."""
+        if scope["type"] != "http" or Headers(scope=scope).get("authorization") != SIGN:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        sent, url = await request.body(), request.url
+        signed = signed_by(
+            ANN,
+            DOMAIN,
+            request.method,
+            url.path + (f"?{url.query}" if url.query else ""),
+            blob_digest(sent),
+            self._world.now,
+            key=request.headers.get("idempotency-key", ""),
         )
-        text = sign_in_text(asked, door.sites[0], ANN.account, now)
-        work = self.world.new_work()
-        return (await sign_in(text, ANN.sign_text(text), door, now=now, work=work)).token
+        MutableHeaders(scope=scope)["authorization"] = signed
+        parts = iter([{"type": "http.request", "body": sent, "more_body": False}])
+
+        async def again() -> Message:
+            return next(parts, {"type": "http.disconnect"})
+
+        await self._app(scope, again, send)
 
 
 async def busy_market() -> Busy:
@@ -110,14 +126,6 @@ async def busy_market() -> Busy:
     for _ in range(4):
         world.wait(6)
         await world.tick()
-    key = await create_key(
-        ANN.account,
-        "a key",
-        ["read"],
-        UnixMillis(world.now + 10**6),
-        now=world.now,
-        work=world.new_work(),
-    )
     job = maker.spec.job()
     asked = await ask_job(
         job, Action.PAUSE, by=maker.spec.poster, at=world.now, now=world.now, work=world.new_work()
@@ -137,7 +145,6 @@ async def busy_market() -> Busy:
         "slashes": slash.evidence,
         "batches": batch.root,
         "blobs": blob_digest(MANIFEST),
-        "keys": key.key,
     }
     api = world.api()
     api.market = replace(api.market, wakeup=GivingWakeup(world))
@@ -174,7 +181,7 @@ def bodies_of(world: World, job: JobId) -> dict[str, dict[str, Any]]:
 def operations_of(document: dict[str, Any]) -> dict[str, Any]:
     """What schemathesis makes of a document, by method and path; the application answers."""
     schema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict({}))
-    schema.app = APP
+    schema.app = Signing(APP, BUSY.world)
     found = [cast(Any, result).ok() for result in schema.get_all_operations()]
     return {f"{each.method} {each.path}": each for each in found}
 
@@ -196,11 +203,11 @@ def msgpack() -> Iterator[None]:
 
 
 def headers_of(operation: Any) -> dict[str, str]:
-    """What lets a caller in: a host's credential, the operator's token, or a session's."""
+    """What lets a caller in: a host's credential, the operator's token, or a signature."""
     schemes = {name for each in operation.definition.raw.get("security", ()) for name in each}
     if "host" in schemes:
         return HOST if "/hosting/" in operation.path else {"Authorization": f"Bearer {TOKEN}"}
-    return {"Authorization": f"Bearer {BUSY.token()}"} if schemes else {}
+    return {"Authorization": SIGN} if schemes else {}
 
 
 def is_stream(operation: Any) -> bool:
@@ -258,7 +265,7 @@ def test_operation__whatever_is_sent__answers_as_documented(name: str) -> None:
     ("name", "status"),
     [
         ("get /v1/jobs/{name}", "404"),
-        ("get /v1/keys", "401"),
+        ("post /v1/coordinators", "401"),
         ("get /v1/offers", "200"),
         ("post /v1/hosting/claim", "403"),
     ],

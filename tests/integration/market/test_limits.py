@@ -8,6 +8,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
+from contracts.terms.digest import blob_digest
 from contracts.terms.errors import RateLimited, Unavailable
 from market.adapters.redis_limiter import RedisLimiter
 from market.api.app import make_app
@@ -17,8 +18,9 @@ from market.domain.rates import SECOND, Rate
 from market.fakes.memory import MemoryLimiter
 from market.service.ports import Limiter
 from tallystick.sdk.client import MarketClient, retrying
+from tallystick.sdk.signing import signed_by
 from tests.integration.market.client import HOST
-from tests.support.history import make_wallet
+from tests.support.history import DOMAIN, make_wallet
 from tests.support.market_world import World, memory_world
 from tests.support.patience import patience
 
@@ -158,17 +160,17 @@ async def test_api__addresses_of_one_ipv6_network__are_one_caller() -> None:
     assert codes == [200, 200, 200, 429, 200]
 
 
-async def test_api__signed_in__is_counted_by_account_wherever_from() -> None:
-    world, ann = memory_world(), make_wallet("ann")
+async def test_api__signed_by_a_new_wallet_each_time__is_counted_by_the_address() -> None:
+    world = memory_world()
     api = limited(world, stopped())
     codes = []
 
-    async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
-        token = (await client.sign_in(ann, world.now)).token
-    for host in ("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"):
-        async with client_from(api, host) as other:
-            headers = {"Authorization": f"Bearer {token}"}
-            codes.append((await other.get("/jobs", headers=headers)).status_code)
+    async with client_from(api) as client:
+        for name in ("ann", "bob", "cem", "dan"):
+            by, none = make_wallet(name), blob_digest(b"")
+            signed = signed_by(by, DOMAIN, "GET", "/v1/jobs", none, world.now)
+            answer = await client.get("/jobs", headers={"Authorization": signed})
+            codes.append(answer.status_code)
 
     assert codes == [200, 200, 200, 429]
 

@@ -15,7 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 
 from contracts.chain.transactions import (
     SqliteTransactions,
@@ -24,7 +24,6 @@ from contracts.chain.transactions import (
 )
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
 from contracts.terms.digest import blob_digest
-from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound, TooLarge, WrongBytes
 from contracts.terms.ids import Address, Digest, EpochNumber
 from contracts.terms.moments import UnixMillis
@@ -34,8 +33,7 @@ from market.adapters.redis_wakeup import RedisWakeup
 from market.adapters.tables import METADATA
 from market.adapters.transactions import RowTransactions
 from market.fakes.memory import MemoryBlobs, MemoryWakeup
-from market.migrate import migrate, upgrade
-from market.service.coding import items
+from market.migrate import migrate
 from market.service.drain_outbox import drain_outbox
 from market.service.ports import BlobStore, Place, UnitOfWork, Wakeup
 from market.service.rows import (
@@ -302,35 +300,12 @@ async def test_outbox__delivery_fails__is_repeated_until_it_succeeds(world: Worl
 def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
     url = postgres.new_database()
 
-    assert migrate(url) == migrate(url) == "0016"
+    assert migrate(url) == migrate(url) == "0001"
 
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
     engine.dispose()
-
-
-def test_migrate__conviction_from_before_0015__keeps_its_one_challenger(
-    postgres: PostgresServer,
-) -> None:
-    engine = create_engine(
-        postgres.new_database().replace("postgresql://", "postgresql+psycopg://")
-    )
-    with engine.connect() as connection:
-        upgrade(connection, "0014")
-        connection.execute(
-            text(
-                "INSERT INTO convictions"
-                " (job, subject, step, account, wanted, owed, challenger, auditors, reports)"
-                " VALUES ('j', 's', 1, 'a', 1, 0, :out, :auditors, :auditors)"
-            ),
-            {"out": b"o" * 20, "auditors": encode([b"p" * 32, b"q" * 32])},
-        )
-        upgrade(connection)
-        (accounts,) = connection.execute(text("SELECT accounts FROM convictions")).one()
-    engine.dispose()
-
-    assert items(bytes(accounts)) == [b"o" * 20, b"o" * 20]
 
 
 def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
@@ -362,7 +337,7 @@ def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
     )
 
     assert without.returncode == 2
-    assert (done.returncode, done.stdout) == (0, "database is at revision 0016\n")
+    assert (done.returncode, done.stdout) == (0, "database is at revision 0001\n")
     assert failed.returncode == 8 and "Traceback" not in failed.stderr
 
 

@@ -19,10 +19,10 @@ from training.data.corpus import (
     shard_corpus,
     unigram_perplexity,
 )
-from training.data.loading import CheckedBlobs, FolderBlobs, UnitRows, rows_digest
+from training.data.loading import CheckedBlobs, UnitRows, rows_digest
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import index_rows, permuted, rows_of_unit
-from training.fakes.blobs import MemoryBlobs
+from training.fakes.blobs import FolderBlobs, MemoryBlobs
 from training.recipes import micro
 
 STEP_1, STEP_2 = StepNumber(1), StepNumber(2)
