@@ -5,8 +5,8 @@ SHELL = /bin/sh
 PYTHON =
 RUN = .venv/bin/python -m
 PYTEST = $(RUN) pytest -q
-# e2e one test at a time in one stream, the rest by files in another (tests/conftest.py).
-STREAMS = -n 2 --dist loadfile --no-loadscope-reorder
+# e2e one test at a time in one stream, the rest by files in the others (tests/conftest.py).
+STREAMS = --dist loadfile --no-loadscope-reorder
 
 .PHONY: help environment demo check test contracts-test chaos \
 	format lint types imports unit property services
@@ -48,11 +48,12 @@ unit: environment
 property: environment
 	$(PYTEST) -n 2 tests/property
 
+# e2e waits more than it computes: three streams fill two cores.
 services: environment
-	$(PYTEST) $(STREAMS) tests --ignore=tests/unit --ignore=tests/property --ignore=tests/contracts
+	$(PYTEST) -n 3 $(STREAMS) tests --ignore=tests/unit --ignore=tests/property --ignore=tests/contracts
 
 contracts-test: environment
 	$(PYTEST) -n 2 --dist worksteal tests/contracts
 
 chaos: environment
-	$(PYTEST) $(STREAMS) -m chaos --ceilings=off tests
+	$(PYTEST) -n 2 $(STREAMS) -m chaos --ceilings=off tests
