@@ -36,6 +36,13 @@ asyncio.run(until_stopped(work(), lambda line: print(line, file=sys.stderr)))
 """
 
 
+def has_said_its_pid(process: "subprocess.Popen[str]", home: Path) -> bool:
+    try:
+        return agent_pid(home) == process.pid
+    except Unavailable:  # it has the lock, and writes its pid next
+        return False
+
+
 @contextmanager
 def agent(home: Path, *, leaves_within: float) -> Iterator["subprocess.Popen[str]"]:
     """A process that holds the folder as an agent does, and takes its time to leave."""
@@ -48,7 +55,7 @@ def agent(home: Path, *, leaves_within: float) -> Iterator["subprocess.Popen[str
     )
     try:
         eventually(lambda: (home / "agent.lock").exists(), within=30, what="an agent")
-        eventually(lambda: agent_pid(home) == process.pid, within=5, what="its pid")
+        eventually(lambda: has_said_its_pid(process, home), within=5, what="its pid")
         yield process
     finally:
         process.kill()
