@@ -1,8 +1,15 @@
-"""Does a process in production load anything that only tests and demos need?"""
+"""Does a process in production load anything that only tests and demos need?
+
+Asked of the wheel, unpacked where no checkout is, with the libraries of this environment.
+"""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-from tests.architecture.checkout import run_python
+from tests.installed import Installed
 
 ENTRY_POINTS = (
     "contracts.chain.deploy",
@@ -37,7 +44,7 @@ SETTINGS = (
 """Without them a Celery worker refuses to be imported; nothing is connected to."""
 
 
-def loaded() -> dict[str, list[str]]:
+def loaded(wheel: Path, folder: Path) -> dict[str, list[str]]:
     """Modules that each entry point has loaded once it is imported, each in a process of its own.
 
     The processes are forks of one that has imported the heavy libraries.
@@ -59,11 +66,21 @@ for name in {ENTRY_POINTS!r}:
         said = answer.read()
     assert os.waitpid(child, 0)[1] == 0, name
     loaded[name] = json.loads(said)
+import contracts, training, verification, market, tallystick
+for package in (contracts, training, verification, market, tallystick):
+    assert package.__file__.startswith({str(wheel)!r}), package.__file__
 print(json.dumps(loaded))
 """
-    found: dict[str, list[str]] = json.loads(run_python(code))
+    environment = {"PYTHONPATH": str(wheel), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-c", code]
+    said = subprocess.check_output(command, cwd=folder, env=environment, text=True)
+    found: dict[str, list[str]] = json.loads(said)
     return found
 
 
-def test_entry_points__imported__load_no_gym_no_fake_and_no_test() -> None:
-    assert {name: found for name, found in loaded().items() if found} == {}
+def test_entry_points__of_the_wheel__load_no_gym_no_fake_and_no_test(
+    installed: Installed, tmp_path: Path
+) -> None:
+    found = loaded(installed.unpack(tmp_path / "wheel"), tmp_path)
+
+    assert {name: modules for name, modules in found.items() if modules} == {}
