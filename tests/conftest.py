@@ -106,7 +106,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Scale the limits that marks say; skip tests marked `gpu` where there is no CUDA device."""
+    """Scale the limits that marks say; skip tests marked `gpu` where there is no CUDA device.
+
+    The longest stream begins first, so that no other one waits for its end alone.
+    """
+    from tests.ceilings import folder_of
+
+    items.sort(key=lambda item: folder_of(item.nodeid) != "e2e")
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience(mark.args[0])), append=False)
