@@ -5,18 +5,19 @@ SHELL = /bin/sh
 PYTHON =
 RUN = .venv/bin/python -m
 PYTEST = $(RUN) pytest -q
-# e2e one test at a time in one stream, the rest by files in the others (tests/conftest.py).
+# e2e and browser one test at a time in a stream each, the rest by files (tests/conftest.py).
 STREAMS = --dist loadfile --no-loadscope-reorder
 
-.PHONY: help environment demo check test contracts-test chaos \
-	format lint types imports unit property services
+.PHONY: help environment demo check test gate tests contracts-test root-test nightly \
+	format lint types imports unit
 
 help:
 	@echo "make demo            one job from offer to audit on this machine, with a report"
 	@echo "make check           format, lint, types, import rules, unit tests (under two minutes)"
-	@echo "make test            everything: check, all test folders, contracts-test"
+	@echo "make test            everything that a change must pass: check, and all test folders"
 	@echo "make contracts-test  recompile and compare, forge suites, gas limits"
-	@echo "make chaos           the full product of kills (long)"
+	@echo "make root-test       the tests that need root; for root"
+	@echo "make nightly         all kills, mutants, long histories, random examples, benchmarks (long)"
 	@echo "make environment     only make .venv and the npm parts; PYTHON=... chooses the Python"
 	@echo "make -k check        as check, but goes on after a failure"
 
@@ -28,7 +29,14 @@ demo: environment
 
 check: format lint types imports unit
 
-test: check property services contracts-test
+# Style and types beside the tests, which wait more than they compute: three streams fill two cores.
+test: environment
+	$(MAKE) -j 2 gate
+
+gate: tests types format lint imports
+
+tests: environment
+	$(PYTEST) -n 3 $(STREAMS) tests
 
 format: environment
 	$(RUN) ruff format --check .
@@ -45,15 +53,13 @@ imports: environment
 unit: environment
 	$(PYTEST) -n 2 tests/unit
 
-property: environment
-	$(PYTEST) -n 2 tests/property
-
-# e2e waits more than it computes: three streams fill two cores.
-services: environment
-	$(PYTEST) -n 3 $(STREAMS) tests --ignore=tests/unit --ignore=tests/property --ignore=tests/contracts
-
 contracts-test: environment
 	$(PYTEST) -n 2 --dist worksteal tests/contracts
 
-chaos: environment
-	$(PYTEST) -n 2 $(STREAMS) -m chaos --ceilings=off tests
+root-test: environment
+	$(PYTEST) -m 'root and not nightly' tests
+
+nightly: environment
+	$(PYTEST) -n 2 $(STREAMS) -m nightly tests
+	TESTS_PROFILE=nightly $(PYTEST) -n 2 tests/property
+	$(RUN) bench --quick

@@ -1,4 +1,4 @@
-"""Rules that hold for every test: no network where none is meant, ceilings, GPU only if there.
+"""Rules that hold for every test: no network where none is meant, limits, what a machine must have.
 
 Tests are plain functions in folders that mirror the packages; no folder has an `__init__.py`,
 files are imported by their path. Shared factories of a folder lie beside its tests and are
@@ -9,6 +9,7 @@ import os
 import sys
 from asyncio import AbstractEventLoop, new_event_loop
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -17,25 +18,32 @@ import pytest_socket
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support.patience import patience
+from tests.support.examples import GATE, NIGHTLY, profile
+from tests.support.patience import limit
 
 if TYPE_CHECKING:
     from tests.installed import Installed
 
-pytest_plugins = ("tests.ceilings",)
+pytest_plugins = ("tests.hanging",)
 
 # Time is no test's verdict: one slow example on a busy machine is no finding.
-hypothesis.settings.register_profile(
-    "tallystick",
-    deadline=None,
-    derandomize=True,  # the same examples every time
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("tallystick")
+for name, settings in {
+    GATE: hypothesis.settings(max_examples=50, derandomize=True),
+    NIGHTLY: hypothesis.settings(max_examples=500, print_blob=True),
+}.items():
+    hypothesis.settings.register_profile(
+        name,
+        settings,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile(profile())
 
-FOLDERS_WITH_SERVICES = {"integration", "e2e", "browser", "contracts", "benchmarks"}
+FOLDERS_WITH_SERVICES = {"integration", "e2e", "browser", "contracts"}
 ONE_STREAM = {"e2e", "browser"}
 """Folders of which one test runs at a time: a whole market, or a browser, is enough."""
+FIRST = {"e2e": 0, "contracts": 1, "architecture": 2, "browser": 3}
+"""Folders with the longest streams begin first, so that nobody waits for their end alone."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +52,6 @@ def _network(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Unix sockets stay: an event loop wakes itself through a pair of them.
     """
-    from tests.ceilings import folder_of  # after pytest has rewritten its plugins, not before
-
     folder = folder_of(request.node.nodeid)
     if folder in FOLDERS_WITH_SERVICES or request.node.get_closest_marker("processes"):
         yield
@@ -63,12 +69,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> "Installed":
     return install(tmp_path_factory.mktemp("installed"))
 
 
+def folder_of(nodeid: str) -> str:
+    """The folder below `tests/` that a test lies in; empty for anything else."""
+    parts = PurePath(nodeid.split("::")[0]).parts
+    return parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
+
+
 class Streams(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Files side by side, but the tests of a folder in `ONE_STREAM` one after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
-        from tests.ceilings import folder_of
-
         folder = folder_of(nodeid)
         return folder if folder in ONE_STREAM else super()._split_scope(nodeid)
 
@@ -80,6 +90,15 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         line = str(report.longrepr).strip().splitlines()[-1:]
         sys.stderr.write(f"\nFAILED {report.nodeid}: {''.join(line)[:300]}\n")
         sys.stderr.flush()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the tables that tests recorded under the property `table`."""
+    for report in terminalreporter.getreports("passed"):
+        for name, table in report.user_properties:
+            if name == "table" and report.when == "call":
+                terminalreporter.section(report.nodeid.rpartition("::")[2])
+                terminalreporter.line(str(table))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Streams | None:
@@ -100,22 +119,22 @@ def pytest_asyncio_loop_factories(
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-timeout reads it
 def pytest_configure(config: pytest.Config) -> None:
-    """A test's own limit, as all that it waits for, is that of this machine."""
+    """Set the limit of tests that name none."""
     if config.option.timeout is None:
-        config.option.timeout = patience(float(config.getini("timeout")))
+        config.option.timeout = limit(float(config.getini("timeout")))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Scale the limits that marks say; skip tests marked `gpu` where there is no CUDA device.
+    """Scale the limits that marks say; skip tests of what this machine or user lacks.
 
     The longest stream begins first, so that no other one waits for its end alone.
     """
-    from tests.ceilings import folder_of
-
-    items.sort(key=lambda item: folder_of(item.nodeid) != "e2e")
+    items.sort(key=lambda item: FIRST.get(folder_of(item.nodeid), len(FIRST)))
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
-            item.add_marker(pytest.mark.timeout(patience(mark.args[0])), append=False)
+            item.add_marker(pytest.mark.timeout(limit(mark.args[0])), append=False)
+        if os.geteuid() != 0 and item.get_closest_marker("root"):
+            item.add_marker(pytest.mark.skip(reason="needs root: `.ci/run` runs it as root"))
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not on_gpu:
         return

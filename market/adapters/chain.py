@@ -361,12 +361,16 @@ class RpcChain:
         self._all_ran_at = newest.hash if all_ran and asked == self._num_asked else None
         return sent
 
-    async def pass_time(self, until: UnixSeconds) -> None:
-        """See `Chain.pass_time`."""
-        if self._mine is None or time.time() < until:
-            return
-        if (await self._chain.head()).timestamp < until:
-            await self._mine.request("evm_mine", [])
+    async def is_over(self, until: UnixSeconds) -> bool:
+        """See `Chain.is_over`."""
+        if time.time() < until:
+            return False  # without a request
+        if (await self._chain.head()).timestamp >= until:
+            return True
+        if self._mine is None:
+            return False
+        await self._mine.request("evm_mine", [])
+        return (await self._chain.head()).timestamp >= until
 
     async def _send(self, role: str, key: str, call: Call) -> Digest:
         return (await self._sender(role).send(key, call)).transaction

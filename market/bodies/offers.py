@@ -18,6 +18,7 @@ class OfferStored(Body):
     """The offer's digest, under which it is heard and withdrawn."""
 
     offer: DigestField
+    withdrawn: bool  # before it was posted again; only a lease that it had then goes on
     takes_checked_jobs: bool
     """False: the calibration table does not hold its device class against two others."""
 

@@ -7,7 +7,7 @@ nothing behind. The chain's twin is in `memory_chain`.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from contracts.terms.digest import blob_digest
@@ -322,10 +322,3 @@ class MemoryBundles:
         if name not in self.says:
             raise Malformed("no bundle of evidence")
         return self.says[name]
-
-
-def snapshot(store: MemoryStore) -> dict[str, list[dict[str, Any]]]:
-    """All rows as plain values, sorted by key: two equal stores have equal snapshots."""
-    return {
-        cls.TABLE: [asdict(rows[key]) for key in sorted(rows)] for cls, rows in store.tables.items()
-    }

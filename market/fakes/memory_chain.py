@@ -476,10 +476,11 @@ class MemoryChain:
             self._mine(name, self._sent[name])
         return len(lost)
 
-    async def pass_time(self, until: UnixSeconds) -> None:
-        """See `Chain.pass_time`."""
+    async def is_over(self, until: UnixSeconds) -> bool:
+        """See `Chain.is_over`."""
         if self.blocks[-1].timestamp < until <= self.now:
             self._mine(f"empty:{len(self.blocks)}", lambda s, b: None)
+        return self.blocks[-1].timestamp >= until
 
     def _mine(self, name: str, effect: Effect) -> Digest:
         """Run `effect` once per intention, in a block of its own."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import JobId
 from contracts.terms.messages import Seal
-from contracts.terms.moments import UnixMillis
+from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.domain import ledger
 from market.domain.jobs import JobState, RefundPaid
 from market.service.booking import balances_of
@@ -44,7 +44,7 @@ async def close_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Jo
         rows = [row for row in rows if await _may_be_shown(seals[row.job], work)]
     for row in rows:
         try:
-            if await _close(row, seals[row.job], now, chain):
+            if await _close(row, seals[row.job], chain):
                 sent.append(row.job)
         except ContractRefused as refusal:  # somebody was quicker, or knows a seal that we do not
             log.warning(
@@ -66,9 +66,10 @@ async def refund_jobs(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[J
     waiting |= await _to_be_known(closed, unended, now, work, chain)
     refunded = []
     for row in closed:
-        if row.refundable_at is None or row.refundable_at * 1000 > now or row.job in waiting:
+        if row.refundable_at is None or row.job in waiting:
             continue
-        await chain.pass_time(row.refundable_at)
+        if not await chain.is_over(row.refundable_at):
+            continue
         try:
             await chain.refund(row.job)
             refunded.append(row.job)
@@ -105,11 +106,11 @@ async def _to_be_known(
     return unshown - {row.job for row in late}
 
 
-async def _close(row: JobRow, newest: SealRow | None, now: UnixMillis, chain: Chain) -> bool:
+async def _close(row: JobRow, newest: SealRow | None, chain: Chain) -> bool:
     """Close it, or answer who closes it by less; False if there is nothing to do."""
     proof = None if newest is None else CloseProof(seal_of(newest), decode_pay(newest.pay))
     current = await chain.job(row.job)
-    if current.state == "open" and _has_ended(row) and _may_close(row, proof, now):
+    if current.state == "open" and _has_ended(row) and await _may_close(row, proof, chain):
         await chain.close(spec_of(row).message, proof, kept_open=current.kept_open)
         return True
     if current.state == "closing" and proof and _is_better(proof.seal.message, current):
@@ -156,10 +157,10 @@ def _is_closing(row: JobRow, now: UnixMillis) -> bool:
     return row.due is not None and row.ends_at is not None and now < row.ends_at * 1000
 
 
-def _may_close(row: JobRow, proof: CloseProof | None, now: UnixMillis) -> bool:
-    """With a `last` seal at any time, else past the deadline, by the whole seconds of a block."""
+async def _may_close(row: JobRow, proof: CloseProof | None, chain: Chain) -> bool:
+    """With a `last` seal at any time, else past the deadline."""
     is_last = proof is not None and proof.seal.message.last
-    return is_last or (row.deadline + 1) * 1000 <= now
+    return is_last or await chain.is_over(UnixSeconds(row.deadline + 1))
 
 
 def _is_better(seal: Seal, shown: JobNow) -> bool:

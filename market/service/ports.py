@@ -469,5 +469,8 @@ class Chain(Protocol):
             newest: The newest block, as it was just read.
         """
 
-    async def pass_time(self, until: UnixSeconds) -> None:
-        """On an embedded chain that idles, mine one empty block once `until` is over."""
+    async def is_over(self, until: UnixSeconds) -> bool:
+        """Whether the newest block is as late as `until`: contracts go by its time, not by ours.
+
+        On an embedded chain that idles, one empty block is mined for that.
+        """

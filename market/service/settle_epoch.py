@@ -24,7 +24,7 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies import EpochEvent, EpochState
 from market.domain.jobs import SETTLES, JobState
-from market.service.closes import is_closed, payable_due, shown_by_close
+from market.service.closes import payable_due, shown_by_close
 from market.service.coding import decode_pay, seal_of, spec_of
 from market.service.feeds import tell_market
 from market.service.ports import Chain, PayOrder, UnitOfWork
@@ -66,7 +66,7 @@ async def settle_epoch(
         await _propose(newest, now, work, chain, refused)
         return None
     if newest is not None and newest.state == "proposed":
-        await _finalize(newest, now, chain)
+        await _finalize(newest, chain)
         return None
     planned = await plan_epoch(now, work, chain, rhythm, refused)
     if planned is not None:
@@ -93,16 +93,18 @@ async def plan_epoch(
 ) -> EpochRow | None:
     """Store the next epoch, if it is due and would pay anything."""
     on_chain = await chain.newest_epoch()
+    if not await chain.is_over(on_chain.next_at):
+        return None
     async with work:
         newest = await _newest(work)
         if newest is not None and newest.state in UNDER_WAY:
             return None
-        if on_chain.next_at * 1000 > now:
-            return None
         previous = await load_settlement(work)
         statements: list[Statement] = []
         for row in await _due_jobs(newest, now, rhythm, work):
-            statements += await _statements(row, previous, now, rhythm, work)
+            ends_at = None if row.due is None else row.ends_at
+            is_final = ends_at is not None and await chain.is_over(ends_at)
+            statements += await _statements(row, previous, rhythm, work, is_final=is_final)
         number = EpochNumber(on_chain.number + 1)
         settlement = settle(number, previous, statements)
         chosen = await _chosen(settlement, now, refused, work)
@@ -179,7 +181,7 @@ async def _due_jobs(
 
 
 async def _statements(
-    row: JobRow, previous: EpochSettlement, now: UnixMillis, rhythm: Rhythm, work: UnitOfWork
+    row: JobRow, previous: EpochSettlement, rhythm: Rhythm, work: UnitOfWork, *, is_final: bool
 ) -> list[Statement]:
     cap = BaseUnits(min(row.epoch_cap, rhythm.max_epoch_cap))
     debited = previous.debited(row.job)
@@ -187,7 +189,7 @@ async def _statements(
     if row.state == JobState.REFUNDED.value and debited >= due:
         await work[JobRow].put(replace(row, settled=True))
         return []
-    if is_closed(row, now):  # the seal that the close shows is the one that counts
+    if is_final:  # the seal that the close shows is the one that counts
         shown = await _anchored(await _shown(row, work), work)
         return [_of_closed(seal, cap, due, debited) for seal in shown]
     seals = await work[SealRow].where(job=row.job, order="-step", limit=MAX_SEALS_OFFERED)
@@ -332,10 +334,9 @@ async def _drop(row: EpochRow, work: UnitOfWork, chain: Chain) -> None:
         await work[EpochRow].remove(row.epoch)
 
 
-async def _finalize(row: EpochRow, now: UnixMillis, chain: Chain) -> None:
-    if row.window_ends is None or row.window_ends * 1000 > now:
+async def _finalize(row: EpochRow, chain: Chain) -> None:
+    if row.window_ends is None or not await chain.is_over(row.window_ends):
         return
-    await chain.pass_time(row.window_ends)
     current = await chain.newest_epoch()
     if current.number == row.epoch and not current.booked:
         await chain.finalize(row.epoch)

@@ -117,13 +117,13 @@ async def announce_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> l
     return [row.evidence for row in sent]
 
 
-async def execute_slashes(now: UnixMillis, work: UnitOfWork, chain: Chain) -> list[Digest]:
+async def execute_slashes(work: UnitOfWork, chain: Chain) -> list[Digest]:
     """End the cases whose time has come; returns their evidence. Safe to repeat."""
     async with work:
         rows = await work[SlashRow].where(state=(*WITH_CASE, "dropping"))
         replaced = {row.evidence for row in rows if await _is_replaced(row, work)}
     ended = [row for row in rows if row.evidence not in replaced]
-    return [row.evidence for row in ended if await _tried(row, _end(row, now, chain))]
+    return [row.evidence for row in ended if await _tried(row, _end(row, chain))]
 
 
 async def _tried(row: SlashRow, doing: Awaitable[bool]) -> bool:
@@ -320,7 +320,7 @@ async def _is_replaced(row: SlashRow, work: UnitOfWork) -> bool:
     return following is not None and following.state in ("convicted", "announcing")
 
 
-async def _end(row: SlashRow, now: UnixMillis, chain: Chain) -> bool:
+async def _end(row: SlashRow, chain: Chain) -> bool:
     """Execute or drop a case, if it is time; False if it is not, or it has ended."""
     if row.case is None or (found := await chain.slash_case(row.case)) is None:
         return False
@@ -329,14 +329,12 @@ async def _end(row: SlashRow, now: UnixMillis, chain: Chain) -> bool:
     if row.superseded is not None and await chain.slash_case(row.superseded) is not None:
         await chain.drop_slash(row.superseded)
         return False
-    runs_out = found.executable_until * 1000 <= now
     try:
-        if row.state == "dropping" or runs_out:
+        if row.state == "dropping" or await chain.is_over(found.executable_until):
             await chain.drop_slash(row.case)
             return True
-        if row.state != "announced" or found.executable_at * 1000 > now:
+        if row.state != "announced" or not await chain.is_over(found.executable_at):
             return False
-        await chain.pass_time(found.executable_at)
         await chain.execute_slash(row.case)
         return True
     except ContractRefused as refusal:

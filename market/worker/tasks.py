@@ -264,7 +264,7 @@ async def _announce(runtime: Runtime) -> object:
 
 async def _execute(runtime: Runtime) -> object:
     market = runtime.market
-    return await execute_slashes(market.clock(), market.new_work(), market.chain)
+    return await execute_slashes(market.new_work(), market.chain)
 
 
 async def _reconcile(runtime: Runtime) -> object:

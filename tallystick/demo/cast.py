@@ -43,7 +43,7 @@ LATE = Machine("provider-10", "1000", 1.0)
 OUTBID = Machine("provider-11", "1600", 1.0)
 """Loses the auction and so makes the price; it asks less than the ceiling."""
 KILLED_AFTER = 15  # steps
-LATE_AFTER = 18  # steps: it needs some seconds to get in, and a fast machine some for each step
+LATE_AFTER = 5  # steps; early: its agent and peer start slowly on a machine where nine compute
 
 JOB: Mapping[str, object] = {
     "name": "demo: a small Llama learns Python's standard library",
@@ -60,6 +60,7 @@ JOB: Mapping[str, object] = {
     "checking": "on",
     "audit_rate": 0.3,
     "vesting_window": 5,
+    "validate_every": 20,
     "min_stake": 5,
     "commit_timeout": "10s",
     "exchange_timeout": "10s",

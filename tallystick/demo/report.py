@@ -90,7 +90,8 @@ class Report:
 
     losses: list[float]
     reference: list[float] | None
-    validation_perplexity: float
+    validation_perplexity: float  # the newest; infinite: there is none
+    validated_step: int
     unigram_perplexity: float
     flops: int  # of a step
     price: int
@@ -163,8 +164,8 @@ class Report:
         yield "== report"
         yield f"loss                {self.losses[0]:.4f} first, {self.losses[-1]:.4f} last"
         yield (
-            f"validation          perplexity {self.validation_perplexity:.2f}, byte unigram "
-            f"{self.unigram_perplexity:.2f} ({gain:.0%} below)"
+            f"validation          perplexity {self.validation_perplexity:.2f} after step "
+            f"{self.validated_step}, byte unigram {self.unigram_perplexity:.2f} ({gain:.0%} below)"
         )
         plain = "not run" if self.reference is None else f"{self.difference:.1e}"
         yield (

@@ -109,7 +109,7 @@ class Story:
             is_matched = await self._is_matched(client)  # by a demo that was interrupted
             cast = self.notes.on_stage() if is_matched else (*self.notes.on_stage(), OUTBID)
             async with self.phase(f"{len(cast)} providers offer, a job is posted and matched"):
-                submitted = await self._match(client, cast)
+                submitted = await self._match(client, cast, is_matched=is_matched)
                 job = submitted.job
             async with self.phase("training"):
                 processes = await self._watch(client, submitted)
@@ -129,13 +129,19 @@ class Story:
                 victim=None if fallen is None else _peer_of(view, self._account(fallen)),
             )
             checked = await self._checked(client, view, slashes)
-        validation = [r.validation_millionths for r in view.reports if r.validation_millionths]
+        validations = (
+            (each.step, each.validation_millionths / 1e6)
+            for each in view.reports
+            if each.validation_millionths is not None
+        )
+        validated_step, nats = max(validations, default=(0, math.inf))
         blobs = _CorpusBlobs(submitted.corpus.blobs)
         return Report(
             losses=[report.loss_millionths / 1e6 for report in view.reports],
             reference=reference,
             checked=checked,
-            validation_perplexity=math.exp(validation[-1] / 1e6) if validation else math.inf,
+            validation_perplexity=math.exp(nats),
+            validated_step=validated_step,
             unigram_perplexity=unigram_perplexity(submitted.corpus.manifest, blobs),
             flops=sum(submitted.spec.unit_flops) * submitted.spec.batch.units_per_step,
             price=view.leases[0].price,
@@ -150,7 +156,10 @@ class Story:
 
     # --------------------------------------------------------------------------------- phases
 
-    async def _offer(self, client: MarketClient, cast: Sequence[Machine]) -> None:
+    async def _offer(
+        self, client: MarketClient, cast: Sequence[Machine], *, is_matched: bool
+    ) -> None:
+        """Start everybody; who works already need not offer again, and may not."""
         self._note(begun_at=self.notes.begun_at or _now())
         wanted = {self._account(machine) for machine in cast}  # makes the wallets of a new home
         for machine in cast:
@@ -158,7 +167,9 @@ class Story:
         for name in AUDITORS:
             self.crowd.start_auditor(name)
         ends = time.monotonic() + _MATCH_PATIENCE.total_seconds()
-        while not wanted <= {offer.account for offer in (await client.offers()).offers}:
+        while not is_matched and not wanted <= {
+            offer.account for offer in (await client.offers()).offers
+        }:
             self.crowd.check_alive()
             if time.monotonic() > ends:
                 raise DeadlineExceeded("the providers did not offer in time: see their logs")
@@ -171,11 +182,13 @@ class Story:
                 f"{machine.slowdown:g} times as slowly as this machine"
             )
 
-    async def _match(self, client: MarketClient, cast: Sequence[Machine]) -> Submitted:
+    async def _match(
+        self, client: MarketClient, cast: Sequence[Machine], *, is_matched: bool
+    ) -> Submitted:
         """Have everybody offer and the job posted, and wait until it runs."""
         with first_error():
             async with asyncio.TaskGroup() as tasks:
-                offering = tasks.create_task(self._offer(client, cast))
+                offering = tasks.create_task(self._offer(client, cast, is_matched=is_matched))
                 posting = tasks.create_task(self._post(client, offering))
         submitted = posting.result()
         await self._reach(client, submitted.job, _has_leases, _MATCH_PATIENCE)

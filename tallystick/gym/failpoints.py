@@ -64,11 +64,11 @@ class Failing:
                 self._strike(point)
 
     def _strike(self, point: Failpoint) -> None:
-        mark = self._folder / point.mark(self._name)
-        if mark.exists():
-            return
         self._folder.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+        try:
+            (self._folder / point.mark(self._name)).touch(exist_ok=False)
+        except FileExistsError:
+            return
         self._tell("failpoint", action=point.action, at_event=point.event, step=point.step)
         os.kill(os.getpid(), _SIGNALS[point.action])
 

@@ -237,10 +237,15 @@ class Agent:
                 "no checked job takes this machine: the market's calibration table does not hold "
                 f"{said.device_class} against two other devices",
             )
-        self.say(
-            f"offering at {format_tokens(said.price)} tokens/PFLOP as 0x{said.account.hex()}"
-            f" for {_window(said)}"
-        )
+        account = f"0x{said.account.hex()}"
+        if stored.withdrawn:
+            self._paused = said.digest()
+            self.say(f"{account} goes on with its lease; offered anew when that is over")
+        else:
+            self.say(
+                f"offering at {format_tokens(said.price)} tokens/PFLOP as {account}"
+                f" for {_window(said)}"
+            )
         return offer
 
     def _is_asked(self, offer: Signed[Offer]) -> bool:

@@ -12,12 +12,6 @@ NOT_IN_BASE = ("torch", "numpy", "web3", "grpc", "fastapi", "sqlalchemy", "redis
 DATA_SUFFIXES = {".json", ".html", ".css", ".js", ".mako", ".ini", ".sql", ".svg", ".txt"}
 
 
-def test_project__packages__are_the_five() -> None:
-    find = project()["tool"]["setuptools"]["packages"]["find"]
-
-    assert find["include"] == [f"{package}*" for package in PACKAGES]
-
-
 def test_wheel__python_files__are_those_of_the_checkout(installed: Installed) -> None:
     in_wheel = {name for name in installed.files() if name.endswith(".py")}
 
@@ -35,10 +29,6 @@ def test_wheel__data__is_that_of_the_checkout(installed: Installed) -> None:
 
     in_wheel = {name for name in installed.files() if name.split("/")[0] in PACKAGES}
     assert {name for name in in_wheel if not name.endswith(".py")} == wanted
-
-
-def test_wheel__solidity_sources__are_left_out(installed: Installed) -> None:
-    assert [name for name in installed.files() if name.startswith("contracts/solidity")] == []
 
 
 def test_installed__heavy_packages__are_absent(installed: Installed) -> None:
@@ -73,10 +63,3 @@ def test_version__elsewhere__is_that_of_the_project(installed: Installed) -> Non
     done = installed.run("tallystick", "version")
 
     assert done.stdout.strip() == project()["project"]["version"]
-
-
-def test_unknown_noun__elsewhere__is_a_usage_error(installed: Installed) -> None:
-    done = installed.run("tallystick", "provder")
-
-    assert done.returncode == 2
-    assert "Did you mean 'provider'" in done.stderr

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,13 @@ class Browser:
         """Console errors, exceptions, failed requests and answers above 399 since `open`."""
         found: list[str] = self._tell("logs")
         return found
+
+    def wait_log(self, word: str) -> None:
+        """Until one of `logs` has this word."""
+        ends = time.monotonic() + patience(WAIT_SECONDS)
+        while not any(word in line for line in self.logs()):
+            assert time.monotonic() < ends, f"no {word!r}: {self.logs()}"
+            time.sleep(0.02)
 
     def url(self) -> str:
         """Where the page is now."""

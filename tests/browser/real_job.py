@@ -49,15 +49,21 @@ class RealJob:
         """A provider's account, in hex."""
         return load_or_create_wallet(self.running.folder / name / "wallet.json").account.hex()
 
-    async def final_epochs(self) -> list[int]:
-        """Numbers of the epochs that are final, newest first."""
-        found = (await self.running.client.epochs()).epochs
-        return [each.epoch for each in found if each.state == "final"]
+    async def payment(self) -> tuple[int, str] | None:
+        """The newest final epoch that pays somebody honest, and whom; nothing if none does yet."""
+        known = {self.account(name) for name in PROVIDERS if name != LIAR}
+        for epoch in (await self.running.client.epochs()).epochs:
+            if epoch.state != "final":
+                continue
+            for leaf in (await self.running.client.epoch(epoch.epoch)).leaves:
+                if leaf.account.hex() in known:
+                    return epoch.epoch, leaf.account.hex()
+        return None
 
     async def has_all_to_show(self, *, within: float) -> None:
-        """Wait until the liar is convicted, an epoch is final, and the job still runs."""
+        """Wait until the liar is convicted and a final epoch pays somebody; the job still runs."""
         async with asyncio.timeout(patience(within)):
-            while not (await self._is_anybody_convicted() and await self.final_epochs()):
+            while not (await self._is_anybody_convicted() and await self.payment()):
                 view = await self.running.job(self.job)
                 assert view.state != "failed", view.failure
                 await asyncio.sleep(LOOK_SECONDS)

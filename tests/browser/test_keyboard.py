@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.browser.conftest import Site
 from tests.browser.driving import Browser
 
@@ -25,6 +27,7 @@ def tab_until(browser: Browser, holds: str) -> None:
     raise AssertionError(f"Tab never comes to {holds}")
 
 
+@pytest.mark.nightly
 def test_keyboard__first_tab__skips_to_the_content(browser: Browser, site: Site) -> None:
     browser.open(site.url)
     browser.press("Tab")
@@ -33,16 +36,6 @@ def test_keyboard__first_tab__skips_to_the_content(browser: Browser, site: Site)
 
     assert first == "Skip to content"
     assert browser.evaluate("document.activeElement.id") == "content"
-
-
-def test_keyboard__account_that_is_typed__leads_to_its_page(browser: Browser, site: Site) -> None:
-    browser.open(f"{site.url}/status")
-    tab_to(browser, "find")
-    browser.type(f"0x{site.shown.paid.hex()}")
-    browser.press("Enter")
-    browser.arrive("location.pathname.startsWith('/providers/')")
-
-    assert browser.url() == f"{site.url}/providers/{site.shown.paid.hex()}"
 
 
 def test_keyboard__from_the_market_to_a_proof__is_a_path(browser: Browser, site: Site) -> None:
@@ -61,15 +54,7 @@ def test_keyboard__from_the_market_to_a_proof__is_a_path(browser: Browser, site:
     assert browser.url().endswith(f"/epochs/{site.shown.epoch}/proofs/{site.shown.paid.hex()}")
 
 
-def test_keyboard__losses__can_be_opened_as_a_table(browser: Browser, site: Site) -> None:
-    browser.open(f"{site.url}/jobs/{site.shown.running.spec.job().hex()}")
-    tab_to(browser, "Show the values as a table")
-    browser.press("Enter")
-
-    assert browser.evaluate("document.getElementById('loss-details').open")
-    assert browser.evaluate("document.getElementById('losses').offsetHeight > 0")
-
-
+@pytest.mark.nightly
 def test_keyboard__targets__are_at_least_24_pixels_high(browser: Browser, site: Site) -> None:
     browser.open(site.url)
 

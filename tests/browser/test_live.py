@@ -127,23 +127,6 @@ def test_job_page__events__is_refreshed_by_them_alone(browser: Browser, shown: S
     assert asked == {"now", "progress", "events"}  # a report changes nothing about checks
 
 
-def test_job_page__job_is_over__learns_it_from_a_piece_and_stops(
-    browser: Browser, shown: Showcase
-) -> None:
-    with market_in_a_thread(shown.world) as url:
-        browser.open(job_url(url, shown))
-        browser.wait(LIVE)
-        hidden = "document.getElementById('live-bar').hidden"
-        before = browser.evaluate(hidden)
-        asyncio.run(be_over(shown))
-        tell(url, shown, 7)
-        browser.wait(hidden, seconds=SHOWN_IN)
-        follows, logs = browser.evaluate("!!document.querySelector('[data-live]')"), browser.logs()
-        browser.leave()
-
-    assert (before, follows, logs) == (False, False, [])
-
-
 async def be_over(shown: Showcase) -> None:
     """Everything of the job is paid and refunded."""
     async with shown.world.new_work() as work:
@@ -152,9 +135,11 @@ async def be_over(shown: Showcase) -> None:
         await work[JobRow].put(replace(row, state="refunded"))
 
 
-def test_job_page__paused__stays_as_it_is_until_it_goes_on(
+@pytest.mark.nightly
+def test_job_page__paused_goes_on_and_is_over__stays_as_it_is_then_follows_then_stops(
     browser: Browser, shown: Showcase
 ) -> None:
+    hidden = "document.getElementById('live-bar').hidden"
     with market_in_a_thread(shown.world) as url:
         browser.open(job_url(url, shown), before=LISTEN)
         browser.wait(LIVE)
@@ -168,6 +153,35 @@ def test_job_page__paused__stays_as_it_is_until_it_goes_on(
 
         browser.evaluate("document.getElementById('live-pause').click()")
         browser.wait(says(loss(8)), seconds=SHOWN_IN)
+        before = browser.evaluate(hidden)
+        asyncio.run(be_over(shown))
+        tell(url, shown, 9)
+        browser.wait(hidden, seconds=SHOWN_IN)
+        follows, logs = browser.evaluate("!!document.querySelector('[data-live]')"), browser.logs()
         browser.leave()
 
+    assert (before, follows, logs) == (False, False, [])
     assert begun_paused == 0 and loss(7) not in paused[0] and loss(8) not in paused[0]
+
+
+@pytest.mark.nightly
+def test_market__offer_that_comes__is_shown_without_a_reload(
+    browser: Browser, shown: Showcase
+) -> None:
+    asyncio.run(shown.world.stake("ivy"))
+    offer = shown.world.sign_offer("ivy", 3 * 10**11).encoded().hex()
+    with market_in_a_thread(shown.world) as url:
+        browser.open(url)
+        browser.wait(LIVE)
+        browser.evaluate("window.same = true")
+        before = len(browser.texts("#event-list tbody tr"))
+        posted = httpx.post(f"{url}/v1/offers", json={"signed": offer}, trust_env=False)
+        browser.wait(
+            "document.querySelector('#event-list td:last-child').innerText.includes('300,000')",
+            seconds=SHOWN_IN,
+        )
+        after, logs = browser.evaluate("same"), browser.logs()
+        browser.leave()
+
+    assert posted.is_success, posted.text
+    assert before > 0 and after is True and logs == []

@@ -30,13 +30,7 @@ PAGES = {
     "quote": f"/post/quote?like={{running}}&{WISH}",
     "quote of the impossible": f"/post/quote?like={{waiting}}&{WISH}",
 }
-FAILURES = {
-    "/nothing": 404,
-    "/post?like=12": 400,
-    "/jobs/12": 400,
-    "/epochs/0": 400,
-    f"/jobs/{'00' * 32}": 404,
-}
+FAILURES = {"/nothing": 404, "/jobs/12": 400}
 ELSEWHERE = (
     # Pieces of pages: `test_live.py`.
     "/fragment/market", "/jobs/1/fragment/progress", "/jobs/1/fragment/checking",
@@ -49,7 +43,14 @@ ELSEWHERE = (
 OPENED = (200, 304)
 """A browser that has been here asks whether what it has is still so."""
 
-every_page = pytest.mark.parametrize("name", PAGES)
+STYLES = (("light", 1280), ("dark", 360))
+STYLED = [
+    pytest.param(name, *STYLES[(number + turn) % 2], marks=pytest.mark.nightly if turn else ())
+    for turn in (0, 1)
+    for number, name in enumerate(PAGES)
+]
+"""Each page in one of the styles; at night in the other one, too."""
+READ_IN_THE_GATE = ("market", "job")
 
 CUT_OFF = """[...document.querySelectorAll("main .scroll, main .columns > *")]
   .filter((each) => each.scrollWidth > each.clientWidth + 1)
@@ -76,8 +77,7 @@ def test_pages__routes_of_the_application__are_all_opened_here() -> None:
     assert unopened((*PAGES.values(), *ELSEWHERE)) == []
 
 
-@every_page
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+@pytest.mark.parametrize(("name", "scheme", "width"), STYLED)
 def test_page__light_and_wide_or_dark_and_narrow__opens_without_a_fault(
     browser: Browser, site: Site, name: str, scheme: str, width: int
 ) -> None:
@@ -91,7 +91,13 @@ def test_page__light_and_wide_or_dark_and_narrow__opens_without_a_fault(
     assert browser.evaluate("document.querySelectorAll('h1').length") == 1
 
 
-@every_page
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in READ_IN_THE_GATE else pytest.mark.nightly)
+        for name in PAGES
+    ],
+)
 def test_page__scripts_are_off__shows_the_same_tables(
     browser: Browser, site: Site, name: str
 ) -> None:
@@ -129,6 +135,7 @@ def test_page__name_that_is_a_program__is_shown_and_not_run(browser: Browser, si
     assert browser.evaluate("document.querySelectorAll('main script, h1 b').length") == 0
 
 
+@pytest.mark.nightly
 def test_page__dark_scheme_or_toggle__changes_what_is_seen(browser: Browser, site: Site) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     browser.open(site.url, scheme="dark")

@@ -3,8 +3,8 @@
 from typing import Any
 
 import httpx
+import pytest
 
-from market.web.words import would_fit
 from tests.browser.conftest import Site
 from tests.browser.driving import Browser
 from tests.browser.test_pages import address
@@ -84,8 +84,14 @@ def test_job__money_steps_and_losses__are_those_of_the_api(browser: Browser, sit
     leases = [each["account"] for each in job["leases"]]
     assert browser.evaluate("[...document.querySelectorAll('.cell a')].map(a => a.title)") == leases
     assert browser.evaluate("document.querySelector('#loss-chart canvas') !== null")
+    events = browser.texts("#event-list tbody tr")  # the newest first
+    assert "epoch 1 takes" in events[0] and "order" in events[-1] and "12 steps" in events[-1]
+    commands = browser.texts("#actions-title ~ dl code")
+    assert [each.split()[2] for each in commands] == ["pause", "resume", "cancel", "topup"]
+    assert all(job["job"] in each and "--market http" in each for each in commands)
 
 
+@pytest.mark.nightly
 def test_job__moments__are_in_utc_and_in_the_zone_of_the_reader(
     browser: Browser, site: Site
 ) -> None:
@@ -110,6 +116,8 @@ def test_checked_job__audits_and_stakes__are_those_of_the_api(browser: Browser, 
     assert row_values(browser, "What others found") == [[each["stake"]] for each in peers]
     matched = sum(each["received"]["matched"] for each in peers)
     assert matched == 1 and "1 matched, 0 mismatched" in browser.texts("#checking")[0]
+    (audit,) = [row for row in browser.texts("#checking .events tr") if "repeated" in row]
+    assert audit.endswith("match")
 
 
 def test_convict__slash__is_that_of_the_api(browser: Browser, site: Site) -> None:
@@ -122,23 +130,6 @@ def test_convict__slash__is_that_of_the_api(browser: Browser, site: Site) -> Non
     ]
     assert names(browser, "Convictions") == [found["account"]] == [site.shown.convict.hex()]
     assert slash["state"] in browser.texts("#checking")[0]
-
-
-def test_waiting_job__why_not__is_that_of_the_api(browser: Browser, site: Site) -> None:
-    browser.open(address(site, "job that waits"))
-    job = api(site, f"/jobs/{site.shown.waiting.hex()}")
-
-    said = browser.texts("#why-title ~ table tbody tr")
-    assert len(said) == len(job["not_matched"]) > 0
-    for row, each in zip(said, job["not_matched"], strict=True):
-        assert row.split("\t")[1] == str(each["offers"])
-        assert row.split("\t")[2] == would_fit(each["would_fit"])
-    advice = job["advice"]
-    shown = browser.texts("#advice")[0]
-    if advice is None:
-        assert "No single change" in shown
-    else:
-        assert all(each["key"].replace("_", " ") in shown for each in advice["changes"])
 
 
 def test_provider__money_and_reputation__are_those_of_the_api(browser: Browser, site: Site) -> None:
@@ -178,6 +169,7 @@ def test_epoch__debits_and_leaves__are_those_of_the_api(browser: Browser, site: 
     assert row_values(browser, "What each account") == leaves and len(leaves) > 2
 
 
+@pytest.mark.nightly
 def test_audit__seals_and_coins__are_those_of_the_api(browser: Browser, site: Site) -> None:
     browser.open(address(site, "audit"))
     steps = api(site, f"/jobs/{site.shown.running.spec.job().hex()}/coins")["steps"]
@@ -204,11 +196,19 @@ def test_audit__seals_and_coins__are_those_of_the_api(browser: Browser, site: Si
     assert rows == wanted and len(rows) == 6
 
 
-def test_status__chain_and_parameters__are_those_of_the_api(browser: Browser, site: Site) -> None:
-    browser.open(address(site, "status"))
-    network = api(site, "/network")
+def test_spend__each_line__is_that_of_the_api(browser: Browser, site: Site) -> None:
+    job, account = site.shown.running.spec.job().hex(), site.shown.paid.hex()
+    browser.open(address(site, "spend"))
+    spend = api(site, f"/jobs/{job}/spend")
+    lines = api(site, f"/accounts/{account}/earnings?job={job}")["lines"]
 
-    assert browser.texts("#chain-id") == [str(network["chain_id"])]
-    assert browser.texts("#block") == [str(network["block"])]
-    shown = [row.split("\t") for row in browser.texts("#parameters + table tbody tr")]
-    assert shown == [[n.replace("_", " "), v] for n, v in sorted(network["parameters"].items())]
+    names = ("earned", "waiting", "frozen", "forfeited", "vested", "debited", "claimed")
+    assert row_values(browser, "1 of 1 accounts") == [
+        [each[name] for name in names] for each in spend["accounts"]
+    ]
+    assert row_values(browser, "Lines 1 to 6 of 6") == [
+        [each["amount"], *(part["amount"] for part in each["paid"])] for each in reversed(lines)
+    ]
+    transactions = {part["transaction"] for each in lines for part in each["paid"]}
+    seen = browser.evaluate("[...document.querySelectorAll('.lines [title]')].map(e => e.title)")
+    assert {each["seal"] for each in lines} | transactions <= set(seen)

@@ -1,7 +1,7 @@
 """Do the Solidity suites pass, and does gas stay within its limits?
 
-One forge run serves all tests here. The gas table is printed beside published figures; the
-limits stand in `test/Gas.t.sol`, where each fails the run.
+One forge run serves all tests here. The limits of gas stand in
+`test/Gas.t.sol`, where each fails the run.
 """
 
 import re
@@ -9,23 +9,6 @@ import re
 import pytest
 
 from tests.contracts.toolchain import SOLIDITY, ForgeTest, forge_tests
-
-PUBLISHED = {
-    "open": "66,796 prototype; Sablier Flow create 127,027",
-    "open with permit, relayed": "125,000 estimate",
-    "commit, no job": "51,649 prototype, flat",
-    "commit, 1 job debited before": "Prime 226,819 per work submission",
-    "commit, 10 jobs debited before": "Gensyn 90,500 per reward report",
-    "commit, 1 new job": "Prime 226,819 per work submission",
-    "commit, 10 new jobs": "Gensyn 90,500 per reward report",
-    "claim, 10 accounts": "56,245 prototype; Uniswap 62,332 to 95,256",
-    "claim, 100 accounts": "58,901 prototype; Uniswap 62,332 to 95,256",
-    "claim, 1000 accounts": "61,506 prototype; Sablier withdraw 45,945 to 67,477",
-    "claim, 1 account, money still in escrow": "once after an epoch that nobody finalised",
-    "anchor": "EAS timestamp 45,849",
-    "deployment, all seven contracts": "8,000,000 estimate for six",
-}
-"""What others pay for the like, or what our prototype paid."""
 
 LIMITS = {
     "open": 70_000,
@@ -92,17 +75,3 @@ def test_gas__limits_of_the_design__are_the_ones_enforced() -> None:
     enforced = {what: limit for what, (_, limit) in _gas().items()}
 
     assert {what: enforced[what] for what in LIMITS} == LIMITS
-
-
-def test_gas__table__within_limits_beside_published_figures(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    measured = _gas()
-
-    with capsys.disabled():
-        print(f"\n{'gas of a whole transaction':42}{'used':>12}{'limit':>12}  published")
-        for what, (used, limit) in sorted(measured.items()):
-            print(f"{what:42}{used:>12,}{limit:>12,}  {PUBLISHED[what]}")
-
-    assert set(measured) == set(PUBLISHED)
-    assert all(used <= limit for used, limit in measured.values())

@@ -11,6 +11,8 @@ import pytest
 
 from tests.contracts.toolchain import SOLIDITY, build, failing_tests
 
+pytestmark = pytest.mark.nightly
+
 HISTORY = "long_history"  # test_handler__long_history__..., which checks every invariant
 
 
@@ -53,27 +55,6 @@ MUTANTS = (
         "claimed[account] = cumulative;",
         "",
         HISTORY,
-    ),
-    Mutant(
-        "a root counts before its window is over",
-        "EpochWindow",
-        "if (block.timestamp < finalFrom) revert",
-        "if (false) revert",
-        HISTORY,
-    ),
-    Mutant(
-        "a rejected debit comes back twice",
-        "JobEscrow",
-        "it.lastDebit = 0;",
-        "",
-        "test_reject__twice",
-    ),
-    Mutant(
-        "a forgotten rejected debit never comes back",
-        "JobEscrow",
-        "debited -= last;",
-        "",
-        "next_debit_restores_first",
     ),
     Mutant(
         "a refund can be taken again",

@@ -12,6 +12,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.examples import NIGHTLY, profile
+
 ROOT = Path(__file__).parents[2]
 SOLIDITY = ROOT / "contracts" / "solidity"
 ABI = ROOT / "contracts" / "abi"
@@ -50,8 +52,8 @@ def build(folder: Path, *, sources: Path | None = None) -> None:
 
 @functools.cache
 def forge_tests() -> tuple[ForgeTest, ...]:
-    """Run all suites once; the result serves every test of this session."""
-    return _forge()
+    """Run all suites once, at night with many more runs; serves every test of this session."""
+    return _forge(FOUNDRY_PROFILE="deep" if profile() == NIGHTLY else "default")
 
 
 def failing_tests(pattern: str, *, artifacts: Path) -> list[str]:

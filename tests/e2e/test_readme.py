@@ -5,9 +5,11 @@ home of its own. What a person waits for is waited for here: `ready`, `offering`
 terminal gets Ctrl-C, and nothing may be left of any.
 """
 
+import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from tallystick.up.data_folder import open_data_folder
 from tallystick.up.ports import API_PORT, is_free
 from tallystick.up.processes import RUN_ID, Identity, environment_of, running, send
 from tests.support.documents import section, terminals
+from tests.support.examples import NIGHTLY, profile
 from tests.support.market_services import free_port
 from tests.support.patience import patience
 from tests.support.stack import ROOT
@@ -35,6 +38,12 @@ WANTED = (
     "tallystick audit export",
     "tallystick audit verify job.tally --anchor",
 )
+CLOCKS = {"epoch_length": 4, "challenge_window": 2}
+"""Seconds; a person waits for up to 25 until `claim` has something to claim."""
+ELSEWHERE = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "PGPORT": "1"}
+"""Variables of other programs, which ours have to leave alone."""
+STEPS = 20 if profile() == NIGHTLY else 6
+"""Of `examples/tiny.yaml`, which has 20."""
 _LOOK_SECONDS = 0.1
 
 
@@ -98,7 +107,9 @@ class Terminals:
 @contextmanager
 def opened(folder: Path) -> Iterator[Terminals]:
     """A folder that looks like the checkout, and a person who never was here."""
-    (folder / "examples").symlink_to(ROOT / "examples")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    tiny = folder / "examples" / "tiny.yaml"
+    tiny.write_text(tiny.read_text().replace("\nsteps: 20\n", f"\nsteps: {STEPS}\n"))
     programs = folder / "bin"
     programs.mkdir()
     program = programs / "tallystick"
@@ -110,6 +121,8 @@ def opened(folder: Path) -> Iterator[Terminals]:
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
+        "TALLYSTICK_CHAIN_PARAMETERS": json.dumps(CLOCKS),
+        **ELSEWHERE,
         RUN_ID: secrets.token_hex(16),
     }
     if not is_free(API_PORT):  # somebody's own market: ours remembers another port
@@ -136,7 +149,10 @@ def test_readme__by_hand__every_command_works_as_printed(tmp_path: Path) -> None
     assert sorted(typed) == [MARKET, *PROVIDERS, PERSON]
     assert [wanted for wanted in WANTED if wanted not in typed[PERSON]] == []
 
-    with opened(tmp_path) as shells:
+    folder = tmp_path / "a checkout with spaces"
+    folder.mkdir()
+
+    with opened(folder) as shells:
         shells.type(MARKET, typed[MARKET])
         shells.until(MARKET, "ready in", within=120)
         for number in PROVIDERS:
@@ -148,11 +164,11 @@ def test_readme__by_hand__every_command_works_as_printed(tmp_path: Path) -> None
         said = shells.said(PERSON).read_text()
         shells.interrupt()
 
-        assert re.search(r"^earned +[1-9]", said, re.MULTILINE), said
+        assert re.search(r"^earned +[0-9.]*[1-9]", said, re.MULTILINE), said
         assert re.search(
             r"^(claimed in all|the agent has claimed) 0\.[0-9]*[1-9]", said, re.MULTILINE
         )
-        assert said.splitlines()[-1].startswith("anchored: 20 steps"), said
-        assert (tmp_path / "my-model" / "config.json").exists()
+        assert said.splitlines()[-1].startswith(f"anchored: {STEPS} steps"), said
+        assert (folder / "my-model" / "config.json").exists()
         assert [number for number, each in shells.open.items() if each.returncode != 0] == []
         assert shells.left() == []

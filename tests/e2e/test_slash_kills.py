@@ -66,11 +66,12 @@ async def ended(running: Stack) -> SlashView:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.chaos  # half a minute each: two kills of processes that take seconds to start
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("phase", ["stored", "broadcast"])
+@pytest.mark.nightly  # half a minute each: two kills of processes that take seconds to start
+@pytest.mark.timeout(500)
 @pytest.mark.parametrize(
-    "victims", [("worker-chain",) * 2, ("anvil", "postgres")], ids=["worker", "others"]
+    ("phase", "victims"),
+    [("stored", ("worker-chain",) * 2), ("broadcast", ("anvil", "postgres"))],
+    ids=["stored, worker", "broadcast, others"],
 )
 async def test_kill__mid_slash__is_announced_once_and_executed_once(
     phase: str, victims: tuple[str, ...], tmp_path: Path

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 
 from tallystick.up.processes import RUN_ID, environment_of, running
-from tests.ceilings import TABLE
 from tests.support.namespaces import Site, need_namespaces, network
 from tests.support.patience import patience
 from tests.support.stack import FAST_CLOCKS, ROOT
@@ -124,10 +123,11 @@ def last(log: Path, event: str) -> dict[str, Any]:
     return [line for line in lines if line["event"] == event][-1]
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
+@pytest.mark.root  # network namespaces
 @pytest.mark.timeout(400)
 def test_listen__three_machines__a_job_from_order_to_claim_and_peers_call_each_other(
-    tmp_path: Path, record_property: Any
+    tmp_path: Path,
 ) -> None:
     need_namespaces()
     (tmp_path / "job.yaml").write_text(JOB)
@@ -143,21 +143,14 @@ def test_listen__three_machines__a_job_from_order_to_claim_and_peers_call_each_o
 
         wallet = ("--wallet", str(tmp_path / "poster.json"))
         submit = ("tallystick", "job", "submit", str(tmp_path / "job.yaml"), "--market", market)
-        job = there.run("bob", *submit, *wallet, "--wait", "--yes").split()[-1]
+        there.run("bob", *submit, *wallet, "--wait", "--yes")
         claim = ("tallystick", "provider", "claim", "--wait", "--market", market)
-        claims = [
-            there.run(name, *claim, "--home", str(tmp_path / name)) for name in ("ann", "bob")
-        ]
+        for name in ("ann", "bob"):
+            there.run(name, *claim, "--home", str(tmp_path / name))
 
         (coordinator,) = (tmp_path / "market" / "logs").glob("coordinator-*.log")
         relayed = last(coordinator, "relayed")["bytes"]
         peers = [next((tmp_path / name / "logs").glob("peer-*.log")) for name in ("ann", "bob")]
         received = sum(last(peer, "seal_applied")["bytes_in"] for peer in peers)
-        share = relayed / received
-        record_property(
-            TABLE,
-            f"{job[:12]}: peers received {received:,} bytes, through the coordinator {relayed:,}: "
-            f"{share:.2%}\nclaims {claims}",
-        )
         assert received > 1_000_000
-        assert share < 0.01
+        assert relayed < received / 100

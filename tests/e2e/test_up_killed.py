@@ -32,8 +32,8 @@ from tests.support.history import make_wallet
 from tests.support.patience import patience
 from tests.support.stack import ASK, HOOKS, MICRO_JOB, ROOT
 
-STEPS = 12
-STOPS_AT = 5
+STEPS = 6
+STOPS_AT = 3
 
 
 class Person:

@@ -227,13 +227,13 @@ def pay_of_seals(swarm: MemorySwarm) -> list[tuple[PayLeaf, ...]]:
 
 
 def deaths(*victims: str, always: Sequence[Where]) -> list[ParameterSet]:
-    """Every line with every victim; those that are not in `always` only in `make chaos`."""
+    """Every line with every victim; those that are not in `always` only in `make nightly`."""
     found = [(*line, victim) for line in LINES for victim in victims]
     assert set(always) <= set(found)
     return [
         pytest.param(
             where,
-            marks=() if where in always else pytest.mark.chaos,
+            marks=() if where in always else pytest.mark.nightly,
             id="{2}-dies-when-{0}-tells-{1}".format(*where),
         )
         for where in found
@@ -244,11 +244,7 @@ def deaths(*victims: str, always: Sequence[Where]) -> list[ParameterSet]:
     "where",
     deaths(
         *ANYBODY,
-        always=[
-            (AUDITOR, "audited", AUDITOR),
-            (COORDINATOR, "report_taken", AUDITED),
-            (COORDINATOR, "coin_taken", COORDINATOR),
-        ],
+        always=[(AUDITOR, "audited", AUDITOR), (COORDINATOR, "coin_taken", COORDINATOR)],
     ),
 )
 async def test_kills__honest_job_and_a_death__nobody_loses_anything(
@@ -263,14 +259,15 @@ async def test_kills__honest_job_and_a_death__nobody_loses_anything(
     assert_whole(swarm)
 
 
-@pytest.mark.parametrize("lie", ["stale", "wrong_sum"])
 @pytest.mark.parametrize(
-    ("number", "where"),
+    ("number", "lie", "where"),
     [
-        pytest.param(number, *case.values, marks=case.marks, id=f"{case.id}-in-round-{number}")
-        for number, always in (
-            (0, [(COORDINATOR, "seal_stored", COORDINATOR), (COORDINATOR, "coin_taken", SECOND)]),
-            (1, [(COORDINATOR, "report_taken", AUDITOR)]),
+        pytest.param(number, lie, *case.values, marks=case.marks, id=f"{lie}-{number}-{case.id}")
+        for number, lie, always in (
+            (0, "stale", [(COORDINATOR, "seal_stored", COORDINATOR)]),
+            (0, "wrong_sum", []),
+            (1, "stale", []),
+            (1, "wrong_sum", [(COORDINATOR, "report_taken", AUDITOR)]),
         )
         for case in deaths(*ANYBODY, SECOND, always=always)
     ],
@@ -314,25 +311,6 @@ async def test_kills__one_accuses_and_somebody_dies__the_accuser_alone_is_convic
     assert_whole(swarm, LIAR)
 
 
-@pytest.mark.chaos
-@pytest.mark.parametrize("lie", [None, "stale"])
-@pytest.mark.parametrize("victim", ["bob", LIAR, COORDINATOR, TRAINER])
-async def test_kills__somebody_dies_while_older_work_is_audited__is_as_if_nobody_had(
-    victim: str, lie: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TALLYSTICK_HOOKS", "tallystick.gym.hooks")
-    swarm = swarm_of(tmp_path, *THREE)
-    if lie is not None:
-        rules = swarm.papers.spec.message.rules
-        swarm.behaviours[LIAR] = behaviour_of(f"{lie}:from=2", rules)
-    swarm.deadly = {("bob", "grad_commit_stored", STEPS): victim}
-
-    await swarm.run()
-
-    assert swarm.deadly == {}, "the kill has to land"
-    assert_whole(swarm, *([LIAR] if lie else []))
-
-
 # --------------------------------------------------------------------------------- missed reports
 
 
@@ -363,7 +341,7 @@ def doer_of(swarm: MemorySwarm, commit: Digest | None) -> str:
 @pytest.mark.parametrize(
     "victim",
     [
-        pytest.param(name, marks=() if name == COORDINATOR else pytest.mark.chaos)
+        pytest.param(name, marks=() if name == COORDINATOR else pytest.mark.nightly)
         for name in (COORDINATOR, AUDITOR, SECOND, AUDITED, TRAINER)
     ],
 )

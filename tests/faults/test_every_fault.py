@@ -1,8 +1,8 @@
 """Every fault on every kind of call of a job: it ends with the same curve and the same weights.
 
-One run a kind: the first calls of that kind from anybody to anybody meet one fault each. Runs are
-in memory and without torch, so what is compared is equal, not close. TLS keeps corruption from real
-streams; here it stands for a peer that says nonsense.
+One run for the kinds of one part of a step: the first calls of each kind from anybody to anybody
+meet one fault each. Runs are in memory and without torch, so what is compared is equal, not close.
+TLS keeps corruption from real streams; here it stands for a peer that says nonsense.
 """
 
 from datetime import timedelta
@@ -41,22 +41,25 @@ FAULTS: tuple[AnyFault, ...] = (
     Partition(A_MOMENT),
     OnReply(Partition(A_MOMENT)),
 )
-KINDS = (
-    calls.JOIN,
-    calls.NEXT_STEP,
-    calls.UNITS_DONE,
-    calls.VALIDATED,
-    calls.FORWARD,
-    calls.BACKWARD,
-    calls.MEASURE,
-    calls.GET_TENSOR,
-    calls.CLOSE_STEP,
-    calls.FETCH_PARTS,
-    calls.SUM_CHUNKS,
-    calls.TAKE_SEAL,
-    calls.GET_PART,
-    calls.GET_CHUNK,
-)
+KINDS = {
+    "joining": (DIAL, calls.JOIN.name, calls.MEASURE.name),
+    "passes": (
+        calls.NEXT_STEP.name,
+        calls.FORWARD.name,
+        calls.BACKWARD.name,
+        calls.GET_TENSOR.name,
+        calls.UNITS_DONE.name,
+    ),
+    "exchange": (
+        calls.CLOSE_STEP.name,
+        calls.FETCH_PARTS.name,
+        calls.GET_PART.name,
+        calls.SUM_CHUNKS.name,
+        calls.GET_CHUNK.name,
+        calls.TAKE_SEAL.name,
+        calls.VALIDATED.name,
+    ),
+}
 
 
 class Supervised(MemorySwarm):
@@ -80,9 +83,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
 
 
 def with_faults(
-    swarm: MemorySwarm, kind: str, faults: tuple[AnyFault, ...]
+    swarm: MemorySwarm, kinds: tuple[str, ...], faults: tuple[AnyFault, ...]
 ) -> list[FaultyTransport]:
-    """Fault n at the n-th call of this kind, between each pair."""
+    """Fault n at the n-th call of each of these kinds, between each pair."""
     made: list[FaultyTransport] = []
     parties = ["coordinator", *swarm.papers.trainers, *swarm.papers.members]
 
@@ -94,6 +97,7 @@ def with_faults(
         wrapped.add(name)
         script: dict[When, AnyFault] = {
             (kind, swarm.session_of(party).key, number): fault
+            for kind in kinds
             for party in parties
             for number, fault in enumerate(faults, start=1)
         }
@@ -111,15 +115,15 @@ async def curve_of(swarm: MemorySwarm) -> tuple[dict[int, int], list[set[bytes]]
     return swarm.losses(), swarm.weights_roots()
 
 
-@pytest.mark.parametrize("kind", [DIAL, *(method.name for method in KINDS)])
-async def test_job__every_fault_on_one_kind_of_call__ends_with_the_same_curve(
-    undisturbed: MemorySwarm, tmp_path: Path, kind: str
+@pytest.mark.parametrize("part", KINDS)
+async def test_job__every_fault_on_every_kind_of_call__ends_with_the_same_curve(
+    undisturbed: MemorySwarm, tmp_path: Path, part: str
 ) -> None:
     swarm = swarm_of(tmp_path)
-    made = with_faults(swarm, kind, FAULTS)
+    made = with_faults(swarm, KINDS[part], FAULTS)
 
     assert await curve_of(swarm) == await curve_of(undisturbed)
-    assert {fault for each in made for _, fault in each.struck} != set()
+    assert {when[0] for each in made for when, _ in each.struck} == {*KINDS[part]}
 
 
 async def test_job__reference_unit_asked_or_answered_in_nonsense__nobody_ends(
@@ -127,7 +131,7 @@ async def test_job__reference_unit_asked_or_answered_in_nonsense__nobody_ends(
 ) -> None:
     swarm = MemorySwarm(make_papers("ann", "bob", steps=1), tmp_path)
     faults = (Fault.CORRUPT, OnReply(Fault.CORRUPT), Fault.TRUNCATE, OnReply(Fault.TRUNCATE))
-    made = with_faults(swarm, calls.MEASURE.name, faults)
+    made = with_faults(swarm, (calls.MEASURE.name,), faults)
 
     await swarm.run()
 

@@ -19,7 +19,6 @@ from tests.support.swarm_job import MemorySwarm, make_papers
 from training.transport import calls
 from training.worker.answers import Answers
 from training.worker.book import OwnCommit
-from training.worker.ports import HONEST, Honest
 from training.worker.station import Station
 from training.worker.work import Work
 
@@ -66,14 +65,12 @@ def assert_all_sealed(swarm: MemorySwarm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "stages"),
-    [("copied", 2), ("stale", 1), ("stale", 3), ("skipped", 2), ("half", 2), ("junk", 1)],
+    ("text", "stages"), [("copied", 2), ("stale", 1), ("turned", 1), ("wrong_sum", 1)]
 )
-async def test_swarm__one_peer_is_lazy__its_lies_are_sealed_and_paid(
+async def test_swarm__one_peer_lies_where_nobody_checks__its_lies_are_sealed_and_paid(
     tmp_path: Path, text: str, stages: int
 ) -> None:
-    names = ["ann", "bob", "cem", "dan", "eve", "fay"][: 2 * stages]
-    swarm = swarm_of(tmp_path, *names, stages=stages)
+    swarm = swarm_of(tmp_path, *("ann", "bob", "cem", "dan")[: 2 * stages], stages=stages)
     play(swarm, "bob", f"{text}:from=2")
 
     await swarm.run()
@@ -82,30 +79,18 @@ async def test_swarm__one_peer_is_lazy__its_lies_are_sealed_and_paid(
     assert not ends_as_plain(swarm)
     peer = swarm.session_of("bob").peer
     assert len([commit for commit in swarm.messages(GradCommit) if commit.peer == peer]) == STEPS
+    account = swarm.papers.members["bob"].wallet.account
+    newest = swarm.history().newest
+    assert newest is not None
+    assert {leaf.account: leaf for leaf in newest.pay}[account].vested > 0
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["flipped:from=2", "turned:from=2", "huge:from=2", "wrong_sum:from=2", "left_out:from=2"],
-)
-async def test_swarm__one_peer_forges_gradients_or_sums__its_lies_are_sealed(
-    tmp_path: Path, text: str
-) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", "cem")
-    play(swarm, "bob", text)
-
-    await swarm.run()
-
-    assert_all_sealed(swarm)
-    assert not ends_as_plain(swarm)
-
-
-@pytest.mark.parametrize("text", ["stale:from=99", "huge:share=0", "withheld", "accuser+stamp"])
-async def test_swarm__an_adversary_whose_time_has_not_come__changes_nothing(
-    tmp_path: Path, text: str
-) -> None:
+async def test_swarm__adversaries_whose_time_has_not_come__change_nothing(tmp_path: Path) -> None:
     swarm = swarm_of(tmp_path, "ann", "bob", "cem", "dan", stages=2)
-    play(swarm, "bob", text)
+    play(swarm, "ann", "stale:from=99")
+    play(swarm, "bob", "huge:share=0")
+    play(swarm, "cem", "withheld")
+    play(swarm, "dan", "accuser+stamp")
 
     await swarm.run()
 
@@ -113,17 +98,7 @@ async def test_swarm__an_adversary_whose_time_has_not_come__changes_nothing(
     assert ends_as_plain(swarm)
 
 
-async def test_swarm__everybody_is_honest__behaves_as_without_behaviour(tmp_path: Path) -> None:
-    swarm = swarm_of(tmp_path, "ann", "bob", "cem", "dan", stages=2)
-    swarm.behaviours = {name: Honest() for name in swarm.papers.members}
-
-    await swarm.run()
-
-    assert_all_sealed(swarm)
-    assert ends_as_plain(swarm)
-    assert swarm.behaviours["ann"] is not HONEST
-
-
+@pytest.mark.nightly  # test_junk_then_gone is in the gate
 @pytest.mark.parametrize("stage", [0, 1])
 async def test_swarm__a_peer_sends_junk_and_vanishes__its_units_are_done_again_and_differ(
     tmp_path: Path, stage: int
@@ -156,7 +131,9 @@ async def test_swarm__a_peer_cheats_and_leaves__in_order_after_the_seal(tmp_path
 
 
 @pytest.mark.simulated_time
-@pytest.mark.parametrize("text", ["not_finite_parts", "oversized_parts"])
+@pytest.mark.parametrize(
+    "text", ["not_finite_parts", pytest.param("oversized_parts", marks=pytest.mark.nightly)]
+)
 async def test_swarm__parts_that_nobody_can_add__are_left_out_of_every_step(
     tmp_path: Path, text: str
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support.swarm_job import MemorySwarm, make_papers
 WORKERS = ("ann", "bob", "cem", "dan", "eve", "fay")
 
 
-@pytest.mark.parametrize("liar", ["ann", pytest.param("bob", marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("liar", ["ann", pytest.param("bob", marks=pytest.mark.nightly)])
 async def test_junk_then_gone__its_units_are_done_again__nobody_finds_a_mismatch(
     liar: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

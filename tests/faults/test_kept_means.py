@@ -56,7 +56,7 @@ def sign_with(swarm: MemorySwarm, changed: Callable[[AveragedChunk], dict[str, A
     lying(swarm, LIAR, {calls.SUM_CHUNKS.name: resign})
 
 
-@pytest.mark.parametrize("what", ["job", "step"])
+@pytest.mark.parametrize("what", ["job", pytest.param("step", marks=pytest.mark.nightly)])
 async def test_swarm__mean_is_signed_for_another_job_or_step__another_sums_in_its_place(
     tmp_path: Path, what: str
 ) -> None:

@@ -420,34 +420,6 @@ async def test_outsider__whose_work_is_audited__is_asked_for_weights_only_if_nob
             await outsider.weights(step, root)
 
 
-async def test_outsider__all_members_serve_other_weights__says_so(
-    job: MemorySwarm, tmp_path: Path
-) -> None:
-    subject = next(s for s in peer_steps(job) if s.commit.stage == 0 and s.commit.step == 3)
-    async with reopened(job, tmp_path) as members:
-        outsider = await outsider_of(members, tmp_path, 0)
-        for work in (members.of(subject.commit), members.mate_of(subject.commit)):
-            file = work.station.folder / "weights" / "00000002.weights"
-            roots = work.station.compute.roots_of_weights(file)
-            CountingCompute(CHUNKS, 0, STAGES).save_weights(file, roots)
-
-        with pytest.raises(WrongBytes):
-            await outsider.weights(subject.commit.step, subject.commit.state_root)
-
-        assert len(members.lines("weights_not_loaded")) == 3  # together, and each alone
-
-
-async def test_outsider__weights_of_a_state_that_nobody_had__not_found(
-    job: MemorySwarm, tmp_path: Path
-) -> None:
-    async with reopened(job, tmp_path) as members:
-        outsider = await outsider_of(members, tmp_path, 0)
-
-        for step in (StepNumber(3), StepNumber(99)):
-            with pytest.raises(NotFound):
-                await outsider.weights(step, ZERO_DIGEST)
-
-
 async def test_outsider__asks_for_what_no_audit_needs__is_refused(
     job: MemorySwarm, tmp_path: Path
 ) -> None:
@@ -563,18 +535,6 @@ async def test_keeping__more_steps_are_open_than_there_is_room_for__newest_stay_
         assert weights_here(work) == [3, 4, 5]
         (line,) = members.lines("kept_too_long")
         assert line["dropped"] == "1 2 3"
-
-
-async def test_keeping__started_again__keeps_what_it_had_until_it_is_told(
-    job: MemorySwarm, tmp_path: Path
-) -> None:
-    cem = job.papers.members["cem"].session.peer
-    worked = {commit.step for commit in job.messages(GradCommit) if commit.peer == cem}
-    async with reopened(job, tmp_path) as members:
-        await members.works["cem"].keeping.drop()
-
-        assert worked <= members.works["cem"].station.tensors.steps()
-        assert not members.lines("kept_too_long")
 
 
 async def test_keeping__weights_cannot_be_written__told_and_the_work_goes_on(

@@ -82,6 +82,7 @@ def names_of(swarm: MemorySwarm, peers: set[PeerId]) -> set[str]:
     return {name for name, each in swarm.papers.members.items() if each.session.peer in peers}
 
 
+@pytest.mark.nightly
 async def test_missing_data__one_withholds_alone__others_have_copies_and_all_are_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +134,7 @@ async def test_missing_data__a_liar_never_answers_its_auditors__others_do_and_it
     assert all(pay[name].vested == pay[name].earned > 0 for name in WORKERS[1:])
 
 
+@pytest.mark.nightly
 @pytest.mark.simulated_time
 async def test_missing_data__the_neighbour_never_answers_either__both_lose_their_pay_and_no_auditor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -202,6 +204,7 @@ class Waiting(Honest):
         return await replay()
 
 
+@pytest.mark.nightly
 async def test_kept_work__one_step_was_drawn__only_that_stays_and_its_audits_find_all(
     tmp_path: Path,
 ) -> None:
@@ -225,6 +228,7 @@ async def test_kept_work__one_step_was_drawn__only_that_stays_and_its_audits_fin
         assert line["steps"] < STEPS - 2  # also those without a coin
 
 
+@pytest.mark.nightly
 async def test_missing_data__a_holder_is_lost_for_good__nobody_is_blamed_before_it_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

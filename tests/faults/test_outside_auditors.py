@@ -94,7 +94,7 @@ def about(swarm: MemorySwarm, what: str) -> set[tuple[str, ...]]:
     }
 
 
-@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.nightly)])
 async def test_outside__everybody_is_honest__reports_are_repeated_and_agreed_with(
     stages: int, tmp_path: Path
 ) -> None:
@@ -189,6 +189,7 @@ class LateThenDisputed(Honest):
             self.goes_on.set()
 
 
+@pytest.mark.nightly
 async def test_outside__late_and_asked_again_in_a_dispute__says_it_anew_and_is_believed(
     tmp_path: Path,
 ) -> None:

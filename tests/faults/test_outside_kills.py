@@ -110,13 +110,13 @@ def assert_nothing_lost(swarm: MemorySwarm, death: Death, *convicts: str) -> Non
 
 
 def deaths(*always: Where, victims: Sequence[str] = VICTIMS) -> list[ParameterSet]:
-    """Every line with every victim; those that are not named only in `make chaos`."""
+    """Every line with every victim; those that are not named only in `make nightly`."""
     found = [(*line, victim) for line in LINES for victim in victims]
     assert set(always) <= set(found)
     return [
         pytest.param(
             where,
-            marks=() if where in always else pytest.mark.chaos,
+            marks=() if where in always else pytest.mark.nightly,
             id="{2}-dies-when-{0}-tells-{1}".format(*where),
         )
         for where in found

@@ -113,10 +113,10 @@ def units_averaged(swarm: MemorySwarm) -> int:
 @pytest.mark.parametrize(
     ("event", "barren"),
     [
-        ("seal_stored", []),
         ("step_closed", []),
+        pytest.param("seal_stored", [], marks=pytest.mark.nightly),
         # Parts that only the silent have: no sum without them, and the AverageSet is out.
-        pytest.param("average_set_stored", [CUT_IN], marks=pytest.mark.chaos),
+        pytest.param("average_set_stored", [CUT_IN], marks=pytest.mark.nightly),
     ],
 )
 @pytest.mark.simulated_time

@@ -132,9 +132,9 @@ async def test_swarm__one_peer_with_the_real_stage__is_the_plain_run_byte_for_by
     ("teller", "event", "victim"),
     [
         ("bob", "unit_done", "bob"),
-        (COORDINATOR, "grad_commit_stored", "bob"),
         (COORDINATOR, "average_set_stored", COORDINATOR),
-        (TRAINER, "units_reported", TRAINER),
+        pytest.param(COORDINATOR, "grad_commit_stored", "bob", marks=pytest.mark.nightly),
+        pytest.param(TRAINER, "units_reported", TRAINER, marks=pytest.mark.nightly),
     ],
 )
 async def test_swarm__two_stages_with_the_real_stage_and_a_kill__equals_the_plain_result(
@@ -154,7 +154,7 @@ def assert_copies_equal(swarm: MemorySwarm) -> None:
     assert all(torch.equal(copy, copies[0]) for copy in copies)
 
 
-@pytest.mark.parametrize("victim", ["ann", "bob"])
+@pytest.mark.parametrize("victim", ["ann", pytest.param("bob", marks=pytest.mark.nightly)])
 async def test_swarm__tied_head_over_two_stages_and_a_kill__equals_the_plain_result(
     tmp_path: Path, corpus: ShardedCorpus, victim: str
 ) -> None:
@@ -168,7 +168,7 @@ async def test_swarm__tied_head_over_two_stages_and_a_kill__equals_the_plain_res
     assert_as_plain(swarm, corpus)
 
 
-@pytest.mark.parametrize("victim", ["ann", "bob"])
+@pytest.mark.parametrize("victim", ["bob", pytest.param("ann", marks=pytest.mark.nightly)])
 async def test_swarm__tied_head_and_a_summing_peer_gone_for_good__others_sum_what_both_share(
     tmp_path: Path, corpus: ShardedCorpus, victim: str
 ) -> None:

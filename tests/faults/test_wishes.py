@@ -5,18 +5,14 @@ window. A job that was paused ends with the losses, weights and pay of one that 
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from contracts.terms.messages import GradCommit, Notice, StepClose
 from tests.faults.test_checked_swarm import checked_swarm, docket_of
 from tests.faults.test_memory_swarm import UNITS, assert_as_plain, swarm_of
 from tests.support.plain_swarm import plain_run
-from tests.support.swarm_job import COORDINATOR, MemorySwarm
+from tests.support.swarm_job import COORDINATOR, TRAINER, MemorySwarm
 from training.coordinator.ports import Wish
 
 PAUSE, RESUME, CANCEL = Wish(1, "paused"), Wish(2, "running"), Wish(3, "cancelled")
@@ -48,11 +44,10 @@ async def resumed_later(swarm: MemorySwarm, *victims: str) -> None:
     swarm.wishes.wish = RESUME
 
 
-@pytest.mark.parametrize("victims", [(), (COORDINATOR,), ("ann", "trainer", COORDINATOR, "bob")])
-async def test_pause__in_the_middle__ends_as_if_it_never_was(
-    tmp_path: Path, victims: tuple[str, ...]
+async def test_pause__in_the_middle_and_everybody_dies__ends_as_if_it_never_was(
+    tmp_path: Path,
 ) -> None:
-    swarm = swarm_of(tmp_path, *THREE)
+    swarm, victims = swarm_of(tmp_path, *THREE), ("ann", TRAINER, COORDINATOR, "bob")
     swarm.wished[COORDINATOR, "step_closed", 2] = PAUSE
 
     await asyncio.gather(swarm.run(), resumed_later(swarm, *victims))
@@ -60,15 +55,6 @@ async def test_pause__in_the_middle__ends_as_if_it_never_was(
     assert_as_plain(swarm)
     assert swarm.restarts == len(victims)
     assert [line["wanted"] for line in swarm.lines("wish", of=COORDINATOR)] == ["paused", "running"]
-
-
-async def test_pause__three_stages__ends_as_if_it_never_was(tmp_path: Path) -> None:
-    swarm = swarm_of(tmp_path, *THREE, stages=3)
-    swarm.wished["ann", "unit_done", 2] = PAUSE
-
-    await asyncio.gather(swarm.run(), resumed_later(swarm, COORDINATOR))
-
-    assert_as_plain(swarm)
 
 
 async def test_pause__wanted_before_the_coordinator_started__begins_no_step(
@@ -97,18 +83,17 @@ def assert_ended_after(swarm: MemorySwarm, steps: int) -> None:
     assert swarm.history().newest is not None  # as members and audit derive it
 
 
-@pytest.mark.parametrize("deadly", [(), ((COORDINATOR, "wish", 2),)])
-async def test_cancel__in_a_step__that_step_is_done_and_paid_and_is_the_last(
-    tmp_path: Path, deadly: tuple[Any, ...]
+async def test_cancel__in_a_step_and_a_kill__that_step_is_done_and_paid_and_is_the_last(
+    tmp_path: Path,
 ) -> None:
     swarm = swarm_of(tmp_path, *THREE)
     swarm.wished[COORDINATOR, "step_closed", 2] = CANCEL
-    swarm.deadly |= dict.fromkeys(deadly, COORDINATOR)
+    swarm.deadly[COORDINATOR, "wish", 2] = COORDINATOR
 
     await swarm.run()
 
     assert_ended_after(swarm, 2)
-    assert swarm.restarts == len(deadly)
+    assert swarm.restarts == 1
 
 
 async def test_cancel__in_a_pause__ends_at_once(tmp_path: Path) -> None:
@@ -126,11 +111,8 @@ async def test_cancel__in_a_pause__ends_at_once(tmp_path: Path) -> None:
     assert len(swarm.messages(StepClose)) == 2
 
 
-@pytest.mark.parametrize("make", [swarm_of, checked_swarm], ids=["unchecked", "checked"])
-async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(
-    tmp_path: Path, make: Callable[..., MemorySwarm]
-) -> None:
-    swarm = make(tmp_path, "ann")
+async def test_cancel__nobody_ever_came__a_last_seal_that_earned_nothing(tmp_path: Path) -> None:
+    swarm = checked_swarm(tmp_path, "ann")
     swarm.late["ann"] = (COORDINATOR, "never", 0)
     swarm.wishes.wish = CANCEL
 

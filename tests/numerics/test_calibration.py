@@ -1,6 +1,6 @@
 """Do the shipped thresholds pass honest stages that sum differently, and catch who lies?
 
-Real stages of the recipe micro, on the simulated devices of `tests/benchmarks/calibration`, which
+Real stages of the recipe micro, on the simulated devices of `bench/calibration`, which
 has the large numbers; here one peer-step a stage.
 """
 
@@ -12,15 +12,15 @@ from typing import get_args
 import pytest
 import torch
 
-from tests.benchmarks.calibration import (
+from bench.calibration import (
     Moment,
     coded,
     compare,
     moments,
     peer_steps,
 )
-from tests.benchmarks.calibration_attacks import ATTACKS, HONEST, Case
-from tests.benchmarks.calibration_devices import (
+from bench.calibration_attacks import ATTACKS, HONEST, Case
+from bench.calibration_devices import (
     AVX512,
     FP64,
     PARTIALS,

@@ -12,7 +12,6 @@ from contracts.terms.messages import DISTANCE_SCALE
 from verification.distances.comparison import (
     FLOOR_SHARE,
     LARGEST_PART,
-    LEAST_LARGEST,
     Comparison,
     tensor_distances,
 )
@@ -139,14 +138,6 @@ def test_tensor_distances__zero_claim__misses_everything() -> None:
     assert found == pytest.approx(dict.fromkeys(MEASURES, 1.0), abs=1e-8)
 
 
-def test_tensor_distances__few_elements__are_all_among_the_largest() -> None:
-    replay = torch.ones(LEAST_LARGEST)
-    claim = replay.clone()
-    claim[5] = -1
-
-    assert measured(claim, replay)["signs"] == 1 / LEAST_LARGEST
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("side", ["claimed", "replayed"])
 def test_tensor_distances__not_finite__is_farther_than_anything(value: float, side: str) -> None:
@@ -161,10 +152,6 @@ def test_tensor_distances__difference_beyond_fp32__is_saturated_not_missed() -> 
     huge = torch.full((32,), 3e38)
 
     assert tensor_distances(-huge, huge)[0] == SATURATED
-
-
-def test_tensor_distances__huge_claim__is_saturated() -> None:
-    assert tensor_distances(torch.full((32,), 1e30), torch.full((32,), 1e-9))[0] == SATURATED
 
 
 def test_tensor_distances__other_shape__is_refused() -> None:
@@ -183,10 +170,6 @@ def test_tensor_distances__bf16_inputs__are_compared_in_fp32() -> None:
     claim, replay = REPLAY.bfloat16(), (REPLAY * 1.01).bfloat16()
 
     assert tensor_distances(claim, replay) == tensor_distances(claim.float(), replay.float())
-
-
-def test_tensor_distances__empty__is_equal() -> None:
-    assert tensor_distances(torch.empty(0), torch.empty(0)) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("change", [lambda t: t * 0, lambda t: -t])

@@ -14,6 +14,7 @@ BELOW, ABOVE = 0.02, 0.4
 """The plan may be 2 % short (allocators differ), and ask for 40 % more than was taken."""
 
 
+@pytest.mark.nightly  # real stages at their peak, each in a fork with torch
 @pytest.mark.skipif(sys.platform != "linux", reason="peak sizes are read from /proc")
 def test_peer_memory__real_stages_at_their_fullest__are_covered_and_not_far_below() -> None:
     done = subprocess.run(

@@ -2,7 +2,7 @@
 
 On the same kind of device with the same number of threads, in the order of the leaves; what another
 order changes stays within the tolerance that is stated here, in the gradients and in projections of
-them. What other devices change is for `tests/benchmarks/calibration.py` to measure.
+them. What other devices change is for `bench/calibration.py` to measure.
 """
 
 import math

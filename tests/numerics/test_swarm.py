@@ -89,9 +89,12 @@ def roots_of(swarm: MemorySwarm) -> dict[tuple[int, int], set[bytes]]:
     return roots
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4, 8])
+@pytest.fixture(
+    scope="module",
+    params=[2, *(pytest.param(number, marks=pytest.mark.nightly) for number in (1, 4, 8))],
+)
 def swarm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MemorySwarm:
-    """A job of three stages of 1, 2, 4 and 8 peers, from its first to its last seal."""
+    """A job of three stages of so many peers, from its first to its last seal."""
     return finished(swarm_of(tmp_path_factory.mktemp("swarm"), request.param))
 
 
@@ -125,7 +128,7 @@ def test_swarm__peers_of_a_stage__have_equal_states_after_every_step(swarm: Memo
     assert len(swarm.lines("seal_applied", of=COORDINATOR)) == num_peers * STEPS
 
 
-@pytest.mark.parametrize("codec", ["none", "bfloat16"])
+@pytest.mark.parametrize("codec", ["none", pytest.param("bfloat16", marks=pytest.mark.nightly)])
 def test_swarm__tied_head_over_three_stages__equals_the_plain_model_and_copies_stay_equal(
     tmp_path: Path, codec: GradientCodecName
 ) -> None:
@@ -149,7 +152,7 @@ def test_swarm__tied_head_over_three_stages__equals_the_plain_model_and_copies_s
         assert len({copy for _, copy in copies}) == 1
 
 
-@pytest.mark.parametrize("codec", ["float16", "bfloat16"])
+@pytest.mark.parametrize("codec", ["bfloat16", pytest.param("float16", marks=pytest.mark.nightly)])
 def test_swarm__gradients_of_16_bits__has_nearly_the_losses_of_fp32_and_equal_states(
     tmp_path: Path, codec: str
 ) -> None:

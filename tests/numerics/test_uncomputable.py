@@ -31,7 +31,14 @@ CONFIG = replace(micro(), optimizer=replace(micro().optimizer, warmup_steps=1))
 SMALL: dict[str, Any] = {"stages": 2, "steps": 2, "units_per_step": 3, "chunks": 1}
 
 
-@pytest.mark.parametrize(("value", "rows"), [(float("nan"), None), (1e37, None), (1.0, 1)])
+@pytest.mark.parametrize(
+    ("value", "rows"),
+    [
+        (float("nan"), None),
+        pytest.param(1e37, None, marks=pytest.mark.nightly),
+        pytest.param(1.0, 1, marks=pytest.mark.nightly),
+    ],
+)
 def test_friends__exchange_what_nobody_can_compute_on__are_convicted_by_bundles_that_hold(
     tmp_path: Path, value: float, rows: int | None
 ) -> None:
@@ -65,7 +72,16 @@ class WrongNorm(Honest):
         return (replace(first, norm_squared=first.norm_squared + 1), *others)
 
 
-@pytest.mark.parametrize("lie", ["wrong_norm", "not_finite_parts", "oversized_parts"])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "wrong_norm",
+        *(
+            pytest.param(f"{each}_parts", marks=pytest.mark.nightly)
+            for each in ("not_finite", "oversized")
+        ),
+    ],
+)
 def test_parts__that_nobody_can_use__convict_by_the_bundles_of_members(
     tmp_path: Path, lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

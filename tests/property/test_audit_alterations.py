@@ -1,4 +1,4 @@
-"""No leaf of an audit file can be altered unseen: one of every field path, and 500 by seed."""
+"""No leaf of an audit file can be altered unseen: by seed, of any field path."""
 
 import random
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from tests.support.altering import Path, altered, field_path, leaves
 from tests.support.audited import Settled, settled
 from tests.support.checked_history import honest
 from tests.support.checked_swarm import begin_checked
+from tests.support.examples import examples
 from tests.support.fake_chain import SHIPS
 from tests.support.history import DOMAIN
 from verification.audit.audit_file import MAX_FILE_BYTES, Verdict, verify
 
 SEED = 20_250_701
-NUM_BY_SEED = 500
 
 
 FILES: dict[str, Callable[[], Settled]] = {
@@ -55,8 +55,11 @@ def assert_refused(path: Path, name: str, chance: random.Random) -> None:
         check(data, FILES[name]())
     found, meant = str(caught.value.data["path"]), "/".join(map(str, path))
     together = f"{meant}/".startswith(f"{found}/") or f"{found}/".startswith(f"{meant}/")
+    is_in_code = meant.startswith("code/") and found.startswith("chain/")  # it names its chain
     same_element = found.split("/")[:2] == meant.split("/")[:2]
-    assert together or same_element, f"altered {meant}, reported {found}: {caught.value}"
+    assert together or is_in_code or same_element, (
+        f"altered {meant}, reported {found}: {caught.value}"
+    )
 
 
 def test_verify__untouched_file__is_anchored() -> None:
@@ -69,14 +72,13 @@ def test_verify__untouched_file__is_anchored() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_verify__one_leaf_of_every_field_path_altered__fails_with_its_path(name: str) -> None:
+def test_verify__one_leaf_of_a_field_path_altered__fails_with_its_path(name: str) -> None:
     chance = random.Random(f"{SEED} {name}")
     chosen = one_of_every_field_path(name)
 
-    for path in chosen.values():
-        assert_refused(path, name, chance)
-
     assert len(chosen) > 150
+    for path in chance.sample(list(chosen.values()), min(len(chosen), examples(50))):
+        assert_refused(path, name, chance)
 
 
 def test_decoded__checked_file__has_all_that_checking_says() -> None:
@@ -93,18 +95,10 @@ def test_decoded__checked_file__has_all_that_checking_says() -> None:
     } <= fields
 
 
-def test_verify__five_hundred_leaves_by_seed_altered__fails_with_their_paths() -> None:
-    chance = random.Random(SEED)
-    paths = [path for path, _ in leaves(decoded("one stage"))]
-
-    for path in chance.sample(paths, NUM_BY_SEED):
-        assert_refused(path, "one stage", chance)
-
-
 STRANGE: tuple[Any, ...] = (None, True, 0, 2**63 - 1, -1, b"", b"\xff" * 16, b"\0" * 32, "", [], {})
 
 
-@pytest.mark.parametrize(("name", "times"), [("one stage", 250), ("checked", 60)])
+@pytest.mark.parametrize(("name", "times"), [("one stage", 30), ("checked", 10)])
 def test_verify__any_part_replaced_by_something_else__is_a_mismatch_and_no_crash(
     name: str, times: int
 ) -> None:
@@ -112,7 +106,7 @@ def test_verify__any_part_replaced_by_something_else__is_a_mismatch_and_no_crash
     whole = decoded(name)
     paths = [path for path, _ in leaves(whole)]
 
-    for _ in range(times):
+    for _ in range(examples(times)):
         path = chance.choice(paths)
         path = path[: chance.randint(1, len(path))]
         changed = replaced(whole, path, chance)

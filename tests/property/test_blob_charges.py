@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.digest import blob_digest
@@ -129,7 +129,6 @@ async def check(world: World) -> None:
     assert (await world.blobs.free_bytes() or 0) >= BOUNDS.reserve
 
 
-@settings(max_examples=60)
 @given(rounds)
 def test_store_blob__any_uploads_at_once__charges_are_what_is_here_and_within_bounds(
     made: list[tuple[list[Try], bool]],

@@ -6,11 +6,10 @@ step. The bound is -(m - 1) v; for steps of different value, v is that of the fi
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.governance import vesting
@@ -18,18 +17,8 @@ from contracts.governance.checking import Forfeit, Standing
 from contracts.governance.pay import Lease
 from contracts.terms.amounts import BaseUnits, Flops
 from contracts.terms.ids import Address, PeerId, StepNumber
-from tests.ceilings import TABLE
-from tests.support.mutation import mutant
-from verification.draws import economics, schedules
+from verification.draws import schedules
 from verification.draws.economics import Terms, least_stake, power
-
-QUICK = settings(
-    max_examples=200,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    phases=(Phase.explicit, Phase.generate),  # no time for shrinking
-)
 
 V = 60  # base units: parts of it are whole for every margin and phi below
 STARTS = (0, 1, 3, 5, 10, 25, 60)
@@ -57,7 +46,7 @@ def terms_with(
     return Terms(floor, Fraction(1, 10), Fraction(1, 5), margin, Fraction(detection), window)
 
 
-def games(margin: Fraction, module: ModuleType = schedules) -> Iterator[Any]:
+def games(margin: Fraction) -> Iterator[Any]:
     """Every setting of the table: stakes from the least that q <= 1 needs to 20 v."""
     for window in WINDOWS:
         for floor in FLOORS:
@@ -66,7 +55,7 @@ def games(margin: Fraction, module: ModuleType = schedules) -> Iterator[Any]:
                 least = least_stake(terms, value=BaseUnits(V), power=power(terms, phi))
                 assert least is not None
                 for stake in sorted({least, max(least, V), max(least, 5 * V), 20 * V}):
-                    yield module.Game(terms, stake, phi, friends=phi)
+                    yield schedules.Game(terms, stake, phi, friends=phi)
 
 
 def in_values(gain: Fraction) -> Fraction:
@@ -90,7 +79,7 @@ def test_cheating__every_schedule_of_the_table__loses_the_margin(
                     worst[name] = max(worst[name], gain)
 
     rows = [f"{float(gain):+8.3f} v  {name}" for name, gain in worst.items()]
-    record_property(TABLE, "\n".join([f"worst expected gain at m = {float(margin)}", *rows]))
+    record_property("table", "\n".join([f"worst expected gain at m = {float(margin)}", *rows]))
     assert max(worst.values()) == -(margin - 1)  # never above, and tight
 
 
@@ -148,155 +137,44 @@ def test_cheating__all_peers_of_one_owner_at_once__loses_the_margin_of_each() ->
             assert in_values(together) <= -(margin - 1) * (1 + 2 + 7 + 1)
 
 
-# ------------------------------------------------------------------------- negative results
-
-
-def test_cheating__pay_that_waits_longer_counts_too__pays_though_no_single_cheat_does() -> None:
-    """Why U ends W steps back: at m = 1 the gain comes to 4 v, one v for each step too many."""
-    wrong = mutant(
-        economics, "step - window <=", f"step - window - {schedules.SETTLING} <=", schedules
-    )
-    gains = {}
-    for margin in MARGINS[:3]:
-        game = wrong.Game(terms_with(margin), V, Fraction(0), friends=Fraction(0))
-        once = wrong.cheating(1, start=60, then=STAYS, worth=V)
-        always = wrong.cheating(150, start=60, worth=V)
-        assert in_values(wrong.expected_gain(game, once)) <= -(margin - 1)
-        gains[margin] = in_values(wrong.expected_gain(game, always))
-
-    assert [round(float(gain), 2) for gain in gains.values()] == [4.0, 3.0, 1.8]
-
-
-def test_cheating__stake_below_what_q_needs__pays() -> None:
-    """Why the router hands out no more than q <= 1 covers: a stage of two friends, S = v."""
-    terms = terms_with(Fraction(5, 4))
-    game = schedules.Game(terms, V, Fraction(1), friends=Fraction(1))
-    gains = [
-        in_values(schedules.expected_gain(game, schedules.cheating(cheats, worth=V)))
-        for cheats in range(1, 8)
-    ]
-
-    assert max(gains) == Fraction(131, 125)  # 1.048 v, after three cheats
-    assert game.most(()) == V * 4 // 21  # what it would have been given
-
-
-def test_cheating__reports_repeated_one_in_five_whoever_signs__pays() -> None:
-    """Why `repeat_rate` follows the money too: an auditor with S = v that signs matches unseen.
-
-    Reports are paid work that is drawn with r at least, for strangers.
-    """
-    by_money = terms_with(Fraction(5, 4), floor=Fraction(1, 5))
-    fixed = mutant(economics, "terms.margin * value /", "0 * value /", schedules)  # r, no more
-    plan = schedules.cheating(3, worth=V)
-    newcomer = (V, Fraction(0), Fraction(0))
-
-    assert in_values(schedules.expected_gain(schedules.Game(by_money, *newcomer), plan)) < -0.25
-    assert in_values(fixed.expected_gain(fixed.Game(by_money, *newcomer), plan)) == Fraction(
-        131, 125
-    )
-
-
-def test_cheating__data_withheld_with_the_neighbours__pays_where_stake_counts() -> None:
-    """Missing data cost no stake, so a rate that counts on stake is too low for who can lose them.
-
-    It takes friends who hold the other copies: one owner's peers in two stages that follow.
-    """
-    gains = {}
-    for stake in (V, 20 * V, 0):
-        game = schedules.Game(
-            terms_with(Fraction(5, 4)), stake, Fraction(0), friends=Fraction(0), withholds=True
-        )
-        plans = [
-            schedules.cheating(cheats, start=start, then=then, worth=V)
-            for cheats in (1, 2, 5, 12, 26, 150)
-            for start in STARTS
-            for then in (0, STAYS)
-        ]
-        gains[stake] = max(in_values(schedules.expected_gain(game, plan)) for plan in plans)
-
-    assert round(float(gains[V]), 2) == 0.45
-    assert round(float(gains[20 * V]), 2) == 14.35
-    assert gains[0] == 0  # stake not counted: every cheat is drawn until enough pay waits
-
-
 # ------------------------------------------------------------------------------- any schedule
 
 turns = st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, max_size=16)
 
 
-def no_schedule_gains(module: ModuleType) -> None:
-    """Whatever the router can be made to hand out, and whenever it is falsified."""
-
-    @QUICK
-    @given(
-        wanted=turns,
-        stake=st.integers(0, 300),
-        margin=st.sampled_from(MARGINS),
-        phi=st.sampled_from([*PHIS, None]),
-        fewer_friends=st.sampled_from([Fraction(1), Fraction(1, 2), Fraction(0)]),
-        window=st.sampled_from([0, 1, *WINDOWS]),
-        floor=st.sampled_from(FLOORS),
-        detection=st.sampled_from(["1", "0.99", "2/3"]),
-        settling=st.sampled_from([0, 1, schedules.SETTLING]),
-    )
-    def check(
-        wanted: list[tuple[int, bool]],
-        stake: int,
-        margin: Fraction,
-        phi: Fraction | None,
-        fewer_friends: Fraction,
-        window: int,
-        floor: Fraction,
-        detection: str,
-        settling: int,
-    ) -> None:
-        terms = terms_with(margin, window=window, floor=floor, detection=detection)
-        friends = fewer_friends * (phi or 0)
-        game = module.Game(terms, stake, phi, friends, settling)
-        plan: list[Any] = []
-        for worth, cheats in wanted:
-            most = game.most(tuple(turn.value for turn in plan))
-            plan.append(module.Turn(min(worth, most), cheats))
-        first = next((turn.value for turn in plan if turn.cheats and turn.value), 0)
-
-        assert module.expected_gain(game, plan) <= -(margin - 1) * first
-
-    check()
-
-
-def test_cheating__any_schedule_that_the_router_allows__loses_the_margin() -> None:
-    no_schedule_gains(schedules)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("step - window <=", f"step - window - {schedules.SETTLING} <="),
-        ("(1 - phi + phi * terms.repeats)", "1"),
-        ("return max(least, terms.margin", "return min(least, terms.margin"),
-        ("terms.margin * value /", "value /"),
-        ("((beside + value) * power)", "(beside + value)"),
-        ("power / (terms.margin - power))", "power / (terms.margin - power)) + 1"),
-        ("work * price // FLOPS_PER_PFLOP)", "work // 2 * price // FLOPS_PER_PFLOP)"),
-        (
-            "    return CERTAIN if needed is None else min(CERTAIN, needed)",
-            "    return Fraction(1, 20)",
-        ),
-    ],
-    ids=[
-        "older pay counts",
-        "friends do not count",
-        "the lower of floor and need",
-        "no margin",
-        "power ignored",
-        "router gives one too many",
-        "half the value",
-        "a fixed rate",
-    ],
+@given(
+    wanted=turns,
+    stake=st.integers(0, 300),
+    margin=st.sampled_from(MARGINS),
+    phi=st.sampled_from([*PHIS, None]),
+    fewer_friends=st.sampled_from([Fraction(1), Fraction(1, 2), Fraction(0)]),
+    window=st.sampled_from([0, 1, *WINDOWS]),
+    floor=st.sampled_from(FLOORS),
+    detection=st.sampled_from(["1", "0.99", "2/3"]),
+    settling=st.sampled_from([0, 1, schedules.SETTLING]),
 )
-def test_cheating__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        no_schedule_gains(mutant(economics, old, new, schedules))
+def test_cheating__any_schedule_that_the_router_allows__loses_the_margin(
+    wanted: list[tuple[int, bool]],
+    stake: int,
+    margin: Fraction,
+    phi: Fraction | None,
+    fewer_friends: Fraction,
+    window: int,
+    floor: Fraction,
+    detection: str,
+    settling: int,
+) -> None:
+    """Whatever the router can be made to hand out, and whenever it is falsified."""
+    terms = terms_with(margin, window=window, floor=floor, detection=detection)
+    friends = fewer_friends * (phi or 0)
+    game = schedules.Game(terms, stake, phi, friends, settling)
+    plan: list[Any] = []
+    for worth, cheats in wanted:
+        most = game.most(tuple(turn.value for turn in plan))
+        plan.append(schedules.Turn(min(worth, most), cheats))
+    first = next((turn.value for turn in plan if turn.cheats and turn.value), 0)
+
+    assert schedules.expected_gain(game, plan) <= -(margin - 1) * first
 
 
 # ------------------------------------------------------------------- the same pay as the ledger
@@ -305,15 +183,13 @@ PEER, ACCOUNT = PeerId(b"p" * 32), Address(b"a" * 20)
 LEASES = {PEER: Lease(ACCOUNT, schedules.ONE_A_FLOP)}
 
 
-def vested_in_ledger(
-    module: ModuleType, game: Any, values: Sequence[int], found: int | None
-) -> int:
+def vested_in_ledger(game: Any, values: Sequence[int], found: int | None) -> int:
     """What the shipped fold of pay has vested at the end; `found`: the step that convicts it.
 
     A draw is open until `game.settling` seals later; a conviction takes what waits in that seal,
     and after it the peer works no more.
     """
-    state: Any = module.PayState(window=game.terms.window)
+    state: Any = vesting.PayState(window=game.terms.window)
     convicted = None if found is None else found + game.settling
     for step in range(1, len(values) + game.settling + 2):
         worth = values[step - 1] if step <= len(values) else 0
@@ -323,52 +199,31 @@ def vested_in_ledger(
             settled_to=StepNumber(max(0, step - game.settling)),
             forfeits=(Forfeit(PEER),) if step == convicted else (),
         )
-        earned = module.Earned(StepNumber(step), {PEER: Flops(worth)} if works else {}, last)
-        state = module.advance(state, earned, standing)
+        earned = vesting.Earned(StepNumber(step), {PEER: Flops(worth)} if works else {}, last)
+        state = vesting.advance(state, earned, standing)
     pay: dict[Address, int] = {
-        leaf.account: leaf.vested for leaf in module.pay_after(state, LEASES)
+        leaf.account: leaf.vested for leaf in vesting.pay_after(state, LEASES)
     }
     return pay.get(ACCOUNT, 0)
 
 
-def ledger_pays_as_reckoned(module: ModuleType) -> None:
-    """Pay that `schedules` counts for each outcome is what the ledger's fold lets vest."""
-
-    @settings(QUICK, max_examples=100)
-    @given(
-        values=st.lists(st.integers(0, 9), min_size=1, max_size=14),
-        at=st.integers(1, 14),
-        window=st.integers(0, 5),
-        settling=st.integers(0, 4),
-    )
-    def check(values: list[int], at: int, window: int, settling: int) -> None:
-        step = min(at, len(values))
-        # Everything is drawn and found, so that the gain is that of a single outcome.
-        certain = terms_with(Fraction(5, 4), window=window, floor=Fraction(1))
-        game = schedules.Game(certain, 0, Fraction(0), Fraction(0), settling)
-        plan = [schedules.Turn(each, cheats=n == step) for n, each in enumerate(values, start=1)]
-        cost = sum(turn.value for turn in plan[: step + settling] if not turn.cheats)
-
-        gain = schedules.expected_gain(game, plan)
-        assert gain + cost == vested_in_ledger(module, game, values, step)
-        assert sum(values) == vested_in_ledger(module, game, values, None)
-
-    check()
-
-
-def test_schedules__any_outcome__pays_what_the_ledger_pays() -> None:
-    ledger_pays_as_reckoned(vesting)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("return step + state.window <= known", "return step + state.window - 1 <= known"),
-        ("return step + state.window <= known", "return step + state.window + 1 <= known"),
-        ("forfeit.step in (None, step)", "forfeit.step == step"),
-    ],
-    ids=["vests early", "vests late", "nothing is forfeited"],
+@given(
+    values=st.lists(st.integers(0, 9), min_size=1, max_size=14),
+    at=st.integers(1, 14),
+    window=st.integers(0, 5),
+    settling=st.integers(0, 4),
 )
-def test_schedules__ledger_pays_otherwise__is_noticed(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        ledger_pays_as_reckoned(mutant(vesting, old, new))
+def test_schedules__any_outcome__pays_what_the_ledger_pays(
+    values: list[int], at: int, window: int, settling: int
+) -> None:
+    """Pay that `schedules` counts for each outcome is what the ledger's fold lets vest."""
+    step = min(at, len(values))
+    # Everything is drawn and found, so that the gain is that of a single outcome.
+    certain = terms_with(Fraction(5, 4), window=window, floor=Fraction(1))
+    game = schedules.Game(certain, 0, Fraction(0), Fraction(0), settling)
+    plan = [schedules.Turn(each, cheats=n == step) for n, each in enumerate(values, start=1)]
+    cost = sum(turn.value for turn in plan[: step + settling] if not turn.cheats)
+
+    gain = schedules.expected_gain(game, plan)
+    assert gain + cost == vested_in_ledger(game, values, step)
+    assert sum(values) == vested_in_ledger(game, values, None)

@@ -225,7 +225,7 @@ def told_until(step: int) -> CheckedMaker:
     return job
 
 
-@pytest.mark.parametrize("step", range(1, 7))
+@pytest.mark.parametrize("step", [2, 4])
 def test_verify__any_part_of_the_story_not_anchored_yet__is_checked_and_changes_no_figure(
     step: int,
 ) -> None:
@@ -243,17 +243,16 @@ def test_verify__any_part_of_the_story_not_anchored_yet__is_checked_and_changes_
     assert figures(job.market.file(job)) != figures(file)  # now that it is anchored
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_verify__empty_seals_appended_by_the_coordinator__change_no_figure(number: int) -> None:
+def test_verify__empty_seals_appended_by_the_coordinator__change_no_figure() -> None:
     job = told_until(4)
     file = job.market.file(job)
-    for _ in range(number):
+    for _ in range(2):
         job.seal([job.signed(each) for each in job.coins()])
 
     longer = replace(file, items=tuple(job.items))
 
     assert figures(longer) == figures(file)
-    assert check(longer).checked["seals in no batch"] == number
+    assert check(longer).checked["seals in no batch"] == 2
 
 
 def test_verify__seal_in_no_batch_says_a_coin_that_is_not_the_lanes__is_refused() -> None:
@@ -512,10 +511,6 @@ FORGED: dict[str, tuple[str, Twist]] = {
         "the seal says something else",
         Twist(believing(Gullible), flipped(BOB, "match")),
     ),
-    "distances of honest work": (
-        "the seal says something else",
-        Twist(believing(Gullible), measured(ANN, "mismatch")),
-    ),
     "distances of false work": (
         "the seal says something else",
         Twist(believing(Gullible), measured(BOB, "match")),
@@ -529,17 +524,9 @@ FORGED: dict[str, tuple[str, Twist]] = {
         "the chain has another coin for step 2",
         Twist(said=other_coin(2, coin=make_digest("chosen"))),
     ),
-    "a coin came too late": (
-        "the chain has another coin for step 2",
-        Twist(said=other_coin(2, coin=ZERO_DIGEST)),
-    ),
     "a coin of another batch": (
         "the chain has another coin for step 1",
         Twist(said=other_coin(1, batch=make_digest("batch"))),
-    ),
-    "a coin of another block": (
-        "the chain has another coin for step 1",
-        Twist(said=other_coin(1, block=7)),
     ),
     "a coin is moved": ("the chain has another coin for step 2", Twist(said=coin_moved)),
     "late before the deadline": ("missed_report: not before", Twist(hasty, called_late)),
@@ -571,10 +558,6 @@ FORGED: dict[str, tuple[str, Twist]] = {
         Twist(bent(terms=without_members), not_suspended),
     ),
     "nobody forfeits": ("the seal says something else", Twist(bent(standing=nobody_loses))),
-    "what is forfeited goes to the convict": (
-        "pay_root: the seal says something else",
-        Twist(seal=moved_to(account_of(BOB))),
-    ),
     "what is forfeited goes to a friend": (
         "pay_root: the seal says something else",
         Twist(seal=moved_to(account_of(CEM))),
@@ -638,7 +621,6 @@ TOLD_AGAIN: dict[str, Twist] = {
     "reports are left out": Twist(said=kept_back),
     "data are said to be missing": Twist(said=invented),
     "one more is outside": Twist(outside=("out", "oda", "olu")),
-    "one less is outside": Twist(outside=("oda",)),
 }
 
 
@@ -694,7 +676,7 @@ def _signer(message: Message) -> PeerId | None:
     return None if isinstance(message, Notice) else getattr(message, "peer", None)
 
 
-@pytest.mark.parametrize("names", [("out",), ("oda",), (), ("out", "oda", "olu")])
+@pytest.mark.parametrize("names", [(), ("out", "oda", "olu")])
 def test_verify__another_list_of_auditors__is_not_what_the_opening_names(
     names: tuple[str, ...],
 ) -> None:

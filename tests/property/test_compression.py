@@ -13,6 +13,7 @@ from torch import Tensor
 
 from contracts.terms.digest import tensor_digest
 from contracts.terms.messages import NORM_SQUARED_SCALE, CodecName, GradientCodecName
+from tests.support.examples import examples
 from training.averaging.slices import slice_digest
 from training.averaging.sums import mean_slice, slice_of, vector_of
 from training.compression.codecs import codec
@@ -163,7 +164,7 @@ def test_mean_slice__one_part__is_that_part(
     assert mean.norm_squared == sent.norm_squared
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(3))
 @given(
     seed=st.integers(0, 2**32 - 1),
     name=st.sampled_from(GRADIENT_CODECS),

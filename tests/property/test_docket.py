@@ -2,7 +2,7 @@
 
 A life is a few steps of work, then empty seals until nothing is open: whoever owes a report says
 something, leaves, or is silent until a Notice calls it late. `vesting` folds the money beside it.
-Each invariant notices one line that is wrong.
+Vesting and draws notice one line that is wrong.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.governance import vesting
@@ -22,20 +22,14 @@ from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits, Flops, PricePerP
 from contracts.terms.ids import ZERO_DIGEST, PeerId, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, AuditSpec, GradCommit
 from tests.support.dockets import UNIT_FLOPS, CheckedJob, audit_spec, distances_of, peer
+from tests.support.examples import examples
 from tests.support.history import make_digest
 from tests.support.mutation import mutant
 from verification import docket
-from verification.draws import auditors, cases
+from verification.draws import cases
 from verification.draws import selection as draws
 from verification.verdicts import PROJECTIONS
 
-QUICK = settings(
-    max_examples=60,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    phases=(Phase.explicit, Phase.generate),  # no time for shrinking
-)
 WORKERS, OUTSIDE = ("ann", "bob", "cem", "dan"), ("out", "oda", "olu")
 OWNERS = {"dan": "cem"}  # two machines of one wallet
 STEPS, MANY_STEPS, WINDOW, DEADLINE, MOST_SEALS = 3, 9, 2, 2, 150
@@ -58,7 +52,6 @@ class Life:
     numbers: list[int]
     look: "Callable[[Life], None]"
     folds: ModuleType = docket
-    money: ModuleType = vesting
     outside: tuple[str, ...] = OUTSIDE
     sayings: tuple[str, ...] = SAYINGS
     audit: AuditSpec = AUDIT
@@ -73,7 +66,7 @@ class Life:
             WORKERS, OWNERS, self.outside, audit=self.audit, price=PRICE, rules=FULL_STEP
         )
         self.job.docket = self.folds.Docket(self.job.docket.rules)
-        self.pay: Any = self.money.PayState(window=WINDOW)
+        self.pay: Any = vesting.PayState(window=WINDOW)
         self._next: Iterator[int] = cycle(self.numbers)
 
     def choose(self, number: int) -> int:
@@ -150,8 +143,8 @@ class Life:
         self.worked += sum(work.values())
         fresh = [(each, self.job.step) for each in {*work, *standing.audits}]
         before = {(each, step) for step, done in self.pay.waiting for each in done}
-        facts = self.money.Earned(self.job.step, work, last)
-        self.pay = self.money.advance(self.pay, facts, standing)
+        facts = vesting.Earned(self.job.step, work, last)
+        self.pay = vesting.advance(self.pay, facts, standing)
         left = {(each, step) for step, done in self.pay.waiting for each in done}
         lost = {each.peer for each in standing.forfeits}
         self.vested = [each for each in {*before, *fresh} - left if each[0] not in lost]
@@ -192,7 +185,7 @@ def nothing_falls() -> Callable[[Life], None]:
     total = [0]
 
     def look(life: Life) -> None:
-        leaves = life.money.pay_after(life.pay, life.job.leases)
+        leaves = vesting.pay_after(life.pay, life.job.leases)
         assert sum(leaf.earned for leaf in leaves) >= total[0]
         total[0] = sum(leaf.earned for leaf in leaves)
         for leaf in leaves:
@@ -219,7 +212,7 @@ def turns_are_told_apart() -> Callable[[Life], None]:
 
 def budget_is_kept(life: Life) -> None:
     """Everybody together earns what the work is worth, and the budget for audits, at the most."""
-    leaves = life.money.pay_after(life.pay, life.job.leases)
+    leaves = vesting.pay_after(life.pay, life.job.leases)
     worth = life.worked * PRICE // FLOPS_PER_PFLOP
     assert sum(leaf.earned for leaf in leaves) <= worth + life.audit.budget
 
@@ -229,34 +222,29 @@ def audits_are_paid_whole(life: Life) -> None:
     assert life.job.docket.spent == life.replayed * PRICE
 
 
-def nothing(_life: Life) -> None:
-    """Only that it comes to an end."""
-
-
 Look = Callable[[], Callable[[Life], None]]
-INVARIANTS: dict[str, Look] = {
-    "owners": lambda: owners_differ,
-    "vesting": lambda: nothing_vests_early,
-    "earned": nothing_falls,
-    "turns": turns_are_told_apart,
-    "ends": lambda: nothing,
-}
+INVARIANTS: list[Look] = [
+    lambda: owners_differ,
+    lambda: nothing_vests_early,
+    nothing_falls,
+    turns_are_told_apart,
+]
 
 
-def holds(look: Look, folds: ModuleType = docket, money: ModuleType = vesting) -> None:
+def holds(look: Look, folds: ModuleType = docket) -> None:
     """An invariant in lives with and without auditors outside."""
 
-    @QUICK
+    @settings(max_examples=examples(20), report_multiple_bugs=False)
     @given(numbers=choices, is_crowded=st.booleans())
     def check(numbers: list[int], is_crowded: bool) -> None:
-        Life(numbers, look(), folds, money, OUTSIDE if is_crowded else ()).live()
+        Life(numbers, look(), folds, OUTSIDE if is_crowded else ()).live()
 
     check()
 
 
 def all_of_them() -> Callable[[Life], None]:
     """Every invariant at once."""
-    looks = [make() for make in INVARIANTS.values()]
+    looks = [make() for make in INVARIANTS]
 
     def look(life: Life) -> None:
         for each in looks:
@@ -269,16 +257,16 @@ def test_docket__any_life__keeps_its_invariants() -> None:
     holds(all_of_them)
 
 
-def is_paid(look: Look, sayings: tuple[str, ...], folds: ModuleType = docket) -> None:
+def is_paid(look: Look, sayings: tuple[str, ...]) -> None:
     """An invariant in lives whose budget covers few steps, all of whose reports are repeated."""
 
-    @settings(QUICK, max_examples=25)
+    @settings(max_examples=examples(10))
     @given(numbers=choices, units=st.integers(MOST_UNITS, 8 * MOST_UNITS))
     def check(numbers: list[int], units: int) -> None:
         audit = audit_spec(
             price=PRICE, repeats=MILLION, deadline=DEADLINE, budget=BaseUnits(units * PRICE)
         )
-        Life(numbers, look(), folds, sayings=sayings, audit=audit, steps=MANY_STEPS).live()
+        Life(numbers, look(), sayings=sayings, audit=audit, steps=MANY_STEPS).live()
 
     check()
 
@@ -295,77 +283,19 @@ def test_docket__small_budget_and_no_dispute__pays_every_audit_that_may_come() -
     is_paid(lambda: audits_are_paid_whole, PEACEFUL)
 
 
-def test_docket__audits_are_paid_whatever_is_left__is_noticed() -> None:
-    wrong = mutant(docket, "min(case.flops, self.docket.left // price)", "case.flops")
-    with pytest.raises(AssertionError):
-        is_paid(lambda: budget_is_kept, DISPUTED, wrong)
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("needed = self.reserved + self.rules.step_audits", "needed = self.rules.step_audits"),
-        ("return opened + sum(", "return sum("),
+        ("owing=frozenset(case.auditor for", "owing=frozenset(None for"),
+        ("settled_to=StepNumber(waiting - 1)", "settled_to=StepNumber(waiting)"),
+        ("= min(case.held_since, found", "= max(case.held_since, found"),
+        ("if case.round != CONFIRMING:", "if case.round == CONFIRMING:"),
     ],
 )
-def test_docket__nothing_is_kept_for_what_is_open__is_noticed(old: str, new: str) -> None:
+def test_docket__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
     with pytest.raises(AssertionError):
-        is_paid(lambda: audits_are_paid_whole, PEACEFUL, mutant(docket, old, new))
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("vesting", "owing=frozenset(case.auditor for", "owing=frozenset(None for"),
-        ("vesting", "settled_to=StepNumber(waiting - 1)", "settled_to=StepNumber(waiting)"),
-        ("vesting", "= min(case.held_since, found", "= max(case.held_since, found"),
-        ("vesting", "if case.round != CONFIRMING:", "if case.round == CONFIRMING:"),
-        ("ends", "if self._new or is_awaited:", "if self._new:"),
-    ],
-)
-def test_docket__one_line_is_wrong__is_noticed(name: str, old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        holds(INVARIANTS[name], folds=mutant(docket, old, new))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("(case.doer, case.worker, *heard)", "(case.doer, case.worker)"),
-        ("if owner(peer) not in known:", "if True:"),
-    ],
-)
-def test_docket__one_line_of_auditors_is_wrong__is_noticed(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        holds(INVARIANTS["owners"], folds=mutant(auditors, old, new, docket))
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("ends", "round=number, awaits=seal,", "round=number, awaits=None,"),
-        ("turns", "first = seal * (INSIDE + OUTSIDE)", "first = case.round * (INSIDE + OUTSIDE)"),
-    ],
-)
-def test_docket__one_line_of_cases_is_wrong__is_noticed(name: str, old: str, new: str) -> None:
-    folds = mutant(cases, old, new, docket)
-    folds.__dict__["cases"] = mutant(cases, old, new)  # `from package import` knows the real one
-    with pytest.raises(AssertionError):
-        holds(INVARIANTS[name], folds=folds)
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("vesting", "peer in standing.owing or peer", "peer"),
-        ("vesting", "step + state.window <= known", "step <= known"),
-        ("earned", "earned[FORFEITED] += forfeited[peer]", "earned[FORFEITED] += 0"),
-        ("earned", "_without(work, {peer}) if step in lost else work", "work"),
-    ],
-)
-def test_docket__one_line_of_vesting_is_wrong__is_noticed(name: str, old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        holds(INVARIANTS[name], money=mutant(vesting, old, new))
+        holds(lambda: nothing_vests_early, mutant(docket, old, new))
 
 
 # ------------------------------------------------------------------------------------ frequencies
@@ -392,11 +322,12 @@ def _num_drawn(job: CheckedJob, number: int) -> int:
     return len(after.open)
 
 
-@pytest.mark.parametrize("floor", [MILLION // 20, MILLION // 4, MILLION * 3 // 4, MILLION])
+@pytest.mark.parametrize("floor", [MILLION // 20, MILLION * 3 // 4])
 def test_docket__many_coins__draw_as_often_as_q(floor: int) -> None:
     drawn_as_often_as_q(floor)
 
 
+@pytest.mark.nightly
 def test_docket__drawn_half_as_often__is_noticed() -> None:
     old = "rate.numerator * _SCALE"
     with pytest.raises(AssertionError):

@@ -6,21 +6,16 @@ The oracle is the formula of docs/protocol.md 3.5 in floating point; the code ha
 from dataclasses import replace
 from math import sqrt
 from statistics import median
-from types import ModuleType
 
-import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.governance import gates
 from contracts.governance.gates import Gated, Gates, PeerStep
 from contracts.terms.ids import Address, StageIndex, StepNumber
 from tests.support.history import make_digest
-from tests.support.mutation import mutant
 
 STAGE, LATE = StageIndex(0), StepNumber(26)
-MANY = settings(max_examples=150, deadline=None, derandomize=True)
-SEARCH = settings(MANY, max_examples=400, phases=[Phase.generate], report_multiple_bugs=False)
 
 norms = st.integers(10**3, 10**15)  # 1e-9
 peer_steps = st.lists(
@@ -66,12 +61,10 @@ def bound(history: list[list[tuple[int, int]]], own: list[PeerStep], each: PeerS
     return 3 * max(references) * max(1.0, sqrt(samples / each.samples))
 
 
-def check(
-    module: ModuleType, drawn: list[tuple[int, int, int]], history: list[list[tuple[int, int]]]
-) -> None:
+def check(drawn: list[tuple[int, int, int]], history: list[list[tuple[int, int]]]) -> None:
     """Weights are those of the formula, but for what rounding to integers does."""
     own = steps_of(drawn)
-    gated: Gated = module.gate(history_of(history), LATE, own)
+    gated: Gated = gates.gate(history_of(history), LATE, own)
     is_open = len({each.owner for each in own}) < 3
     unit = 1 if is_open or not gated.above else gates.FINE
     for each in own:
@@ -88,15 +81,13 @@ def check(
             assert scaled * slack - rounded <= weight <= scaled * (1 + 1e-9)
 
 
-@MANY
 @given(peer_steps, past)
 def test_gate__any_gradients__weights_are_those_of_the_formula(
     drawn: list[tuple[int, int, int]], history: list[list[tuple[int, int]]]
 ) -> None:
-    check(gates, drawn, history)
+    check(drawn, history)
 
 
-@MANY
 @given(st.permutations(range(6)), st.lists(norms, min_size=6, max_size=6))
 def test_gate__another_order__same_weights(order: list[int], drawn: list[int]) -> None:
     own = [made(number % 4, norm, 8, number) for number, norm in enumerate(drawn)]
@@ -108,7 +99,6 @@ def test_gate__another_order__same_weights(order: list[int], drawn: list[int]) -
     assert gates.remember(Gates(), own) == gates.remember(Gates(), [own[place] for place in order])
 
 
-@MANY
 @given(st.lists(st.integers(100, 300), min_size=3, max_size=9), st.integers(1, 10**6))
 def test_gate__all_within_three_times_the_smallest__nobody_is_above(
     drawn: list[int], unit: int
@@ -121,7 +111,6 @@ def test_gate__all_within_three_times_the_smallest__nobody_is_above(
     assert set(gated.weights.values()) == {8}
 
 
-@MANY
 @given(st.lists(norms, min_size=3, max_size=6), st.integers(2, 10**6))
 def test_gate__own_history_blown_up__own_bound_does_not_grow(drawn: list[int], factor: int) -> None:
     """An owner that was too long in every step moves only its own median, one of several."""
@@ -134,25 +123,3 @@ def test_gate__own_history_blown_up__own_bound_does_not_grow(drawn: list[int], f
     gated = gates.gate(remembered, LATE, [replace(own[0], norm=3 * max(drawn) + 4), *own[1:]])
 
     assert own[0].name in gated.above
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("FACTOR = 3\n", "FACTOR = 4\n"),
-        ("if owner != each.owner]", "]"),
-        ("max(median_samples, samples)", "samples"),
-        ("_bound(max(found)", "_bound(min(found)"),
-    ],
-    ids=["factor", "own_norm_counts", "samples_ignored", "smaller_reference"],
-)
-def test_gate__one_line_changed__differs_from_the_formula(old: str, new: str) -> None:
-    changed = mutant(gates, old, new)
-
-    @SEARCH
-    @given(peer_steps, past)
-    def search(drawn: list[tuple[int, int, int]], history: list[list[tuple[int, int]]]) -> None:
-        check(changed, drawn, history)
-
-    with pytest.raises(AssertionError):
-        search()

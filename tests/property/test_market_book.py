@@ -1,15 +1,12 @@
 """A round's book finds what judging every offer finds, for any offers and jobs.
 
-Jobs buy one after the other, so that every purchase is in the book of the next. Nothing is shrunk:
-a mutant only has to be noticed.
+Jobs buy one after the other, so that every purchase is in the book of the next.
 """
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
-import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
@@ -21,7 +18,6 @@ from market.domain.auction import Ask, clear
 from market.domain.matching import Need, feasible
 from market.domain.offers import Candidate
 from market.domain.reputation import Reputation
-from tests.support.mutation import mutant
 
 NOW = UnixMillis(1_000_000)
 HUGE = 2**90  # base units do not fit into 64 bits
@@ -78,58 +74,34 @@ def less(free: BaseUnits, promised: int) -> BaseUnits:
     return BaseUnits(max(0, free - promised))
 
 
-def check(module: ModuleType) -> None:
-    @settings(max_examples=300, deadline=None, derandomize=True, phases=[Phase.generate])
-    @given(
-        st.lists(offers, max_size=12, unique_by=lambda each: each.offer), st.lists(jobs, max_size=4)
-    )
-    def run(all_offers: list[Candidate], round_of: list[Any]) -> None:
-        standing, found = all_offers, module.Book(all_offers, NOW)
-        for need, slots, spares, numbers in round_of:
-            without = frozenset(Address(bytes([number]) * 20) for number in numbers)
-            left = [each for each in standing if each.account not in without]
-            asks = feasible(need, left)
-            fitting = found.fitting(need, without)
-            assert fitting.bit_count() == len(asks)
-            cheapest = found.cheapest(fitting, slots + spares + 1)
-            assert cheapest == best(asks, slots + spares + 1)
-            cleared = outcome(asks, need, slots, spares)
-            assert outcome(cheapest, need, slots, spares) == cleared
-            assert found.num_offers(without) == len(left)
-            assert sorted(found.offers(without), key=str) == sorted(left, key=str)
-            won = () if isinstance(cleared, str) else cleared.winners
-            taken = {ask.offer for ask in won}
-            for offer in taken:
-                found.take(offer, stake=need.min_stake)
-                assert not found.is_free(offer)
-            sellers = {each.account for each in standing if each.offer in taken}
-            standing = [
-                replace(
-                    o,
-                    leased=o.leased or o.offer in taken,
-                    free_stake=less(o.free_stake, need.min_stake * (o.account in sellers)),
-                )
-                for o in standing
-            ]
-
-    run()
-
-
-def test_book__any_offers_and_round__clears_as_the_plain_definition() -> None:
-    check(book)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("need.price_ceiling + 1", "need.price_ceiling"),
-        ("-standing(o.reputation), o.offer", "o.offer"),
-        ("whole = min(-(-rank // self._step)", "whole = min((rank // self._step)"),
-        ("self._ready &= ~(1 << place)", "self._ready &= ~(1 << place + 1)"),
-        ("found &= ~_set_of(self._accounts.get(account, ()))", "pass"),
-        ("free_stake - stake))", "free_stake))"),
-    ],
-)
-def test_mutated_book__one_line_wrong__clears_otherwise(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        check(mutant(book, old, new))
+@given(st.lists(offers, max_size=12, unique_by=lambda each: each.offer), st.lists(jobs, max_size=4))
+def test_book__any_offers_and_round__clears_as_the_plain_definition(
+    all_offers: list[Candidate], round_of: list[Any]
+) -> None:
+    standing, found = all_offers, book.Book(all_offers, NOW)
+    for need, slots, spares, numbers in round_of:
+        without = frozenset(Address(bytes([number]) * 20) for number in numbers)
+        left = [each for each in standing if each.account not in without]
+        asks = feasible(need, left)
+        fitting = found.fitting(need, without)
+        assert fitting.bit_count() == len(asks)
+        cheapest = found.cheapest(fitting, slots + spares + 1)
+        assert cheapest == best(asks, slots + spares + 1)
+        cleared = outcome(asks, need, slots, spares)
+        assert outcome(cheapest, need, slots, spares) == cleared
+        assert found.num_offers(without) == len(left)
+        assert sorted(found.offers(without), key=str) == sorted(left, key=str)
+        won = () if isinstance(cleared, str) else cleared.winners
+        taken = {ask.offer for ask in won}
+        for offer in taken:
+            found.take(offer, stake=need.min_stake)
+            assert not found.is_free(offer)
+        sellers = {each.account for each in standing if each.offer in taken}
+        standing = [
+            replace(
+                o,
+                leased=o.leased or o.offer in taken,
+                free_stake=less(o.free_stake, need.min_stake * (o.account in sellers)),
+            )
+            for o in standing
+        ]

@@ -1,4 +1,4 @@
-"""Prices of a clearing, for any book, job and lie; each property with lines that break it.
+"""Prices of a clearing, for any book, job and lie.
 
 * ask <= price <= ceiling for every winner
 * a job's units at the clearing price never cost more than its ceiling, its budget, or one another
@@ -8,11 +8,9 @@
 """
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.amounts import BaseUnits, Flops, PricePerPflop, pay_for
@@ -23,7 +21,6 @@ from market.domain import auction, matching, pricing
 from market.domain.offers import Candidate
 from market.domain.reputation import Reputation
 from tests.support.history import make_spec, make_wallet
-from tests.support.mutation import mutant
 
 PRICES = st.integers(1, 40)
 BOOKS = st.lists(st.tuples(st.integers(0, 5), PRICES), max_size=8)
@@ -34,37 +31,34 @@ def seller(number: int) -> Address:
     return Address(bytes([number + 1]) * 20)
 
 
-def asks_of(module: ModuleType, book: list[tuple[int, int]]) -> list[Any]:
+def asks_of(book: list[tuple[int, int]]) -> list[Any]:
     return [
-        module.Ask(seller(who), Digest(bytes([place]) * 32), PricePerPflop(price), who % 3)
+        auction.Ask(seller(who), Digest(bytes([place]) * 32), PricePerPflop(price), who % 3)
         for place, (who, price) in enumerate(book)
     ]
 
 
-def outcome(module: ModuleType, asks: list[Any], slots: int, reserve: int) -> Any:
+def outcome(asks: list[Any], slots: int, reserve: int) -> Any:
     try:
-        return module.clear(asks, slots=slots, reserve=PricePerPflop(reserve))
+        return auction.clear(asks, slots=slots, reserve=PricePerPflop(reserve))
     except NoMatch:
         return None
 
 
-def check_prices(module: ModuleType) -> None:
+@given(BOOKS, st.integers(1, 4), PRICES)
+def test_clear__any_book__ask_at_most_price_at_most_ceiling(
+    book: list[tuple[int, int]], slots: int, reserve: int
+) -> None:
     """ask <= price <= ceiling; exactly as many winners as slots, each another seller."""
-
-    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
-    @given(BOOKS, st.integers(1, 4), PRICES)
-    def check(book: list[tuple[int, int]], slots: int, reserve: int) -> None:
-        asks = asks_of(module, book)
-        cleared = outcome(module, asks, slots, reserve)
-        able = {ask.seller for ask in asks if ask.price <= reserve}
-        if cleared is None:
-            assert len(able) < slots, "enough sellers, and no clearing"
-            return
-        assert len({ask.seller for ask in cleared.winners}) == slots
-        assert all(ask.price <= cleared.price <= reserve for ask in cleared.winners)
-        assert cleared == outcome(module, list(reversed(asks)), slots, reserve), "order decides"
-
-    check()
+    asks = asks_of(book)
+    cleared = outcome(asks, slots, reserve)
+    able = {ask.seller for ask in asks if ask.price <= reserve}
+    if cleared is None:
+        assert len(able) < slots, "enough sellers, and no clearing"
+        return
+    assert len({ask.seller for ask in cleared.winners}) == slots
+    assert all(ask.price <= cleared.price <= reserve for ask in cleared.winners)
+    assert cleared == outcome(list(reversed(asks)), slots, reserve), "order decides"
 
 
 def profit(cleared: Any, who: Address, cost: int) -> int:
@@ -73,83 +67,74 @@ def profit(cleared: Any, who: Address, cost: int) -> int:
     return int(cleared.price) - cost
 
 
-def check_truthful(module: ModuleType) -> None:
+@given(
+    st.lists(PRICES, min_size=1, max_size=6),
+    st.integers(0, 5),
+    st.lists(PRICES, min_size=1, max_size=3),
+    st.integers(1, 3),
+    PRICES,
+)
+def test_clear__any_lie__never_earns_more_than_the_truth(
+    costs: list[int], who: int, lies: list[int], slots: int, reserve: int
+) -> None:
     """With one cost a seller, no other asks earn more than asking that cost."""
-
-    @settings(max_examples=400, deadline=None, derandomize=True, report_multiple_bugs=False)
-    @given(
-        st.lists(PRICES, min_size=1, max_size=6),
-        st.integers(0, 5),
-        st.lists(PRICES, min_size=1, max_size=3),
-        st.integers(1, 3),
-        PRICES,
-    )
-    def check(costs: list[int], who: int, lies: list[int], slots: int, reserve: int) -> None:
-        who %= len(costs)
-        others = [(number, cost) for number, cost in enumerate(costs) if number != who]
-        honest = asks_of(module, [*others, (who, costs[who])])
-        lying = asks_of(module, [*others, *((who, lie) for lie in lies)])
-        earned = profit(outcome(module, honest, slots, reserve), seller(who), costs[who])
-        assert earned >= profit(outcome(module, lying, slots, reserve), seller(who), costs[who])
-
-    check()
+    who %= len(costs)
+    others = [(number, cost) for number, cost in enumerate(costs) if number != who]
+    honest = asks_of([*others, (who, costs[who])])
+    lying = asks_of([*others, *((who, lie) for lie in lies)])
+    earned = profit(outcome(honest, slots, reserve), seller(who), costs[who])
+    assert earned >= profit(outcome(lying, slots, reserve), seller(who), costs[who])
 
 
-def check_standings(module: ModuleType) -> None:
+@given(BOOKS, st.lists(st.integers(0, 2), min_size=6, max_size=6), st.integers(1, 4), PRICES)
+def test_clear__any_standings__decide_between_equal_asks_alone(
+    book: list[tuple[int, int]], standings: list[int], slots: int, reserve: int
+) -> None:
     """Other standings, same prices won at and paid; a loser is beaten by price, name or place."""
-
-    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
-    @given(BOOKS, st.lists(st.integers(0, 2), min_size=6, max_size=6), st.integers(1, 4), PRICES)
-    def check(book: list[tuple[int, int]], standings: list[int], slots: int, reserve: int) -> None:
-        plain = [replace(ask, standing=0) for ask in asks_of(module, book)]
-        named = [replace(ask, standing=standings[ask.seller[0] - 1]) for ask in plain]
-        before, after = (outcome(module, asks, slots, reserve) for asks in (plain, named))
-        if before is None or after is None:
-            assert before == after
-            return
-        assert after.price == before.price
-        won, winners = ([ask.price for ask in c.winners] for c in (before, after))
-        assert won == winners
-        last, taken = after.winners[-1], {ask.seller for ask in after.winners}
-        for loser in (ask for ask in named if ask.seller not in taken):
-            assert (loser.price, -loser.standing) >= (last.price, -last.standing)
-
-    check()
+    plain = [replace(ask, standing=0) for ask in asks_of(book)]
+    named = [replace(ask, standing=standings[ask.seller[0] - 1]) for ask in plain]
+    before, after = (outcome(asks, slots, reserve) for asks in (plain, named))
+    if before is None or after is None:
+        assert before == after
+        return
+    assert after.price == before.price
+    won, winners = ([ask.price for ask in c.winners] for c in (before, after))
+    assert won == winners
+    last, taken = after.winners[-1], {ask.seller for ask in after.winners}
+    for loser in (ask for ask in named if ask.seller not in taken):
+        assert (loser.price, -loser.standing) >= (last.price, -last.standing)
 
 
-def check_budget(module: ModuleType) -> None:
+@given(
+    st.integers(1, 10**14) | st.sampled_from([5 * 10**14, 10**15]),
+    st.integers(1, 30),
+    st.integers(1, 10**9) | st.integers(1, 9),
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=5),
+)
+def test_job_cost__any_shares_and_prices__within_ceiling_and_budget(
+    flops: int, steps: int, ceiling: int, shares: list[tuple[int, int]]
+) -> None:
     """Shares of a job's units at any prices up to the ceiling never sum above what was admitted."""
-
-    @settings(max_examples=200, deadline=None, derandomize=True, report_multiple_bugs=False)
-    @given(
-        st.integers(1, 10**14) | st.sampled_from([5 * 10**14, 10**15]),
-        st.integers(1, 30),
-        st.integers(1, 10**9) | st.integers(1, 9),
-        st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=5),
+    spec = make_spec(
+        POSTER,
+        COORDINATOR,
+        unit_flops=(Flops(flops),),
+        steps=steps,
+        price_ceiling=PricePerPflop(ceiling),
     )
-    def check(flops: int, steps: int, ceiling: int, shares: list[tuple[int, int]]) -> None:
-        spec = make_spec(
-            POSTER,
-            COORDINATOR,
-            unit_flops=(Flops(flops),),
-            steps=steps,
-            price_ceiling=PricePerPflop(ceiling),
-        )
-        budget = module.job_cost(spec, spec.price_ceiling)
-        left, paid = steps * spec.batch.units_per_step, 0
-        for part, discount in [*shares, (100, 0)]:
-            units = left * part // 100
-            left -= units
-            price = PricePerPflop(ceiling - (ceiling - 1) * discount // 100)
-            paid += pay_for(Flops(units * flops), price)
-        assert paid <= budget
-        for wallet in (budget, budget - 1, budget - budget % steps + steps - 1):
-            afforded = module.affordable_price(spec, wallet)
-            assert module.job_cost(spec, PricePerPflop(afforded)) <= wallet
-            assert module.job_cost(spec, PricePerPflop(afforded + 1)) > wallet
-        assert module.affordable_steps(spec, budget) >= steps
-
-    check()
+    budget = pricing.job_cost(spec, spec.price_ceiling)
+    left, paid = steps * spec.batch.units_per_step, 0
+    for part, discount in [*shares, (100, 0)]:
+        units = left * part // 100
+        left -= units
+        price = PricePerPflop(ceiling - (ceiling - 1) * discount // 100)
+        paid += pay_for(Flops(units * flops), price)
+    assert paid <= budget
+    for wallet in (budget, budget - 1, budget - budget % steps + steps - 1):
+        afforded = pricing.affordable_price(spec, wallet)
+        assert pricing.job_cost(spec, PricePerPflop(afforded)) <= wallet
+        assert pricing.job_cost(spec, PricePerPflop(afforded + 1)) > wallet
+    assert pricing.affordable_steps(spec, budget) >= steps
 
 
 NEED = matching.Need(
@@ -177,96 +162,14 @@ CANDIDATES = st.builds(
 )
 
 
-def check_reasons(module: ModuleType) -> None:
+@given(st.lists(CANDIDATES, max_size=6))
+def test_matching__any_offers__excluded_exactly_when_infeasible(offers: list[Candidate]) -> None:
     """Feasible and excluded are one question; each count is of offers that fail it."""
-
-    @settings(max_examples=300, deadline=None, derandomize=True, report_multiple_bugs=False)
-    @given(st.lists(CANDIDATES, max_size=6))
-    def check(offers: list[Candidate]) -> None:
-        for offer in offers:
-            assert bool(module.feasible(NEED, [offer])) != bool(module.why_not(NEED, [offer]))
-        for found in module.why_not(NEED, offers):
-            alone = [bool(module.why_not(NEED, [offer])) for offer in offers]
-            assert 0 < found.offers <= sum(alone)
-            assert found.constraint in module.CONSTRAINTS and found.would_fit
-        for ask in module.feasible(NEED, offers):
-            assert ask.price <= NEED.price_ceiling
-
-    check()
-
-
-def test_clear__any_book__ask_at_most_price_at_most_ceiling() -> None:
-    check_prices(auction)
-
-
-def test_clear__any_lie__never_earns_more_than_the_truth() -> None:
-    check_truthful(auction)
-
-
-def test_clear__any_standings__decide_between_equal_asks_alone() -> None:
-    check_standings(auction)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("-ask.standing", "ask.standing"),
-        ("(ask.price, -ask.standing, ask.offer)", "(-ask.standing, ask.price, ask.offer)"),
-        ("(ask.price, -ask.standing, ask.offer)", "(ask.price, ask.offer)"),
-    ],
-)
-def test_mutated_auction__names_weigh_otherwise__breaks_the_standings(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        check_standings(mutant(auction, old, new))
-
-
-def test_job_cost__any_shares_and_prices__within_ceiling_and_budget() -> None:
-    check_budget(pricing)
-
-
-def test_matching__any_offers__excluded_exactly_when_infeasible() -> None:
-    check_reasons(matching)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("for ask in asks if ask.price <= reserve)", "for ask in asks)"),
-        ("losers[0].price if losers else reserve", "winners[0].price if losers else reserve"),
-        ("best.setdefault(ask.seller, ask)", "best[ask.offer] = ask"),
-        ("(ask.price, -ask.standing, ask.offer)", "(ask.price, -ask.standing)"),
-    ],
-)
-def test_mutated_auction__wrong_price_or_winner__breaks_the_prices(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        check_prices(mutant(auction, old, new))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("losers[0].price if losers else reserve", "winners[-1].price"),
-        ("best.setdefault(ask.seller, ask)", "best[ask.offer] = ask"),
-    ],
-)
-def test_mutated_auction__own_asks_move_the_price__breaks_truthfulness(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        check_truthful(mutant(auction, old, new))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("spec.batch.steps * step_flops(spec)", "step_flops(spec)"),
-        ("spec.batch.units_per_step * sum(spec.unit_flops)", "sum(spec.unit_flops)"),
-        ("- 1) // job_flops(spec)", ") // job_flops(spec)"),
-    ],
-)
-def test_mutated_pricing__too_cheap__breaks_the_budget(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        check_budget(mutant(pricing, old, new))
-
-
-def test_mutated_matching__ceiling_ignored__breaks_the_reasons() -> None:
-    with pytest.raises(AssertionError):
-        check_reasons(mutant(matching, "offer.price <= need.price_ceiling", "True"))
+    for offer in offers:
+        assert bool(matching.feasible(NEED, [offer])) != bool(matching.why_not(NEED, [offer]))
+    for found in matching.why_not(NEED, offers):
+        alone = [bool(matching.why_not(NEED, [offer])) for offer in offers]
+        assert 0 < found.offers <= sum(alone)
+        assert found.constraint in matching.CONSTRAINTS and found.would_fit
+    for ask in matching.feasible(NEED, offers):
+        assert ask.price <= NEED.price_ceiling

@@ -1,4 +1,4 @@
-"""Any convictions against any stake: caps hold, nothing is made or lost, one-line mutations show.
+"""Any convictions against any stake: caps hold, nothing is made or lost.
 
 Whatever is convicted, all slashes together take at most what one case may; at least half of each is
 burned; the challenger has at most a fifth; the job gets at most what it paid or owed; whoever
@@ -7,16 +7,13 @@ from a case that is settled with them beyond its share.
 """
 
 from dataclasses import dataclass
-from types import ModuleType
 
-import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
 from contracts.terms.ids import Address, Digest, JobId
 from market.domain import slashing
-from tests.support.mutation import mutant
 
 JOB, CHEAT = JobId(b"j" * 32), Address(b"c" * 20)
 FINDERS = (Address(b"1" * 20), Address(b"2" * 20), CHEAT)
@@ -48,20 +45,20 @@ SITUATIONS = st.builds(
 )
 
 
-def check(module: ModuleType, now: Situation) -> None:
+def check(now: Situation) -> None:
     """All that holds of the slashes in a situation."""
     convictions = [
-        module.Conviction(
+        slashing.Conviction(
             Digest(bytes([number]) * 32), JOB, CHEAT, BaseUnits(wanted), BaseUnits(owed),
             FINDERS[finder],
         )
         for number, (wanted, owed, finder) in enumerate(now.wanted)
     ]  # fmt: skip
-    slashes = module.settle_together(
+    slashes = slashing.settle_together(
         convictions,
         slashable=BaseUnits(now.slashable),
         announced=BaseUnits(now.announced),
-        rules=module.SlashRules(now.max_slash, now.max_bounty, now.min_burn),
+        rules=slashing.SlashRules(now.max_slash, now.max_bounty, now.min_burn),
     )
     by_evidence = {slash.evidence: slash for slash in slashes}
     cap = max(0, now.slashable * now.max_slash // 10_000 - now.announced)
@@ -89,34 +86,6 @@ def check_split(slash: slashing.Slash, owed: int, now: Situation) -> None:
     assert slash.challenger != slash.account or not slash.bounty
 
 
-@settings(max_examples=500)
 @given(SITUATIONS)
 def test_settle_together__any_convictions__keeps_every_cap(now: Situation) -> None:
-    check(slashing, now)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("max(0, slashable * rules.max_slash // BPS - announced)", "slashable"),
-        ("- announced)", ")"),
-        ("min(left, wanted)", "left"),
-        ("each.wanted * min(left, wanted) // wanted", "min(left, each.wanted)"),
-        ("(BPS - rules.min_burn) // BPS", "BPS // BPS"),
-        ("amount * rules.max_bounty // BPS", "amount"),
-        ("min(conviction.owed, given - bounty)", "given - bounty"),
-        ("min(conviction.owed, given - bounty)", "min(conviction.owed, given)"),
-        ("if conviction.challenger == conviction.account:", "if False:"),
-        ("if slash.amount)", "if True)"),
-    ],
-)
-def test_mutated_settle_together__one_line_wrong__breaks_a_cap(old: str, new: str) -> None:
-    module = mutant(slashing, old, new)
-
-    @settings(max_examples=1000, phases=[Phase.generate])
-    @given(SITUATIONS)
-    def run(now: Situation) -> None:
-        check(module, now)
-
-    with pytest.raises((AssertionError, ZeroDivisionError)):
-        run()
+    check(now)

@@ -8,10 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from types import ModuleType
 
-import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.governance.checking import Terms
@@ -19,18 +17,8 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.messages import MILLION
 from tests.support.dockets import STAGE, CheckedJob, audit_spec, peer
-from tests.support.mutation import mutant
 from training.swarm.caps import Measured, Units, quotas_in_stage
-from verification import docket
-from verification.draws import money_at_risk
 
-FEW = settings(
-    max_examples=40,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    phases=(Phase.generate,),  # no time for shrinking
-)
 WORTH = 1000  # base units, of a unit
 MARGIN, DETECTION = Fraction(5, 4), Fraction(99, 100)
 NAMES = ("ann", "bob", "cem", "dan", "eve")
@@ -43,7 +31,6 @@ class PaidJob:
 
     stakes: tuple[int, ...]
     repeats: Fraction
-    folds: ModuleType
     owners: Mapping[str, str] = field(default_factory=dict)
     earned: dict[tuple[PeerId, int], int] = field(default_factory=dict)
 
@@ -58,7 +45,6 @@ class PaidJob:
             NAMES[: len(self.stakes)], self.owners, ("out",), WORTH, audit=audit,
             rules={"vesting_window": WINDOW},
         )  # fmt: skip
-        self.job.docket = self.folds.Docket(self.job.docket.rules)
         for name, stake in zip(self.job.workers, self.stakes, strict=True):
             lease = self.job.leases[peer(name)]
             self.job.leases[peer(name)] = replace(lease, stake=BaseUnits(stake))
@@ -101,73 +87,37 @@ class PaidJob:
         return MARGIN * units * WORTH / (at_risk * power)
 
 
-def hands_out_what_is_covered(folds: ModuleType) -> None:
-    """Who gets more than one unit needs no rate above 1, if the stage's covers suffice."""
-
-    @FEW
-    @given(
-        stakes=st.lists(st.integers(0, 8 * WORTH), min_size=2, max_size=5).map(tuple),
-        rates=st.lists(st.integers(1, 9), min_size=5, max_size=5),
-        before=st.lists(st.integers(0, 3), max_size=3),
-        num_units=st.integers(1, 16),
-        repeats=st.sampled_from([Fraction(1, 5), Fraction(1)]),
-        is_double=st.booleans(),
-    )
-    def check(
-        stakes: tuple[int, ...],
-        rates: list[int],
-        before: list[int],
-        num_units: int,
-        repeats: Fraction,
-        is_double: bool,
-    ) -> None:
-        paid = PaidJob(stakes, repeats, folds, {"bob": "ann"} if is_double else {})
-        for units in before:
-            paid.work(units)
-        workers = [
-            Measured(who, paid.owner(who), rate)
-            for who, rate in zip(paid.peers.values(), rates, strict=False)
-        ]
-        by_speed = quotas_in_stage(workers, num_units)
-        most = paid.covered(by_speed)
-        quotas = quotas_in_stage(workers, num_units, most=most)
-
-        assert most.keys() == by_speed.keys()
-        if sum(max(1, each) for each in most.values()) >= num_units:
-            above = {who: units for who, units in quotas.items() if units > 1}
-            assert all(paid.needed(who, units, by_speed) <= 1 for who, units in above.items())
-        for who, units in most.items():  # and no unit more or less than could be
-            assert paid.needed(who, units, by_speed) <= 1 < paid.needed(who, units + 1, by_speed)
-
-    check()
-
-
-def test_quotas__any_stakes_and_pay_that_waits__are_covered() -> None:
-    hands_out_what_is_covered(docket)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("if owners[mate] != own and units:", "if units:"),
-        ("others[owners[mate]] += units", "others[owners[mate]] += 1"),
-        ("self._most_value(peer, phi)", "self._most_value(peer, None)"),
-        ("waiting=self._waiting(peer, self.terms.leases[peer]),", "waiting=BaseUnits(0),"),
-        (
-            "lease.price, step=self.step, window=window",
-            "lease.price, step=StepNumber(self.step - 1), window=window",
-        ),
-        ("work // self.rules", "1 + work // self.rules"),
-    ],
-    ids=[
-        "who works audits itself",
-        "auditors weigh alike",
-        "friends never audit",
-        "no pay waits",
-        "pay that has vested waits",
-        "rounded up",
-    ],
+@given(
+    stakes=st.lists(st.integers(0, 8 * WORTH), min_size=2, max_size=5).map(tuple),
+    rates=st.lists(st.integers(1, 9), min_size=5, max_size=5),
+    before=st.lists(st.integers(0, 3), max_size=3),
+    num_units=st.integers(1, 16),
+    repeats=st.sampled_from([Fraction(1, 5), Fraction(1)]),
+    is_double=st.booleans(),
 )
-def test_quotas__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        hands_out_what_is_covered(mutant(money_at_risk, old, new, docket))
+def test_quotas__any_stakes_and_pay_that_waits__are_covered(
+    stakes: tuple[int, ...],
+    rates: list[int],
+    before: list[int],
+    num_units: int,
+    repeats: Fraction,
+    is_double: bool,
+) -> None:
+    """Who gets more than one unit needs no rate above 1, if the stage's covers suffice."""
+    paid = PaidJob(stakes, repeats, {"bob": "ann"} if is_double else {})
+    for units in before:
+        paid.work(units)
+    workers = [
+        Measured(who, paid.owner(who), rate)
+        for who, rate in zip(paid.peers.values(), rates, strict=False)
+    ]
+    by_speed = quotas_in_stage(workers, num_units)
+    most = paid.covered(by_speed)
+    quotas = quotas_in_stage(workers, num_units, most=most)
+
+    assert most.keys() == by_speed.keys()
+    if sum(max(1, each) for each in most.values()) >= num_units:
+        above = {who: units for who, units in quotas.items() if units > 1}
+        assert all(paid.needed(who, units, by_speed) <= 1 for who, units in above.items())
+    for who, units in most.items():  # and no unit more or less than could be
+        assert paid.needed(who, units, by_speed) <= 1 < paid.needed(who, units + 1, by_speed)

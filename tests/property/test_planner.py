@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from contracts.terms.errors import Refused
@@ -39,7 +39,6 @@ def fullest(model: ModelConfig, ends: tuple[int, ...]) -> int:
 
 
 @given(model=models, num_stages=st.integers(1, 6))
-@settings(deadline=None, max_examples=80)
 def test_plan_layers__any_model__no_cut_has_a_less_busy_stage(
     model: ModelConfig, num_stages: int
 ) -> None:
@@ -56,7 +55,6 @@ def test_plan_layers__any_model__no_cut_has_a_less_busy_stage(
 
 
 @given(model=models, num_stages=st.integers(1, 5), squeeze=st.floats(0, 1))
-@settings(deadline=None, max_examples=80)
 def test_plan_layers__bounded_memory__best_of_the_cuts_that_fit_or_refused(
     model: ModelConfig, num_stages: int, squeeze: float
 ) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.digest import blob_digest
@@ -40,13 +40,11 @@ def shards(lengths: list[int]) -> tuple[Shard, ...]:
 
 
 @given(num_rows=st.integers(1, 700), key=keys)
-@settings(deadline=None, max_examples=40)
 def test_permuted__every_length_and_key__is_a_permutation(num_rows: int, key: bytes) -> None:
     assert sorted(permuted(i, num_rows, key) for i in range(num_rows)) == list(range(num_rows))
 
 
 @given(data=batches, num_rows=st.integers(1, 120), passes=st.integers(1, 3), key=keys)
-@settings(deadline=None, max_examples=60)
 def test_row_numbers__whole_passes__use_every_row_equally_often(
     data: DataConfig, num_rows: int, passes: int, key: bytes
 ) -> None:
@@ -87,7 +85,6 @@ def test_index_rows__every_shard_list__rows_lie_in_their_shard_and_do_not_overla
     shard_bytes=st.integers(256, 900),
     fraction=st.floats(0.01, 0.5),
 )
-@settings(deadline=None)
 def test_shard_corpus__every_corpus__disjoint_verified_and_without_duplicates(
     corpus: bytes, shard_bytes: int, fraction: float
 ) -> None:

@@ -6,7 +6,7 @@ The plain definition is here: all leaves in one mapping, rebuilt and hashed in e
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.governance import settlement
@@ -65,7 +65,6 @@ def statement_of(number: int, kind: str, sums: list[int], step: int, cap: int) -
     return SealStatement(JOBS[number], seal, at, pay, limit)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
 @given(epochs)
 def test_settle__any_epochs__accounts_and_root_are_those_of_the_plain_definition(
     history: list[list[Any]],

@@ -3,14 +3,11 @@
 from collections import Counter, defaultdict
 from fractions import Fraction
 from math import ceil, floor
-from types import ModuleType
 
-import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.ids import Address, PeerId, StepNumber, UnitId
-from tests.support.mutation import mutant
 from training.swarm import caps
 from training.swarm.caps import (
     MIN_OWNERS,
@@ -23,9 +20,6 @@ from training.swarm.caps import (
 )
 from training.swarm.dealing import Summing, summing_orders
 from training.swarm.routing import FORWARD, Balancer, Listed
-
-FEW = settings(max_examples=120, deadline=None, derandomize=True)
-UNSHRUNK = settings(FEW, phases=(Phase.generate,))
 
 rates = st.integers(1, 10**9)
 pairs = st.lists(st.tuples(rates, st.integers(0, 7)), min_size=1, max_size=14)
@@ -48,7 +42,6 @@ def by_owner(workers: list[Measured], amounts: dict[PeerId, Fraction]) -> dict[A
     return dict(sums)
 
 
-@FEW
 @given(pairs)
 def test_caps__any_stage__sum_to_one_and_lift_no_more_than_that(
     pairs: list[tuple[int, int]],
@@ -66,7 +59,6 @@ def test_caps__any_stage__sum_to_one_and_lift_no_more_than_that(
         assert all(caps[peer] <= PEER_CAP * part for peer, part in parts.items())
 
 
-@FEW
 @given(pairs, units, st.integers(0, 9))
 def test_quotas__any_stage__place_every_unit_within_a_unit_of_the_caps(
     pairs: list[tuple[int, int]], num_units: int, turn: int
@@ -82,73 +74,35 @@ def test_quotas__any_stage__place_every_unit_within_a_unit_of_the_caps(
     assert all(whole[owner] <= ceil(cap * num_units) for owner, cap in owners.items())
 
 
-def stays_within_cover(module: ModuleType) -> None:
+@given(pairs, units, st.integers(0, 9), st.lists(st.integers(0, 90), min_size=14, max_size=14))
+def test_quotas__any_cover__are_within_it_as_far_as_the_step_can_be_done(
+    pairs: list[tuple[int, int]], num_units: int, turn: int, covers: list[int]
+) -> None:
     """Every unit is placed; nobody does more than money covers if that is enough for the stage.
 
     What speed alone allows stays so, where it is within the cover; and where the cover is short,
     nobody does more than speed allows.
     """
+    workers = workers_of(pairs)
+    most = {worker.peer: cover for worker, cover in zip(workers, covers, strict=False)}
+    by_speed = {each: cap * num_units for each, cap in caps_in_stage(workers).items()}
+    quotas = caps.quotas_in_stage(workers, num_units, turn=turn, most=most)
+    room = {each: max(1, cover) for each, cover in most.items()}
 
-    @UNSHRUNK
-    @given(pairs, units, st.integers(0, 9), st.lists(st.integers(0, 90), min_size=14, max_size=14))
-    def check(pairs: list[tuple[int, int]], num_units: int, turn: int, covers: list[int]) -> None:
-        workers = workers_of(pairs)
-        most = {worker.peer: cover for worker, cover in zip(workers, covers, strict=False)}
-        by_speed = {each: cap * num_units for each, cap in caps_in_stage(workers).items()}
-        quotas = module.quotas_in_stage(workers, num_units, turn=turn, most=most)
-        room = {each: max(1, cover) for each, cover in most.items()}
-
-        assert quotas.keys() == most.keys()
-        assert sum(quotas.values()) >= num_units
-        if sum(room.values()) >= num_units:
-            assert all(quota <= room[each] for each, quota in quotas.items())
-        else:
-            assert sum(quotas.values()) == num_units
-            assert all(quota < by_speed[each] + 1 for each, quota in quotas.items())
-            assert all(
-                quota >= min(room[each], floor(by_speed[each])) for each, quota in quotas.items()
-            )
-        if all(by_speed[each] <= room[each] for each in room):
-            assert quotas == quotas_in_stage(workers, num_units, turn=turn)
-
-    check()
+    assert quotas.keys() == most.keys()
+    assert sum(quotas.values()) >= num_units
+    if sum(room.values()) >= num_units:
+        assert all(quota <= room[each] for each, quota in quotas.items())
+    else:
+        assert sum(quotas.values()) == num_units
+        assert all(quota < by_speed[each] + 1 for each, quota in quotas.items())
+        assert all(
+            quota >= min(room[each], floor(by_speed[each])) for each, quota in quotas.items()
+        )
+    if all(by_speed[each] <= room[each] for each in room):
+        assert quotas == quotas_in_stage(workers, num_units, turn=turn)
 
 
-def test_quotas__any_cover__are_within_it_as_far_as_the_step_can_be_done() -> None:
-    stays_within_cover(caps)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("    if most:\n", "    if False:\n"),
-        (
-            "return _lifted(by_speed, cover, num_units)",
-            "return {peer: min(cover[peer], cap) for peer, cap in by_speed.items()}",
-        ),
-        (
-            "return _lifted(by_speed, cover, num_units)",
-            "return _lifted(cover, by_speed, num_units)",
-        ),
-        ("    return _lifted(cover, by_speed, num_units)", "    return cover"),
-        ("    return _lifted(cover, by_speed, num_units)", "    return by_speed"),
-        ("factor * cap) for", "cap) for"),
-    ],
-    ids=[
-        "no cover",
-        "what some may not do is left undone",
-        "covers lifted first",
-        "a stage that is covered for too little stops",
-        "what all are covered for counts for nothing",
-        "nothing is lifted",
-    ],
-)
-def test_quotas__one_line_is_wrong__is_noticed(old: str, new: str) -> None:
-    with pytest.raises(AssertionError):
-        stays_within_cover(mutant(caps, old, new))
-
-
-@FEW
 @given(pairs, units, st.integers(1, 5))
 def test_shares__any_number_of_trainers__each_can_place_its_own_units(
     pairs: list[tuple[int, int]], num_units: int, num_trainers: int
@@ -162,7 +116,6 @@ def test_shares__any_number_of_trainers__each_can_place_its_own_units(
         assert sum(share.values()) >= own
 
 
-@FEW
 @given(pairs, units, st.lists(st.booleans(), min_size=20, max_size=20), st.integers(0, 5))
 def test_balancer__any_answers__every_unit_goes_out_and_nobody_exceeds_its_quota(
     pairs: list[tuple[int, int]], num_units: int, in_time: list[bool], seed: int
@@ -190,7 +143,6 @@ def test_balancer__any_answers__every_unit_goes_out_and_nobody_exceeds_its_quota
     assert all(done[peer] <= quota for peer, quota in quotas.items())
 
 
-@FEW
 @given(pairs, units, st.data())
 def test_balancer__a_new_peer__is_next_but_for_ties(
     pairs: list[tuple[int, int]], num_units: int, data: st.DataObject
@@ -216,7 +168,6 @@ def test_balancer__a_new_peer__is_next_but_for_ties(
     assert all(count <= 1 for count in before.values())
 
 
-@FEW
 @given(st.lists(st.tuples(rates, st.integers(0, 3)), min_size=1, max_size=8), st.integers(1, 40))
 def test_summing_orders__any_bandwidths__whole_chunks_nearest_to_the_proportion(
     pairs: list[tuple[int, int]], num_chunks: int

@@ -10,9 +10,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-from tests.architecture.checkout import PACKAGES, ROOT
 
 SHELL = "sh"
 SESSION = "console"
@@ -36,16 +33,6 @@ class Block:
     def lines(self) -> list[str]:
         """Its lines; one that ends in a backslash goes on in the next."""
         return self.text.replace("\\\n", " ").splitlines()
-
-
-def documents() -> list[Path]:
-    """All that is written for people."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    for package in PACKAGES:
-        found += sorted(
-            path for path in (ROOT / package).rglob("*.md") if "node_modules" not in path.parts
-        )
-    return found
 
 
 def section(text: str, title: str) -> str:

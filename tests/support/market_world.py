@@ -360,7 +360,7 @@ class World:
         await close_jobs(now, work(), chain)
         await refund_jobs(now, work(), chain)
         await announce_slashes(now, work(), chain)
-        await execute_slashes(now, work(), chain)
+        await execute_slashes(work(), chain)
         await release_stakes(work(), chain)
         await self.sync()
         await burn_forfeits(work(), chain)

@@ -16,6 +16,9 @@ GENEROUS = 3.0
 LONGEST = 60.0
 """Times a limit, at most: what hangs ends some day."""
 
+LIMIT = 600.0
+"""Seconds of a test, and of a run in which no test ends, on any machine."""
+
 SECONDS_OF_WORK = 0.20
 """That `_WORK` took on each of two quiet cores of x86_64, CPython 3.11."""
 
@@ -31,6 +34,11 @@ _TOLD = "TESTS_PATIENCE"
 def patience(seconds: float) -> float:
     """What `seconds` on a quiet machine are here, and more than enough."""
     return seconds * factor()
+
+
+def limit(seconds: float) -> float:
+    """How long a test may take here: `patience(seconds)`, `LIMIT` at most."""
+    return min(patience(seconds), LIMIT)
 
 
 @cache

@@ -228,7 +228,8 @@ def main(papers_of: Callable[[Path], Papers] = process_papers) -> None:
     (folder / "log").mkdir(exist_ok=True)
     with (folder / "log" / f"{role}.jsonl").open("a") as stream:
         failpoints = parse_failpoints(os.environ.get("TALLYSTICK_FAILPOINT", ""))
-        tell = Failing(JsonLines(stream, process=role), failpoints, folder / role)
+        marks = folder / os.environ.get("TALLYSTICK_FAILPOINT_MARKS", role)
+        tell = Failing(JsonLines(stream, process=role), failpoints, marks)
         with suppress(asyncio.CancelledError):
             asyncio.run(_until_terminated(run(papers_of(folder), role, folder, tell)))
 

@@ -36,6 +36,8 @@ class ProcessSwarm:
     stages: int = 1
     trainers: int = 1
     failpoints: dict[str, str] = field(default_factory=dict)
+    first: str = ""
+    """Failpoint of all workers that strikes only the one who is there first."""
     behaviours: dict[str, str] = field(default_factory=dict)
     """Worker -> adversary that it plays, as `tallystick.gym.registry` names it."""
     changed: dict[str, Any] = field(default_factory=dict)
@@ -93,6 +95,11 @@ class ProcessSwarm:
             "TALLYSTICK_PEER_BEHAVIOUR": self.behaviours.get(role, ""),
             "TALLYSTICK_HOOKS": "tallystick.gym.hooks",
         }
+        if self.first and role in self.workers:
+            environment |= {
+                "TALLYSTICK_FAILPOINT": self.first,
+                "TALLYSTICK_FAILPOINT_MARKS": "first",
+            }
         words = [sys.executable, "-m", "tests.support.swarm_process", role, str(self.folder)]
         if (site := self.sites.get(role)) is not None:
             environment["TALLYSTICK_LISTEN"] = f"{site.address}:0"

@@ -11,7 +11,7 @@ must be that of their largest. Of fewer than 1000 audits the quantile is the lar
 Classes whose arithmetic adds in another dtype (`--apart`) keep their own, wider thresholds and do
 not widen those of others.
 
-Samples are JSON lines, `Sample.line()`; `tests/benchmarks/calibration.py` writes them from real
+Samples are JSON lines, `Sample.line()`; `bench/calibration.py` writes them from real
 stages. `python -m verification.distances.calibration --out FILE SAMPLES...` makes the table, and
 `clopper_pearson` is the interval of every rate that we state. Units: distances in 1e-9.
 """

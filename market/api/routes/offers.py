@@ -44,7 +44,8 @@ async def post_offers(
     """Offer a machine."""
     row = await post_offer(posted.signed, api.market.clock(), work, api.market.chain)
     is_measured = shipped_calibration().admits(row.device_class)
-    return answer(OfferStored(offer=row.offer, takes_checked_jobs=is_measured), 201)
+    stored = OfferStored(offer=row.offer, withdrawn=row.withdrawn, takes_checked_jobs=is_measured)
+    return answer(stored, 201)
 
 
 @router.get("/offers", response_model=OffersView)

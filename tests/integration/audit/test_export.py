@@ -114,7 +114,9 @@ class FakeMarket:
         )
 
 
-async def test_export__running_job__is_a_file_that_verifies_at_the_head(tmp_path: Path) -> None:
+async def test_export__running_job__is_a_file_that_verifies_and_others_are_refused(
+    tmp_path: Path,
+) -> None:
     async with deployed_chain(tmp_path) as deployed, JsonRpc(deployed.anvil.url) as node:
         market = ChainMarket(deployed)
         head = await deployed.chain.head()
@@ -139,6 +141,18 @@ async def test_export__running_job__is_a_file_that_verifies_at_the_head(tmp_path
         assert (verdict.steps, verdict.ended) == (3, False)
         assert verdict.escrow.paid == job.seals[-1].seal.vested > 0
         assert verify(before.encoded(), SHIPS).steps == 0
+
+        unknown = JobMaker(name="never opened")
+        with pytest.raises(NotFound):
+            await export(FakeMarket(market), node, unknown.spec.job())
+        unknown.items[:] = [each for each in unknown.items if not is_opening(each)]
+        market.jobs.append(unknown)
+        with pytest.raises(Malformed, match="not opened"):
+            await export(FakeMarket(market), node, unknown.spec.job())
+
+
+def is_opening(item: Kept) -> bool:
+    return isinstance(item, Signed) and isinstance(item.message, JobOpening)
 
 
 @dataclass
@@ -173,42 +187,19 @@ async def settled_twice(deployed: DeployedChain) -> tuple[ChainMarket, JobMaker]
     return market, job
 
 
-async def test_export__stored_snapshots__are_followed_by_a_fresh_one_where_there_is_more(
+async def test_export__stored_snapshots__are_kept_if_of_use_and_followed_by_a_fresh_one(
     tmp_path: Path,
 ) -> None:
     async with deployed_chain(tmp_path) as deployed, JsonRpc(deployed.anvil.url) as node:
         market, job = await settled_twice(deployed)
-        stored, settlement = tuple(market.snapshots), deployed.deployment.settlement
-
-        at_head = await export(FakeMarket(market), node, job.spec.job())
-        await deployed.chain.request("evm_mine", [])
-        unchanged = await export(FakeMarket(market), node, job.spec.job())
-        await market.claim(job.members[0].wallet.account)
-        claimed = await export(FakeMarket(market), node, job.spec.job())
-        pruned = await export(FakeMarket(market), PrunedNode(node), job.spec.job())
-
-        head = await deployed.chain.head()
-        assert at_head.snapshots == unchanged.snapshots == pruned.snapshots == stored
-        assert claimed.snapshots[:2] == stored and len(claimed.snapshots) == 3
-        verdict = verify(claimed.encoded(), SHIPS, anchor=head.hash, settlement=settlement)
-        assert verdict.accounts[job.members[0].wallet.account].claimed
-        last = stored[-1].header.hash
-        verdict = verify(pruned.encoded(), SHIPS, anchor=last, settlement=settlement)
-        assert verdict.escrow.paid == job.seals[-1].seal.vested
-
-
-async def test_export__stored_snapshots_of_no_use__are_left_out(tmp_path: Path) -> None:
-    async with deployed_chain(tmp_path) as deployed, JsonRpc(deployed.anvil.url) as node:
-        market, job = await settled_twice(deployed)
-        first, second = market.snapshots
+        first, second = stored = tuple(market.snapshots)
+        settlement = deployed.deployment.settlement
         head = await deployed.chain.head()
 
         async def exported(*stored: Snapshot) -> list[int]:
             market.snapshots = list(stored)
             file = await export(FakeMarket(market), node, job.spec.job())
-            verify(
-                file.encoded(), SHIPS, anchor=head.hash, settlement=deployed.deployment.settlement
-            )
+            verify(file.encoded(), SHIPS, anchor=head.hash, settlement=settlement)
             return [each.header.number for each in file.snapshots]
 
         escrow = first.contracts["escrow"]
@@ -221,26 +212,26 @@ async def test_export__stored_snapshots_of_no_use__are_left_out(tmp_path: Path) 
         with pytest.raises(ChainForgot):
             await export(FakeMarket(market), PrunedNode(node), job.spec.job())
 
+        market.snapshots = list(stored)
+        await deployed.chain.request("evm_mine", [])
+        unchanged = await export(FakeMarket(market), node, job.spec.job())
+        await market.claim(job.members[0].wallet.account)
+        claimed = await export(FakeMarket(market), node, job.spec.job())
+        pruned = await export(FakeMarket(market), PrunedNode(node), job.spec.job())
+
+        head = await deployed.chain.head()
+        assert unchanged.snapshots == pruned.snapshots == stored
+        assert claimed.snapshots[:2] == stored and len(claimed.snapshots) == 3
+        verdict = verify(claimed.encoded(), SHIPS, anchor=head.hash, settlement=settlement)
+        assert verdict.accounts[job.members[0].wallet.account].claimed
+        last = stored[-1].header.hash
+        verdict = verify(pruned.encoded(), SHIPS, anchor=last, settlement=settlement)
+        assert verdict.escrow.paid == job.seals[-1].seal.vested
+
 
 def _elsewhere(snapshot: Snapshot) -> Header:
     """The header of another block with this number."""
     return Header((bytes(32), *snapshot.header.fields[1:]))
-
-
-async def test_export__job_that_cannot_be_audited__is_a_typed_refusal(tmp_path: Path) -> None:
-    async with deployed_chain(tmp_path) as deployed, JsonRpc(deployed.anvil.url) as node:
-        market, job = ChainMarket(deployed), JobMaker()
-        with pytest.raises(NotFound):
-            await export(FakeMarket(market), node, job.spec.job())
-        market.jobs.append(job)
-        job.items[:] = [
-            item
-            for item in job.items
-            if not (isinstance(item, Signed) and isinstance(item.message, JobOpening))
-        ]
-
-        with pytest.raises(Malformed, match="not opened"):
-            await export(FakeMarket(market), node, job.spec.job())
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense"])

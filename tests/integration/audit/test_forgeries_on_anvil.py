@@ -24,8 +24,6 @@ from tests.support.offline import verify_here
 from tests.support.settling import ChainMarket
 from verification.audit.audit_file import AuditFile, verify
 
-pytestmark = pytest.mark.slow
-
 
 @dataclass(frozen=True)
 class Made:

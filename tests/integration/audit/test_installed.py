@@ -8,7 +8,7 @@ from tests.support.history import SETTLEMENT
 from tests.support.offline import offline_program, verify_options
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)  # builds and installs the wheel when no other test has
 def test_verify__from_the_installed_wheel__exits_0_and_11(installed: Installed) -> None:
     file = installed.elsewhere / "job.tally"

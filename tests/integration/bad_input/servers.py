@@ -28,20 +28,20 @@ def _url(port: int) -> str:
 
 
 @contextmanager
-def answering(body: bytes, *, status: int = 200, kind: str = "text/html") -> Iterator[str]:
-    """URL of a server that answers everything with this."""
-    with _answering(lambda _: body, status, kind) as url:
+def answering(body: bytes) -> Iterator[str]:
+    """URL of a server that answers everything with this page."""
+    with _answering(lambda _: body, "text/html") as url:
         yield url
 
 
 @contextmanager
-def _answering(answer: Callable[[bytes], bytes], status: int, kind: str) -> Iterator[str]:
+def _answering(answer: Callable[[bytes], bytes], kind: str) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         """Reads the request and answers."""
 
         def do_GET(self) -> None:
             body = answer(self.rfile.read(int(self.headers.get("content-length", 0))))
-            self.send_response(status)
+            self.send_response(200)
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -83,7 +83,7 @@ def wealthy_node(domain: Domain) -> Iterator[str]:
         result = results[asked["method"]]
         return json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}).encode()
 
-    with _answering(answer, 200, "application/json") as url:
+    with _answering(answer, "application/json") as url:
         yield url
 
 

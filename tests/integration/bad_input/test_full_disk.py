@@ -40,6 +40,7 @@ def submit(disk: SmallDisk, folder: Path, market: str) -> Said:
     return Said(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.nightly  # in the gate: tests/integration/up/test_full_disk.py
 def test_submit__disk_is_full__says_so_and_posts_once_it_is_not(
     disk: SmallDisk, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 from contracts.terms.errors import TooLarge
 from tests.integration.transport.harness import DEADLINE, MemoryNet, Peer, pair
 from training.transport.calls import METHODS
-from training.transport.port import MIB
 from training.transport.wire import MAX_TENSORS, AnyMethod, Methods
 
 LIBERAL = Methods(
@@ -52,11 +51,3 @@ async def test_method__one_byte_or_tensor_more_than_it_takes__is_too_large(name:
     assert server.calls == []
     assert not session.closed
     await net.close()
-
-
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_method__its_bounds__fit_what_a_session_takes(name: str) -> None:
-    method = METHODS[name]
-
-    assert method.max_header_bytes + method.max_tensor_bytes <= 256 * MIB
-    assert method.max_reply_header_bytes + method.max_reply_tensor_bytes <= 256 * MIB

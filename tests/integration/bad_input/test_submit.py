@@ -22,7 +22,6 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address
 from contracts.terms.typed_data import WalletDomain
-from tallystick.sdk.client import MarketClient
 from tallystick.sdk.orders import Order
 from tallystick.sdk.plan import Plan
 from tests.integration.bad_input.posting import JOB, Denying, Killed, Poster, Renaming, poster_at
@@ -140,7 +139,11 @@ async def test_submit__over__is_found_and_again_orders_once_more(tmp_path: Path)
     assert len(await poster.jobs()) == 2
 
 
-@pytest.mark.parametrize("is_answer_lost", [False, True], ids=["not sent", "answer lost"])
+@pytest.mark.parametrize(
+    "is_answer_lost",
+    [pytest.param(False, marks=pytest.mark.nightly), True],
+    ids=["not sent", "answer lost"],
+)
 async def test_submit__again_killed_before_its_answer__again_and_plain_find_the_same(
     is_answer_lost: bool, tmp_path: Path
 ) -> None:
@@ -202,7 +205,7 @@ async def test_submit__not_agreed__asks_for_nothing_and_signs_nothing(tmp_path: 
     assert poster.wallet.account not in poster.world.chain.state.accounts or poster.tokens == 0
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"key": 1}', '{"signed": "ab"}', "\x00"])
+@pytest.mark.parametrize("text", ["", '{"signed": "ab"}'])
 async def test_submit__order_that_is_damaged__is_named_and_kept(text: str, tmp_path: Path) -> None:
     poster = await poster_at(tmp_path)
     with pytest.raises(Killed):
@@ -281,10 +284,7 @@ async def refused(poster: Poster, kind: type[TallystickError], **changed: object
     ("changed", "kind", "words"),
     [
         ({"data": "/nowhere/*.txt"}, NotFound, "/nowhere"),
-        ({"data": []}, Refused, "data"),
         ({"data": "a\x00b"}, Refused, "data"),
-        ({"recipe": "huge"}, NotFound, "micro, tiny_llama"),
-        ({"model": {"width": 33}}, Refused, "width"),
         ({"units_per_step": 1000}, Refused, "use at least"),
         ({"vesting_window": 10**12}, Malformed, "vesting_window"),
     ],
@@ -307,23 +307,6 @@ async def test_submit__clock_off_by_more_than_two_minutes__is_expired(tmp_path: 
     assert "clock" in await refused(poster, Expired)
 
     assert poster.orders == []
-
-
-async def test_submit__budget_below_the_cost__says_what_would_do(tmp_path: Path) -> None:
-    poster = await poster_at(tmp_path)
-
-    assert "costs" in await refused(poster, Unaffordable, price_ceiling=10**10)
-
-    assert poster.tokens == FAUCET  # nothing was taken
-
-
-async def test_submit__faucet_gives_no_more__is_unaffordable(tmp_path: Path) -> None:
-    poster = await poster_at(tmp_path)
-    async with MarketClient("http://market", transport=poster.wire()) as client:
-        for key in ("a", "b", "c"):
-            await client.faucet(poster.wallet.account, idempotency_key=key)
-
-    assert "send tokens" in await refused(poster, Unaffordable, budget=3001)
 
 
 async def test_submit__tokens_that_come_later__pay_the_very_job(tmp_path: Path) -> None:
@@ -357,19 +340,3 @@ async def test_submit__fits_no_offer__is_told_before_it_pays_unless_it_wants_to_
     submitted = await poster.post(poster.job(), unmatched=True)
 
     assert [row.job for row in await poster.jobs()] == [submitted.job]
-
-
-async def test_submit__no_offer_yet__waits_for_some(tmp_path: Path) -> None:
-    poster = await poster_at(tmp_path)
-
-    submitted = await poster.post(poster.job())
-
-    assert [row.job for row in await poster.jobs()] == [submitted.job]
-
-
-async def test_submit__one_offer_of_two_fits__is_posted(tmp_path: Path) -> None:
-    poster = await poster_at(tmp_path)
-    await poster.world.offer("ann", 3 * 10**12)
-    await poster.world.offer("bob", 10**10)
-
-    assert (await poster.post(poster.job())).job

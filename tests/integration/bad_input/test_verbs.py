@@ -4,7 +4,6 @@ The loop is over the registry of nouns and their verbs, so a new verb or option 
 it exists; one that needs a value nobody here knows fails until it is told.
 """
 
-import json
 import os
 import signal
 import socket
@@ -48,36 +47,8 @@ LOG = (
     '{"at": 1.0, "mono": 1.0, "process": "coordinator", "pid": 1, "event": "opened", "job": "ab"}\n'
 )
 DOCUMENTED = frozenset({USAGE, *EXIT_CODES.values()})
-NUMBERS = ("garbage", "-1", "nan", "9" * 400, "1" + "0" * 30)
 LONG = "x" * 5000
 VERY_LONG = "x" * 1_000_000
-PROBLEM = "application/problem+json"
-ANSWERS: tuple[tuple[bytes, int, str], ...] = (
-    (HTML, 200, "text/html"),
-    (HTML, 404, "text/html"),
-    (HTML, 502, "text/html"),
-    (b"", 200, "application/json"),
-    (b"[1, 2, 3]", 200, "application/json"),
-    (b'{"result": "zz"}', 200, "application/json"),
-    (b"\xff\xfe\x00", 200, "application/json"),
-    (b"[" * 100_000, 200, "application/json"),
-    (
-        json.dumps(
-            {
-                "type": "about:blank",
-                "title": "NotFound",
-                "status": 404,
-                "code": "not_found",
-                "detail": "no such thing",
-                "data": {"message": "twice", "self": "thrice"},
-            }
-        ).encode(),
-        404,
-        PROBLEM,
-    ),
-    (b'{"code": "invariant_broken"}', 500, PROBLEM),
-)
-"""What something that is no market may answer: body, status, media type."""
 
 VERBS = verbs()
 ASKING = [(verb, each) for verb in VERBS for each in verb.parameters if each.name in URLS]
@@ -155,7 +126,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def bad_values(parameter: Parameter, place: Place) -> list[str]:
     """What a parameter can never be, malformed and oversized."""
     if parameter.kind in (int, float):
-        return list(NUMBERS)
+        return ["garbage", "nan", "9" * 400]
     if parameter.kind is str:
         empty = [""] if parameter.required or parameter.name in URLS else []
         return ["gar bage", VERY_LONG, *empty]
@@ -173,32 +144,6 @@ def test_registry__every_noun__has_verbs_that_this_loop_can_call(place: Place) -
     required = {each.name for verb in VERBS for each in verb.parameters if each.required}
     assert required <= place.good().keys()
     assert {parameter.name for _, parameter in ASKING} == set(URLS)
-
-
-@pytest.mark.parametrize("verb", VERBS, ids=str)
-@pytest.mark.parametrize("extra", [["--no-such-option"], ["surplus"] * 3], ids=["option", "word"])
-def test_verb__unknown_option_or_surplus_word__is_one_line(
-    verb: Verb, extra: list[str], place: Place
-) -> None:
-    said = call([*place.line(verb), *extra], place.environment)
-
-    takes_many = any(each.is_many for each in verb.parameters)
-    codes = {USAGE, EXIT_CODES["not_found"]} if takes_many else {USAGE}
-    assert complaint(said, codes=frozenset(codes))
-
-
-@pytest.mark.parametrize(
-    "verb", [v for v in VERBS if any(p.required for p in v.parameters)], ids=str
-)
-def test_verb__without_what_it_needs__is_one_line(verb: Verb, place: Place) -> None:
-    said = call(list(verb.words), place.environment)
-
-    assert "Missing" in complaint(said, codes=frozenset({USAGE}))
-
-
-@pytest.mark.parametrize("words", [("nonsense",), ("job", "nonsense"), ("--nonsense",)])
-def test_noun__unknown__is_one_line(words: tuple[str, ...], place: Place) -> None:
-    assert "nonsense" in complaint(call([*words], place.environment), codes=frozenset({USAGE}))
 
 
 @pytest.mark.parametrize(
@@ -232,17 +177,15 @@ def test_verb__url_of_nobody_or_of_no_market__is_one_line_that_names_it(
         said = call(place.line(verb, **{parameter.name: url}), place.environment)
         return said.exit_code, complaint(said)
 
-    for url in ("ftp://127.0.0.1/", "http://", "http://[", "http://127.0.0.1:x", "//a", "a b"):
-        assert ask(url)[0] == USAGE and url in ask(url)[1]
+    code, line = ask("http://127.0.0.1:x")  # others: tests/unit/tallystick/sdk/test_client.py
+    assert code == USAGE and "http://127.0.0.1:x" in line
     if (str(verb), parameter.name) == ("audit export", "rpc"):
         return  # asks the market first, which knows no such job: see tests/integration/audit
     nobody = ask(NOBODY)
     assert nobody[0] == EXIT_CODES["error"] and NOBODY in nobody[1]
-    for body, status, kind in ANSWERS:
-        with answering(body, status=status, kind=kind) as server:
-            code, line = ask(server)
-        assert code in (USAGE, EXIT_CODES["not_found"], EXIT_CODES["error"]), line
-        assert server in line or (status == 404 and kind == PROBLEM), line
+    with answering(HTML) as server:
+        code, line = ask(server)
+    assert code in (USAGE, EXIT_CODES["error"]) and server in line, line
 
 
 @pytest.mark.parametrize("verb", [v for v in VERBS if v.words == ("audit", "verify")], ids=str)

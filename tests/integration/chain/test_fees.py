@@ -8,11 +8,9 @@ import pytest
 from contracts.chain.fees import GWEI, FeePolicy
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
-from contracts.terms.errors import DeadlineExceeded, RpcFailed, Unavailable
-from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.moments import UnixSeconds
+from contracts.terms.errors import DeadlineExceeded, Unavailable
+from contracts.terms.ids import Digest
 from market.adapters.chain import Confirming, RpcChain
-from market.service.ports import ChainBlock
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
 
@@ -124,19 +122,3 @@ async def check_waits_for_nobody(on: DeployedChain, cap: Account) -> None:
     await cap.anchor(stuck, 2)
     await cap.anchor(stuck, 1)
     assert await cap.anchored() == [1, 2]
-
-
-async def test_resend__one_role_is_refused_by_the_node__the_others_are_sent() -> None:
-    class Broken:
-        async def resend(self) -> int:
-            raise RpcFailed("the node says no")
-
-    class Works:
-        async def resend(self) -> int:
-            return 2
-
-    rpc = RpcChain.__new__(RpcChain)
-    rpc._all_ran_at, rpc._num_asked = None, 0
-    rpc._senders = {"anchorer": Broken(), "relayer": Works()}  # type: ignore[dict-item]
-
-    assert await rpc.resend(ChainBlock(0, ZERO_DIGEST, UnixSeconds(0))) == 2

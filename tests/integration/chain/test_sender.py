@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from contracts.chain.connection import ChainConnection, checksummed
-from contracts.chain.contracts import bind
+from contracts.chain.connection import checksummed
 from contracts.chain.deploy import DeploySettings, run
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ChainForgot, ChainUnreachable, ContractRefused, Unavailable
+from contracts.terms.errors import ChainForgot, ContractRefused, Unavailable
 from contracts.terms.ids import Address, Digest
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
@@ -22,17 +21,6 @@ async def _anchored(deployed: DeployedChain) -> list[bytes]:
     head = await deployed.chain.head()
     logs = await deployed.contracts.seals.events(0, head.number)
     return [log.args["root"] for log in logs if log.event == "Anchored"]
-
-
-async def test_send__same_intention_twice__one_transaction(tmp_path: Path) -> None:
-    async with deployed_chain(tmp_path) as deployed:
-        call = deployed.contracts.seals.anchor(Digest(b"\1" * 32))
-
-        first = await deployed.senders["anchorer"].send("anchor:1", call)
-        second = await deployed.senders["anchorer"].send("anchor:1", call)
-
-        assert first == second
-        assert await _anchored(deployed) == [b"\1" * 32]
 
 
 async def test_send__chain_killed_before_its_dump__same_bytes_again_and_one_event(
@@ -108,18 +96,3 @@ async def test_deploy__file_lost_after_the_contracts_exist__same_addresses(tmp_p
 
         assert await deployed.chain.nonce(deployed.senders["deployer"].account) == 7
         assert (tmp_path / "deployment.json").exists()
-
-
-async def test_connection__nobody_listens__unreachable() -> None:
-    async with ChainConnection("http://127.0.0.1:9") as chain:
-        with pytest.raises(ChainUnreachable):
-            await chain.head()
-
-
-async def test_parameters__fast_clocks__read_by_name(tmp_path: Path) -> None:
-    async with deployed_chain(tmp_path) as deployed:
-        contracts = bind(deployed.chain, deployed.deployment)
-
-        values = await contracts.parameters.values(await deployed.chain.head())
-
-        assert values["refund_delay"] == 6

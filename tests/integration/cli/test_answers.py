@@ -5,8 +5,6 @@ verb is called the moment it exists. The market is a real one over HTTP, its sto
 job in it has been worked for and paid, the peer of another is convicted.
 """
 
-import csv
-import io
 import json
 import time
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ from contracts.terms.ids import JobId, PeerId, StepNumber
 from market.service.rows import JobRow, ReportRow
 from tallystick.cli.schema import VerbShown, all_verbs
 from tests.integration.bad_input.servers import empty_world, market_in_a_thread
-from tests.integration.bad_input.verbs import Said, call, complaint
+from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.test_slash_verbs import NAME, announced, market
 from tests.support.audited import settled
 from tests.support.forging import retold
@@ -206,28 +204,7 @@ def test_verb__as_json__is_one_document_that_its_schema_takes(
     Draft202012Validator(verb.document).validate(json.loads(answer.stdout))
 
 
-@pytest.mark.parametrize("verb", [each for each in CALLED if each.rows], ids=words_of)
-def test_verb__as_csv__has_a_line_a_row_under_the_names_of_its_fields(
-    verb: VerbShown, place: Place
-) -> None:
-    rows = json.loads(said(place, verb, "json").stdout)[verb.rows]
-
-    header, *lines = csv.reader(io.StringIO(said(place, verb, "csv").stdout))
-
-    assert len(lines) == len(rows)
-    assert all(list(row) == header for row in rows)
-
-
-@pytest.mark.parametrize("verb", [each for each in CALLED if not each.rows], ids=words_of)
-def test_verb__csv_without_rows__is_a_usage_error_and_does_nothing(
-    verb: VerbShown, place: Place
-) -> None:
-    answer = said(place, verb, "csv")
-
-    assert (answer.exit_code, answer.stdout) == (2, "")
-    assert "has no rows" in complaint(answer)
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize("verb", CALLED, ids=words_of)
 def test_verb__as_a_table__fits_a_terminal_of_80_columns(verb: VerbShown, place: Place) -> None:
     words = words_of(verb)
@@ -262,8 +239,9 @@ def test_wallet__created_and_imported__opens_with_its_passphrase_alone(
 
     account = f"0x{load_wallet(path, 'open sesame').account.hex()}"
     assert account in created.stdout and path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(Forbidden):
-        load_wallet(path)
+    for wrong in ("", "Open sesame"):
+        with pytest.raises(Forbidden):
+            load_wallet(path, wrong)
     again = call(["wallet", "create", "--wallet", str(path)], place.environment())
     assert again.exit_code == 6
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,8 +28,8 @@ async def work():
     try:
         await asyncio.sleep(60)
     finally:
-        print("leaving", flush=True)
-        await asyncio.sleep(float(sys.argv[2]))
+        while not Path(sys.argv[2]).exists():
+            await asyncio.sleep(0.02)
         print("left in order", flush=True)
         folder.close()
 
@@ -44,10 +45,10 @@ def has_said_its_pid(process: "subprocess.Popen[str]", home: Path) -> bool:
 
 
 @contextmanager
-def agent(home: Path, *, leaves_within: float) -> Iterator["subprocess.Popen[str]"]:
-    """A process that holds the folder as an agent does, and takes its time to leave."""
+def agent(home: Path, *, leaves: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A process that holds the folder as an agent does; drained, it stays until `leaves` exists."""
     process = subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(home), str(leaves_within)],
+        [sys.executable, "-c", AGENT, str(home), str(leaves)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -67,35 +68,30 @@ def drain(home: Path, *more: str) -> tuple[int, str]:
     return done.exit_code, done.stdout + done.stderr
 
 
-def test_drain__asked_twice_while_peers_leave__lets_them_and_waits(tmp_path: Path) -> None:
-    with agent(tmp_path, leaves_within=patience(3)) as process:
-        first = drain(tmp_path)
-        second = drain(tmp_path, "--wait", "--timeout", "30")
+def test_drain__peers_need_their_time__lets_them_and_waits_as_long_as_it_was_told(
+    tmp_path: Path,
+) -> None:
+    home, leaves = tmp_path / "home", tmp_path / "leaves"
+    with agent(home, leaves=leaves) as process, ThreadPoolExecutor() as threads:
+        first = drain(home)
+        impatient = drain(home, "--wait", "--timeout", "1")
+        waiting = threads.submit(drain, home, "--wait", "--timeout", "600")
+        leaves.touch()
+        second = waiting.result()
         said, told = process.communicate(timeout=patience(10))
 
     assert (first[0], second[0], process.returncode) == (0, 0, 0)
     assert "lets its peers leave" in first[1] and "has ended" in second[1]
-    assert said == "leaving\nleft in order\n" and "the same command resumes" in told
-    assert drain(tmp_path) == (0, f"no agent runs in {tmp_path}\n")
+    assert (impatient[0], "still lets its peers leave" in impatient[1]) == (7, True)
+    assert said == "left in order\n" and "the same command resumes" in told
+    assert drain(home) == (0, f"no agent runs in {home}\n")
 
 
-def test_drain__dry_run__signals_nobody(tmp_path: Path) -> None:
-    with agent(tmp_path, leaves_within=0.0) as process:
-        code, _ = drain(tmp_path, "--dry-run")
-
+def test_drain__dry_run_or_lock_that_names_somebody_else__signals_nobody(tmp_path: Path) -> None:
+    with agent(tmp_path / "home", leaves=tmp_path) as process:
+        code, _ = drain(tmp_path / "home", "--dry-run")
         assert (code, process.poll()) == (0, None)
 
-
-def test_drain__slow_agent__is_given_up_on_as_a_time_out(tmp_path: Path) -> None:
-    with agent(tmp_path, leaves_within=30.0):
-        code, said = drain(tmp_path, "--wait", "--timeout", "1")
-
-    assert (code, "still lets its peers leave" in said) == (7, True)
-
-
-def test_agent_pid__lock_names_somebody_else__is_signalled_to_nobody(tmp_path: Path) -> None:
-    with agent(tmp_path, leaves_within=0.0):
-        (tmp_path / "agent.lock").write_text(str(os.getppid()))
-
+        (tmp_path / "home" / "agent.lock").write_text(str(os.getppid()))
         with pytest.raises(Unavailable):
-            agent_pid(tmp_path)
+            agent_pid(tmp_path / "home")

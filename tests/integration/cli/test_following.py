@@ -89,15 +89,6 @@ async def test_watch__job_that_ends_meanwhile__shows_steps_and_answers_with_its_
     assert "step 2/12" in stderr.decode().splitlines()[-1]
 
 
-async def test_watch__quiet__says_nothing_but_the_answer(tmp_path: Path) -> None:
-    async with running(tmp_path) as it:
-        await refund(it.world, it.maker)
-        said = await it.said("job", "watch", it.job.hex(), "-q", "-o", "json")
-
-    assert (said.exit_code, said.stderr) == (0, "")
-    assert json.loads(said.stdout)["state"] == "refunded"
-
-
 async def test_watch__job_that_goes_on__is_a_time_out_that_says_where_it_is(
     tmp_path: Path,
 ) -> None:
@@ -152,22 +143,3 @@ async def test_pause__nobody_heeds_it__is_a_time_out_that_says_what_it_waits_for
     told, problem = said.stderr.splitlines()
     assert told == "pause: waits for a host"
     assert json.loads(problem)["data"] == {"waits_for": "host"}
-
-
-async def test_pause__by_a_stranger__is_forbidden_also_as_a_dry_run(tmp_path: Path) -> None:
-    stranger = ["--wallet", str(tmp_path / "stranger.json")]
-    async with running(tmp_path) as it:
-        for more in ([], ["--dry-run"]):
-            said = await it.said("job", "pause", it.job.hex(), *stranger, *more)
-
-            assert (said.exit_code, said.stdout) == (4, "")
-            assert "only its poster" in said.stderr
-
-
-async def test_cancel__job_that_is_over__is_a_conflict_also_as_a_dry_run(tmp_path: Path) -> None:
-    async with running(tmp_path) as it:
-        await refund(it.world, it.maker)
-        for more in ([], ["--dry-run"]):
-            said = await it.said("job", "cancel", it.job.hex(), *more)
-
-            assert (said.exit_code, said.stdout) == (6, ""), said

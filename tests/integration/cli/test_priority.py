@@ -36,8 +36,3 @@ def test_stand_back__process_and_its_own_session__are_nicer(
 
     assert niceness(19, group, leads=leads) > 0
     assert group.read_text() == of_session
-
-
-def test_stand_back__zero_or_no_groups__changes_what_can_be(tmp_path: Path) -> None:
-    assert niceness(0, tmp_path, leads=True) == 0
-    assert niceness(19, tmp_path, leads=True) > 0  # a folder is no such file

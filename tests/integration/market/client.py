@@ -4,16 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
-import pytest
 
 from contracts.terms.digest import blob_digest
 from market.api.app import make_app
 from market.bodies import API_PREFIX, HostCredential
 from tallystick.sdk.signing import Signer, signed_by
 from tests.support.market_world import World
-
-ON_MEMORY = pytest.mark.parametrize("world", ["memory"], indirect=True)
-"""For tests of a decision that storage has no part in."""
 
 TOKEN = "the host's token"
 HOST = {"Authorization": f"Bearer {HostCredential('host').shown(TOKEN)}"}

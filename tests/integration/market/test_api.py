@@ -1,9 +1,8 @@
-"""The API as its users see it, on memory and on Postgres alike."""
+"""The API as its users see it."""
 
 import asyncio
 
 import httpx
-import pytest
 
 from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits
@@ -53,7 +52,7 @@ from market.bodies import (
     withdrawal_digest,
 )
 from market.service.rows import BatchRow, JobRow
-from tests.integration.market.client import HOST, ON_MEMORY, client_of, once, signed
+from tests.integration.market.client import HOST, client_of, once, signed
 from tests.support.history import DOMAIN, JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import (
     ANCHORER,
@@ -62,7 +61,6 @@ from tests.support.market_world import (
     LeasedMaker,
     World,
     market_spec,
-    memory_world,
     sign_digest,
     spec_changes,
 )
@@ -107,8 +105,10 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
         world.chain.stake(account, 10**7)
         offer = world.sign_offer("ann", 10**11)
         answer = await post(client, "/offers", SignedBody(signed=offer.encoded()))
-        name = read_body(OfferStored, answer.content).offer
+        offered = read_body(OfferStored, answer.content)
+        name = offered.offer
         assert answer.status_code == 201 and name == offer.message.digest()
+        assert not offered.withdrawn
 
         path = f"/blobs/{blob_digest(MANIFEST).hex()}"
         put = await client.put(
@@ -212,6 +212,8 @@ async def test_api__a_job_from_offer_to_proof__every_route_answers(world: World)
         )
         assert withdrawn.status_code == 204
         assert read_body(OffersView, (await client.get("/offers")).content).offers == ()
+        again = await post(client, "/offers", SignedBody(signed=offer.encoded()))
+        assert read_body(OfferStored, again.content).withdrawn
 
 
 async def a_batch(world: World) -> Digest:
@@ -285,168 +287,72 @@ async def test_post_job__budget_too_small__says_what_would_fit(world: World) -> 
     assert await world_jobs(world) == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
+async def test_post_job__that_does_not_hold__is_refused_and_nothing_is_stored(
+    world: World,
+) -> None:
+    no_data = DataSpec(manifest=Digest(b"m" * 32), seed=1, tokenizer=ZERO_DIGEST)
+    changes: list[tuple[dict[str, object], str]] = [
         ({"deadline": UnixSeconds(1_750_000_030)}, "expired"),
-        (
-            {"data": DataSpec(manifest=Digest(b"m" * 32), seed=1, tokenizer=ZERO_DIGEST)},
-            "not_found",
-        ),
+        ({"data": no_data}, "not_found"),
         ({"memory_bytes": 1000}, "refused"),
         ({"unit_flops": (5,)}, "conflict"),
         ({"epoch_cap": BaseUnits(10)}, "unaffordable"),
-    ],
-)
-async def test_post_job__that_cannot_be_trained_or_paid__is_refused_with_what_would_fit(
-    changes: dict[str, object], code: str
-) -> None:
-    world = memory_world()
-    await world.register()
-    spec = market_spec().model_copy(update=changes)
+    ]
+    spec = market_spec()
+    unknown = encode({"message": spec.value() | {"kind": "job_spec.v9"}, "signature": bytes(65)})
+    bodies = [(job_body(spec.model_copy(update=each)), code) for each, code in changes]
+    bodies += [
+        (job_body(spec, by="mallory"), "bad_signature"),
+        (job_body(spec, deadline=5), "expired"),
+        (job_body(spec).model_copy(update={"signed": unknown}), "unknown_version"),
+    ]
 
     async with client_of(world) as client:
-        answer = await post(client, "/jobs", job_body(spec))
+        early = await post(client, "/jobs", job_body(spec))  # its coordinator is not known yet
+        await world.register()
+        codes = [problem(await post(client, "/jobs", body)).code for body, _ in bodies]
 
-    assert problem(answer).code == code
+    assert problem(early).code == "forbidden"
+    assert codes == [code for _, code in bodies]
     assert await world_jobs(world) == 0
 
 
-@ON_MEMORY
-async def test_post_job__unknown_coordinator__is_forbidden(world: World) -> None:
-    async with client_of(world) as client:
-        answer = await post(client, "/jobs", job_body(market_spec()))
-
-    assert problem(answer).code == "forbidden"
-
-
-@ON_MEMORY
-async def test_post_job__signed_by_another_wallet__is_bad_signature(world: World) -> None:
-    await world.register()
+async def test_post_offer__that_does_not_hold__is_refused(world: World) -> None:
+    poor = world.sign_offer("poor", 10**11)
+    over = world.sign_offer("ann", 10**11, expires_at=UnixSeconds(5))
 
     async with client_of(world) as client:
-        answer = await post(client, "/jobs", job_body(market_spec(), by="mallory"))
+        answers = [
+            await post(client, "/offers", SignedBody(signed=offer.encoded()))
+            for offer in (poor, over)
+        ]
 
-    assert (answer.status_code, problem(answer).code) == (401, "bad_signature")
-
-
-@ON_MEMORY
-async def test_post_job__permit_is_over__is_expired(world: World) -> None:
-    await world.register()
-
-    async with client_of(world) as client:
-        answer = await post(client, "/jobs", job_body(market_spec(), deadline=5))
-
-    assert problem(answer).code == "expired"
+    assert [problem(answer).code for answer in answers] == ["insufficient_stake", "expired"]
 
 
-async def test_post_job__same_key_for_another_job__is_a_conflict(world: World) -> None:
-    await world.register()
-
-    async with client_of(world) as client:
-        first = await client.post(
-            "/jobs", content=job_body(market_spec()).json_bytes(), headers=once()
-        )
-        other = job_body(market_spec(nonce=2))
-        second = await client.post("/jobs", content=other.json_bytes(), headers=once())
-
-    assert (first.status_code, second.status_code) == (202, 409)
-    assert problem(second).code == "conflict"
-    assert await world_jobs(world) == 1
-
-
-async def test_post_job__same_request_many_times_at_once__one_job_and_one_answer(
-    postgres_world: World,
+async def test_heartbeat__replayed_or_clock_is_off_or_another_key__is_refused(
+    world: World,
 ) -> None:
-    world = postgres_world
-    await world.register()
-    body = job_body(market_spec()).json_bytes()
-
-    async with client_of(world) as client:
-        posts = [client.post("/jobs", content=body, headers=once()) for _ in range(6)]
-        answers = await asyncio.gather(*posts)
-
-    assert {answer.status_code for answer in answers} == {202}
-    assert len({answer.content for answer in answers}) == 1
-    assert await world_jobs(world) == 1
-
-
-@ON_MEMORY
-async def test_post_job__unknown_version__is_unknown_version(world: World) -> None:
-    message = market_spec().value() | {"kind": "job_spec.v9"}
-    signed = encode({"message": message, "signature": bytes(65)})
-    body = PostJob(
-        signed=signed, permit=Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
-    )
-
-    async with client_of(world) as client:
-        answer = await post(client, "/jobs", body)
-
-    assert (answer.status_code, problem(answer).code) == (422, "unknown_version")
-
-
-@ON_MEMORY
-async def test_post_offer__without_stake__is_insufficient_stake(world: World) -> None:
-    offer = world.sign_offer("poor", 10**11)
-
-    async with client_of(world) as client:
-        answer = await post(client, "/offers", SignedBody(signed=offer.encoded()))
-
-    assert (answer.status_code, problem(answer).code) == (402, "insufficient_stake")
-
-
-@ON_MEMORY
-async def test_post_offer__expired__is_expired(world: World) -> None:
-    offer = world.sign_offer("ann", 10**11, expires_at=UnixSeconds(5))
-
-    async with client_of(world) as client:
-        answer = await post(client, "/offers", SignedBody(signed=offer.encoded()))
-
-    assert problem(answer).code == "expired"
-
-
-@ON_MEMORY
-async def test_heartbeat__replayed_or_from_a_clock_that_is_off__is_expired(world: World) -> None:
     offer, agent = await world.offer("ann", 10**11), make_session("agent ann")
-    now = world.now
+    now, eve = world.now, make_session("mallory")
 
     async with client_of(world) as client:
         answers = []
-        for at in (now, now - 1, now + 121_000, now - 121_000):
+        for at, key in (
+            *((each, agent) for each in (now, now - 1, now + 121_000, now - 121_000)),
+            (now + 1, eve),
+        ):
             moment = UnixMillis(at)
-            signature = sign_digest(agent, heartbeat_digest(offer, moment))
+            signature = sign_digest(key, heartbeat_digest(offer, moment))
             body = Heartbeat(at=moment, signature=signature)
             answers.append(
                 await client.post(f"/offers/{offer.hex()}/heartbeat", content=body.json_bytes())
             )
 
-    assert [problem(answer).code for answer in answers] == ["expired"] * 4
-
-
-@ON_MEMORY
-async def test_heartbeat__by_another_key__is_bad_signature(world: World) -> None:
-    offer = await world.offer("ann", 10**11)
-    world.beats += 1
-    signature = sign_digest(make_session("mallory"), heartbeat_digest(offer, world.now))
-    body = Heartbeat(at=world.now, signature=signature)
-
-    async with client_of(world) as client:
-        answer = await client.post(f"/offers/{offer.hex()}/heartbeat", content=body.json_bytes())
-
-    assert problem(answer).code == "bad_signature"
-
-
-@ON_MEMORY
-async def test_put_blob__other_bytes__is_wrong_bytes_and_not_stored(world: World) -> None:
-    name = blob_digest(b"these").hex()
-
-    async with client_of(world) as client:
-        shown = signed(world, make_wallet("ann"), "PUT", f"/blobs/{name}", b"others")
-        answer = await client.put(f"/blobs/{name}", content=b"others", headers=shown)
-        missing = await client.get(f"/blobs/{name}")
-
-    assert problem(answer).code == "wrong_bytes"
-    assert missing.status_code == 404
+    assert [problem(answer).code for answer in answers] == [
+        *["expired"] * 4,
+        "bad_signature",
+    ]
 
 
 async def test_faucet__asked_once__gives_gas_and_tokens(world: World) -> None:

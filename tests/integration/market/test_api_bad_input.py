@@ -16,7 +16,7 @@ from market.api.context import Api
 from market.api.problems import STATUS, status_of
 from market.bodies import MAX_BUNDLE_BYTES, Problem, read_body
 from market.service.faucet import ask_faucet
-from tests.integration.market.client import HOST, ON_MEMORY, client_of, once, signed
+from tests.integration.market.client import HOST, client_of, once, signed
 from tests.support.history import make_wallet
 from tests.support.market_world import World, memory_world
 
@@ -62,84 +62,76 @@ def test_routes__listed__cover_the_api() -> None:
     assert set(found) >= OPEN
 
 
-@pytest.mark.parametrize(("method", "path"), [each for each in routes() if each not in OPEN])
-async def test_route__malformed__is_a_typed_problem(method: str, path: str) -> None:
-    world = memory_world()
+CLOSED = [each for each in routes() if each not in OPEN]
+
+
+async def test_routes__malformed__are_typed_problems(world: World) -> None:
     bodies = (b"", b"{", b"[1, 2", b"\xff\xfe", b'{"unknown": 1}', b"null", b"[" * 5000)
+    sent = [(body, "11" * 32) for body in bodies] + [(b"{", name) for name in ("zz", "00", "22")]
     headers = {**HOST, **once(), "Content-Type": "application/json"}
 
     async with client_of(world) as client:
-        for body in bodies:
-            for name in ("zz", "00", "11" * 32, "22" * 31):
-                if method != "HEAD":
-                    response = await client.request(
-                        method, filled(path, name), content=body, headers=headers
-                    )
-                    if "coordinators" not in path:  # takes no body: its key alone can be wrong
-                        check_problem(response)
+        for method, path in CLOSED:
+            if method == "HEAD" or "coordinators" in path:  # takes no body: its key can be wrong
+                continue
+            for body, name in sent:
+                check_problem(
+                    await client.request(method, filled(path, name), content=body, headers=headers)
+                )
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [each for each in routes() if each[0] in ("POST", "PUT", "DELETE") and each not in OPEN],
-)
-async def test_route__oversized__is_a_typed_problem(method: str, path: str) -> None:
-    world = memory_world()
-    headers = {**HOST, "Content-Length": str(MAX_BUNDLE_BYTES + 1)}
-    too_long = {**headers, **once("k" * 200)}
-    if any(word in path for word in ("messages", "blobs")):  # who calls is asked before the body
-        target = filled(path, "11" * 32)
-        too_long |= signed(world, make_wallet("ann"), method, target, b"{}", key="k" * 200)
-
-    async with client_of(world) as client:
-        response = await client.request(
-            method, filled(path, "11" * 32), content=b"{}", headers=too_long
-        )
-
-    problem = check_problem(response)
+async def test_routes__oversized__are_typed_problems(world: World) -> None:
     with_key = ("faucet", "coordinators", "orders")  # which is wrong, too, and read first
-    if not any(word in path for word in with_key) and path != "/v1/jobs":
-        assert problem.code == "too_large"
-
-
-@pytest.mark.parametrize(("method", "path"), [each for each in routes() if "hosting" in each[1]])
-async def test_route__unauthorised__is_forbidden(method: str, path: str) -> None:
-    world = memory_world()
 
     async with client_of(world) as client:
-        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eA=="}):
-            response = await client.request(method, filled(path, ""), content=b"{}", headers=header)
-            assert check_problem(response).code == "forbidden"
+        for method, path in CLOSED:
+            if method not in ("POST", "PUT", "DELETE"):
+                continue
+            target = filled(path, "11" * 32)
+            headers = {**HOST, "Content-Length": str(MAX_BUNDLE_BYTES + 1)} | once("k" * 200)
+            if any(word in path for word in ("messages", "blobs")):  # who calls is asked first
+                headers |= signed(world, make_wallet("ann"), method, target, b"{}", key="k" * 200)
+            problem = check_problem(
+                await client.request(method, target, content=b"{}", headers=headers)
+            )
+            if not any(word in path for word in with_key) and path != "/v1/jobs":
+                assert problem.code == "too_large", path
 
 
-@pytest.mark.parametrize("header", [{}, once(""), once("x" * 129)])
-@pytest.mark.parametrize("path", ["/jobs", "/faucet", "/coordinators", "/orders"])
-async def test_route__money_without_key__is_malformed(path: str, header: dict[str, str]) -> None:
-    bodies = {
-        "/jobs": {"signed": "00", "permit": {"deadline": 1, "signature": "00" * 65}},
+async def test_routes__of_hosts_without_a_credential__are_forbidden(world: World) -> None:
+    async with client_of(world) as client:
+        for method, path in CLOSED:
+            for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eA=="}):
+                if "hosting" not in path:
+                    continue
+                response = await client.request(
+                    method, filled(path, ""), content=b"{}", headers=header
+                )
+                assert check_problem(response).code == "forbidden"
+
+
+async def test_routes__money_without_key__are_malformed(world: World) -> None:
+    permit = {"deadline": 1, "signature": "00" * 65}
+    bodies: dict[str, dict[str, object]] = {
+        "/jobs": {"signed": "00", "permit": permit},
         "/faucet": {"account": "11" * 20},
         "/coordinators": {},
-        "/orders": {
-            "spec": "00",
-            "signature": "00" * 65,
-            "permit": {"deadline": 1, "signature": "00" * 65},
-        },
+        "/orders": {"spec": "00", "signature": "00" * 65, "permit": permit},
     }
 
-    world = memory_world()
-    shown = signed(world, make_wallet("ann"), "POST", path, key=next(iter(header.values()), ""))
-    headers = header | (
-        {"Authorization": shown["Authorization"]} if path == "/coordinators" else {}
-    )
-
     async with client_of(world) as client:
-        response = await client.post(path, content=json.dumps(bodies[path]), headers=headers)
+        for path, body in bodies.items():
+            for header in ({}, once(""), once("x" * 129)):
+                key = next(iter(header.values()), "")
+                shown = signed(world, make_wallet("ann"), "POST", path, key=key)
+                if path == "/coordinators":
+                    header = header | {"Authorization": shown["Authorization"]}
+                response = await client.post(path, content=json.dumps(body), headers=header)
+                assert check_problem(response).code == "malformed", path
 
-    assert check_problem(response).code == "malformed"
 
-
-async def test_unknown_path__any_method__is_a_typed_problem() -> None:
-    async with client_of(memory_world()) as client:
+async def test_unknown_path__any_method__is_a_typed_problem(world: World) -> None:
+    async with client_of(world) as client:
         missing = await client.get("/nothing")
         method = await client.delete("/network")
 
@@ -165,13 +157,13 @@ async def test_route__database_is_down__is_unavailable_and_may_be_repeated() -> 
 
 
 async def test_unknown_exception__in_a_use_case__says_nothing_of_the_inside(
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(self: Api) -> object:
         raise RuntimeError("the password is hunter2")
 
     monkeypatch.setattr(Api, "network", fail)
-    async with client_of(memory_world()) as client:
+    async with client_of(world) as client:
         response = await client.get("/network")
 
     problem = read_body(Problem, response.content)
@@ -189,7 +181,6 @@ def test_status__every_error_class__has_one() -> None:
     assert set(STATUS) <= set(tree(TallystickError))
 
 
-@ON_MEMORY
 async def test_faucet__asked_too_often__is_forbidden(world: World) -> None:
     account = "11" * 20
 

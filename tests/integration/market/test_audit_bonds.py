@@ -18,10 +18,9 @@ from market.domain.slashing import Conviction
 from market.service.audit_bonds import PATIENCE_MILLIS
 from market.service.auditors import list_of_job
 from market.service.reserve_stakes import reserve_stakes
-from market.service.rows import AuditBondRow, AuditorListRow, LeaseRow
+from market.service.rows import AuditBondRow, AuditorListRow
 from market.service.slash import convict
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_auditors import AUDIT, beat
 from tests.integration.market.test_slash import check_ledger_is_the_chains, slash_of
 from tests.support.history import START, make_session, make_wallet
@@ -148,40 +147,6 @@ async def test_fix_auditors__all_have_reserved__is_fixed_in_the_round_that_match
     assert (await world.ports.account(OUT)).stake.reserved == RESERVED
 
 
-async def test_fix_auditors__nobody_has_stake_enough__asks_nobody_and_waits_for_nobody(
-    world: World,
-) -> None:
-    await world.audit("out1")
-    world.chain.unbond(OUT, STAKE - RESERVED + 1)
-
-    job = await asking(world)
-    await world.tick()
-
-    assert await listed(world, job) == []
-
-
-async def test_fix_auditors__one_that_went_silent__is_not_waited_for(world: World) -> None:
-    await world.audit("out1")
-    job = await asking(world)
-    world.wait(61)
-    await world.beat("ann")
-
-    await world.tick()
-
-    assert await listed(world, job) == []
-
-
-async def test_fix_auditors__key_replaced_after_it_reserved__is_not_listed(world: World) -> None:
-    await world.audit("out1")
-    job = await asking(world)
-    await world.bond("out1")
-    await world.audit("out1", key="another")
-
-    await world.tick()
-
-    assert await listed(world, job) == []
-
-
 async def test_fix_auditors__stake_is_gone_when_it_is_relayed__is_refused_and_not_waited_for(
     world: World,
 ) -> None:
@@ -213,26 +178,6 @@ async def test_reserve_stakes__somebody_else_relayed_it__counts_as_reserved(
     assert (await world.ports.account(OUT)).stake.reserved == RESERVED
 
 
-async def test_reserve_stakes__it_was_reserved_before_it_was_asked_for__is_found_in_the_events(
-    world: World,
-) -> None:
-    await world.audit("out1")
-    job = await asking(world)
-    bond = await bond_of(world, job)
-    async with world.new_work() as work:
-        await work[AuditBondRow].remove(job, OUT)
-    world.chain.reserve_as_provider(bond_accept(bond))
-    await world.sync()
-    async with world.new_work() as work:
-        await work[AuditBondRow].add(bond)
-
-    await world.bond("out1")
-    await world.tick()
-
-    assert await listed(world, job) == ["out1"]
-
-
-@ON_MEMORY
 async def test_reserve_stakes__killed_after_each_step__reserves_once(world: World) -> None:
     await world.audit("out1")
     job = await asking(world)
@@ -251,7 +196,6 @@ async def test_reserve_stakes__killed_after_each_step__reserves_once(world: Worl
     assert await listed(world, job) == ["out1"]
 
 
-@ON_MEMORY
 async def test_sync_chain__reservation_is_forgotten__is_sent_again_as_that_of_a_lease(
     world: World,
 ) -> None:
@@ -296,24 +240,6 @@ async def test_release_stakes__job_is_refunded__frees_the_bond_whether_listed_or
     await check_ledger_is_the_chains(world, OUT)
 
 
-async def test_clear_jobs__its_stake_is_reserved_to_audit__wins_no_spare_of_that_job(
-    world: World,
-) -> None:
-    await world.audit("bob")
-    job = await asking(world, spares=1)
-    await world.bond("bob")
-    await world.tick()
-    assert await listed(world, job) == ["bob"]
-
-    await world.offer("bob", 10**9)
-    await world.offer("cat", 10**10)
-    await world.tick()
-
-    async with world.new_work() as work:
-        leases = await work[LeaseRow].where(job=job)
-    assert make_wallet("bob").account not in {lease.account for lease in leases}
-
-
 # ------------------------------------------------------------------------------------ over HTTP
 
 
@@ -333,7 +259,6 @@ async def test_heartbeat_auditor__asked__is_told_job_price_and_stake_until_it_ha
     assert after.asked == () and first.jobs == after.jobs == ()
 
 
-@ON_MEMORY
 async def test_accept_bond__what_was_not_asked__is_refused(world: World) -> None:
     await world.audit("out1")
     job = await asking(world)

@@ -1,7 +1,5 @@
 """Who is outside of a job is fixed before it is opened, and its opening has to say so."""
 
-from dataclasses import dataclass, replace
-
 import httpx
 import pytest
 
@@ -13,7 +11,6 @@ from contracts.terms.errors import (
     Expired,
     InsufficientStake,
     NotFound,
-    Refused,
 )
 from contracts.terms.history import Kept, encode_kept
 from contracts.terms.ids import Digest, JobId, SessionKey
@@ -39,7 +36,7 @@ from market.service.host_jobs import claim_jobs
 from market.service.rows import AuditorListRow, JobRow, LeaseRow, ListedAuditorRow, MessageRow
 from market.service.store_messages import store_messages
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import HOST, ON_MEMORY, client_of
+from tests.integration.market.client import HOST, client_of
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import DEVICE, STAKE, World, market_spec
 from verification.distances.thresholds import shipped_calibration
@@ -124,36 +121,17 @@ async def matched_without_list(world: World) -> JobMaker:
     return maker
 
 
-@dataclass(frozen=True)
-class Naming:
-    """What an opening says of the outside auditors, against what was fixed."""
-
-    digest: bool
-    block: int
-
-
-@pytest.mark.parametrize(
-    "naming",
-    [Naming(False, 0), Naming(True, 1), Naming(True, -1)],
-    ids=["list", "later", "earlier"],
-)
-async def test_store_messages__opening_names_another_list_or_block__is_refused(
-    world: World, naming: Naming
+async def test_store_messages__opening__is_stored_if_it_names_the_list_and_its_block(
+    world: World,
 ) -> None:
     await world.audit("out1")
     maker = await world.start_job(audit=AUDIT)
     block, listed = await fixed(world, maker.spec.job())
-    said = listed if naming.digest else AuditorList(auditors=())
 
-    with pytest.raises(Conflict):
-        await post_opening(world, maker, said.digest(), block + naming.block)
-
-
-async def test_store_messages__opening_names_the_list__is_stored(world: World) -> None:
-    await world.audit("out1")
-    maker = await world.start_job(audit=AUDIT)
-    block, listed = await fixed(world, maker.spec.job())
-
+    wrong = ((AuditorList(auditors=()), block), (listed, block + 1), (listed, block - 1))
+    for said, at in wrong:
+        with pytest.raises(Conflict):
+            await post_opening(world, maker, said.digest(), at)
     await post_opening(world, maker, listed.digest(), block)
 
     assert (await world.job(maker.spec.job())).opening_block == block
@@ -191,7 +169,6 @@ async def test_store_messages__unchecked_job_names_a_list__is_refused(world: Wor
         await fixed(world, maker.spec.job())
 
 
-@ON_MEMORY
 async def test_register_auditor__with_the_session_key_of_a_member__is_refused(world: World) -> None:
     """Whoever is listed under a member's key would be paid for what the member does."""
     await world.register()
@@ -211,7 +188,6 @@ async def test_register_auditor__with_the_session_key_of_a_member__is_refused(wo
         await register_auditor(said, world.now, world.new_work(), world.ports)
 
 
-@ON_MEMORY
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_accept_lease__with_the_key_of_an_auditor__is_refused(
     world: World, is_replaced: bool
@@ -297,27 +273,6 @@ async def test_heartbeat_auditor__listed__is_told_its_jobs(world: World) -> None
     assert before.jobs == () and after.jobs == (maker.spec.job(),)
 
 
-@ON_MEMORY
-@pytest.mark.parametrize(
-    ("state", "is_asked"), [("finished", True), ("closed", True), ("refunded", False)]
-)
-async def test_heartbeat_auditor__job_has_ended__is_told_of_it_until_the_refund(
-    world: World, state: str, is_asked: bool
-) -> None:
-    await world.audit("out1")
-    job = (await world.start_job(audit=AUDIT)).spec.job()
-    async with world.new_work() as work:
-        held = await work[JobRow].lock(job)
-        assert held is not None
-        await work[JobRow].put(replace(held, state=state))
-
-    async with sdk(world) as client:
-        told = await client.heartbeat_auditor(make_wallet("out1").account, beat(world, "out1"))
-
-    assert told.jobs == ((job,) if is_asked else ())
-
-
-@ON_MEMORY
 async def test_register_auditor__what_does_not_hold__is_refused(world: World) -> None:
     await world.stake("out1")
     await world.stake("out2")
@@ -347,15 +302,3 @@ def replace_at(world: World, said: RegisterAuditor) -> RegisterAuditor:
     key = SessionKey(said.session_key)
     signature = make_wallet("out1").sign_digest(auditor_digest(said.account, key, DEVICE, at))
     return said.model_copy(update={"at": at, "signature": signature})
-
-
-@ON_MEMORY
-async def test_register_auditor__device_that_nobody_measured__is_refused(world: World) -> None:
-    await world.stake("out1")
-    said = registration(world, "out1").model_copy(update={"device_class": "abacus"})
-    name = auditor_digest(said.account, SessionKey(said.session_key), "abacus", said.at)
-    signature = make_wallet("out1").sign_digest(name)
-
-    async with sdk(world) as client:
-        with pytest.raises(Refused, match="does not hold abacus against two other devices"):
-            await client.register_auditor(said.model_copy(update={"signature": signature}))

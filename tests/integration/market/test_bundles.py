@@ -10,20 +10,12 @@ from market.bodies import heartbeat_digest
 from market.domain.jobs import JobState
 from market.service.hear import hear_lease
 from market.service.pass_time import pass_deadlines, release_silent
-from market.service.reconcile import Booked
 from market.service.rows import JobRow, LeaseRow
-from market.service.show_jobs import job_view
-from tests.integration.market.client import ON_MEMORY
-from tests.support.history import MODEL, JobMaker, Member, make_session, make_wallet
+from tests.support.history import JobMaker, Member, make_session, make_wallet
 from tests.support.market_world import LeasedMaker, World, market_spec, sign_digest, spec_changes
 
 PRICE = 10**11
 LONG = 76  # seconds: lease_grace, and how long an offer may be silent
-TWO_STAGES = {
-    "stages": 2,
-    "peers_per_stage": 2,
-    "model": MODEL.model_copy(update={"tied_head": False, "num_layers": 2}),
-}
 
 
 async def post(world: World, **changed: object) -> JobSpec:
@@ -109,75 +101,6 @@ async def leave(world: World, maker: JobMaker, name: str, *, sealed: bool = True
 # ---------------------------------------------------------------------------------------- bundles
 
 
-async def test_clear__two_stages_of_unequal_offers__stages_are_balanced(world: World) -> None:
-    await world.register()
-    for place, name in enumerate(("ann", "bob", "cem", "dan")):
-        await world.offer(name, PRICE, flops_per_second=10 ** (9 + place // 2))
-    spec = await post(world, **TWO_STAGES)
-    await world.tick()
-
-    rows = await leases(world, spec.job())
-
-    slow, fast = {rows[n].stage for n in ("ann", "bob")}, {rows[n].stage for n in ("cem", "dan")}
-    assert slow == fast == {0, 1}
-    assert len({row.price for row in rows.values()}) == 1
-
-
-@ON_MEMORY
-async def test_clear__one_owner_too_few__leases_nobody_and_says_how_many_fit(world: World) -> None:
-    await world.register()
-    for name in ("ann", "bob", "cem"):
-        await world.offer(name, PRICE)
-    spec = await post(world, **TWO_STAGES)
-    await world.tick()
-
-    assert await leases(world, spec.job()) == {}
-    row = await world.job(spec.job())
-    async with world.new_work() as work:
-        view = await job_view(row, work, Booked())
-    assert row.state == JobState.FUNDED
-    assert view.not_matched[0].constraint == "owners"
-    assert view.not_matched[0].would_fit == "needs 4 owners, 3 fit"
-
-
-@ON_MEMORY
-async def test_clear__sellers_for_a_spare_and_one_more__leases_it_at_the_losing_ask(
-    world: World,
-) -> None:
-    await world.register()
-    for place, name in enumerate(("ann", "bob", "cem", "dan")):
-        await world.offer(name, PRICE * (place + 1))
-    spec = await post(world)
-    await world.tick()
-
-    rows = await leases(world, spec.job())
-
-    assert sorted(rows) == ["ann", "bob", "cem"]
-    assert {row.price for row in rows.values()} == {4 * PRICE}
-
-
-@ON_MEMORY
-async def test_activate__spare_not_accepted_yet__job_is_matched_and_stays_so(world: World) -> None:
-    await world.register()
-    for name in ("ann", "bob", "cem", "dan"):
-        await world.offer(name, PRICE)
-    spec = await post(world)
-    await world.tick()
-    rows = await leases(world, spec.job())
-    late = sorted(rows)[0]
-    for name in sorted(rows)[1:]:
-        await world.accept(name, rows[name])
-    await world.tick()
-    assert (await world.job(spec.job())).state == JobState.MATCHED
-
-    world.wait(31)
-    await world.tick()
-
-    assert (await leases(world, spec.job()))[late].state == "lapsed"
-    assert (await world.job(spec.job())).state == JobState.MATCHED
-
-
-@ON_MEMORY
 async def test_lapse__stake_of_a_spare_is_gone__job_goes_on_to_run(world: World) -> None:
     await world.register()
     for name in ("ann", "bob", "cem", "dan"):
@@ -220,38 +143,6 @@ async def test_clear__job_runs__late_offer_becomes_a_spare_and_its_lease_is_stor
     assert (await world.send(maker, sent)).stored == 1
 
 
-@ON_MEMORY
-async def test_clear__late_offers_at_the_price_and_below__who_set_it_stays_a_loser(
-    world: World,
-) -> None:
-    await world.register()
-    for name, price in (("ann", PRICE), ("bob", PRICE), ("cem", 2 * PRICE)):
-        await world.offer(name, price)
-    spec = await post(world, spares=2)
-    await world.tick()
-    await accept_all(world, spec.job())
-
-    await world.offer("late", 2 * PRICE - 1)
-    await world.tick()
-
-    rows = await leases(world, spec.job())
-    assert {name: row.price for name, row in rows.items()} == dict.fromkeys(
-        ("ann", "bob", "late"), 2 * PRICE
-    )
-
-
-@ON_MEMORY
-async def test_clear__all_spares_there__leases_nobody_more(world: World) -> None:
-    maker = await running(world, ("ann", "bob"))
-    for name in ("late", "later"):
-        await world.offer(name, PRICE)
-
-    for _ in range(3):
-        await world.tick()
-
-    assert len(await leases(world, maker.spec.job())) == 3
-
-
 # -------------------------------------------------------------------------------------- vanished
 
 
@@ -274,9 +165,8 @@ async def test_release__silent_and_left__its_slot_is_bought_again(world: World) 
 
 
 async def test_release__messages_hold_the_row_of_the_job__waits_for_it(
-    postgres_world: World,
+    world: World,
 ) -> None:
-    world = postgres_world
     maker = await running(world, ("ann", "bob"), spares=0)
     job = maker.spec.job()
     world.wait(LONG)
@@ -293,9 +183,8 @@ async def test_release__messages_hold_the_row_of_the_job__waits_for_it(
 
 
 async def test_deadline__messages_hold_the_row_of_the_job__passes_after_them(
-    postgres_world: World,
+    world: World,
 ) -> None:
-    world = postgres_world
     job = (await running(world, ("ann", "bob"), spares=0)).spec.job()
     late = UnixMillis(2**52)
 
@@ -306,80 +195,6 @@ async def test_deadline__messages_hold_the_row_of_the_job__passes_after_them(
 
     assert not done
     assert await passing == 1
-
-
-@ON_MEMORY
-async def test_release__silent_without_a_notice__keeps_its_lease(world: World) -> None:
-    maker = await running(world, ("ann", "bob"), spares=0)
-    world.wait(LONG)
-    await hear(world, "ann", job=maker.spec.job())
-
-    await world.tick()
-
-    assert (await leases(world, maker.spec.job()))["bob"].state == "active"
-
-
-@ON_MEMORY
-async def test_release__left_in_a_step_that_cannot_be_sealed__its_slot_is_bought_again(
-    world: World,
-) -> None:
-    maker = await running(world, ("ann",), peers_per_stage=1, spares=0)
-    job = maker.spec.job()
-    world.wait(LONG)
-    await world.offer("new", PRICE)
-    await leave(world, maker, "ann", sealed=False)
-
-    await world.tick()
-    await world.tick()
-
-    rows = await leases(world, job)
-    assert (rows["ann"].state, rows["new"].state) == ("silent", "reserved")
-
-
-@ON_MEMORY
-async def test_release__silent_before_it_joined__its_slot_is_bought_again(world: World) -> None:
-    maker = await running(world, ("ann", "bob"))
-    job = maker.spec.job()
-    await world.offer("shy", PRICE)
-    await world.tick()
-    await accept_all(world, job)
-    world.wait(LONG)
-    await hear(world, "ann", "bob", job=job)
-    await world.offer("new", PRICE)
-
-    await world.tick()
-    await world.tick()
-
-    rows = await leases(world, job)
-    assert (rows["shy"].state, rows["new"].state) == ("silent", "reserved")
-
-
-@ON_MEMORY
-async def test_release__left_and_heard__keeps_its_lease(world: World) -> None:
-    maker = await running(world, ("ann", "bob"), spares=0)
-    await leave(world, maker, "bob")
-    world.wait(LONG)
-    await hear(world, "ann", "bob", job=maker.spec.job())
-
-    await world.tick()
-
-    assert (await leases(world, maker.spec.job()))["bob"].state == "active"
-
-
-@ON_MEMORY
-async def test_release__peer_left_and_its_agent_answers__is_over_for_good(world: World) -> None:
-    maker = await running(world, ("ann", "bob"), spares=0)
-    await leave(world, maker, "bob")
-    world.wait(LONG)
-    await hear(world, "ann", job=maker.spec.job())
-    await world.beat("bob")
-
-    await world.tick()
-    await world.tick()
-
-    rows = await leases(world, maker.spec.job())
-    assert rows["bob"].state == "ended"
-    assert (await world.offer_row("bob")).lease is None, "no second stake for one job"
 
 
 async def test_come_back__heard_again_and_a_slot_is_free__goes_on_under_the_same_lease(
@@ -403,7 +218,6 @@ async def test_come_back__heard_again_and_a_slot_is_free__goes_on_under_the_same
     assert [row.lease for row in await world.beat("bob")] == [before.lease]
 
 
-@ON_MEMORY
 async def test_come_back__slot_was_bought_by_another__stays_free(world: World) -> None:
     maker = await running(world, ("ann", "bob"), spares=0)
     job = maker.spec.job()
@@ -421,7 +235,6 @@ async def test_come_back__slot_was_bought_by_another__stays_free(world: World) -
     assert (rows["bob"].state, rows["new"].state) == ("silent", "reserved")
 
 
-@ON_MEMORY
 async def test_end__after_somebody_vanished__all_stakes_are_free_again(world: World) -> None:
     maker = await running(world, ("ann", "bob"), spares=0)
     job = maker.spec.job()

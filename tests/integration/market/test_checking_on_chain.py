@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from contracts.chain.connection import ChainConnection
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.coins import Coin
@@ -64,6 +66,7 @@ async def learned(world: ChainWorld, watch: CoinWatch, maker: JobMaker) -> tuple
     return found
 
 
+@pytest.mark.nightly
 async def test_coin_watch__chain_killed_between_steps__has_the_coins_that_the_chain_kept(
     tmp_path: Path, database: str
 ) -> None:
@@ -148,6 +151,7 @@ async def test_slash__chain_killed_while_it_is_announced__happens_once_to_the_ba
         assert await balances(world, row) == [0, STAKE - 1_000_000, 500_000]
 
 
+@pytest.mark.nightly
 async def test_fix_auditors__real_stakes__are_those_of_one_block(
     tmp_path: Path, database: str
 ) -> None:

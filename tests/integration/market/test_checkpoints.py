@@ -1,7 +1,6 @@
 """Where the trained weights are: claimed by sealed members alone, uploaded once, downloadable."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +10,6 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from contracts.keys.wallet import Session
 from contracts.terms.digest import blob_digest, peer_id
@@ -19,27 +17,24 @@ from contracts.terms.errors import (
     BadSignature,
     Conflict,
     Forbidden,
-    Malformed,
     NotFound,
     ServiceUnreachable,
-    TooLarge,
 )
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
 from market.api.app import make_app
 from market.bodies import CheckpointView, PostCheckpoint, checkpoint_digest
 from market.fakes.memory import MemoryBlobs
-from market.service.rows import CheckpointRow, EventRow, LeaseRow
+from market.service.rows import CheckpointRow, LeaseRow
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
-from tallystick.provider.artifacts import TURN, MarketArtifacts, weights_of
+from tallystick.provider.artifacts import MarketArtifacts, weights_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
-from tests.integration.market.client import ON_MEMORY
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
 from tests.support.weights import in_parts
 from training.config import model_spec, optimizer_spec, whole_model
-from training.models.sources import parts_of, read
+from training.models.sources import parts_of
 from training.recipes import micro
 from training.stages.checkpoint import save_checkpoint
 from training.stages.stage import Stage
@@ -103,17 +98,6 @@ def claim(
     )
 
 
-class WatchedBlobs(MemoryBlobs):
-    """Counts what it is asked for."""
-
-    num_looked_for = 0
-
-    async def size(self, name: Digest) -> int | None:
-        """See `BlobStore.size`."""
-        self.num_looked_for += 1
-        return await super().size(name)
-
-
 async def told(world: World, maker: JobMaker, made: PostCheckpoint) -> bool:
     return await store_checkpoint(
         maker.spec.job(),
@@ -150,7 +134,6 @@ async def test_store_checkpoint__newest_claim_of_a_member__is_listed_and_older_o
     assert found.peers == (peer_id(session.key),)
 
 
-@ON_MEMORY
 async def test_claimed_checkpoints__step_that_is_not_sealed__is_shown_when_it_is(
     world: World,
 ) -> None:
@@ -164,7 +147,6 @@ async def test_claimed_checkpoints__step_that_is_not_sealed__is_shown_when_it_is
     assert found.step == 2
 
 
-@ON_MEMORY
 async def test_claimed_checkpoints__peers_of_one_owner__are_one_against_two_others(
     world: World,
 ) -> None:
@@ -190,7 +172,6 @@ async def test_claimed_checkpoints__peers_of_one_owner__are_one_against_two_othe
     assert (least.blob, len(least.peers)) == (OTHER, 1)
 
 
-@ON_MEMORY
 async def test_store_checkpoint__index_and_all_parts_are_here__is_not_wanted(world: World) -> None:
     maker = await started(world)
     name, blobs = in_parts(bytes(range(100)), 30)
@@ -207,56 +188,6 @@ async def test_store_checkpoint__index_and_all_parts_are_here__is_not_wanted(wor
     assert found.num_bytes == 100
 
 
-@ON_MEMORY
-async def test_store_checkpoint__blob_is_no_index__is_as_none(world: World) -> None:
-    maker = await started(world)
-    world.blobs.blobs[BLOB] = b"some"
-
-    assert await told(world, maker, claim(maker, member_of(maker)))
-
-    (found,) = await claims_of(world, maker)
-    assert found.num_bytes is None
-
-
-@ON_MEMORY
-async def test_store_checkpoint__what_failed__is_told_once_and_gone_when_the_weights_are_here(
-    world: World,
-) -> None:
-    maker = await started(world)
-    session, job = member_of(maker), maker.spec.job()
-    name, blobs = in_parts(bytes(range(100)), 30)
-
-    for failure in ("", "no space", "", "another reason"):
-        await told(world, maker, claim(maker, session, blob=name, failure=failure))
-    found = await claimed_checkpoints(job, world.new_work(), world.blobs)
-    assert [(row.stage, row.step, row.reason) for row in found.unpublished] == [(0, 1, "no space")]
-    world.blobs.blobs.update(blobs)
-    await told(world, maker, claim(maker, session, blob=name))
-
-    found = await claimed_checkpoints(job, world.new_work(), world.blobs)
-    assert found.unpublished == () and len(found.checkpoints) == 1
-    async with world.new_work() as work:
-        rows = await work[EventRow].where(feed=job, order="sequence")
-    kinds = [row.kind for row in rows if row.kind in ("checkpoint", "unpublished")]
-    assert kinds == ["checkpoint", "unpublished", "checkpoint"]
-    assert json.loads(rows[-1].data)["is_here"]
-
-
-@ON_MEMORY
-async def test_store_checkpoint__member_cannot_read_its_weights__is_no_claim_of_any(
-    world: World,
-) -> None:
-    maker = await started(world)
-    failed = claim(maker, member_of(maker), blob=ZERO_DIGEST, failure="the disk is broken")
-
-    await told(world, maker, failed)
-
-    found = await claimed_checkpoints(maker.spec.job(), world.new_work(), world.blobs)
-    assert found.checkpoints == ()
-    assert [row.reason for row in found.unpublished] == ["the disk is broken"]
-
-
-@ON_MEMORY
 async def test_store_checkpoint__stranger_forger_or_another_stage__refused(world: World) -> None:
     maker = await started(world)
     session = member_of(maker)
@@ -275,22 +206,6 @@ async def test_store_checkpoint__stranger_forger_or_another_stage__refused(world
     assert await claims_of(world, maker) == ()
 
 
-@ON_MEMORY
-async def test_store_checkpoint__stranger_names_an_index__no_blob_is_looked_for(
-    world: World,
-) -> None:
-    maker = await started(world)
-    name, blobs = in_parts(bytes(4096 * 2), 2)
-    world.blobs = watched = WatchedBlobs()
-    watched.blobs.update(blobs)
-
-    with pytest.raises(Forbidden):
-        await told(world, maker, claim(maker, make_session("stranger"), blob=name))
-
-    assert watched.num_looked_for == 0
-
-
-@ON_MEMORY
 async def test_store_checkpoint__job_unknown_or_not_open__refused(world: World) -> None:
     maker = await world.start_job()
 
@@ -300,7 +215,6 @@ async def test_store_checkpoint__job_unknown_or_not_open__refused(world: World) 
         await claimed_checkpoints(JobId(bytes(32)), world.new_work(), world.blobs)
 
 
-@ON_MEMORY
 async def test_download__weights_that_a_member_published_in_parts__open_in_transformers(
     world: World, tmp_path: Path
 ) -> None:
@@ -320,6 +234,8 @@ async def test_download__weights_that_a_member_published_in_parts__open_in_trans
             await download(client, maker.spec.job(), tmp_path / "model")
 
     assert chosen.step == 1
+    from transformers import AutoModelForCausalLM  # slow to import
+
     opened = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     assert all(np.array_equal(opened[name], value) for name, value in stage.weights().items())
     assert len(world.blobs.blobs) > 10  # parts
@@ -348,7 +264,6 @@ class Losing(MemoryBlobs):
         yield self.blobs[name]
 
 
-@ON_MEMORY
 async def test_download__broken_off_and_a_part_spoilt__goes_on_with_what_is_there_and_verifies(
     world: World, tmp_path: Path
 ) -> None:
@@ -391,7 +306,6 @@ class Full(MemoryBlobs):
         return await super().put(name, chunks, max_bytes=max_bytes)
 
 
-@ON_MEMORY
 async def test_publish__market_takes_no_part__the_poster_is_told_and_it_is_tried_on(
     world: World, tmp_path: Path
 ) -> None:
@@ -419,101 +333,3 @@ async def test_publish__market_takes_no_part__the_poster_is_told_and_it_is_tried
 
     assert [each.reason for each in failed] == ["blob store: No space left on device"]
     assert view.unpublished == ()
-
-
-@ON_MEMORY
-async def test_publish__market_refuses_a_part__the_poster_is_told_and_the_member_fails(
-    world: World, tmp_path: Path
-) -> None:
-    maker = await started(world)
-    _, saved = saved_stage(tmp_path, 1)
-    world.blobs = store = Full()
-    store.error = TooLarge("more than this account may store")
-
-    async with client_of_app(world) as client:
-        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
-        with pytest.raises(TooLarge):
-            await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
-        (tmp_path / "no checkpoint").write_bytes(b"x")
-        with pytest.raises(Malformed):
-            await artifacts.publish(
-                StageIndex(0), StepNumber(1), tmp_path / "no checkpoint", turn=0
-            )
-        (failed,) = (await client.checkpoints(maker.spec.job())).unpublished
-        view = await client.job(maker.spec.job())
-        page = (await client._send("GET", f"/../jobs/{maker.spec.job().hex()}")).content.decode()
-
-    assert "no safetensors file" in failed.reason
-    assert view.unpublished == (failed,)
-    assert "Weights of stage 0 were not published" in page and "no safetensors file" in page
-
-
-@ON_MEMORY
-async def test_download__job_has_just_ended__waits_until_its_members_have_published(
-    world: World, tmp_path: Path
-) -> None:
-    maker = await started(world)
-    sent = len(maker.items)
-    maker.seal_step(last=True)
-    await world.send(maker, sent)
-    _, saved = saved_stage(tmp_path, 2)
-
-    async with client_of_app(world) as client:
-        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
-
-        async def publish(_seconds: float) -> None:
-            await artifacts.publish(StageIndex(0), StepNumber(2), saved, turn=0)
-
-        chosen = await download(client, maker.spec.job(), tmp_path / "model", pause=publish)
-
-    assert chosen.step == 2
-    assert (tmp_path / "model" / "config.json").exists()
-
-
-@ON_MEMORY
-async def test_publish__nobody_before_us_uploads__we_do_after_our_turn(
-    world: World, tmp_path: Path
-) -> None:
-    maker = await started(world)
-    _, saved = saved_stage(tmp_path, 1)
-    waited: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        waited.append(seconds)
-
-    async with client_of_app(world) as client:
-        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent, pause=pause)
-        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=2)
-
-    assert sum(waited) == 2 * TURN
-    (found,) = await claims_of(world, maker)
-    assert found.num_bytes == weights_of(saved).num_bytes
-
-
-@ON_MEMORY
-async def test_publish__somebody_before_us_uploads_slowly__we_wait_for_as_long_as_parts_come(
-    world: World, tmp_path: Path
-) -> None:
-    maker = await started(world)
-    _, saved = saved_stage(tmp_path, 1)
-    file = weights_of(saved)
-    index = parts_of(file, part_bytes=50_000)
-    waited: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        waited.append(seconds)
-        number, rest = divmod(len(waited), 15)  # each 7.5 s another part
-        if rest == 0 and number <= len(index.parts):
-            start = (number - 1) * index.part_bytes
-            data = bytes(read(file, start, start + index.size_of(number - 1)))
-            world.blobs.blobs[index.parts[number - 1]] = data
-        if number > len(index.parts):
-            world.blobs.blobs[index.digest()] = index.encoded()
-
-    async with client_of_app(world) as client:
-        artifacts = MarketArtifacts(
-            client, maker.spec.job(), member_of(maker), silent, part_bytes=50_000, pause=pause
-        )
-        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=1)
-
-    assert sum(waited) == 7.5 * (len(index.parts) + 1) > TURN

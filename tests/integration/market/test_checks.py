@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from contracts.terms.errors import Conflict, NotFound, Refused
+from contracts.terms.errors import Conflict
 from contracts.terms.ids import JobId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, StepCoin
 from market.api.app import make_app
@@ -15,7 +15,6 @@ from market.service.auditors import list_of_job
 from market.service.fund_jobs import fund_jobs
 from market.service.rows import LeaseRow
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_auditors import AUDIT
 from tests.integration.market.test_slash_verbs import market, said
 from tests.support.dockets import distances_of
@@ -24,7 +23,6 @@ from tests.support.market_world import (
     LeasedMaker,
     World,
     market_spec,
-    memory_world,
     spec_changes,
 )
 from verification.docket import Docket, begin_job
@@ -165,24 +163,9 @@ async def test_checks__unchecked_job__says_that_checking_is_off(world: World) ->
     assert (view.checking, view.peers) == ("off", ())
 
 
-@ON_MEMORY
-async def test_checks__not_opened_yet_or_no_job__says_so(world: World) -> None:
-    maker = await world.start_job(audit=DRAWN)
-
-    async with sdk(world) as client:
-        view = await client.checks(maker.spec.job())
-        with pytest.raises(NotFound, match="no such job"):
-            await client.checks(JobId(bytes(32)))
-        with pytest.raises(Refused):
-            await client.checks(maker.spec.job(), falsified=0)
-
-    assert (view.checking, view.step, view.peers) == ("on", 0, ())
-
-
 # -------------------------------------------------------------------------------------- admission
 
 
-@ON_MEMORY
 async def test_post_job__other_calibration_table__is_refused(world: World) -> None:
     await world.register()
     other = DRAWN.model_copy(update={"thresholds": make_digest("another table")})
@@ -212,31 +195,19 @@ async def test_clear__device_that_nobody_measured__gets_no_seat_in_a_checked_job
     assert lease.account == make_wallet("ann").account
 
 
-@ON_MEMORY
-@pytest.mark.parametrize(("device", "takes"), [("abacus", False), ("", True)])
-async def test_post_offer__device__is_told_whether_checked_jobs_take_it(
-    world: World, device: str, takes: bool
-) -> None:
-    await world.stake("ann")
-    changed = {"device_class": device} if device else {}
-
-    async with sdk(world) as client:
-        stored = await client.post_offer(world.sign_offer("ann", 10**11, **changed).encoded())
-
-    assert stored.takes_checked_jobs == takes
-
-
 # ----------------------------------------------------------------------------------- the verb
 
 
-def test_job_checks__work_that_was_drawn__is_shown_to_people_and_programs(tmp_path: Path) -> None:
+def test_job_checks__work_that_was_drawn__is_shown_to_people_and_programs(
+    world: World, tmp_path: Path
+) -> None:
     async def drawn(world: World) -> JobId:
         opened = await checked(world)
         await opened.work()
         await opened.draw(1)
         return opened.job
 
-    with market(memory_world(), drawn) as (job, url):
+    with market(world, drawn) as (job, url):
         table = said(tmp_path, url, "job", "checks", job.hex(), "--falsified", "1")
         data = said(tmp_path, url, "job", "checks", job.hex(), "-o", "json")
         shown = said(tmp_path, url, "job", "show", job.hex())
@@ -245,15 +216,3 @@ def test_job_checks__work_that_was_drawn__is_shown_to_people_and_programs(tmp_pa
         assert words in table.stdout
     assert json.loads(data.stdout)["peers"][0]["odds"][0]["strangers"] == "1/100"
     assert "on: 100.0% of the work" in shown.stdout
-
-
-def test_job_checks__nobody_checks__says_so(tmp_path: Path) -> None:
-    async def unchecked(world: World) -> JobId:
-        return (await world.start_job()).spec.job()
-
-    with market(memory_world(), unchecked) as (job, url):
-        answer = said(tmp_path, url, "job", "checks", job.hex())
-        shown = said(tmp_path, url, "job", "show", job.hex())
-
-    assert answer.stdout.startswith("checking is off")
-    assert "off: work unchecked" in shown.stdout

@@ -22,7 +22,7 @@ from tests.support.market_world import market_spec
 from tests.support.offline import verify_offline
 from verification.audit.audit_file import AuditFile
 
-pytestmark = pytest.mark.chaos  # mostly waits: for a deadline, a response window and a refund
+pytestmark = pytest.mark.nightly  # mostly waits: for a deadline, a response window and a refund
 
 
 async def running_job(world: ChainWorld, deadline: UnixSeconds) -> JobMaker:

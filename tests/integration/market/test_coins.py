@@ -13,17 +13,15 @@ from contracts.chain.wrappers.seals import Lane
 from contracts.governance.lane import AnchoredBatch
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.coins import Coin
-from contracts.terms.errors import ChainForgot, Conflict, NotFound
-from contracts.terms.ids import Address, Digest, JobId, StepNumber
+from contracts.terms.errors import ChainForgot
+from contracts.terms.ids import Address, Digest, StepNumber
 from contracts.terms.messages import AuditSpec
 from market.api.app import make_app
-from market.service import show_coins
 from market.service.anchor_seals import anchor_seals
 from market.service.rows import BatchRow, SealRow
 from tallystick.provider.coins import CoinFile, CoinWatch, Counts
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.coins import MarketCoins
-from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import JobMaker
 from tests.support.market_world import World
@@ -163,38 +161,6 @@ def with_opening_block(world: World, maker: JobMaker, block: int) -> JobMaker:
     return changed
 
 
-@ON_MEMORY
-@pytest.mark.parametrize("limits", [(2, 50_000), (200, 2)])
-async def test_lane__longer_than_a_page__is_followed_page_by_page(
-    world: World, tmp_path: Path, limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    num_batches, num_leaves = limits
-    monkeypatch.setattr(show_coins, "MAX_LEAVES", num_leaves)
-    maker = await world.start_job()
-    for _ in range(5):
-        await seal(world, maker)
-        await world.tick()
-    await world.tick()
-
-    class Slow:
-        """Two batches a page, or two leaves."""
-
-        asked = 0
-
-        async def lane(self, job: JobId, *, first: int | None = None) -> object:
-            """A short page."""
-            Slow.asked += 1
-            async with world.new_work() as work:
-                return await show_coins.lane_of_job(
-                    job, world.anchorer, work, first=first, limit=num_batches
-                )
-
-    watch = watch_of(world, maker, tmp_path, Slow())  # type: ignore[arg-type]
-    found = await watch.look()
-
-    assert [coin.step for coin in found] == [1, 2, 3, 4, 5] and Slow.asked == 3
-
-
 async def test_look__chain_forgot_the_anchor__coin_is_the_one_of_the_block_that_stayed(
     world: World, tmp_path: Path
 ) -> None:
@@ -216,17 +182,6 @@ async def test_look__chain_forgot_the_anchor__coin_is_the_one_of_the_block_that_
     (row,) = await batches(world)
     assert row.block != batch.block
     assert [(coin.step, coin.block, coin.value) for coin in found] == [(1, row.block, row.coin)]
-
-
-async def test_lane__unknown_or_not_opened__is_refused(world: World) -> None:
-    maker = await world.start_job()
-    async with sdk(world) as client:
-        with pytest.raises(NotFound):
-            await client.coins(JobId(bytes(32)))
-        with pytest.raises(NotFound):
-            await client.lane(JobId(bytes(32)))
-        with pytest.raises(Conflict):
-            await client.lane(maker.spec.job())
 
 
 @pytest.mark.parametrize("audit", [None, AUDIT], ids=["unchecked", "checked"])

@@ -18,7 +18,6 @@ from market.service.booking import balances_of
 from market.service.coding import decode_pay
 from market.service.rows import JobRow, SealRow
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import ON_MEMORY
 from tests.support.history import make_wallet
 from tests.support.market_story import OUTSIDE, WORKERS, Story, begin_story
 from tests.support.market_world import World
@@ -127,7 +126,7 @@ async def tell(story: Story) -> tuple[Counter[str], Counter[str], set[str]]:
     return seen + last, last, codes
 
 
-@ON_MEMORY
+@pytest.mark.nightly
 @pytest.mark.parametrize("variant", [{}, {"nonce": 2, "vesting_window": 4}, {"nonce": 3}])
 async def test_earnings__story_of_a_checked_job__sums_are_those_of_ledger_and_chain(
     world: World, variant: dict[str, int]
@@ -141,7 +140,7 @@ async def test_earnings__story_of_a_checked_job__sums_are_those_of_ledger_and_ch
         assert seen["vested"] and seen["debited"] and codes >= {"epoch", "challenge"}
 
 
-async def test_earnings__story_on_any_storage__sums_are_those_of_ledger_and_chain(
+async def test_earnings__beginning_of_a_story__sums_are_those_of_ledger_and_chain(
     world: World,
 ) -> None:
     story, codes = await begin_story(world), set[str]()
@@ -158,7 +157,6 @@ async def test_earnings__story_on_any_storage__sums_are_those_of_ledger_and_chai
     assert before.total() == after.total() and after["claimed"] > before["claimed"]
 
 
-@ON_MEMORY
 async def test_earnings__cap_of_an_epoch_is_small__what_is_above_it_waits_for_a_later_one(
     world: World,
 ) -> None:
@@ -213,19 +211,6 @@ async def test_earnings__pages_over_two_jobs__every_line_once_and_sums_of_both(
             assert page.parts.waiting + page.parts.vested == view.earned
 
 
-@ON_MEMORY
-async def test_earnings__unchecked_job__waits_for_the_window_alone(world: World) -> None:
-    maker = await world.start_job()
-    maker.seal_step()
-    await world.send(maker)
-    async with sdk(world) as client:
-        (line,) = (await client.earnings(account_of("ann"))).lines
-    assert line.draw is None and line.waits_for is not None
-    assert (line.waits_for.code, line.waits_for.step) == ("window", 3)
-    assert "W = 2" in line.waits_for.sentence
-
-
-@ON_MEMORY
 async def test_earnings__job_that_failed_before_its_last_seal__is_due_with_its_close(
     world: World,
 ) -> None:
@@ -245,7 +230,6 @@ async def test_earnings__job_that_failed_before_its_last_seal__is_due_with_its_c
     assert page.parts.final == maker.seals[-1].seal.earned
 
 
-@ON_MEMORY
 async def test_earnings__cursor_of_nothing__is_refused(world: World) -> None:
     maker = await world.start_job()
     maker.seal_step()

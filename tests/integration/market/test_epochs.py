@@ -2,11 +2,16 @@
 
 import pytest
 
+from contracts.terms.errors import ContractRefused
+from contracts.terms.ids import Digest
+from contracts.terms.moments import UnixMillis, UnixSeconds
+from market.domain.jobs import JobState
+from market.fakes.memory_chain import Effect, MemoryChain
 from market.service.rows import DebitRow
 from market.service.settle_epoch import load_settlement
-from tests.integration.market.client import ON_MEMORY
-from tests.support.history import JobMaker
-from tests.support.market_world import EPOCH_SECONDS, World
+from tests.integration.market.test_slash import convicted, slash_of
+from tests.support.history import DOMAIN, START, JobMaker
+from tests.support.market_world import ANCHORER, EPOCH_SECONDS, World
 
 
 async def paid(world: World, maker: JobMaker) -> int:
@@ -16,7 +21,6 @@ async def paid(world: World, maker: JobMaker) -> int:
     return settlement.debited(maker.spec.job())
 
 
-@ON_MEMORY
 async def test_settle__chain_refuses_one_debit__others_are_paid_and_it_is_tried_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -42,7 +46,6 @@ async def test_settle__chain_refuses_one_debit__others_are_paid_and_it_is_tried_
     assert await paid(world, maker) == maker.seals[-1].seal.vested > 0
 
 
-@ON_MEMORY
 async def test_settle__chain_refuses_every_epoch__no_job_is_left_out(world: World) -> None:
     maker = await world.start_job()
     for _ in range(3):
@@ -83,7 +86,6 @@ async def test_settle__more_jobs_than_an_epoch_holds__each_is_paid_in_turn(
     assert {job for jobs in by_epoch for job in jobs} == {maker.spec.job() for maker in makers}
 
 
-@ON_MEMORY
 async def test_settle__other_jobs_end_in_every_period__a_running_one_is_paid_meanwhile(
     world: World,
 ) -> None:
@@ -102,3 +104,51 @@ async def test_settle__other_jobs_end_in_every_period__a_running_one_is_paid_mea
             await world.tick()
 
     assert await paid(world, running) == running.seals[-1].seal.vested > 0
+
+
+class Refusing(MemoryChain):
+    """Notes what it refuses."""
+
+    def __init__(self) -> None:
+        super().__init__(DOMAIN, ANCHORER, now=START)
+        self.refused: list[str] = []
+
+    def _mine(self, name: str, effect: Effect) -> Digest:
+        try:
+            return super()._mine(name, effect)
+        except ContractRefused as refusal:
+            self.refused.append(f"{name}: {refusal.message}")
+            raise
+
+
+class Ahead(World):
+    """A market whose clock is three seconds ahead of its chain's."""
+
+    @property
+    def now(self) -> UnixMillis:
+        """The market's clock."""
+        return UnixMillis(super().now + 3000)
+
+
+async def test_tick__chain_is_behind_the_markets_clock__sends_nothing_that_is_not_due(
+    world: World,
+) -> None:
+    chain = Refusing()
+    world = Ahead(world.new_work, world.new_reading, chain)
+    maker = await world.start_job(deadline=UnixSeconds(START + 63))
+    for _ in range(3):
+        maker.seal_step()
+    await world.send(maker)
+    slash = await convicted(world, maker)
+    world.wait(8)
+
+    for _ in range(60):
+        world.wait(2)
+        await world.tick()
+        if (await world.job(maker.spec.job())).settled:
+            break
+
+    assert [each for each in chain.refused if "NothingReserved" not in each] == []
+    assert (await slash_of(world, slash.evidence)).state == "executed"
+    assert (await world.job(maker.spec.job())).state == JobState.REFUNDED
+    assert await paid(world, maker) == maker.seals[-1].seal.earned

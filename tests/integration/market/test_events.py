@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contracts.governance.job import follow
-from contracts.terms.errors import Malformed, NotFound, Overloaded, ServiceUnreachable
+from contracts.terms.errors import Malformed, NotFound, Overloaded
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
 from market import bodies
-from market.adapters.postgres import PostgresWork, make_engine
+from market.adapters.postgres import PostgresWork
 from market.adapters.redis_wakeup import RedisWakeup
 from market.api.watching import Limits, Watching
-from market.fakes.memory import MemoryStore, MemoryWakeup, MemoryWork
 from market.service.feeds import MARKET, tell_job
 from market.service.histories import Histories
 from market.service.message_events import events_of
@@ -26,37 +26,28 @@ from market.service.ports import UnitOfWork
 from market.service.rows import EventRow, FeedRow
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.watch import JobLive, watch
-from tests.integration.market.client import ON_MEMORY, client_of
+from tests.integration.market.client import client_of
 from tests.integration.market.test_checks import Checked, checked
 from tests.support.history import JobMaker
 from tests.support.market_services import run_redis
-from tests.support.market_world import World, memory_world
+from tests.support.market_world import World
 from tests.support.patience import patience
 from tests.support.serving import served
 
 JOB = JobId(bytes(range(32)))
-FEW = 20  # milliseconds within which memory tells
 
 
 @pytest.fixture
-async def real_world(database: str, redis_url: str) -> AsyncIterator[World]:
+async def world(
+    database: str, engines: tuple[AsyncEngine, AsyncEngine], redis_url: str
+) -> AsyncIterator[World]:
     """A market over Postgres and Redis."""
-    engine, reading = make_engine(database), make_engine(database, reads=True)
+    writing, reading = engines
     wakeup = RedisWakeup(redis_url)
-    yield World(lambda: PostgresWork(engine, wakeup), lambda: PostgresWork(reading), wakeup=wakeup)
+    yield World(lambda: PostgresWork(writing, wakeup), lambda: PostgresWork(reading), wakeup=wakeup)
     await wakeup.close()
-    await engine.dispose()
+    await writing.dispose()
     await reading.dispose()
-
-
-@pytest.fixture(params=["memory", "real"])
-def world(request: pytest.FixtureRequest) -> World:
-    """A market, once in memory and once over Postgres and Redis."""
-    if request.param == "memory":
-        return memory_world()
-    found = request.getfixturevalue("real_world")
-    assert isinstance(found, World)
-    return found
 
 
 def said(step: int) -> bodies.ReportedEvent:
@@ -186,20 +177,6 @@ async def _watched(client: MarketClient, job: JobId) -> list[JobLive]:
     return [live async for live in watch(client, job)]
 
 
-async def test_job_events__behind_any_number__are_the_rest(world: World) -> None:
-    maker = await known_job(world)
-    job, rows = maker.spec.job(), await rows_of(world, maker.spec.job())
-
-    async with served(world.api()) as url, httpx.AsyncClient(base_url=url) as client:
-        for after in range(len(rows) + 1):
-            path = f"/v1/jobs/{job.hex()}/events?follow=false"
-            by_query = await client.get(f"{path}&after={after}")
-            headers = {"Last-Event-ID": str(after)}
-            by_header = await client.get(f"{path}&after=0", headers=headers)
-            assert numbers_in(by_query.text) == [row.sequence for row in rows[after:]]
-            assert by_header.text == by_query.text
-
-
 def numbers_in(text: str) -> list[int]:
     lines = text.split("\n")
     return [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
@@ -208,7 +185,7 @@ def numbers_in(text: str) -> list[int]:
 async def test_job_events__written_at_once_and_market_restarted__nothing_lost_or_twice(
     world: World,
 ) -> None:
-    num_events, num_watchers = 120, 8
+    num_events, num_watchers = 40, 3
     await _post(world)
     seen: list[list[int]] = [[] for _ in range(num_watchers)]
 
@@ -253,9 +230,13 @@ async def _post(world: World) -> None:
         await work[type(row)].put(replace(row, job=JOB))
 
 
-async def test_job_events__hundred_watchers__cost_one_look_a_wake() -> None:
-    counted = Counted()
-    watching = Watching(counted.new_work, counted.wakeup)
+async def test_job_events__many_watchers__cost_no_more_looks_a_wake_than_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("market.api.watching.POLL_SECONDS", 1e6)
+    num_watchers, num_events = 40, 5
+    counted = Counted(world)
+    watching = Watching(counted.new_work, world.wakeup)
     done: list[int] = []
 
     async def look() -> None:
@@ -263,33 +244,30 @@ async def test_job_events__hundred_watchers__cost_one_look_a_wake() -> None:
             async for rows in found:
                 done.extend(row.sequence for row in rows)
 
-    looking = [asyncio.create_task(look()) for _ in range(100)]
-    await _until(lambda: counted.begun == 101)  # one to come, each: and the reader's place
-    for number in range(1, 6):
-        async with counted.quiet() as work:
+    looking = [asyncio.create_task(look()) for _ in range(num_watchers)]
+    await _until(lambda: counted.begun > num_watchers)  # one to come, each: and the reader's place
+    before = counted.begun
+    for number in range(1, num_events + 1):
+        async with world.new_work() as work:
             tell_job(JOB, said(number), work)
-        await _until(lambda want=100 * number: len(done) == want)  # type: ignore[misc]
+        await _until(lambda want=num_watchers * number: len(done) == want)  # type: ignore[misc]
 
-    assert counted.begun == 101 + 5
+    assert counted.begun - before < num_watchers
     await watching.close()
     ended = await asyncio.gather(*looking, return_exceptions=True)
     assert {type(each) for each in ended} == {Overloaded}
 
 
 class Counted:
-    """A market in memory that counts transactions."""
+    """Counts the transactions of a market."""
 
-    def __init__(self) -> None:
-        self.store, self.wakeup, self.begun = MemoryStore(), MemoryWakeup(), 0
-
-    def quiet(self) -> UnitOfWork:
-        """One that is not counted."""
-        return MemoryWork(self.store, self.wakeup)
+    def __init__(self, world: World) -> None:
+        self._world, self.begun = world, 0
 
     def new_work(self) -> UnitOfWork:
         """One more."""
         self.begun += 1
-        return self.quiet()
+        return self._world.new_work()
 
 
 async def _until(holds: Callable[[], bool], seconds: float = 10) -> None:
@@ -298,57 +276,6 @@ async def _until(holds: Callable[[], bool], seconds: float = 10) -> None:
             await asyncio.sleep(0.002)
 
 
-class Connecting(MemoryWakeup):
-    """Connects when it is cancelled, which turns that into a failure, as redis-py does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun = 0
-
-    async def listen(self, prefix: str) -> AsyncIterator[str]:
-        """See `Wakeup.listen`."""
-        self.begun += 1
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError as error:
-            raise ServiceUnreachable("Redis: cancelled") from error
-        yield prefix
-
-
-async def test_close__while_redis_is_connected_to__ends() -> None:
-    wakeup = Connecting()
-    watching = Watching(memory_world().new_reading, wakeup)
-    async with asyncio.timeout(patience(10)), aclosing(watching.events(JOB, after=0)) as found:
-        first = asyncio.create_task(anext(found))
-        await _until(lambda: wakeup.begun == 1)
-        await watching.close()
-        with pytest.raises(Overloaded):
-            await first
-
-
-async def test_job_events__slow_watcher__is_dropped_and_goes_on_where_it_was(world: World) -> None:
-    watching = Watching(world.new_work, world.wakeup, Limits(waiting=5))
-    slow, quick = watching.events(JOB, after=0), watching.events(JOB, after=0)
-    await tell(world, 1)
-    seen = [row.sequence for row in await anext(slow)]
-    assert [row.sequence for row in await anext(quick)] == seen == [1]
-
-    for number in range(2, 12):
-        await tell(world, number)
-        async with asyncio.timeout(patience(5)):
-            assert [row.sequence for row in await anext(quick)] == [number]
-    with pytest.raises(Overloaded, match="too slow"):
-        await anext(slow)
-    again = watching.events(JOB, after=seen[-1])
-    rest = [row.sequence for row in await anext(again)]
-
-    assert rest == list(range(2, 12))
-    for each in (slow, quick, again):
-        await each.aclose()
-    await watching.close()
-
-
-@pytest.mark.parametrize("world", ["memory"], indirect=True)
 async def test_job_events__quiet_then_slow__stream_says_both(world: World) -> None:
     await _post(world)
     api = world.api()
@@ -374,17 +301,15 @@ async def test_job_events__quiet_then_slow__stream_says_both(world: World) -> No
 
 
 async def test_job_events__redis_dies_and_comes_back__readers_poll_meanwhile(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engines: tuple[AsyncEngine, AsyncEngine],
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("market.api.watching.POLL_SECONDS", 1e6)  # who can hear is told, or fails
     with ExitStack() as stack:
         wakeup = RedisWakeup(stack.enter_context(run_redis(tmp_path)))
-        engine = make_engine(database)
-
-        def new_work() -> PostgresWork:
-            return PostgresWork(engine, wakeup)
-
-        world = World(new_work, new_work, wakeup=wakeup)
+        world.new_work = lambda: PostgresWork(engines[0], wakeup)
         watching = Watching(world.new_work, wakeup)
         found = watching.events(JOB, after=0)
         await tell(world, 1)
@@ -400,13 +325,11 @@ async def test_job_events__redis_dies_and_comes_back__readers_poll_meanwhile(
     await found.aclose()
     await watching.close()
     await wakeup.close()
-    await engine.dispose()
 
 
 # ------------------------------------------------------------------------------- what is refused
 
 
-@ON_MEMORY
 async def test_job_events__no_such_job_or_number__is_refused(world: World) -> None:
     maker = await known_job(world)
     async with client_of(world) as client:
@@ -422,7 +345,6 @@ async def test_job_events__no_such_job_or_number__is_refused(world: World) -> No
     ]
 
 
-@ON_MEMORY
 async def test_job_events__more_streams_than_places__are_refused_until_one_ends(
     world: World,
 ) -> None:
@@ -467,27 +389,6 @@ async def test_market_events__a_job_from_offer_to_epoch__are_told_from_now_on(
     assert any(isinstance(event, bodies.OfferEvent) for _, event in told)
 
 
-async def test_get_reports__beyond_a_step__are_a_page_by_step(world: World) -> None:
-    maker = await known_job(world)
-    reports = tuple(
-        bodies.StepReport(step=step, loss_millionths=step, tokens_per_second=9, at=UnixMillis(step))
-        for step in (3, 1, 2)
-    )
-    job = maker.spec.job()
-    signature = maker.session.private_key.sign(bodies.reports_digest(job, reports))
-    async with served(world.api()) as url, MarketClient(url) as client:
-        for _ in range(2):  # a repeat tells nothing
-            body = bodies.PostReports(reports=reports, signature=signature)
-            await client.post_reports(job, body)
-        page = await client.reports(job, after=1, limit=1)
-        rest = await client.reports(job, after=1)
-
-    assert [each.step for each in page] == [2]
-    assert [each.step for each in rest] == [2, 3]
-    assert [row.kind for row in await rows_of(world, job)].count("report") == 3
-
-
-@ON_MEMORY
 async def test_post_reports__an_earlier_one_of_a_step_again__changes_nothing(world: World) -> None:
     maker = await known_job(world)
     job, key = maker.spec.job(), maker.session.private_key

@@ -1,6 +1,6 @@
 """An auditor's bundle becomes a slash by itself, and goes when nobody needs it any more.
 
-The market is the real API over memory; bundles are files as audits leave them, with any bytes in
+The market is the real API; bundles are files as audits leave them, with any bytes in
 them: what they show is nobody's business here.
 """
 
@@ -17,16 +17,13 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import encode
-from contracts.terms.errors import WrongBytes
 from contracts.terms.ids import Digest, JobId, PeerId
-from market import bodies
 from market.api.app import make_app
-from market.service.rows import AuditorRow, ConvictionRow, JobRow, SlashRow
+from market.service.rows import AuditorRow, ConvictionRow, SlashRow
 from tallystick.provider.evidence import PATIENCE, Evidence, bundles_in
 from tallystick.provider.folder import PeerFile, save_peer_file
 from tallystick.provider.slashes import Slashes
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_convictions import (
     AUDITORS,
     note,
@@ -37,7 +34,7 @@ from tests.integration.market.test_convictions import (
     worked,
 )
 from tests.support.history import JobMaker, make_wallet
-from tests.support.market_world import World, memory_world
+from tests.support.market_world import World
 
 TEXT = b"all that a replay took"
 
@@ -123,7 +120,6 @@ async def slashes(world: World) -> list[SlashRow]:
         return await work[SlashRow].where()
 
 
-@ON_MEMORY
 async def test_look__convicted_and_nobody_has_shown_it__uploads_and_names_the_bundle(
     world: World, tmp_path: Path
 ) -> None:
@@ -141,7 +137,6 @@ async def test_look__convicted_and_nobody_has_shown_it__uploads_and_names_the_bu
     assert bundles_in(auditor.folder)  # for a restart, until the slash has ended
 
 
-@ON_MEMORY
 async def test_look__started_again__uploads_nothing_twice(world: World, tmp_path: Path) -> None:
     _, job, subject = await convicted(world)
     Auditor(world, job, tmp_path).found(subject)
@@ -156,31 +151,6 @@ async def test_look__started_again__uploads_nothing_twice(world: World, tmp_path
     assert again.wire.asked == ["GET convictions"] * 3 and again.log == []
 
 
-@ON_MEMORY
-async def test_look__another_auditor_is_faster__its_bundle_is_the_first_of_two(
-    world: World, tmp_path: Path
-) -> None:
-    _, job, subject = await convicted(world)
-    fast, slow = (Auditor(world, job, tmp_path, name) for name in ("out2", "out1"))
-    fast.found(subject)
-    slow.found(subject, b"another bundle")
-
-    async def overtake(request: httpx.Request) -> None:
-        if request.method == "POST":
-            await fast.evidence.look()
-
-    slow.wire.before = overtake
-    await slow.evidence.look()
-    asked = len(slow.wire.asked)
-    await slow.evidence.look()
-
-    (row,) = await slashes(world)
-    assert row.evidence == blob_digest(TEXT)
-    assert fast.events == slow.events == ["evidence_shown"]  # the second waits for its turn
-    assert len(slow.wire.asked) == asked
-
-
-@ON_MEMORY
 async def test_look__the_bundle_shown_is_contested__shows_its_own_too(
     world: World, tmp_path: Path
 ) -> None:
@@ -201,7 +171,6 @@ async def test_look__the_bundle_shown_is_contested__shows_its_own_too(
     assert (await slashes(world))[0].evidence == blob_digest(TEXT)
 
 
-@ON_MEMORY
 async def test_look__not_convicted_or_found_by_others__shows_nothing(
     world: World, tmp_path: Path
 ) -> None:
@@ -216,34 +185,6 @@ async def test_look__not_convicted_or_found_by_others__shows_nothing(
     assert await slashes(world) == [] and innocent.log == stranger.log == []
 
 
-@ON_MEMORY
-async def test_look__no_bundle__asks_nobody(world: World, tmp_path: Path) -> None:
-    _, job, _ = await convicted(world)
-    auditor = Auditor(world, job, tmp_path)
-
-    await auditor.evidence.look()
-    await auditor.evidence.finish()
-
-    assert auditor.wire.asked == []
-
-
-@ON_MEMORY
-async def test_look__larger_than_any_blob__is_told_and_not_tried_again(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, job, subject = await convicted(world)
-    auditor = Auditor(world, job, tmp_path)
-    auditor.found(subject)
-    monkeypatch.setattr(bodies, "MAX_BUNDLE_BYTES", len(TEXT) - 1)
-
-    for _ in range(2):
-        await auditor.evidence.look()
-
-    assert [fields["code"] for _, fields in auditor.log] == ["too_large"]
-    assert await slashes(world) == []
-
-
-@ON_MEMORY
 async def test_shown__market_is_away_for_a_while__shows_it_beside_the_work(
     world: World, tmp_path: Path
 ) -> None:
@@ -265,21 +206,6 @@ async def test_shown__market_is_away_for_a_while__shows_it_beside_the_work(
     assert len(await slashes(world)) == 1
 
 
-@ON_MEMORY
-async def test_shown__the_work_fails__its_error_is_raised_as_it_is(
-    world: World, tmp_path: Path
-) -> None:
-    _, job, _ = await convicted(world)
-    failure = WrongBytes("of the work")
-
-    with pytest.raises(WrongBytes) as raised:
-        async with Auditor(world, job, tmp_path).evidence.shown():
-            raise failure
-
-    assert raised.value is failure
-
-
-@ON_MEMORY
 async def test_finish__convicted_by_the_last_seal__waits_until_the_market_has_it(
     world: World, tmp_path: Path
 ) -> None:
@@ -301,7 +227,6 @@ async def test_finish__convicted_by_the_last_seal__waits_until_the_market_has_it
     assert auditor.events == ["evidence_shown"] and len(await slashes(world)) == 1
 
 
-@ON_MEMORY
 async def test_finish__market_never_answers__is_told_and_a_restart_shows_it(
     world: World, tmp_path: Path
 ) -> None:
@@ -343,7 +268,6 @@ async def later(world: World, seconds: int = 5) -> None:
     await world.sync()
 
 
-@ON_MEMORY
 async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_done(
     world: World, tmp_path: Path
 ) -> None:
@@ -369,23 +293,6 @@ async def test_slashes__own_conviction__is_told_at_each_change_with_what_can_be_
     assert all(accused[:3]) and not owner.slashes.is_accused
 
 
-@ON_MEMORY
-async def test_slashes__was_over_before_the_agent_began__is_not_told_again(
-    world: World, tmp_path: Path
-) -> None:
-    _, job, subject = await convicted(world)
-    auditor = Auditor(world, job, tmp_path)
-    auditor.found(subject)
-    await auditor.evidence.look()
-    for _ in range(4):
-        await later(world)
-    owner = Owner(world, tmp_path / "ann")
-
-    await owner.slashes.look()
-
-    assert [row.state for row in await slashes(world)] == ["executed"] and owner.said == []
-
-
 def lease_of(home: Path, job: JobId) -> Path:
     """The folder of a lease in a provider's home."""
     folder = home / "leases" / ("1e" * 32)
@@ -401,7 +308,6 @@ def bundle_in(folder: Path, subject: Digest) -> Path:
     return path
 
 
-@ON_MEMORY
 async def test_slashes__bundle_of_a_slash__stays_until_it_has_ended(
     world: World, tmp_path: Path
 ) -> None:
@@ -420,25 +326,6 @@ async def test_slashes__bundle_of_a_slash__stays_until_it_has_ended(
     assert ("announced", True) in seen and seen[-1] == ("executed", False)
 
 
-@ON_MEMORY
-@pytest.mark.parametrize(("state", "stays"), [("closed", True), ("refunded", False)])
-async def test_slashes__bundle_of_nobody_convicted__goes_with_the_refund(
-    world: World, tmp_path: Path, state: str, stays: bool
-) -> None:
-    maker, commit = await worked(world)
-    job = maker.spec.job()
-    path, owner = bundle_in(lease_of(tmp_path, job), commit.digest()), Owner(world, tmp_path)
-    async with world.new_work() as work:
-        held = await work[JobRow].lock(job)
-        assert held is not None
-        await work[JobRow].put(JobRow(**{**vars(held), "state": state}))
-
-    await owner.slashes.look()
-
-    assert path.exists() == stays
-
-
-@ON_MEMORY
 @pytest.mark.parametrize("is_busy", [True, False])
 async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the_bundle(
     world: World, tmp_path: Path, is_busy: bool
@@ -464,13 +351,3 @@ async def test_slashes__process_has_ended_before_the_conviction__agent_shows_the
     assert len(await slashes(world)) == (0 if is_busy else 1)
     wanted = [] if is_busy else ["evidence_shown"]
     assert [line.split()[0] for line in owner.said] == wanted
-
-
-@ON_MEMORY
-async def test_slashes__market_was_set_up_anew__is_no_error(world: World, tmp_path: Path) -> None:
-    _, job, subject = await convicted(world)
-    path = bundle_in(lease_of(tmp_path, job), subject)
-
-    await Owner(memory_world(), tmp_path).slashes.look()
-
-    assert path.exists()

@@ -1,10 +1,10 @@
 """How a draft is funded: by its permit, or by what its poster deposited himself."""
 
+import pytest
+
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import JobSpec
 from market.domain.jobs import JobState
-from market.service.fund_jobs import MAX_JOBS_A_ROUND
-from tests.integration.market.client import ON_MEMORY
 from tests.support.market_world import World, market_spec
 
 
@@ -28,20 +28,6 @@ async def test_fund_jobs__opened_with_its_budget_before_it_was_posted__is_funded
     assert (await world.job(spec.job())).state == JobState.FUNDED
 
 
-async def test_fund_jobs__opened_with_less_and_topped_up__is_funded(world: World) -> None:
-    await world.register()
-    spec = market_spec()
-    await opened(world, spec, 1)
-    world.chain.give_tokens(spec.poster, spec.budget)
-    world.chain.top_up(spec.job(), spec.poster, spec.budget - 1)
-
-    await world.post(spec)
-    await world.tick()
-
-    assert (await world.job(spec.job())).state == JobState.FUNDED
-
-
-@ON_MEMORY
 async def test_sync__opened_with_less_than_its_budget__is_no_funded_job(world: World) -> None:
     await world.register()
     spec = market_spec()
@@ -57,7 +43,6 @@ async def test_sync__opened_with_less_than_its_budget__is_no_funded_job(world: W
     assert (await world.job(spec.job())).state == JobState.FUNDED
 
 
-@ON_MEMORY
 async def test_fund_jobs__opened_with_less_than_its_budget__fails_and_says_why(
     world: World,
 ) -> None:
@@ -78,25 +63,12 @@ async def test_fund_jobs__opened_with_less_than_its_budget__fails_and_says_why(
     assert await world.beat("ann") == ()
 
 
-@ON_MEMORY
-async def test_fund_jobs__closed_before_it_was_posted__fails_and_says_why(world: World) -> None:
+async def test_fund_jobs__a_round_of_drafts_opened_with_less__hold_up_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("market.service.fund_jobs.MAX_JOBS_A_ROUND", 3)
     await world.register()
-    spec = market_spec()
-    await opened(world, spec, spec.budget)
-    world.chain.close_as_poster(spec)
-
-    await world.post(spec)
-    await world.tick()
-
-    row = await world.job(spec.job())
-    assert row.state == JobState.FAILED
-    assert row.failure is not None and "closing" in row.failure
-
-
-@ON_MEMORY
-async def test_fund_jobs__a_round_of_drafts_opened_with_less__hold_up_nobody(world: World) -> None:
-    await world.register()
-    for nonce in range(100, 100 + MAX_JOBS_A_ROUND):
+    for nonce in range(100, 103):
         spec = market_spec(nonce=nonce)
         await opened(world, spec, BaseUnits(1))
         await world.post(spec)

@@ -8,7 +8,7 @@ from market.fakes.memory_chain import MemoryChain
 from market.service.ports import ChainBlock, ChainEvent
 from market.service.settle_epoch import may_settle
 from market.service.sync_chain import sync_chain
-from tests.integration.market.client import ON_MEMORY, TOKEN
+from tests.integration.market.client import TOKEN
 from tests.integration.market.test_attacks import sdk
 from tests.support.history import DOMAIN, START
 from tests.support.market_world import ANCHORER, World
@@ -61,7 +61,6 @@ async def test_may_settle__no_job_then_one_until_all_of_it_is_settled(world: Wor
     assert not await may_settle(world.new_work())
 
 
-@ON_MEMORY
 async def test_claim__job_comes_while_its_host_waits__is_answered_with_it(world: World) -> None:
     await world.register()
     async with sdk(world, HostCredential("host").shown(TOKEN)) as host:

@@ -1,4 +1,4 @@
-"""A job from offer to refund through every use case, on memory and on Postgres alike."""
+"""A job from offer to refund through every use case."""
 
 from contracts.terms.amounts import BaseUnits
 from market.domain.jobs import JobState

@@ -21,11 +21,20 @@ from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.signing import signed_by
 from tests.integration.market.client import HOST
 from tests.support.history import DOMAIN, make_wallet
-from tests.support.market_world import World, memory_world
+from tests.support.market_world import World
 from tests.support.patience import patience
 
 SITE = "http://127.0.0.1:8420"
 SLOW = Rate(per_second=1, burst=3)
+
+
+class Hourly(Rate):
+    """Refills so slowly that no slow machine sees it."""
+
+    @property
+    def interval(self) -> int:
+        """See `Rate.interval`."""
+        return 3600 * SECOND
 
 
 def limited(world: World, limiter: Limiter, rate: Rate = SLOW) -> Api:
@@ -65,7 +74,7 @@ async def limiter(request: pytest.FixtureRequest) -> AsyncIterator[Limiter]:
 async def test_limiter__more_than_the_burst__is_refused_and_others_are_not(
     limiter: Limiter,
 ) -> None:
-    rate = Rate(per_second=1, burst=5)
+    rate = Hourly(per_second=1, burst=5)
 
     found = [await limiter.take("a", rate) for _ in range(7)]
     other = await limiter.take("b", rate)
@@ -75,22 +84,21 @@ async def test_limiter__more_than_the_burst__is_refused_and_others_are_not(
     assert admitted == [True] * 5 + [False] * 2
     assert [each.remaining for each in found if each] == [4, 3, 2, 1, 0, 0, 0]
     last = found[-1]
-    assert last and 0 < last.retry_in <= 1_000_000
+    assert last and 0 < last.retry_in <= 3600 * SECOND
     assert other.remaining == 4
 
 
 async def test_limiter__after_a_pause__admits_again(limiter: Limiter) -> None:
-    rate = Rate(per_second=50, burst=1)
+    rate = Rate(per_second=10, burst=1)
 
-    first, second = await limiter.take("a", rate), await limiter.take("a", rate)
-    await asyncio.sleep(0.05)
-    third = await limiter.take("a", rate)
-
-    assert [each.is_admitted for each in (first, second, third) if each] == [True, False, True]
+    assert await limiter.take("a", rate)
+    async with asyncio.timeout(patience(10)):
+        while not ((again := await limiter.take("a", rate)) and again.is_admitted):
+            await asyncio.sleep(0.01)
 
 
 async def test_limiter__fifty_at_once__admits_the_burst(limiter: Limiter) -> None:
-    rate = Rate(per_second=1, burst=20)
+    rate = Hourly(per_second=1, burst=20)
 
     found = await asyncio.gather(*(limiter.take("a", rate) for _ in range(50)))
 
@@ -107,23 +115,11 @@ async def test_limiter__no_redis__counts_nobody_and_costs_one_attempt_a_second()
     assert found == [None] * 100
 
 
-async def test_memory_limiter__many_callers__are_forgotten_when_full_again() -> None:
-    now = [1_000_000]
-    limiter = MemoryLimiter(lambda: now[0])
-    for index in range(10_000):
-        await limiter.take(f"caller {index}", SLOW)
-    now[0] += 60_000_000
-
-    await limiter.take("one more", SLOW)
-
-    assert len(limiter._full_at) == 1
-
-
 # --------------------------------------------------------------------------------------------- API
 
 
-async def test_api__too_many_requests__is_a_problem_that_says_when() -> None:
-    api = limited(memory_world(), stopped())
+async def test_api__too_many_requests__is_a_problem_that_says_when(world: World) -> None:
+    api = limited(world, stopped())
 
     async with client_from(api) as client:
         seen = [await client.get("/jobs") for _ in range(4)]
@@ -138,19 +134,8 @@ async def test_api__too_many_requests__is_a_problem_that_says_when() -> None:
     assert (problem.code, problem.data) == ("rate_limited", {"retry_after": 1})
 
 
-async def test_api__one_address_asks_too_often__others_are_served() -> None:
-    api = limited(memory_world(), stopped())
-
-    async with client_from(api) as client, client_from(api, "192.0.2.2") as other:
-        for _ in range(4):
-            refused = await client.get("/jobs")
-        served = await other.get("/jobs")
-
-    assert (refused.status_code, served.status_code) == (429, 200)
-
-
-async def test_api__addresses_of_one_ipv6_network__are_one_caller() -> None:
-    api = limited(memory_world(), stopped())
+async def test_api__addresses_of_one_ipv6_network__are_one_caller(world: World) -> None:
+    api = limited(world, stopped())
 
     codes = []
     for host in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8:1::1"):
@@ -160,8 +145,9 @@ async def test_api__addresses_of_one_ipv6_network__are_one_caller() -> None:
     assert codes == [200, 200, 200, 429, 200]
 
 
-async def test_api__signed_by_a_new_wallet_each_time__is_counted_by_the_address() -> None:
-    world = memory_world()
+async def test_api__signed_by_a_new_wallet_each_time__is_counted_by_the_address(
+    world: World,
+) -> None:
     api = limited(world, stopped())
     codes = []
 
@@ -175,20 +161,8 @@ async def test_api__signed_by_a_new_wallet_each_time__is_counted_by_the_address(
     assert codes == [200, 200, 200, 429]
 
 
-async def test_api__made_up_tokens__are_the_address() -> None:
-    api = limited(memory_world(), stopped())
-
-    async with client_from(api) as client:
-        codes = []
-        for index in range(4):
-            headers = {"Authorization": "Bearer tsk_" + str(index) * 43}
-            codes.append((await client.get("/jobs", headers=headers)).status_code)
-
-    assert codes == [200, 200, 200, 429]
-
-
-async def test_api__hosts_and_health__are_not_counted() -> None:
-    api = limited(memory_world(), stopped())
+async def test_api__hosts_and_health__are_not_counted(world: World) -> None:
+    api = limited(world, stopped())
 
     async with client_from(api) as client:
         hosts = [await client.get("/jobs", headers=HOST) for _ in range(9)]
@@ -198,38 +172,22 @@ async def test_api__hosts_and_health__are_not_counted() -> None:
     assert "ratelimit-limit" not in hosts[0].headers
 
 
-async def test_api__redis_is_away__everybody_is_served() -> None:
-    limiter = RedisLimiter("redis://127.0.0.1:1/0")
-
-    async with client_from(limited(memory_world(), limiter)) as client:
-        codes = {(await client.get("/jobs")).status_code for _ in range(9)}
-    await limiter.close()
-
-    assert codes == {200}
-
-
-async def test_default_rate__ten_providers_on_one_address__are_not_hindered() -> None:
-    now = [0]
-    limiter, rate = MemoryLimiter(lambda: now[0]), memory_world().api().rate
-
-    for _ in range(60):  # seconds; each provider asks six times, and all twice as often at once
-        now[0] += 1_000_000
-        for _ in range(10 * 6 * 2):
-            found = await limiter.take("address:127.0.0.1", rate)
-            assert found and found.is_admitted
-
-
 # ---------------------------------------------------------------------------------------------- sdk
 
 
-async def test_client__limited__comes_back_when_it_was_told_to() -> None:
-    api = limited(memory_world(), MemoryLimiter(), Rate(per_second=1, burst=1))
+async def test_client__limited__comes_back_when_it_was_told_to(world: World) -> None:
+    now = [SECOND]
+    api = limited(world, MemoryLimiter(lambda: now[0]), Rate(per_second=1, burst=1))
     loop, told = asyncio.get_running_loop(), list[Unavailable]()
+
+    def refused(error: Unavailable) -> None:
+        told.append(error)
+        now[0] += SECOND
 
     async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
         await client.jobs()
         began = loop.time()
-        await retrying(client.jobs, patience=timedelta(seconds=10), on_error=told.append)
+        await retrying(client.jobs, patience=timedelta(seconds=10), on_error=refused)
         waited = loop.time() - began
 
     assert waited >= 0.9
@@ -237,8 +195,8 @@ async def test_client__limited__comes_back_when_it_was_told_to() -> None:
     assert len(told) == 1
 
 
-async def test_client__limited_for_longer_than_its_patience__raises_at_once() -> None:
-    api = limited(memory_world(), MemoryLimiter(), Rate(per_second=1, burst=1))
+async def test_client__limited_for_longer_than_its_patience__raises_at_once(world: World) -> None:
+    api = limited(world, stopped(), Rate(per_second=1, burst=1))
 
     async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
         await client.jobs()

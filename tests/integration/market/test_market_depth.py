@@ -1,7 +1,6 @@
 """Depth, demand and clearing rounds as people see them."""
 
 from contracts.terms.amounts import PricePerPflop
-from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_earnings import account_of, sdk
 from tests.support.market_world import DEVICE, World, market_spec
 
@@ -44,10 +43,3 @@ async def test_market__job_that_waits_then_is_bought__rounds_say_why_and_at_what
     (of_class,) = after.classes
     assert of_class.cleared is not None and of_class.cleared.price == PricePerPflop(3 * PRICE)
     assert (of_class.leased, of_class.open, after.demand) == (2, 1, ())
-
-
-@ON_MEMORY
-async def test_market__nobody_is_there__is_empty(world: World) -> None:
-    async with sdk(world) as client:
-        found = await client.market()
-        assert (found.classes, found.demand, await client.rounds()) == ((), (), ())

@@ -1,7 +1,6 @@
 """The stream of kept items: once, in order, by whom it binds; refused with a typed error else."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +15,6 @@ from contracts.terms.errors import (
     Equivocation,
     InvalidSeal,
     Malformed,
-    NotFound,
     TooLarge,
     UnknownVersion,
 )
@@ -31,7 +29,6 @@ from market.service.histories import Histories
 from market.service.reconcile import Booked
 from market.service.rows import BalanceRow, LedgerEntryRow, MessageRow, SealRow
 from market.service.store_messages import store_messages
-from tests.integration.market.client import ON_MEMORY
 from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet
 from tests.support.market_world import World
 
@@ -149,7 +146,6 @@ async def test_store__seals__ledger_says_what_they_say_and_is_rebuilt_from_its_e
     assert (await world.job(job)).state == JobState.FINISHED
 
 
-@ON_MEMORY
 async def test_store__seal_with_more_pay_re_signed__is_an_invalid_seal(world: World) -> None:
     maker = await world.start_job()
     maker.seal_step()
@@ -175,7 +171,6 @@ async def test_store__second_seal_of_a_step__is_equivocation(world: World) -> No
     assert isinstance(await refuse(world, maker, other), Equivocation)
 
 
-@ON_MEMORY
 async def test_store__second_seal_by_somebody_else__is_a_bad_signature(world: World) -> None:
     maker = await world.start_job()
     maker.seal_step()
@@ -188,20 +183,6 @@ async def test_store__second_seal_by_somebody_else__is_a_bad_signature(world: Wo
     assert isinstance(await refuse(world, maker, other), BadSignature)
 
 
-@ON_MEMORY
-async def test_store__two_step_closes__is_equivocation(world: World) -> None:
-    maker = await world.start_job()
-    items = maker.step_items()
-    close = maker.close()
-    other = maker.session.sign(close.model_copy(update={"closed_at": close.closed_at + 1}))
-    notices = items[: len(maker.notices())]
-
-    error = await refuse(world, maker, *maker.items, *notices, maker.session.sign(close), other)
-
-    assert isinstance(error, Equivocation)
-
-
-@ON_MEMORY
 async def test_store__message_by_another_session_key__is_a_bad_signature(world: World) -> None:
     maker = await world.start_job()
     close = make_session("eve").sign(maker.close())
@@ -209,19 +190,6 @@ async def test_store__message_by_another_session_key__is_a_bad_signature(world: 
     assert isinstance(await refuse(world, maker, *maker.items, close), BadSignature)
 
 
-@ON_MEMORY
-async def test_store__seal_that_skips_a_step__is_refused(world: World) -> None:
-    maker = await world.start_job()
-    maker.seal_step()
-    start = len(maker.items)
-    maker.seal_step()
-
-    error = await refuse(world, maker, *maker.items[1:start][:-1], *maker.items[start:])
-
-    assert isinstance(error, Conflict | InvalidSeal)
-
-
-@ON_MEMORY
 async def test_store__opening_with_another_anchorer__is_a_conflict_that_says_ours(
     world: World,
 ) -> None:
@@ -234,7 +202,6 @@ async def test_store__opening_with_another_anchorer__is_a_conflict_that_says_our
     assert error.data["would_fit"] == world.chain.anchorer.hex()
 
 
-@ON_MEMORY
 async def test_store__lease_that_the_market_did_not_make__is_a_conflict(world: World) -> None:
     maker = await world.start_job()
     wallet, session = make_wallet("eve"), make_session("eve")
@@ -247,26 +214,19 @@ async def test_store__lease_that_the_market_did_not_make__is_a_conflict(world: W
     assert isinstance(error, Conflict)
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b"", Malformed),
-        (b"\xc1", Malformed),
-        (encode({"type": "signed", "data": b"x"}), Malformed),
-        (encode({"type": "other"}), Malformed),
-        (bytes(4 * 2**20 + 1), TooLarge),
-    ],
-)
-@ON_MEMORY
-async def test_store__no_item__is_a_typed_refusal(
-    world: World, data: bytes, error: type[Exception]
-) -> None:
+async def test_store__no_item__is_a_typed_refusal(world: World) -> None:
     maker = await world.start_job()
+    malformed = (
+        b"",
+        b"\xc1",
+        encode({"type": "signed", "data": b"x"}),
+        encode({"type": "other"}),
+    )
 
-    assert isinstance(await refuse(world, maker, data), error)
+    assert [type(await refuse(world, maker, data)) for data in malformed] == [Malformed] * 4
+    assert isinstance(await refuse(world, maker, bytes(4 * 2**20 + 1)), TooLarge)
 
 
-@ON_MEMORY
 async def test_store__unknown_version__is_unknown_version(world: World) -> None:
     maker = await world.start_job()
     message = maker.close().value() | {"kind": "step_close.v2"}
@@ -276,36 +236,6 @@ async def test_store__unknown_version__is_unknown_version(world: World) -> None:
     assert isinstance(await refuse(world, maker, item), UnknownVersion)
 
 
-@ON_MEMORY
-async def test_store__job_that_is_not_matched__takes_no_messages(world: World) -> None:
-    await world.register()
-    maker = await world.start_job()
-    spec = maker.spec.model_copy(update={"nonce": 99})
-    await world.post(spec)
-    opening = maker.opening.model_copy(update={"job": spec.job(), "job_spec": spec.digest()})
-    other = replace(maker, name="other")
-    other.spec = spec
-
-    error = await refuse(world, other, maker.coordinator.sign(opening, DOMAIN))
-
-    assert isinstance(error, Conflict)
-
-
-@ON_MEMORY
-async def test_store__unknown_job__is_not_found(world: World) -> None:
-    with pytest.raises(NotFound):
-        await store_messages(
-            JobId(bytes(32)),
-            [],
-            by=make_wallet("coordinator").account,
-            now=world.now,
-            work=world.new_work(),
-            chain=world.ports,
-            histories=world.histories,
-        )
-
-
-@ON_MEMORY
 async def test_store__seal_that_earns_more_than_escrow_holds__waits_until_it_does(
     world: World,
 ) -> None:

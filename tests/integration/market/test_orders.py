@@ -3,7 +3,6 @@
 from typing import Any
 
 import httpx
-import pytest
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 
@@ -12,7 +11,7 @@ from contracts.terms.digest import keccak
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec, decode_message
 from contracts.terms.typed_data import PERMIT
-from tests.integration.market.client import ON_MEMORY, client_of, once
+from tests.integration.market.client import client_of, once
 from tests.support.history import make_wallet
 from tests.support.market_world import CEILING, World
 
@@ -70,18 +69,6 @@ async def test_order__signed_by_a_wallet__is_the_job_that_was_drafted(world: Wor
     assert (job["spec"]["budget"], job["spec"]["epoch_cap"]) == (str(BUDGET),) * 2
 
 
-@ON_MEMORY
-async def test_order__of_fewer_steps_than_the_warm_up__ends_it_with_the_job(world: World) -> None:
-    async with client_of(world) as client:
-        typed = await drafted(client, world, steps=1)
-        posted = await client.post("/orders", json=body(typed), headers=once("k2"))
-        job = (await client.get(f"/jobs/{typed['job']}")).json()
-
-    assert posted.status_code == 202, posted.text
-    assert job["spec"]["optimizer"]["warmup_steps"] == job["spec"]["batch"]["steps"] == 1
-
-
-@ON_MEMORY
 async def test_typed_data__as_a_wallet_hashes_it__is_our_struct_hash(world: World) -> None:
     async with client_of(world) as client:
         typed = await drafted(client, world)
@@ -99,7 +86,6 @@ async def test_typed_data__as_a_wallet_hashes_it__is_our_struct_hash(world: Worl
     )
 
 
-@ON_MEMORY
 async def test_order__signed_by_another__is_refused(world: World) -> None:
     async with client_of(world) as client:
         typed = await drafted(client, world)
@@ -110,37 +96,17 @@ async def test_order__signed_by_another__is_refused(world: World) -> None:
     assert missing.status_code == 404
 
 
-@ON_MEMORY
-@pytest.mark.parametrize(
-    ("changed", "status", "code"),
-    [
+async def test_typed_data__order_that_cannot_be__is_refused(world: World) -> None:
+    like = (await world.start_job()).spec.job()
+    world.chain.give_tokens(POSTER.account, BUDGET)
+    wrong: list[tuple[dict[str, Any], int, str]] = [
         ({"budget": str(BUDGET + 1)}, 402, "unaffordable"),
         ({"like": "00" * 32}, 404, "not_found"),
         ({"steps": 0}, 400, "malformed"),
         ({"name": "x" * 257}, 400, "malformed"),
-    ],
-)
-async def test_typed_data__order_that_cannot_be__is_refused(
-    world: World, changed: dict[str, Any], status: int, code: str
-) -> None:
-    like = (await world.start_job()).spec.job()
-    world.chain.give_tokens(POSTER.account, BUDGET)
+    ]
     async with client_of(world) as client:
-        answer = await client.post(
-            "/orders/typed-data", json=order(like, **changed), headers=once()
-        )
-
-    assert (answer.status_code, answer.json()["code"]) == (status, code)
-
-
-@ON_MEMORY
-async def test_typed_data__same_key__takes_one_coordinator(world: World) -> None:
-    like = (await world.start_job()).spec.job()
-    world.chain.give_tokens(POSTER.account, BUDGET)
-    async with client_of(world) as client:
-        first = await client.post("/orders/typed-data", json=order(like), headers=once())
-        second = await client.post("/orders/typed-data", json=order(like), headers=once())
-        third = await client.post("/orders/typed-data", json=order(like), headers=once("other"))
-
-    assert first.json() == second.json()
-    assert third.status_code == 200  # the host has no other one: its own serves the account again
+        for changed, status, code in wrong:
+            wanted = order(like, **changed)
+            answer = await client.post("/orders/typed-data", json=wanted, headers=once())
+            assert (answer.status_code, answer.json()["code"]) == (status, code)

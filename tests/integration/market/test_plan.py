@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from contracts.terms.errors import NotFound
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.advice import plain
 from tallystick.sdk.client import MarketClient
@@ -84,18 +83,6 @@ async def test_plan__moves_nothing(tmp_path: Path) -> None:
     assert poster.wallet.account not in poster.world.chain.state.accounts or poster.tokens == 0
 
 
-async def test_plan__unchecked_alone_and_in_a_hurry__is_warned(tmp_path: Path) -> None:
-    poster = await poster_at(tmp_path)
-    await offering(poster, 1, 10**10, flops_per_second=10**7)
-
-    found = await planned(poster, poster.job(deadline="61s", spares=2))
-
-    words = " | ".join(found.warnings)
-    for expected in ("checking is off", "you would pay your ceiling", "0 of 2 spares", "deadline"):
-        assert expected in words
-    assert found.checking is None and found.cost.verification_budget == 0
-
-
 @pytest.mark.parametrize(
     ("offered", "key"),
     [
@@ -132,23 +119,6 @@ async def test_plan__not_matched__what_it_advises_matches_when_it_is_written_int
     changed |= {key: written[key], "budget": plain(budget)}
     after = await planned(poster, poster.job(**changed))
     assert after.fits, (before.advice_in_words, after.reasons)
-
-
-async def test_plan__budget_below_the_cost__says_so_beside_the_numbers(tmp_path: Path) -> None:
-    poster = await poster_at(tmp_path)
-    await offering(poster, 2, 10**10)
-
-    found = await planned(poster, poster.job(price_ceiling=10**10))
-
-    assert not found.fits and "its budget is" in found.reasons[0]
-    assert found.cost.total_at_ceiling > found.cost.budget and found.cost.comes_back == 0
-
-
-async def test_plan__data_that_is_not_there__is_not_found(tmp_path: Path) -> None:
-    poster = await poster_at(tmp_path)
-
-    with pytest.raises(NotFound, match="/nowhere"):
-        await planned(poster, poster.job(data="/nowhere/*.txt"))
 
 
 async def test_plan__then_submit__signs_what_was_planned(tmp_path: Path) -> None:

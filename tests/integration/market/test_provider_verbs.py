@@ -27,7 +27,6 @@ def home_of(folder: Path, offer: Any) -> Path:
     return home
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_provider__paid_on_a_real_chain__claims_audits_and_takes_everything_back(
     tmp_path: Path, database: str

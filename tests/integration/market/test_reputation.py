@@ -1,14 +1,11 @@
 """Reputations in rows: counted once, from seals and leases, and what matching makes of them."""
 
-import pytest
-
-from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, JobId, StepNumber
 from market.bodies import ProviderView, read_body
 from market.domain.reputation import Audited, Outcome, Reputation
 from market.service.fund_jobs import fund_jobs
 from market.service.pass_time import lapse_leases
-from market.service.reputation import count_outcomes, note_duty, note_outcomes, reputations_of
+from market.service.reputation import count_outcomes, note_outcomes, reputations_of
 from tests.integration.market.client import client_of
 from tests.integration.market.test_convictions import ruled, session_of, worked
 from tests.support.history import make_wallet
@@ -56,32 +53,6 @@ async def test_count_outcomes__same_seal_again__counts_once_and_other_jobs_apart
     assert (await known(world, ANN))[0].matches == 2
 
 
-async def test_count_outcomes__outcome_of_another_step__is_our_own_fault(world: World) -> None:
-    work = world.new_work()
-    with pytest.raises(InvariantBroken):
-        async with work:
-            outcomes = [Audited(ANN, StepNumber(4), MATCH)]
-            await count_outcomes(JOB, StepNumber(3), outcomes, work)
-
-    assert await known(world, ANN) == [Reputation()]
-
-
-async def test_clear__equal_asks__the_better_name_is_leased(world: World) -> None:
-    await world.register()
-    for name in ("ann", "bob", "cem"):
-        await world.offer(name, 2 * 10**11)
-    await count(world, 3, (BOB, MATCH))
-    spec = market_spec()
-    await world.post(spec)
-    await fund_jobs(world.now, world.new_work(), world.ports)
-    await world.sync()
-
-    (lease,) = await world.clear()
-
-    assert lease.account == BOB
-    assert lease.price == 2 * 10**11
-
-
 async def test_clear__found_lying_and_otherwise_unknown__is_not_leased(world: World) -> None:
     await world.register()
     await world.offer("ann", 10**11)
@@ -112,16 +83,6 @@ async def test_lapse__lease_that_was_not_accepted__costs_liveness_once(world: Wo
     (ann,) = await known(world, ANN)
     assert (ann.missed, ann.mismatches) == (1, 0)
     assert ann.liveness < Reputation().liveness
-
-
-async def test_note_duty__kept__is_shown_beside_honesty(world: World) -> None:
-    work = world.new_work()
-    async with work:
-        await note_duty(ANN, Outcome.KEPT, work)
-
-    (ann,) = await known(world, ANN)
-
-    assert (ann.kept, ann.bound) == (1, Reputation().bound)
 
 
 async def test_get_provider__after_some_audits__shows_what_its_name_is_made_of(
@@ -160,11 +121,3 @@ async def test_note_outcomes__newest_seal_has_rulings__accounts_of_peers_and_aud
     about, heard = await known(world, liar.wallet.account, honest)
     assert (about.mismatches, about.matches) == (1, 0)
     assert (heard.kept, heard.mismatches) == (1, 0)
-
-
-async def test_note_outcomes__unchecked_job__counts_nothing(world: World) -> None:
-    maker, _ = await worked(world)
-
-    work = world.new_work()
-    async with work:
-        assert not await note_outcomes(maker.record, work)

@@ -2,16 +2,12 @@
 
 import pytest
 
-from contracts.terms.errors import NotFound
-from contracts.terms.ids import JobId
 from contracts.terms.merkle import FORFEITED
 from market.bodies import SeatView, SpendView
 from market.service.coding import decode_pay
 from market.service.reconcile import reconcile_job
 from market.service.rows import SealRow
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import ON_MEMORY
-from tests.integration.market.test_bundles import hear, leave, running
 from tests.integration.market.test_earnings import PEOPLE, account_of, claim, lines_of, sdk
 from tests.support.market_story import Story, begin_story
 from tests.support.market_world import World
@@ -61,7 +57,7 @@ async def check_seats(story: Story, client: MarketClient) -> dict[bytes, SeatVie
     return {seat.account: seat for seat in found.seats}
 
 
-async def test_spend__story_on_any_storage__is_what_ledger_and_lines_say(world: World) -> None:
+async def test_spend__beginning_of_a_story__is_what_ledger_and_lines_say(world: World) -> None:
     story = await begin_story(world)
     async with sdk(world) as client:
         await story.work(2)
@@ -77,7 +73,7 @@ async def test_spend__story_on_any_storage__is_what_ledger_and_lines_say(world: 
     assert second.audits is not None and second.audits.spent > 0 == first.audits.spent
 
 
-@ON_MEMORY
+@pytest.mark.nightly
 async def test_spend__whole_story__ends_with_everything_paid_or_refunded(world: World) -> None:
     story = await begin_story(world)
     async with sdk(world) as client:
@@ -96,7 +92,7 @@ async def test_spend__whole_story__ends_with_everything_paid_or_refunded(world: 
     assert tail.steps == last.steps[-2:]
 
 
-async def test_peers__story_on_any_storage__convict_is_shown_and_pay_is_that_of_lines(
+async def test_peers__beginning_of_a_story__convict_is_shown_and_pay_is_that_of_lines(
     world: World,
 ) -> None:
     story, bob = await begin_story(world), account_of("bob")
@@ -116,40 +112,3 @@ async def test_peers__story_on_any_storage__convict_is_shown_and_pay_is_that_of_
     assert abs(sum(seat.share for seat in early.values()) - 10**6) <= 3
     assert all(seat.milli_units_per_second > 0 for seat in early.values())
     assert all(seat.tokens_per_second > 0 for seat in early.values())
-
-
-@ON_MEMORY
-async def test_peers__heard_silent_and_gone__each_has_its_state(world: World) -> None:
-    maker = await running(world, ("ann", "bob"), spares=0)
-    job = maker.spec.job()
-    async with sdk(world) as client:
-
-        async def states() -> dict[str, str]:
-            names = {account_of(name): name for name in ("ann", "bob")}
-            return {names[seat.account]: seat.state for seat in (await client.peers(job)).seats}
-
-        await hear(world, "ann", "bob", job=job)
-        heard = await states()
-        world.wait(20)
-        await hear(world, "ann", job=job)
-        silent = await states()
-        await leave(world, maker, "bob")
-        gone = await states()
-        page = await client.peers(job, after=1)
-        maker.seal_step(last=True)
-        await world.send(maker)
-        world.wait(20)  # so that nobody was heard of lately
-        over = await states()
-    assert set(heard.values()) == {"serving"}
-    assert silent == {"ann": "serving", "bob": "silent"}
-    assert over == {"ann": "finished", "bob": "left"}
-    assert gone["bob"] == "left" and len(page.seats) == 1 and page.next is None
-
-
-@ON_MEMORY
-async def test_running__no_such_job__is_not_found(world: World) -> None:
-    async with sdk(world) as client:
-        with pytest.raises(NotFound):
-            await client.spend(JobId(bytes(32)))
-        with pytest.raises(NotFound):
-            await client.peers(JobId(bytes(32)))

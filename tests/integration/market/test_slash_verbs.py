@@ -17,7 +17,7 @@ from tests.integration.bad_input.verbs import Said, call
 from tests.integration.market.test_convictions import evidence, note, ruled, sdk, slashable, worked
 from tests.integration.market.test_slash import slash_of
 from tests.support.history import make_wallet
-from tests.support.market_world import World, memory_world
+from tests.support.market_world import World
 
 BUNDLE = b"bundle"
 NAME = blob_digest(BUNDLE)
@@ -66,8 +66,10 @@ def said(folder: Path, url: str, *words: str) -> Said:
     return call(list(words), home)
 
 
-def test_job_slashes__executed__is_shown_to_people_and_programs(tmp_path: Path) -> None:
-    with market(memory_world(), executed) as (job, url):
+def test_job_slashes__executed__is_shown_to_people_and_programs(
+    world: World, tmp_path: Path
+) -> None:
+    with market(world, executed) as (job, url):
         table = said(tmp_path, url, "job", "slashes", job.hex())
         data = said(tmp_path, url, "job", "slashes", job.hex(), "-o", "json")
 
@@ -78,19 +80,9 @@ def test_job_slashes__executed__is_shown_to_people_and_programs(tmp_path: Path) 
     assert found["slash"]["evidence"] == NAME.hex()
 
 
-def test_job_slashes__nobody_was_convicted__says_so(tmp_path: Path) -> None:
-    async def calm(world: World) -> JobId:
-        return (await worked(world))[0].spec.job()
-
-    with market(memory_world(), calm) as (job, url):
-        answer = said(tmp_path, url, "job", "slashes", job.hex())
-
-    assert answer.stdout.startswith("nobody was convicted")
-
-
-def test_job_evidence__bundle_that_was_shown__is_the_file(tmp_path: Path) -> None:
+def test_job_evidence__bundle_that_was_shown__is_the_file(world: World, tmp_path: Path) -> None:
     out = tmp_path / "found.bundle"
-    with market(memory_world(), announced) as (_, url):
+    with market(world, announced) as (_, url):
         answer = said(tmp_path, url, "job", "evidence", NAME.hex(), "--to", str(out))
         against = said(tmp_path, url, "job", "evidence", NAME.hex(), "--to", str(out), "--contest")
 
@@ -99,8 +91,10 @@ def test_job_evidence__bundle_that_was_shown__is_the_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("own", [b"", b"a bundle that speaks for ann"])
-def test_provider_contest__by_the_convict__stops_the_slash(tmp_path: Path, own: bytes) -> None:
-    world, home, bundle = memory_world(), tmp_path / "provider", tmp_path / "own.bundle"
+def test_provider_contest__by_the_convict__stops_the_slash(
+    world: World, tmp_path: Path, own: bytes
+) -> None:
+    home, bundle = tmp_path / "provider", tmp_path / "own.bundle"
     save_wallet(home / "wallet.json", make_wallet("ann"))
     bundle.write_bytes(own)
     with market(world, announced) as (_, url):
@@ -122,10 +116,10 @@ def test_provider_contest__by_the_convict__stops_the_slash(tmp_path: Path, own: 
 
 
 def test_provider_contest__by_somebody_else_or_without_a_wallet__is_one_line(
-    tmp_path: Path,
+    world: World, tmp_path: Path
 ) -> None:
     save_wallet(tmp_path / "bob" / "wallet.json", make_wallet("bob"))
-    with market(memory_world(), announced) as (_, url):
+    with market(world, announced) as (_, url):
         bob, nobody = (
             said(tmp_path, url, "provider", "contest", NAME.hex(), "--home", str(tmp_path / name))
             for name in ("bob", "nobody")

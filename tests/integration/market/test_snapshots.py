@@ -14,7 +14,7 @@ from market.service.fund_jobs import fund_jobs
 from market.service.rows import DebitRow, SnapshotRow
 from market.service.store_snapshots import due_snapshots, store_snapshots
 from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import ON_MEMORY, client_of
+from tests.integration.market.client import client_of
 from tests.integration.market.test_auditors import AUDIT, fixed, post, post_opening
 from tests.support.history import START, JobMaker, make_wallet
 from tests.support.market_world import World, market_spec
@@ -77,26 +77,40 @@ async def test_snapshots__job_over__one_after_each_epoch_and_the_refund_chained(
     assert [each.before is None for each in shown] == [True, False, False]
     paid = [sum(each.cumulative for each in each.settlement.accounts) for each in shown]
     assert 0 < paid[0] < paid[-1] == maker.seals[-1].seal.earned
-
-
-async def test_snapshots__stored_already__are_not_taken_again(world: World) -> None:
-    maker = await job_over(world)
-    before = await rows_of(world, maker.spec.job())
+    assert all(not decode_snapshot(row.data).settlement.accounts for row in rows)  # kept once
+    await check_shown(world, maker, shown)
     world.chain.give_tokens(maker.spec.poster, 1)
     await world.sync()
-
-    taken = await store_snapshots(world.new_work(), world.ports)
-
-    assert taken == []
-    assert await rows_of(world, maker.spec.job()) == before
+    assert await store_snapshots(world.new_work(), world.ports) == []
+    assert await rows_of(world, maker.spec.job()) == rows
 
 
-@ON_MEMORY
-async def test_snapshots__node_lost_old_states__are_taken_at_a_newer_block(
+async def check_shown(world: World, maker: JobMaker, shown: list[Snapshot]) -> None:
+    """The API and its client give all, or a page."""
+    path = f"/jobs/{maker.spec.job().hex()}/snapshots"
+    values = [decode(encode_snapshot(each)) for each in shown]
+    async with client_of(world) as client:
+        whole = await client.get(path)
+        page = await client.get(path, params={"after": 1, "limit": 1})
+        refused = await client.get(path, params={"limit": 17})
+    assert whole.headers["content-type"] == "application/msgpack"
+    assert decode(whole.content, max_bytes=MAX_MESSAGE_BYTES) == values
+    assert decode(page.content) == values[1:2] and refused.status_code == 400
+    transport = httpx.ASGITransport(make_app(world.api()))
+    async with MarketClient("http://market", transport=transport) as sdk:
+        assert await sdk.snapshots(maker.spec.job()) == shown
+        with pytest.raises(NotFound):
+            await sdk.snapshots(JobId(bytes(32)))
+
+
+async def test_snapshots__several_due_and_node_lost_old_states__are_one_at_a_newer_block(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.support.market_world.store_snapshots", nothing)
     maker = await job_over(world)
+    async with world.new_work() as work:
+        (due,) = await due_snapshots(work)
+    assert len(due.epochs) == 2 and due.refund
     world.chain.give_tokens(maker.spec.poster, 1)
     world.chain.prune()
 
@@ -107,7 +121,7 @@ async def test_snapshots__node_lost_old_states__are_taken_at_a_newer_block(
     taken = await store_snapshots(world.new_work(), world.ports)
 
     (row,) = await rows_of(world, maker.spec.job())
-    assert taken == [row.job]
+    assert taken == [row.job] and row.reason == "refund"
     assert row.block == (await world.chain.head()).number
 
 
@@ -132,40 +146,10 @@ async def test_snapshots__chain_forgets_their_blocks__are_dropped_and_taken_agai
     assert all(world.chain.blocks[row.block].hash == row.block_hash for row in after)
 
 
-async def test_snapshots__several_due_at_once__are_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.support.market_world.store_snapshots", nothing)
-    maker = await job_over(world)
-    async with world.new_work() as work:
-        (due,) = await due_snapshots(work)
-    assert len(due.epochs) == 2 and due.refund
-
-    await store_snapshots(world.new_work(), world.ports)
-
-    (row,) = await rows_of(world, maker.spec.job())
-    assert row.reason == "refund"
-    async with world.new_work() as work:
-        assert await due_snapshots(work) == []
-
-
 async def nothing(*_: object) -> None:
     """A task that does not come."""
 
 
-@ON_MEMORY
-async def test_snapshots__too_far_apart_to_prove_the_one_before__begin_a_new_chain(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(snapshots, "is_near", lambda before, block: False)
-
-    maker = await job_over(world)
-
-    rows = await rows_of(world, maker.spec.job())
-    assert [decode_snapshot(row.data).before for row in rows] == [None] * 3
-
-
-@ON_MEMORY
 async def test_snapshots__job_that_nobody_opened__has_none_and_is_not_due(world: World) -> None:
     await world.register()
     spec = market_spec(deadline=UnixSeconds(START + 100))
@@ -182,7 +166,6 @@ async def test_snapshots__job_that_nobody_opened__has_none_and_is_not_due(world:
         assert await due_snapshots(work) == []
 
 
-@ON_MEMORY
 async def test_audited_job__checked__claims_of_who_is_outside_are_proved_too(world: World) -> None:
     await world.audit("out1")
     maker = await world.start_job(audit=AUDIT)
@@ -195,35 +178,3 @@ async def test_audited_job__checked__claims_of_who_is_outside_are_proved_too(wor
 
     accounts = {make_wallet("ann").account, make_wallet("out1").account}
     assert found is not None and found.accounts == tuple(sorted(accounts))
-
-
-async def test_api__snapshots__are_a_msgpack_array_in_order_and_in_pages(world: World) -> None:
-    maker = await job_over(world)
-    path = f"/jobs/{maker.spec.job().hex()}/snapshots"
-    rows = await rows_of(world, maker.spec.job())
-
-    async with client_of(world) as client:
-        whole = await client.get(path)
-        page = await client.get(path, params={"after": 1, "limit": 1})
-        refused = await client.get(path, params={"limit": 17})
-
-    assert whole.headers["content-type"] == "application/msgpack"
-    values = [decode(encode_snapshot(each)) for each in await shown_of(world, rows)]
-    assert decode(whole.content, max_bytes=MAX_MESSAGE_BYTES) == values
-    assert decode(page.content) == values[1:2]
-    assert refused.status_code == 400
-
-
-@ON_MEMORY
-async def test_client__snapshots__are_all_of_a_known_job(world: World) -> None:
-    maker = await job_over(world)
-    rows = await rows_of(world, maker.spec.job())
-    transport = httpx.ASGITransport(make_app(world.api()))
-
-    async with MarketClient("http://market", transport=transport) as client:
-        found = await client.snapshots(maker.spec.job())
-        with pytest.raises(NotFound):
-            await client.snapshots(JobId(bytes(32)))
-
-    assert found == await shown_of(world, rows)
-    assert all(not decode_snapshot(row.data).settlement.accounts for row in rows)  # kept once

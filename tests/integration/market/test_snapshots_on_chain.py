@@ -85,6 +85,7 @@ async def two_epochs(world: ChainWorld) -> JobMaker:
     return maker
 
 
+@pytest.mark.nightly
 async def test_export__node_restarted_after_two_epochs__stored_snapshots_cover_them(
     tmp_path: Path, database: str
 ) -> None:

@@ -1,20 +1,11 @@
 """How the market says that it is."""
 
-import asyncio
-from contextlib import aclosing
-
 import pytest
 
 from contracts.terms.errors import ServiceUnreachable
-from contracts.terms.moments import UnixMillis
-from market.api.routes.status import status_view
-from market.service.feeds import MARKET, topic_of
 from market.service.note_beat import note_beat
-from tests.integration.market.client import ON_MEMORY
 from tests.integration.market.test_earnings import sdk
-from tests.support.history import make_wallet
 from tests.support.market_world import World, market_spec
-from tests.support.patience import patience
 
 
 async def test_status__market_at_work__says_what_waits_and_since_when(world: World) -> None:
@@ -49,40 +40,6 @@ async def test_status__market_at_work__says_what_waits_and_since_when(world: Wor
     assert (done.feed.streams, done.feed.hears, done.feed.lag_millis) == (0, None, None)
 
 
-async def test_status__blocks_nobody_has_read__are_counted(world: World) -> None:
-    await world.offer("ann", 10**11)
-    await world.tick()
-    world.chain.give_tokens(make_wallet("bob").account, 1)
-    world.chain.stake(make_wallet("bob").account, 1)
-    async with sdk(world) as client:
-        behind = await client.status()
-        await world.sync()
-        read = await client.status()
-    assert behind.chain.lag_blocks == 2 and read.chain.lag_blocks == 0
-
-
-async def test_status__somebody_watches__says_how_late_events_came(world: World) -> None:
-    api, at = world.api(), UnixMillis(world.now - 1500)
-    async with (
-        aclosing(api.watching.events(MARKET, after=0)) as found,
-        asyncio.timeout(patience(10)),
-    ):
-        coming = asyncio.create_task(anext(found))
-        while api.watching.standing().lag_millis is None:
-            async with world.new_work() as work:
-                work.tell(MARKET, "epoch", at, b"{}")
-            await world.wakeup.wake([topic_of(MARKET)])
-            await asyncio.sleep(0.01)
-        assert {row.at for row in await coming} == {at}
-    async with sdk(world) as client:
-        elsewhere = await client.status()
-    here = await status_view(api, world.new_work())
-    await api.watching.close()
-    assert (here.feed.lag_millis, elsewhere.feed.lag_millis) == (1500, None)
-    assert here.feed.hears is not None
-
-
-@ON_MEMORY
 async def test_status__chain_is_away__answers_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

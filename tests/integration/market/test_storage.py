@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,10 +40,10 @@ from market.service.rows import (
     EpochRow,
     HeartbeatRow,
     LedgerEntryRow,
-    OutboxRow,
     StakeRow,
 )
 from tests.installed import Installed
+from tests.support.examples import examples
 from tests.support.market_services import PostgresServer
 from tests.support.market_world import World, memory_world, one_chunk
 from tests.support.patience import patience
@@ -60,22 +59,6 @@ def epoch(number: int, **changed: object) -> EpochRow:
 
 
 # ------------------------------------------------------------------------------------------ rows
-
-
-async def test_rows__added_changed_removed__are_what_was_last_stored(world: World) -> None:
-    async with world.new_work() as work:
-        await work[EpochRow].add(epoch(1))
-        await work[EpochRow].put(epoch(2))
-        await work[EpochRow].put(epoch(1, state="final"))
-    async with world.new_work() as work:
-        found = await work[EpochRow].get(1)
-        await work[EpochRow].remove(2)
-        await work[EpochRow].remove(2)
-    async with world.new_work() as work:
-        left = await work[EpochRow].where()
-
-    assert found == epoch(1, state="final")
-    assert left == [epoch(1, state="final")]
 
 
 async def _tell(work: UnitOfWork) -> None:
@@ -134,9 +117,9 @@ async def test_reading__what_changes_or_locks__is_refused(world: World) -> None:
 
 
 async def test_rows__postgres_ended_idle_connections__nobody_notices(
-    postgres_world: World, database: str
+    world: World, database: str
 ) -> None:
-    makers = (postgres_world.new_work, postgres_world.new_reading)
+    makers = (world.new_work, world.new_reading)
     for new_work in makers:
         async with new_work() as work:
             assert await work[EpochRow].where() == []
@@ -218,18 +201,6 @@ async def test_rows__taken_key_or_unique__is_a_conflict_and_rolls_back(world: Wo
         assert await work[LedgerEntryRow].where() == []
 
 
-async def test_work__exception__leaves_nothing_behind(world: World) -> None:
-    with pytest.raises(RuntimeError):
-        async with world.new_work() as work:
-            await work[EpochRow].add(epoch(1))
-            await work.emit("topic", b"subject")
-            raise RuntimeError
-
-    async with world.new_work() as work:
-        assert await work[EpochRow].where() == []
-        assert await work[OutboxRow].where() == []
-
-
 async def test_work__entered_inside_itself__is_one_transaction(world: World) -> None:
     work = world.new_work()
     with pytest.raises(RuntimeError):
@@ -248,9 +219,9 @@ async def test_work__rows_outside_of_a_transaction__is_a_bug_of_ours(world: Worl
 
 
 async def test_postgres__row_that_another_holds__is_skipped_or_waited_for(
-    postgres_world: World,
+    world: World,
 ) -> None:
-    new_work = postgres_world.new_work
+    new_work = world.new_work
     async with new_work() as work:
         await work[EpochRow].add(epoch(1))
         await work[EpochRow].add(epoch(2))
@@ -308,6 +279,7 @@ def test_migrate__twice__adds_up_to_the_rows(postgres: PostgresServer) -> None:
     engine.dispose()
 
 
+@pytest.mark.nightly
 def test_migrate__from_the_unpacked_wheel__needs_the_database_alone(
     postgres: PostgresServer, installed: Installed, tmp_path: Path
 ) -> None:
@@ -436,7 +408,7 @@ def store(request: pytest.FixtureRequest) -> TransactionStore:
     """A store of signed transactions, once in SQLite and once in the market's rows."""
     if request.param == "sqlite":
         return SqliteTransactions(":memory:")
-    world = request.getfixturevalue("postgres_world")
+    world = request.getfixturevalue("world")
     return RowTransactions(world.new_work)
 
 
@@ -488,27 +460,6 @@ async def test_transactions__failed__intention_may_be_tried_again(
 
     assert await store.find(ACCOUNT, "a") == signed(1, "a")
     assert await store.next_nonce(ACCOUNT) == 2
-
-
-async def test_transactions__sent_before_they_had_attempts__are_known_and_not_sent_again(
-    tmp_path: Path,
-) -> None:
-    path, sent = tmp_path / "transactions.db", signed(0, "topup:1")
-    with sqlite3.connect(path) as before:
-        before.execute(
-            "CREATE TABLE transactions (account BLOB, nonce INTEGER, key TEXT, hash BLOB,"
-            " raw BLOB, failed INTEGER, PRIMARY KEY (account, nonce))"
-        )
-        row = (sent.account, sent.nonce, sent.key, sent.hash, sent.raw, sent.failed)
-        before.execute("INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?)", row)
-    before.close()
-
-    for _ in range(2):  # opened again, it holds the same
-        store = SqliteTransactions(path)
-        found, following = await store.find(ACCOUNT, sent.key), await store.next_nonce(ACCOUNT)
-        store.close()
-
-        assert (found, following) == (sent, 1)
 
 
 # --------------------------------------------------------------------------------- any operations
@@ -565,9 +516,7 @@ def test_rows__any_operations__memory_and_postgres_see_the_same(database: str) -
         real, twin = World(new_work, new_work), memory_world()
 
         @settings(
-            max_examples=25,
-            deadline=None,
-            derandomize=True,
+            max_examples=examples(25),
             suppress_health_check=[HealthCheck.function_scoped_fixture],
         )
         @given(OPERATIONS)

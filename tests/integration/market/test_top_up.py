@@ -14,8 +14,7 @@ from jsonschema_rs import Draft202012Validator
 from contracts.chain.transactions import SqliteTransactions, StoredTransaction
 from contracts.keys.store import save_wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import Conflict, NotFound, Unaffordable
-from contracts.terms.ids import JobId
+from contracts.terms.errors import Conflict
 from contracts.terms.messages import JobSpec
 from market.api.app import make_app
 from market.domain.jobs import JobState
@@ -127,7 +126,13 @@ async def sent(running: Poster) -> list[StoredTransaction]:
         store.close()
 
 
-@pytest.mark.parametrize("stored", [1, 2], ids=["at the approval", "at the payment"])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(1, id="at the approval", marks=pytest.mark.nightly),
+        pytest.param(2, id="at the payment"),
+    ],
+)
 async def test_top_up__interrupted__second_call_pays_once(
     tmp_path: Path, database: str, stored: int
 ) -> None:
@@ -148,31 +153,7 @@ async def test_top_up__interrupted__second_call_pays_once(
         assert again.deposited == running.spec.budget + 2 * AMOUNT
 
 
-async def test_top_up__too_poor_or_too_early__says_so_and_sends_nothing(
-    tmp_path: Path, database: str
-) -> None:
-    async with poster(tmp_path, database) as running:
-        draft = market_spec(nonce=9)
-        await running.world.post(draft)
-        with pytest.raises(NotFound, match="in escrow"):
-            await Poster(running.world, running.client, tmp_path, draft).pays()
-        with pytest.raises(NotFound):
-            await top_up(
-                running.client, make_wallet("poster"), JobId(bytes(32)), AMOUNT, folder=tmp_path
-            )
-        call = asyncio.ensure_future(running.pays(BaseUnits(10**15)))
-
-        async def answered() -> bool:  # the faucet gives what it gives
-            return call.done()
-
-        await until(running.world, answered)
-        with pytest.raises(Unaffordable):
-            await call
-
-        assert await running.escrowed() == running.spec.budget
-        assert await sent(running) == []
-
-
+@pytest.mark.nightly
 async def test_topup_command__dry_run_and_for_real__says_what_is_in_escrow(
     tmp_path: Path, database: str
 ) -> None:

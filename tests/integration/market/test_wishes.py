@@ -1,19 +1,14 @@
-"""A poster pauses, resumes and cancels its job at a market, on memory and on Postgres alike."""
+"""A poster pauses, resumes and cancels its job at a market."""
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import get_args
 
 import httpx
-import pytest
 
 from contracts.keys.wallet import Wallet
-from contracts.terms.errors import DeadlineExceeded, Forbidden
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.api.app import make_app
 from market.bodies import (
     AskJob,
     HeededWish,
@@ -31,9 +26,7 @@ from market.domain.jobs import JobState
 from market.service.coding import spec_of
 from market.service.host_jobs import HOSTING_MILLIS
 from market.service.rows import JobRow, LeaseRow, OperationRow
-from tallystick.sdk.asking import ask_job, until_over
-from tallystick.sdk.client import MarketClient
-from tests.integration.market.client import HOST, ON_MEMORY, client_of, once
+from tests.integration.market.client import HOST, client_of, once
 from tests.integration.market.test_auditors import AUDIT
 from tests.support.history import JobMaker, make_wallet
 from tests.support.market_world import PERMIT, World, market_spec, spec_changes
@@ -174,45 +167,6 @@ async def test_pause__matched__no_host_is_given_it(world: World) -> None:
         assert [each.job for each in await hosted(client)] == [job]
 
 
-async def test_pause__resumed_before_it_was_heeded__has_failed(world: World) -> None:
-    async with client_of(world) as client:
-        maker = await running(world, client)
-        job = maker.spec.job()
-        paused = await ask(world, client, job, "pause")
-        resumed = await ask(world, client, job, "resume")
-        [told] = await hosted(client)
-        await heed(client, job, told.wish)
-
-        assert (await again(client, paused)).error == "superseded"
-        assert (await again(client, resumed)).state == "done"
-        assert told.wish == 2
-
-
-async def test_pause__job_ends_first__has_failed(world: World) -> None:
-    async with client_of(world) as client:
-        maker = await running(world, client)
-        paused = await ask(world, client, maker.spec.job(), "pause")
-        known = len(maker.items)
-        maker.seal_step(last=True)
-        await world.send(maker, known)
-
-        assert (await again(client, paused)).error == "ended"
-
-
-@ON_MEMORY
-async def test_heartbeat__of_a_host_that_lost_the_job__heeds_nothing(world: World) -> None:
-    async with client_of(world) as client:
-        maker = await running(world, client)
-        job = maker.spec.job()
-        await ask(world, client, job, "pause")
-        other = HostHeartbeat(host="other", jobs=(), heeded=(HeededWish(job=job, wish=1),))
-
-        await client.post("/hosting/heartbeat", content=other.json_bytes(), headers=HOST)
-        await heed(client, job, 7)  # no such wish yet
-
-    assert (await world.job(job)).heeded == 0
-
-
 # ------------------------------------------------------------------------------ who may ask, once
 
 
@@ -255,17 +209,6 @@ async def test_ask__signature_is_replayed__is_expired(world: World) -> None:
     assert (await world.job(job)).wanted == "running"
 
 
-@pytest.mark.parametrize("seconds", [-121, 121])
-async def test_ask__clock_is_off__is_expired(world: World, seconds: int) -> None:
-    async with client_of(world) as client:
-        job = (await posted(world)).job()
-        at = UnixMillis(world.now + seconds * 1000)
-
-        refused = await post(client, job, "cancel", asked(job, "cancel", at))
-
-    assert problem(refused).code == "expired"
-
-
 async def test_ask__by_somebody_else__is_forbidden(world: World) -> None:
     async with client_of(world) as client:
         job = (await posted(world)).job()
@@ -281,30 +224,6 @@ async def test_ask__by_somebody_else__is_forbidden(world: World) -> None:
     assert (await world.job(job)).wanted == "running"
 
 
-async def test_ask__no_such_job_or_operation__is_not_found(world: World) -> None:
-    job = JobId(bytes(32))
-    async with client_of(world) as client:
-        refused = await post(client, job, "pause", asked(job, "pause", world.now))
-        unknown = await client.get(f"/operations/{'11' * 32}")
-
-    assert [problem(each).code for each in (refused, unknown)] == ["not_found"] * 2
-
-
-async def test_ask__job_is_over__is_a_conflict(world: World) -> None:
-    async with client_of(world) as client:
-        maker = await running(world, client)
-        job, known = maker.spec.job(), len(maker.items)
-        maker.seal_step(last=True)
-        await world.send(maker, known)
-        codes = []
-        for action in get_args(JobAction):
-            world.beats += 1
-            refused = await post(client, job, action, asked(job, action, world.now))
-            codes.append(problem(refused).code)
-
-    assert codes == ["conflict"] * 3
-
-
 async def test_ask__after_a_cancel__nothing_but_a_cancel_is_taken(world: World) -> None:
     async with client_of(world) as client:
         maker = await running(world, client)
@@ -317,35 +236,6 @@ async def test_ask__after_a_cancel__nothing_but_a_cancel_is_taken(world: World) 
     assert problem(refused).code == "conflict"
     assert first.operation != second.operation
     assert (second.state, (await world.job(job)).wish) == ("pending", 1)
-
-
-async def test_client__pauses_and_waits__is_told_each_time_that_something_changes(
-    world: World,
-) -> None:
-    transport = httpx.ASGITransport(make_app(world.api()))
-    async with client_of(world) as host, MarketClient("http://m", transport=transport) as client:
-        job = (await running(world, host)).spec.job()
-        asked_for = await ask_job(client, POSTER, job, "pause", at=world.now)
-        seen: list[str | None] = []
-
-        def note(view: OperationView) -> None:
-            seen.append(view.waits_for)
-
-        watch = until_over(
-            client, asked_for.operation, within=timedelta(seconds=20), on_change=note
-        )
-        watching = asyncio.ensure_future(watch)
-        while not seen:
-            await asyncio.sleep(0.01)
-        await heed(host, job, 1)
-        over = await watching
-        with pytest.raises(Forbidden):
-            await ask_job(client, make_wallet("thief"), job, "cancel", at=world.now)
-        resumed = await ask_job(client, POSTER, job, "resume", at=UnixMillis(world.now + 1))
-        with pytest.raises(DeadlineExceeded, match="coordinator"):
-            await until_over(client, resumed.operation, within=timedelta())
-
-    assert (over.state, seen) == ("done", ["coordinator", None])
 
 
 # ---------------------------------------------------------------------------------------- cancel

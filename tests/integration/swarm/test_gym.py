@@ -36,7 +36,7 @@ def assert_all_sealed(swarm: ProcessSwarm) -> None:
 
 
 # A run takes half a minute to two; tests/e2e/test_checked.py has a liar in every run.
-MANY = pytest.mark.chaos
+MANY = pytest.mark.nightly
 
 
 @MANY

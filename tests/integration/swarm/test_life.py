@@ -102,7 +102,7 @@ def logits_of_the_swarm(running: Stack, job: JobId, spec: JobSpec, tokens_RT: Te
     return passed
 
 
-@pytest.mark.chaos  # more than a minute
+@pytest.mark.nightly  # more than a minute
 @pytest.mark.timeout(300)
 async def test_drain__agent_is_terminated_in_a_job__no_work_is_lost_and_the_model_is_whole(
     tmp_path: Path,
@@ -144,7 +144,7 @@ async def works_again(running: Stack, name: str, job: JobId, *, after: int) -> N
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.chaos  # half a minute of silence, beside the stack
+@pytest.mark.nightly  # half a minute of silence, beside the stack
 @pytest.mark.timeout(400)
 async def test_vanish__two_agents_of_two_stages__are_let_go_and_come_back_under_their_leases(
     tmp_path: Path,

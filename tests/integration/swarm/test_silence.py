@@ -27,8 +27,7 @@ from contracts.terms.history import decode_kept
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Seal
 from contracts.terms.signatures import Signed
 from tallystick.provider.room import RESERVE
-from tests.ceilings import TABLE
-from tests.support.namespaces import Site, need_namespaces, network, packets_as_sent
+from tests.support.namespaces import Site, network, packets_as_sent
 from tests.support.swarm_job import COORDINATOR, TRAINER, Line
 from tests.support.swarm_process import process_papers
 from tests.support.swarm_processes import ProcessSwarm
@@ -183,12 +182,12 @@ def full(disk: Path) -> Iterator[None]:
     yield
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
+@pytest.mark.root  # network namespaces, and a disk of its own
 @pytest.mark.timeout(600)
 async def test_swarm__disk_of_a_peer_is_full__it_leaves_in_order_and_the_others_go_on(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    need_namespaces()
     with network("home", *PEERS) as sites:
         roles = {COORDINATOR: sites["home"], TRAINER: sites["home"]}
         roles |= {name: sites[name] for name in PEERS}
@@ -205,7 +204,7 @@ async def test_swarm__disk_of_a_peer_is_full__it_leaves_in_order_and_the_others_
 
             row = Row("a peer's disk full for 60 s", 60, (), fill)
             table = [HEAD, " | ".join(await watching.carry_out(row))]
-        record_property(TABLE, "\n".join(table))
+        record_property("table", "\n".join(table))
         print(*table, sep="\n")
         assert filled[0] == []  # it was at work until then
         (said,) = swarm.lines(PEERS[0], "stands_back")
@@ -213,12 +212,12 @@ async def test_swarm__disk_of_a_peer_is_full__it_leaves_in_order_and_the_others_
         assert swarm.lines(PEERS[0], "left") and swarm.processes[PEERS[0]].returncode == 0
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
+@pytest.mark.root  # network namespaces
 @pytest.mark.timeout(1800)
 async def test_swarm__silence_of_a_site_and_of_a_peer__the_others_go_on_and_it_comes_back(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    need_namespaces()
     with network("home", *PEERS) as sites:
         for site in sites.values():
             packets_as_sent(site)
@@ -231,4 +230,4 @@ async def test_swarm__silence_of_a_site_and_of_a_peer__the_others_go_on_and_it_c
             for row in rows_of(swarm, sites, away):
                 table.append(" | ".join(await watching.carry_out(row)))
                 print(table[-1], flush=True)
-            record_property(TABLE, "\n".join(table))
+            record_property("table", "\n".join(table))

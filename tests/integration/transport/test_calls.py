@@ -9,14 +9,12 @@ import pytest
 from contracts.terms.errors import (
     DeadlineExceeded,
     Equivocation,
-    InvariantBroken,
     NotFound,
     Overloaded,
     PeerUnreachable,
     TallystickError,
     TooLarge,
     Unavailable,
-    UnknownVersion,
 )
 from tests.integration.transport.harness import (
     DEADLINE,
@@ -102,7 +100,7 @@ async def test_call__many_at_once__each_gets_its_own_answer(net: Net) -> None:
     replies = await asyncio.gather(
         *(
             session.call("echo", b"%d" % number, [bytes([number]) * 30_000 * number], deadline=30)
-            for number in range(100)
+            for number in range(30)
             for session in (there, back)
         )
     )
@@ -111,18 +109,6 @@ async def test_call__many_at_once__each_gets_its_own_answer(net: Net) -> None:
         number = position // 2
         assert reply.header == b"%d" % number
         assert bytes(reply.tensors[0]) == bytes([number]) * 30_000 * number
-
-
-async def test_call__small_beside_a_large_one__does_not_wait_for_its_end(net: Net) -> None:
-    one, two, address = await pair(net)
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
-    large = asyncio.create_task(session.call("echo", b"", [bytes(64 * MIB)], deadline=DEADLINE))
-    await asyncio.sleep(0)
-
-    await session.call("echo", b"", [b"small"], deadline=DEADLINE)
-
-    assert not large.done()
-    await large
 
 
 @pytest.mark.parametrize(
@@ -235,20 +221,6 @@ async def test_call__handler_raises_anything_else__is_logged_and_tells_nothing(
     assert caught.value.message == "an internal error"
     assert "secret path" in caplog.text
     assert "secret" not in str(caught.value.data)
-
-
-@pytest.mark.parametrize(
-    ("raised", "seen"),
-    [(InvariantBroken("boom"), Unavailable), (TallystickError("?"), UnknownVersion)],
-)
-async def test_call__peer_reports_what_would_stop_us__does_not_stop_us(
-    net: Net, raised: TallystickError, seen: type[TallystickError]
-) -> None:
-    one, two, address = await pair(net, server=Peer(raised))
-    session = await two.dial(one.key, [address], deadline=DEADLINE)
-
-    with pytest.raises(seen):
-        await session.call("fail", b"", deadline=DEADLINE)
 
 
 # ---------------------------------------------------------------------- deadlines and the end

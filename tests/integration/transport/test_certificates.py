@@ -117,17 +117,6 @@ async def test_members__removed__may_open_no_stream_on_its_old_connection(
     assert type(reported_error(refusal.payload, one.key)) is Forbidden
 
 
-async def test_members__two_hundred__each_is_known(grpc_net: GrpcNet) -> None:
-    one, two, address = await pair(grpc_net)
-
-    one.set_members([key(number) for number in range(2, 203)])
-
-    for number in (2, 100, 202):
-        peer = two if number == 2 else grpc_net.peer(number)
-        await peer.dial(one.key, [address], deadline=DEADLINE)
-    assert set(one.sessions) == {key(2), key(100), key(202)}
-
-
 async def test_dial__proxy_in_the_environment__is_ignored(
     grpc_net: GrpcNet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

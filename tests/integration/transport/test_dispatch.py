@@ -9,7 +9,6 @@ from contracts.terms.encoding import encode
 from contracts.terms.errors import (
     Expired,
     Forbidden,
-    InvariantBroken,
     Malformed,
     NotFound,
     UnknownVersion,
@@ -114,12 +113,3 @@ async def test_dispatch__header_that_is_no_request__typed_refusal(
 
     with pytest.raises(error):
         await session.call("shout", header, deadline=DEADLINE)
-
-
-def test_dispatcher__its_registry__lists_what_is_served() -> None:
-    dispatcher = Dispatcher()
-    dispatcher.on(SHOUT, shout)
-
-    assert set(dispatcher.methods) == {"peer.ping", "shout"}
-    with pytest.raises(InvariantBroken):
-        dispatcher.on(SHOUT, shout)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.terms.errors import (
@@ -289,8 +289,6 @@ def test_frames__any_bytes_at_all__never_hurt_the_listener(
         one, two, address = runner.run(pair(net, server=Peer()))
         honest = runner.run(two.dial(one.key, [address], deadline=DEADLINE))
 
-        @seed(3)
-        @settings(max_examples=200, deadline=None)
         @given(st.lists(any_frame, max_size=8))
         def one_listener_survives(frames: list[bytes]) -> None:
             caplog.clear()

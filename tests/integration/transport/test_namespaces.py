@@ -2,7 +2,9 @@
 
 import subprocess
 
-from tests.support.namespaces import Site, need_namespaces, network
+import pytest
+
+from tests.support.namespaces import Site, network
 
 LISTEN = """
 import socket, sys
@@ -33,8 +35,8 @@ def start(site: Site, script: str, address: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.root  # network namespaces
 def test_network__site_is_cut_and_back__nobody_is_told_and_the_connection_lives_on() -> None:
-    need_namespaces()
     with network("here", "there") as sites:
         here, there = sites["here"], sites["there"]
         server = start(here, LISTEN, here.address)

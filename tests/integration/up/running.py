@@ -84,7 +84,7 @@ class Up:
 
     def wait_ended(self, *, within: float = 60.0) -> int:
         """Its exit code."""
-        return self.process.wait(within)
+        return self.process.wait(patience(within))
 
     def stop(self) -> int:
         """SIGTERM, and its exit code."""
@@ -107,17 +107,11 @@ class Up:
         assert isinstance(rows, list)
         return next(row for row in rows if row["name"] == name)
 
-    def kill_and_wait(self, name: str, *, within: float = 60.0) -> None:
-        """SIGKILL a service by its pid, and wait until its successor is ready."""
-        before = self.service(name)
-        os.kill(int(str(before["pid"])), signal.SIGKILL)
-
-        def is_back() -> bool:
-            now = self.service(name)
-            return now["state"] == "ready" and now["pid"] != before["pid"]
-
-        eventually(is_back, within=within, what=f"{name} is back")
-        assert self.service(name)["port"] == before["port"]
+    def is_back(self, before: dict[str, object]) -> bool:
+        """Whether the successor of a service that was killed is ready, on the same port."""
+        now = self.service(str(before["name"]))
+        is_another = now["pid"] != before["pid"] and now["port"] == before["port"]
+        return is_another and now["state"] == "ready"
 
     def alive(self) -> list[Identity]:
         """Living processes of this run, the database's included."""
@@ -129,7 +123,7 @@ class Up:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(patience(30))
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -79,6 +79,7 @@ def test_up__less_than_wanted_is_free__is_refused_before_anything_starts(disk: S
     assert not (up.home / "postgres" / "data").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("disk", ["20m"], indirect=True)
 def test_up__disk_fills_while_the_cluster_is_made__is_one_clear_error(disk: SmallDisk) -> None:
     up = start(disk, 0)

@@ -1,4 +1,7 @@
-"""The whole table: servers, steps and the market's own processes, killed and back."""
+"""The whole table: servers, steps and the market's own processes, killed and back.
+
+At night: in the gate tests/e2e start the same table, and kill each of its processes.
+"""
 
 import os
 import signal
@@ -10,6 +13,8 @@ import pytest
 
 from tallystick.up.processes import environment_of
 from tests.integration.up.running import Up, eventually, long_home, running
+
+pytestmark = pytest.mark.nightly
 
 MARKET = ("api", "worker", "worker-chain", "beat", "host")
 
@@ -52,15 +57,8 @@ def test_kill_all_market_processes_at_once__all_are_back(up: Up) -> None:
     for row in before.values():
         os.kill(int(str(row["pid"])), signal.SIGKILL)
 
-    eventually(
-        lambda: all(is_back(up, row) for row in before.values()), within=60, what="all are back"
-    )
+    eventually(lambda: all(map(up.is_back, before.values())), within=60, what="all are back")
     assert status(up) == 200
-
-
-def is_back(up: Up, before: dict[str, object]) -> bool:
-    now = up.service(str(before["name"]))
-    return now["state"] == "ready" and now["pid"] != before["pid"] and now["port"] == before["port"]
 
 
 def test_stop__whole_table__ends_with_0_and_leaves_nothing(up: Up) -> None:

@@ -1,10 +1,8 @@
-"""`Services` inside a program, ways around root's limits, and the doctor."""
+"""`Services` inside a program, and ways around root's limits."""
 
-import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +16,6 @@ from tallystick.up.data_folder import open_data_folder
 from tallystick.up.processes import leftovers
 from tallystick.up.settings import UpSettings
 from tallystick.up.stack import Services
-
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root has to become somebody else")
 
 
 async def test_services__in_a_program__kill_and_wait_restarted(tmp_path: Path) -> None:
@@ -48,7 +44,8 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@needs_root
+@pytest.mark.root  # only root has to become somebody else
+@pytest.mark.nightly
 async def test_postgres__root_without_namespaces__runs_as_an_unprivileged_user(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +65,7 @@ async def test_postgres__root_without_namespaces__runs_as_an_unprivileged_user(
     assert open_folder.stat().st_mode & 0o777 == 0o711
 
 
-@needs_root
+@pytest.mark.root
 def test_postgres__root_that_can_become_nobody__names_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,48 +78,7 @@ def test_postgres__root_that_can_become_nobody__names_the_variable(
     assert folder.postgres.stat().st_uid == 0
 
 
-def doctor(*arguments: str, **variables: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tallystick", "doctor", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables},
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout
-
-
-def test_doctor__this_machine__has_a_row_a_check_and_changes_nothing(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    _, text = doctor("-o", "json", "--home", str(home))
-
-    rows = {row["check"]: row for row in json.loads(text)["checks"]}
-
-    assert rows.keys() >= {
-        *("python", "ensurepip", "node", "anvil", "postgres", "redis", "disk", "port"),
-        *("permissions", "clock", "torch", "memory"),
-    }
-    for row in rows.values():
-        assert row["wanted"] and row["found"]
-        assert row["ok"] == (row["remedy"] == "")
-    assert rows["postgres"]["ok"] and rows["redis"]["ok"] and rows["python"]["ok"]
-    assert not home.exists()
-
-
-def test_doctor__missing_anvil_and_closed_server__fails_with_remedies(tmp_path: Path) -> None:
-    code, text = doctor(
-        "--home",
-        str(tmp_path / "home"),
-        TALLYSTICK_ANVIL=str(tmp_path / "none"),
-        TALLYSTICK_REDIS_URL="redis://127.0.0.1:9/0",
-    )
-
-    failures = [line.split()[1] for line in text.splitlines() if line.startswith("FAIL")]
-    assert code == 1
-    assert {"anvil", "redis"} <= set(failures)
-    assert "npm install @foundry-rs/anvil" in text and "TALLYSTICK_REDIS_URL" in text
-
-
+@pytest.mark.nightly
 async def test_postgres__lock_file_names_a_zombie_or_a_stranger__starts_anyway(
     tmp_path: Path,
 ) -> None:

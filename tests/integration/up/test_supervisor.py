@@ -163,9 +163,9 @@ async def test_kill__again_and_again__is_restarted_every_time(supervised: Superv
     async with supervised(shell("shaky", "echo ready; exec sleep 60"), lines=lines) as supervisor:
         await supervisor.start()
 
-        for _ in range(5):
+        for _ in range(2):
             await supervisor.wait_restarted("shaky", supervisor.kill("shaky"))
 
         pauses = [line.rpartition(" in ")[2] for line in lines if "SIGKILL" in line]
-        assert pauses == ["0.01 s", "0.02 s", "0.04 s", "0.05 s", "0.05 s"]
+        assert pauses == ["0.01 s", "0.02 s"]
         assert not supervisor.failed.done()

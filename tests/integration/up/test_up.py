@@ -1,5 +1,6 @@
 """`tallystick up` from outside: paths, users, kills, refusals. Real servers, no fixed sleeps."""
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,9 @@ import psycopg
 import pytest
 import redis
 
+from tallystick.cli.main import EXIT_CODES
 from tallystick.up.processes import environment_of
+from tests.integration.bad_input.verbs import Said, call, complaint
 from tests.integration.up.running import (
     HOSTILE,
     SERVERS,
@@ -24,20 +27,28 @@ from tests.integration.up.running import (
     long_home,
     running,
 )
+from tests.support.stack import ROOT
 
 ACCOUNT = "0x" + "11" * 20
 
 
-def may_unshare() -> bool:
-    return subprocess.run([*UNPRIVILEGED, "true"], capture_output=True).returncode == 0
-
-
-needs_namespaces = pytest.mark.skipif(not may_unshare(), reason="no user namespaces here")
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder that is not there yet, in one that is."""
+    home = long_home(tmp_path_factory.mktemp("up"))
+    home.parent.mkdir(parents=True)
+    return home
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with running(long_home(tmp_path_factory.mktemp("up"))) as started:
+def before(home: Path) -> dict[Path, tuple[int, int, int]]:
+    """What the folders above it were before the first start."""
+    return folders_above(home)
+
+
+@pytest.fixture(scope="module")
+def up(home: Path, before: dict[Path, tuple[int, int, int]]) -> Iterator[Up]:
+    with running(home) as started:
         yield started
 
 
@@ -84,29 +95,18 @@ def folders_above(path: Path) -> dict[Path, tuple[int, int, int]]:
 # --------------------------------------------------------------------------- where and as whom
 
 
-@pytest.mark.parametrize(
-    "prefix", [(), pytest.param(UNPRIVILEGED, marks=needs_namespaces)], ids=["as-is", "as-1000"]
-)
 def test_up__long_path_with_spaces__serves_and_changes_nothing_above(
-    tmp_path: Path, prefix: tuple[str, ...]
+    up: Up, before: dict[Path, tuple[int, int, int]]
 ) -> None:
-    home = long_home(tmp_path)
-    home.parent.mkdir(parents=True)
-    before = folders_above(home)
+    write_row(up, "here")
 
-    with running(home, prefix=prefix) as up:
-        write_row(up, "here")
-
-        assert len(str(home)) > 130
-        assert rows(up) == ["here"]
-        with redis.Redis.from_url(up.variable("REDIS_URL")) as client:
-            assert client.ping()
-        assert rpc(up.variable("RPC_URL"), "eth_chainId") == hex(31337)
-        assert folders_above(home) == before
-        assert {path.stat().st_mode & 0o077 for path in (home, *home.iterdir())} == {0}
-        assert up.stop() == 0
-    assert folders_above(home) == before
-    assert up.alive() == []
+    assert len(str(up.home)) > 130
+    assert rows(up) == ["here"]
+    with redis.Redis.from_url(up.variable("REDIS_URL")) as client:
+        assert client.ping()
+    assert rpc(up.variable("RPC_URL"), "eth_chainId") == hex(31337)
+    assert folders_above(up.home) == before
+    assert {path.stat().st_mode & 0o077 for path in (up.home, *up.home.iterdir())} == {0}
 
 
 def test_up__hostile_variables__do_not_reach_the_services(up: Up) -> None:
@@ -135,45 +135,35 @@ def test_postgres__wrong_password__is_refused(up: Up) -> None:
 # --------------------------------------------------------------------------- kills
 
 
-def test_kill_postgres__committed_row__is_there_on_the_same_port(up: Up) -> None:
+def test_kill_servers_at_once__same_ports_and_nothing_that_was_kept_is_lost(up: Up) -> None:
     write_row(up, "survives")
+    set_balance_and_wait_saved(up, 0xABCDEF)
+    killed = {name: up.service(name) for name in (*SERVERS.split(","), "guard")}
 
-    up.kill_and_wait("postgres")
+    for row in killed.values():
+        os.kill(int(str(row["pid"])), signal.SIGKILL)
+    eventually(lambda: all(map(up.is_back, killed.values())), within=60, what="all are back")
 
     assert "survives" in rows(up)
-
-
-def test_kill_redis__same_port__answers_again(up: Up) -> None:
-    up.kill_and_wait("redis")
-
     with redis.Redis.from_url(up.variable("REDIS_URL")) as client:
         assert client.ping()
-
-
-def test_kill_anvil__saved_state__is_there_on_the_same_port(up: Up) -> None:
-    set_balance_and_wait_saved(up, 0xABCDEF)
-
-    up.kill_and_wait("anvil")
-
     assert rpc(up.variable("RPC_URL"), "eth_getBalance", ACCOUNT, "latest") == "0xabcdef"
 
 
-def test_kill_gateway__same_port__answers_again(up: Up) -> None:
-    up.kill_and_wait("gateway")
-
-    assert rpc(up.variable("RPC_URL"), "eth_chainId") == hex(31337)
-
-
-def test_kill_guard__is_restarted(up: Up) -> None:
-    up.kill_and_wait("guard")
+def may_unshare() -> bool:
+    return subprocess.run([*UNPRIVILEGED, "true"], capture_output=True).returncode == 0
 
 
 @pytest.mark.parametrize(
-    "prefix", [(), pytest.param(UNPRIVILEGED, marks=needs_namespaces)], ids=["as-is", "as-1000"]
+    "prefix",
+    [(), pytest.param(UNPRIVILEGED, marks=pytest.mark.nightly)],
+    ids=["as-is", "as-1000"],
 )
 def test_kill_up__busy_backend__all_gone_in_5_s_and_next_up_resumes(
     tmp_path: Path, prefix: tuple[str, ...]
 ) -> None:
+    if prefix and not may_unshare():
+        pytest.skip("no user namespaces here")
     home = long_home(tmp_path)
     with running(home, prefix=prefix) as up:
         write_row(up, "before the kill")
@@ -195,6 +185,7 @@ def test_kill_up__busy_backend__all_gone_in_5_s_and_next_up_resumes(
         assert again.run_file("ports.json") == ports
 
 
+@pytest.mark.nightly
 def test_kill_up__while_the_cluster_is_made__next_up_makes_it_whole(tmp_path: Path) -> None:
     up = Up(tmp_path / "home", only="postgres")
     draft = up.home / "postgres" / "draft"
@@ -227,6 +218,7 @@ def num_busy(up: Up) -> int:
     return int(found[0]) if found else 0
 
 
+@pytest.mark.nightly
 def test_up__chain_state_cut_off__starts_from_the_copy(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with running(home, only="anvil,gateway") as up:
@@ -247,90 +239,81 @@ def test_up__chain_state_cut_off__starts_from_the_copy(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- refusals
 
 
-def refused(home: Path, *arguments: str, prefix: tuple[str, ...] = (), only: str = SERVERS) -> str:
-    """What `up` says when it ends by itself; it must not be a traceback."""
-    up = Up(home, prefix=prefix, only=only, arguments=arguments)
-    try:
-        assert up.wait_ended() != 0
-    finally:
-        up.close()
-    assert up.said().startswith("error: ") and "Traceback" not in up.said()
-    return up.said()
-
-
-def test_up__second_one_in_the_folder__is_refused_with_the_pid_of_the_first(up: Up) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tallystick", "up", "--home", str(up.home)],
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 6
-    assert f"pid {up.process.pid}" in done.stderr
-
-
 def test_up__taken_port__names_who_has_it(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
 
-        said = refused(tmp_path / "home", "--port", str(port), only="api")
+        said = complaint(call(line(tmp_path / "home", "api", "--port", str(port)), {}))
 
     assert f"port {port} is taken by" in said and f"(pid {os.getpid()})" in said
-    assert "--port" in said
 
 
-@needs_namespaces
+def line(home: Path, only: str, *arguments: str) -> list[str]:
+    return ["up", "--home", str(home), "--only", only, *arguments]
+
+
 def test_up__unwritable_home__says_where_to_choose_another(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
 
-    said = refused(closed / "home", prefix=UNPRIVILEGED)
+    if os.geteuid() == 0:  # who may write everywhere, unless as somebody else
+        said = run_unprivileged(*line(closed / "home", "redis"))
+    else:
+        said = call(line(closed / "home", "redis"), {})
 
-    assert "no permission to write" in said and "TALLYSTICK_HOME" in said
-
-
-def test_up__newer_data_version__is_refused(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "version").write_text("999\n")
-
-    assert "newer Tallystick" in refused(home)
-    assert [path.name for path in home.iterdir()] == ["version"]
+    told = complaint(said)
+    assert "no permission to write" in told and "TALLYSTICK_HOME" in told
 
 
-def test_up__folder_of_somebody_else__is_refused(tmp_path: Path) -> None:
-    (tmp_path / "home" / "postgres").mkdir(parents=True)
-
-    assert "not ours" in refused(tmp_path / "home")
+def run_unprivileged(*words: str) -> Said:
+    if not may_unshare():
+        pytest.skip("root cannot become somebody else: no user namespaces here")
+    done = subprocess.run(
+        [*UNPRIVILEGED, sys.executable, "-m", "tallystick", *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def test_up__unreachable_url__is_one_clear_error(tmp_path: Path) -> None:
-    up = Up(
-        tmp_path / "home",
-        only="postgres",
-        TALLYSTICK_DATABASE_URL="postgresql://u:secret@127.0.0.1:9/x",
-    )
+    url = "postgresql://u:secret@127.0.0.1:9/x"
 
-    assert up.wait_ended() == 8
-    assert "TALLYSTICK_DATABASE_URL" in up.said() and "secret" not in up.said()
+    said = call(line(tmp_path / "home", "postgres"), {"TALLYSTICK_DATABASE_URL": url})
+
+    assert said.exit_code == EXIT_CODES["error"]
+    assert "TALLYSTICK_DATABASE_URL" in complaint(said) and "secret" not in said.stderr
+
+
+def test_doctor__missing_anvil_and_closed_server__fails_with_remedies(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    lacking = {
+        "TALLYSTICK_ANVIL": str(tmp_path / "none"),
+        "TALLYSTICK_REDIS_URL": "redis://127.0.0.1:9/0",
+    }
+
+    said = call(["doctor", "-o", "json", "--home", str(home)], lacking)
+
+    found = {each["check"]: each for each in json.loads(said.stdout)["checks"]}
+    assert said.exit_code == 1 and not home.exists()
+    assert found["postgres"]["ok"] and found["python"]["ok"]
+    assert not found["anvil"]["ok"] and "npm install" in found["anvil"]["remedy"]
+    assert not found["redis"]["ok"] and "TALLYSTICK_REDIS_URL" in found["redis"]["remedy"]
 
 
 # --------------------------------------------------------------------------- stopping
 
 
-def test_up__ctrl_c_while_it_starts__leaves_nothing_and_the_next_start_works(
-    tmp_path: Path,
-) -> None:
+def test_up__ctrl_c_while_it_starts__leaves_nothing(tmp_path: Path) -> None:
     up = Up(tmp_path / "home")
     eventually(lambda: "anvil" in up.said(), within=20, what="something has started")
     up.process.send_signal(signal.SIGINT)
 
     assert up.wait_ended() == 0, up.said()
     assert up.alive() == []
-    with running(tmp_path / "home") as again:
-        assert again.stop() == 0
 
 
 def test_down__detached_up__stops_it_and_repeats_quietly(tmp_path: Path) -> None:
@@ -344,7 +327,7 @@ def test_down__detached_up__stops_it_and_repeats_quietly(tmp_path: Path) -> None
 
 def tallystick(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "tallystick", *arguments], capture_output=True, text=True
+        [sys.executable, "-m", "tallystick", *arguments], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

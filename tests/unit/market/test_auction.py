@@ -2,10 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
-
 from contracts.terms.amounts import PricePerPflop
-from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from market.domain.auction import Ask, clear
 
@@ -31,28 +28,3 @@ def test_clear__equal_asks__the_better_name_wins_at_the_same_price() -> None:
 
     assert clearing.winners == (ask("w3", 4), asks[1])
     assert clearing.price == 5
-
-
-def test_clear__nobody_loses__pays_the_ceiling() -> None:
-    clearing = clear([ask("w1", 3)], slots=1, reserve=PricePerPflop(20))
-
-    assert clearing.price == 20
-
-
-def test_clear__own_second_offer__does_not_set_the_price() -> None:
-    clearing = clear([ask("w1", 3), ask("w1", 7, 1)], slots=1, reserve=PricePerPflop(20))
-
-    assert clearing.price == 20
-
-
-def test_clear__losing_ask_above_the_ceiling__is_capped() -> None:
-    clearing = clear([ask("w1", 3), ask("w2", 50)], slots=1, reserve=PricePerPflop(20))
-
-    assert clearing.price == 20
-
-
-def test_clear__too_few_sellers__says_how_many_there_are() -> None:
-    with pytest.raises(NoMatch) as refusal:
-        clear([ask("w1", 3), ask("w1", 4, 1), ask("w2", 21)], slots=2, reserve=PricePerPflop(20))
-
-    assert refusal.value.data == {"wanted": 2, "offered": 1}

@@ -43,15 +43,6 @@ def test_quota_of__operator_gives_strangers_more__known_accounts_have_no_less() 
     assert quota_of(KNOWN, BlobBounds(anybody=5000, known=1000)) == 5000
 
 
-def test_check_quota__refusal__says_what_is_used_and_what_to_do() -> None:
-    with pytest.raises(TooLarge, match="has 60 bytes of blobs here and may have 100") as stranger:
-        check_quota(60, 41, STRANGER, BOUNDS)
-    with pytest.raises(TooLarge, match="another job or lease adds room"):
-        check_quota(60, 941, KNOWN, BOUNDS)
-
-    assert "stake, or a paid job, of 5.000000 tokens makes that 1000" in stranger.value.message
-
-
 @pytest.mark.parametrize(("standing", "fits"), [(STRANGER, 150), (KNOWN, 450)])
 def test_check_disk__uploads_are_coming__leaves_room_for_them_and_the_reserve(
     standing: Standing, fits: int

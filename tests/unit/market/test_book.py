@@ -2,30 +2,13 @@
 
 from dataclasses import replace
 
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import JobId
 from market.domain.book import Book
 from market.service.pace import Pace
 from market.service.ports import Place
 from tests.unit.market.test_matching import NEED, NOW, offer
 
 JOBS = [JobId(bytes([number]) * 32) for number in range(5)]
-
-
-def test_cheapest__seller_with_many_offers__takes_one_place() -> None:
-    ann = [offer(offer=Digest(bytes([n]) * 32), price=n) for n in range(1, 9)]
-    bob = offer(offer=Digest(b"b" * 32), account=Address(b"b" * 20), price=15)
-    book = Book([*ann, bob], NOW)
-
-    asks = book.cheapest(book.fitting(NEED), 2)
-
-    assert [ask.price for ask in asks] == [1, 15]
-
-
-def test_fitting__nothing_offered__is_empty() -> None:
-    book = Book([], NOW)
-
-    assert book.fitting(NEED) == 0
-    assert book.cheapest(0, 3) == []
 
 
 def test_book__offer_is_taken__stands_but_fits_nothing() -> None:

@@ -3,10 +3,9 @@
 import pytest
 
 from contracts.terms.amounts import PricePerPflop
-from contracts.terms.errors import NoMatch
 from contracts.terms.ids import Address, Digest
 from market.domain.auction import Ask
-from market.domain.bundles import Bundle, Seat, buy, deal
+from market.domain.bundles import Bundle, Seat, buy
 
 CEILING = PricePerPflop(20)
 
@@ -39,11 +38,6 @@ def test_buy__sellers_for_slots_and_a_spare__one_stays_to_set_the_price() -> Non
     assert bought.price == 9
 
 
-def test_buy__too_few_for_the_slots__buys_nothing() -> None:
-    with pytest.raises(NoMatch, match="needs 3 owners at 20 or less, 2 fit"):
-        buy(asks(3, 5), Bundle(3, 1), (), reserve=CEILING, all_or_nothing=True)
-
-
 def test_buy__job_runs_and_too_few_sell__takes_them() -> None:
     bought = buy(asks(3, 5), Bundle(4, 1), [seat()], reserve=CEILING, all_or_nothing=False)
 
@@ -58,19 +52,3 @@ def test_buy__spare_later__asks_less_and_is_paid_the_least_that_a_lease_is_paid(
 
     assert [ask.price for ask in bought.winners] == [2, 6]
     assert bought.price == 7
-
-
-def test_deal__nine_of_three_speeds__each_stage_gets_one_of_each() -> None:
-    stages = deal([40, 10, 20, 40, 10, 20, 40, 10, 20], (), num_stages=3)
-
-    assert stages == (0, 0, 0, 1, 1, 1, 2, 2, 2)
-
-
-def test_deal__fastest_and_slowest__balance_each_other() -> None:
-    assert deal([1, 2, 3, 4], (), num_stages=2) == (0, 1, 1, 0)
-
-
-def test_deal__a_stage_lost_a_peer__the_newcomer_goes_there() -> None:
-    held = [seat(0, 5), seat(1, 90), seat(0, 5)]
-
-    assert deal([50], held, num_stages=2) == (1,)

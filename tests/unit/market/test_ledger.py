@@ -24,36 +24,6 @@ def booked(*groups: list[ledger.Entry]) -> dict[str, int]:
     return balances
 
 
-def test_sealed__pay_grows__moves_the_difference_only() -> None:
-    balances = booked(
-        ledger.deposit(JOB, BaseUnits(100)),
-        ledger.sealed(JOB, (), (leaf(ANN, 10, 0),)),
-        ledger.sealed(JOB, (leaf(ANN, 10, 0),), (leaf(ANN, 15, 10), leaf(BOB, 5, 0))),
-    )
-
-    assert balances[ledger.escrow(JOB)] == 80
-    assert balances[ledger.earned(JOB, ANN)] == 5
-    assert balances[ledger.vested(JOB, ANN)] == 10
-    assert balances[ledger.earned(JOB, BOB)] == 5
-
-
-def test_sealed__pay_is_frozen__belongs_to_the_reserved_account_meanwhile() -> None:
-    earned, frozen = (leaf(ANN, 15, 10),), (leaf(FROZEN, 5, 0), leaf(ANN, 10, 10))
-    balances = booked(
-        ledger.deposit(JOB, BaseUnits(100)),
-        ledger.sealed(JOB, (), earned),
-        ledger.sealed(JOB, earned, frozen),
-    )
-
-    assert balances[ledger.earned(JOB, FROZEN)] == 5
-    assert balances[ledger.escrow(JOB)] == 85
-
-    balances = ledger.book(balances, ledger.sealed(JOB, frozen, earned))
-
-    assert balances[ledger.earned(JOB, ANN)] == 5
-    assert balances.get(ledger.earned(JOB, FROZEN), 0) == 0
-
-
 @pytest.mark.parametrize(
     "after", [(leaf(ANN, 9, 0),), (leaf(ANN, 12, 1), leaf(BOB, 1, 0)), (leaf(BOB, 99, 0),)]
 )
@@ -83,27 +53,11 @@ def test_sealed__pay_is_frozen_then_forfeited_or_given_back__moves_between_accou
     assert after[ledger.earned(JOB, BOB)] == 2 and after[ledger.earned(JOB, CY)] == 3
 
 
-def test_sealed__total_falls__is_a_bug_of_ours() -> None:
-    with pytest.raises(InvariantBroken):
-        ledger.sealed(JOB, (leaf(ANN, 10, 0),), (leaf(FROZEN, 9, 0),))
-
-
 def test_book__more_than_there_is__is_a_bug_of_ours() -> None:
     balances = booked(ledger.deposit(JOB, BaseUnits(5)))
 
     with pytest.raises(InvariantBroken):
         ledger.book(balances, ledger.refund(JOB, BaseUnits(6)))
-
-
-def test_debit__after_a_close_by_a_seal_that_is_not_last__takes_what_is_earned_too() -> None:
-    before = booked(
-        ledger.deposit(JOB, BaseUnits(100)), ledger.sealed(JOB, (), (leaf(ANN, 30, 10),))
-    )
-
-    after = ledger.book(before, ledger.debit(JOB, BaseUnits(30), {ANN: BaseUnits(30)}, before))
-
-    assert after[ledger.due(ANN)] == 30
-    assert after[ledger.vested(JOB, ANN)] == after[ledger.earned(JOB, ANN)] == 0
 
 
 def test_debit__parts_that_are_not_the_amount__is_a_bug_of_ours() -> None:
@@ -117,43 +71,6 @@ def totals_of(entries: list[ledger.Entry]) -> ledger.JobTotals:
     flows.take(entries[:1])
     flows.take(entries[1:])
     return flows.totals()
-
-
-def test_job_flows__whole_life__parts_sum_to_what_was_escrowed() -> None:
-    entries = [
-        *ledger.deposit(JOB, BaseUnits(100)),
-        *ledger.sealed(JOB, (), (leaf(ANN, 30, 10),)),
-        *ledger.debit(JOB, BaseUnits(10), {ANN: BaseUnits(10)}, {ledger.vested(JOB, ANN): 10}),
-        *ledger.refund(JOB, BaseUnits(70)),
-    ]
-
-    totals = totals_of(entries)
-
-    assert totals == ledger.JobTotals(*map(BaseUnits, (100, 0, 20, 0, 10, 70)))
-    assert totals.remaining == 20
-
-
-def test_reversal__of_any_entries__restores_the_balances() -> None:
-    before = booked(ledger.deposit(JOB, BaseUnits(100)))
-    entries = ledger.sealed(JOB, (), (leaf(ANN, 30, 10),))
-
-    after = ledger.book(ledger.book(before, entries), ledger.reversal(entries))
-
-    assert {name: amount for name, amount in after.items() if amount} == before
-
-
-def test_stake__its_whole_life__comes_back() -> None:
-    amount, part = BaseUnits(10), BaseUnits(4)
-
-    balances = booked(
-        ledger.staked(ANN, amount),
-        ledger.stake_reserved(JOB, ANN, part),
-        ledger.stake_released(JOB, ANN, part),
-        ledger.unbonded(ANN, amount),
-        ledger.withdrawn(ANN, amount),
-    )
-
-    assert not any(balances.values())
 
 
 def test_restored__a_rejected_debit__vests_again() -> None:

@@ -31,12 +31,6 @@ def test_outcome__state_wish_and_step__say_it(
     assert outcome(JobState(state), Wanted(wanted), step=step, steps=10) == said
 
 
-@pytest.mark.parametrize("found", Outcome)
-@pytest.mark.parametrize("state", JobState)
-def test_sentence__every_outcome_in_every_state__has_one(found: Outcome, state: JobState) -> None:
-    assert sentence(found, state)
-
-
 def test_sentence__trained_job__tells_when_the_rest_went_back() -> None:
     closed, refunded = (sentence(Outcome.FINISHED, JobState(s)) for s in ("closed", "refunded"))
 

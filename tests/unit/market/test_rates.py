@@ -18,20 +18,3 @@ def test_take__full_bucket__admits_the_burst_and_then_says_when() -> None:
         (False, 0, SECOND * 3 // 2),
     ]
     assert allowance.retry_in == SECOND // 2
-
-
-def test_take__refused_until_it_said__admits_then() -> None:
-    full_at, now = 0, 10 * SECOND
-    for _ in range(4):
-        full_at, refused = take(full_at, now, RATE)
-
-    assert not take(full_at, now + refused.retry_in - 1, RATE)[1].is_admitted
-    assert take(full_at, now + refused.retry_in, RATE)[1].is_admitted
-
-
-def test_take__left_alone__is_full_again_and_no_fuller() -> None:
-    full_at = 0
-    for _ in range(3):
-        full_at, _ = take(full_at, 10 * SECOND, RATE)
-
-    assert take(full_at, 100 * SECOND, RATE)[1].remaining == 2

@@ -50,20 +50,6 @@ def test_reputation__ten_thousand_matches__count_as_five_hundred() -> None:
     assert many.after(Outcome.MISMATCH).bound == Reputation(MOST, 1).bound
 
 
-def test_reputation__duties__move_liveness_alone() -> None:
-    good, bad = after(Outcome.KEPT), after(Outcome.MISSED, Outcome.MISSED)
-
-    assert (good.liveness, bad.liveness) == (531_250, 439_454)
-    assert good.bound == bad.bound == NEWCOMER
-    assert (good.kept, bad.missed) == (1, 2)
-
-
-def test_reputation__audits__move_honesty_alone() -> None:
-    known = after(Outcome.MATCH, Outcome.MATCH, Outcome.MISMATCH)
-
-    assert (known.matches, known.mismatches, known.liveness) == (2, 1, LIVE // 2)
-
-
 @pytest.mark.parametrize(
     ("worse", "better"),
     [

@@ -1,6 +1,5 @@
 """Bodies as JSON: money is text, bytes are hex, nothing else passes."""
 
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -43,16 +42,6 @@ def test_read_body__number_where_a_number_is_meant__passes() -> None:
     report = b'{"step":1,"loss_millionths":-5,"tokens_per_second":9,"at":7}'
 
     assert read_body(StepReport, report).loss_millionths == -5
-
-
-def test_schemas__imported__need_no_server() -> None:
-    import subprocess
-
-    heavy = "fastapi", "sqlalchemy", "web3", "celery", "torch"
-    code = f"import sys, market.bodies; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
 
 
 @dataclass(frozen=True)

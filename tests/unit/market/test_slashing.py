@@ -59,35 +59,6 @@ def test_settle_together__several__share_one_stake_in_proportion() -> None:
     assert (first.amount, second.amount) == (150, 50)
 
 
-def test_settle_together__open_cases__leave_only_what_they_do_not_take() -> None:
-    assert [each.amount for each in settled(conviction(), slashable=100, announced=60)] == [40]
-    assert settled(conviction(), slashable=100, announced=100) == ()
-    assert settled(conviction(), slashable=50, announced=100) == ()
-
-
-def test_settle_together__slash_cap__bounds_all_of_them() -> None:
-    rules = replace(RULES, max_slash=2_500)
-
-    assert [each.amount for each in settled(conviction(), slashable=100, rules=rules)] == [25]
-
-
-def test_settle_together__more_must_burn_than_the_bounty_leaves__bounty_is_cut() -> None:
-    (slash,) = settled(conviction(), rules=replace(RULES, min_burn=9_000))
-
-    assert parts(slash) == (10, 0, 90)
-
-
-def test_settle_together__cheat_found_itself__gets_no_bounty() -> None:
-    (slash,) = settled(replace(conviction(), challenger=CHEAT))
-
-    assert slash.bounty == 0
-
-
-@pytest.mark.parametrize("wanted", [0, 1])
-def test_settle_together__nothing_to_take__is_no_case(wanted: int) -> None:
-    assert settled(conviction(wanted=wanted), slashable=wanted * 0) == ()
-
-
 def test_settle_together__odd_amounts__dust_is_burned_or_left() -> None:
     slashes = settled(conviction(1, wanted=5), conviction(2, wanted=5), slashable=7)
 

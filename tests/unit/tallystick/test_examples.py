@@ -30,7 +30,3 @@ def test_example__loaded__is_a_job_that_fits_itself(path: Path) -> None:
     )
     audits = 0 if spec.rules.audit is None else spec.rules.audit.budget
     assert job_cost(spec, spec.price_ceiling) + audits <= spec.budget
-
-
-def test_examples__there_are_three() -> None:
-    assert [path.stem for path in EXAMPLES] == ["checked", "swarm", "tiny"]

@@ -14,13 +14,3 @@ def test_backoff__tries_that_fail__wait_longer_up_to_the_bound_and_never_all_ali
         low <= s <= high for each in spans for s, (low, high) in zip(each, bounds, strict=True)
     )
     assert len({each[0] for each in spans}) > 1
-
-
-def test_backoff__begun_again__starts_with_the_first_pause() -> None:
-    backoff = Backoff(1.0, 60.0)
-    for _ in range(6):
-        backoff.next()
-
-    backoff.begin()
-
-    assert backoff.next() <= 1.0

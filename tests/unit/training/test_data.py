@@ -15,11 +15,10 @@ from training.data.corpus import (
     corpus_bytes,
     matching_files,
     need_enough_rows,
-    read_corpus,
     shard_corpus,
     unigram_perplexity,
 )
-from training.data.loading import CheckedBlobs, UnitRows, rows_digest
+from training.data.loading import CheckedBlobs, UnitRows
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.order import index_rows, permuted, rows_of_unit
 from training.fakes.blobs import FolderBlobs, MemoryBlobs
@@ -64,22 +63,6 @@ def test_shard_corpus__too_little_different_text__refused_with_what_to_do(corpus
         shard_corpus(corpus, shard_bytes=512)
 
 
-@pytest.mark.parametrize(("num_bytes", "shard_bytes"), [(4096, 1024), (80_000, 1250)])
-def test_shard_corpus__no_length_given__a_64th_within_bounds(
-    num_bytes: int, shard_bytes: int
-) -> None:
-    manifest = shard_corpus(text(num_bytes)).manifest
-
-    assert manifest.train[0].num_bytes == shard_bytes
-
-
-def test_shard_corpus__arguments_out_of_range__refused() -> None:
-    with pytest.raises(Refused, match="shard_bytes"):
-        shard_corpus(text(8192), shard_bytes=10)
-    with pytest.raises(Refused, match="validation_fraction"):
-        shard_corpus(text(8192), shard_bytes=512, validation_fraction=0)
-
-
 def test_corpus_bytes__pattern__joins_files_sorted_by_name(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"second")
     (tmp_path / "a.txt").write_bytes(b"first")
@@ -95,17 +78,6 @@ def test_matching_files__nothing_there__not_found_with_what_to_do(tmp_path: Path
             matching_files([missing])
 
 
-def test_read_corpus__file_that_vanished__refused_with_its_name(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"cannot read .*gone\.txt"):
-        read_corpus([tmp_path / "gone.txt"])
-
-
-def test_read_corpus__limit__cuts_there(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"abcdef")
-
-    assert read_corpus([tmp_path / "a.txt"] * 3, max_bytes=9) == b"abcdef\nab"
-
-
 def test_write__corpus__is_readable_by_digest(tmp_path: Path) -> None:
     corpus = sharded()
 
@@ -114,12 +86,6 @@ def test_write__corpus__is_readable_by_digest(tmp_path: Path) -> None:
     stored = FolderBlobs(tmp_path / "blobs")
     assert decode_manifest(stored.fetch(corpus.manifest.digest())) == corpus.manifest
     assert all(stored.fetch(digest) == data for digest, data in corpus.blobs.items())
-
-
-def test_decode_manifest__its_own_bytes__is_the_manifest() -> None:
-    manifest = sharded().manifest
-
-    assert decode_manifest(manifest.encoded()) == manifest
 
 
 @pytest.mark.parametrize(
@@ -211,14 +177,6 @@ def test_unit_rows__source_serves_other_bytes__wrong_bytes() -> None:
         rows.load(STEP_1, UnitId(0))
 
 
-def test_unit_rows__shard_missing__not_found(tmp_path: Path) -> None:
-    corpus = sharded()
-
-    for source in (MemoryBlobs({}), FolderBlobs(tmp_path)):
-        with pytest.raises(NotFound, match="no blob"):
-            UnitRows(corpus.manifest, TWO_ROWS, 32, source).load(STEP_1, UnitId(0))
-
-
 def test_validation_rows__capped__are_evenly_spaced() -> None:
     corpus = sharded()
     rows = UnitRows(corpus.manifest, TWO_ROWS, 32, MemoryBlobs(corpus.blobs))
@@ -252,11 +210,6 @@ def test_checked_blobs__cache_of_two__forgets_the_least_recently_used() -> None:
         blobs.fetch(digest)
 
     assert source.num_fetched == 4  # a, b, c, and b again
-
-
-def test_rows_digest__two_rows__is_the_tensor_digest_of_both() -> None:
-    assert rows_digest([b"abc", b"def"]) != rows_digest([b"abcdef"])
-    assert rows_digest([b"abc", b"def"]) == rows_digest([b"abc", b"def"])
 
 
 def test_need_enough_rows__one_step_does_not_fit__refused_with_how_much_would() -> None:

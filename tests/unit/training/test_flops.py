@@ -55,15 +55,6 @@ def test_forward_flops__tied_head__costs_as_much_as_an_untied_one() -> None:
     )
 
 
-def test_num_parameters__tied_head__counts_the_matrix_once() -> None:
-    model = micro().model
-    tied = replace(model, tied_head=True)
-
-    saved = num_parameters(model, whole_model(model)) - num_parameters(tied, whole_model(tied))
-
-    assert saved == model.vocab_size * model.width
-
-
 def test_num_parameters__tied_head_cut_off_from_the_embedding__counts_both_copies() -> None:
     tied = replace(micro().model, num_layers=2, tied_head=True)
 
@@ -73,22 +64,6 @@ def test_num_parameters__tied_head_cut_off_from_the_embedding__counts_both_copie
     assert sum(parts) == whole + tied.vocab_size * tied.width
 
 
-def test_stage_memory__more_units_kept__grows_by_their_activations_and_gaps() -> None:
-    config = tiny_llama()
-    memory = stage_memory(config.model, whole_model(config.model), config.data.rows_per_unit)
-
-    assert memory.weights == 4 * 1_902_336
-    assert memory.moments == 2 * memory.weights
-    assert memory.total(5) - memory.total(1) == 5 * memory.activations_per_unit
-
-
-def test_stage_memory__tiny_units__is_what_the_copies_of_the_gradient_take() -> None:
-    model = replace(tiny_llama().model, sequence_length=1)
-    memory = stage_memory(model, whole_model(model), 1)
-
-    assert memory.total() == memory.state + 4 * memory.gradient
-
-
 def test_peer_memory__stage_that_waits_for_its_backward__has_room_for_all_graphs() -> None:
     model = tiny_llama().model
     first, middle, last = slices_of(model, (1, 2, 3))
@@ -96,12 +71,3 @@ def test_peer_memory__stage_that_waits_for_its_backward__has_room_for_all_graphs
     assert peer_memory(model, first, 4) == stage_memory(model, first, 4).total(MAX_GRAPHS)
     assert peer_memory(model, middle, 4) == stage_memory(model, middle, 4).total(MAX_GRAPHS)
     assert peer_memory(model, last, 4) == stage_memory(model, last, 4).total(1)
-
-
-def test_stage_memory__cut_into_stages__state_adds_up() -> None:
-    model = tiny_llama().model
-
-    parts = [stage_memory(model, stage, 4) for stage in slices_of(model, (1, 2, 3))]
-
-    assert sum(part.weights for part in parts) == 4 * num_parameters(model, whole_model(model))
-    assert all(part.total() < stage_memory(model, whole_model(model), 4).total() for part in parts)

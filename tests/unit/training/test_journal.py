@@ -24,15 +24,6 @@ def test_journal__rows_appended__are_there_in_order_when_opened_again(tmp_path: 
     assert rows == [NumberedRow("b", b"2", 2), NumberedRow("a", b"3", 3)]
 
 
-def test_journal__cursor_moved__stays_where_it_was_put(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j") as journal:
-        first = journal.cursor("feed")
-        journal.move_cursor("feed", 7)
-
-    with Journal(tmp_path / "j") as journal:
-        assert (first, journal.cursor("feed")) == (0, 7)
-
-
 def test_journal__one_bad_row_among_good_ones__none_is_stored(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         rows = [Row("a", b"1"), Row("b", None)]  # type: ignore[arg-type]  # on purpose
@@ -63,14 +54,6 @@ def test_journal__of_a_newer_version__is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(Malformed, match="version 9"):
         Journal(tmp_path / "j")
-
-
-def test_journal__closed__append_says_so(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
-    journal.close()
-
-    with pytest.raises(Unavailable, match="closed"):
-        journal.append([Row("a", b"1")])
 
 
 @contextmanager

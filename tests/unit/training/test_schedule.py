@@ -39,10 +39,6 @@ def test_learning_rate__constant_schedule__is_the_peak_after_warm_up() -> None:
     assert {learning_rate(constant, update) for update in (6, 30, 59)} == {0.002}
 
 
-def test_learning_rate__warm_up_as_long_as_the_job__ends_at_the_peak() -> None:
-    assert learning_rate(replace(COSINE, warmup_steps=60), 59) == 0.002
-
-
 @pytest.mark.parametrize(("norm", "factor"), [(0.5, 1.0), (1.0, 1 / 1.000001), (4.0, 0.25)])
 def test_clip_factor__sealed_norm__scales_down_what_is_above(norm: float, factor: float) -> None:
     assert clip_factor(COSINE, round(norm * NORM_SCALE)) == pytest.approx(factor, rel=1e-6)

@@ -1,6 +1,5 @@
 """Are tokens what the file says, wide enough, and refused where they cannot be?"""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Malformed, Refused
 from contracts.terms.ids import StepNumber, UnitId
 from training.config import DataConfig
-from training.data.corpus import need_enough_rows, shard_corpus, unigram_perplexity
+from training.data.corpus import need_enough_rows, shard_corpus
 from training.data.loading import UnitRows, rows_digest
 from training.data.manifest import Manifest, Shard, decode_manifest
 from training.data.tokens import PIECE_BYTES, TokenFile, read_token_file, token_values
@@ -67,21 +66,9 @@ def test_read_token_file__no_tokenizer__malformed_with_its_path(
         read(tmp_path, data)
 
 
-def test_read_token_file__missing__refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="cannot read"):
-        read_token_file(tmp_path / "none.json")
-
-
 def test_encode__text_that_is_not_utf8__refused_with_the_byte(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="byte 2 of the corpus is not UTF-8"):
         read(tmp_path, word_file()).encode(b"a \xff")
-
-
-def test_encode__library_missing__says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-
-    with pytest.raises(Refused, match=r"tallystick\[models\]"):
-        TokenFile(b"{}", 1).encode(b"text")
 
 
 def test_shard_corpus__tokens__manifest_v2_whose_rows_are_tokens(tmp_path: Path) -> None:
@@ -131,12 +118,3 @@ def test_need_enough_rows__too_few_tokens__refused_with_how_many_would_do() -> N
 
     with pytest.raises(Refused, match=r"7 training rows of 32 tokens.* at least 264 tokens"):
         need_enough_rows(manifest, micro())
-
-
-def test_unigram_perplexity__four_even_tokens__is_four() -> None:
-    values = b"".join(i.to_bytes(2, "little") for i in (256, 512, 257, 513)) * 4
-    manifest = two_byte_manifest(b"train!", values)
-
-    blobs = MemoryBlobs({blob_digest(values): values})
-
-    assert unigram_perplexity(manifest, blobs) == pytest.approx(4)

@@ -41,18 +41,6 @@ def test_advance__window_of_two__vests_a_step_two_seals_later() -> None:
     assert seen == [(1000, 0), (2000, 0), (3000, 1000), (4000, 2000)]
 
 
-def test_advance__window_of_zero__vests_at_once() -> None:
-    assert paid(advance(PayState(window=0), step(1, {ANN: PFLOP}))) == [(1000, 1000)]
-
-
-def test_advance__last_step__vests_everything() -> None:
-    state = advance(PayState(window=5), step(1, {ANN: PFLOP}))
-
-    state = advance(state, step(2, {BOB: PFLOP}, last=True))
-
-    assert paid(state) == [(2000, 2000), (1000, 1000)]  # sorted by account: v before w
-
-
 def test_pay_after__units_too_small_to_pay_alone__add_up_before_rounding() -> None:
     state = PayState(window=0)
     for number in range(1, 11):
@@ -66,10 +54,6 @@ def test_pay_after__two_leases_of_one_wallet__are_one_leaf_rounded_per_lease() -
     state = advance(PayState(window=0), step(1, {ANN: PFLOP * 3 // 2, BOB: PFLOP * 3 // 2}))
 
     assert [leaf.earned for leaf in pay_after(state, leases)] == [2]
-
-
-def test_pay_after__work_below_a_base_unit__has_no_leaf() -> None:
-    assert paid(advance(PayState(window=0), step(1, {ANN: 1}))) == []
 
 
 @pytest.mark.parametrize("number", [1, 3])

@@ -4,7 +4,6 @@ import pytest
 
 from contracts.terms import merkle
 from contracts.terms.amounts import UINT96_MAX, BaseUnits
-from contracts.terms.digest import keccak
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
 from contracts.terms.merkle import (
@@ -16,7 +15,6 @@ from contracts.terms.merkle import (
     pay_node,
     plain_leaf,
     plain_node,
-    plain_root,
     prove,
     root,
     settlement_leaf,
@@ -38,17 +36,6 @@ def test_prove__every_leaf_of_every_size__folds_to_the_root(count: int) -> None:
     assert top.sum == count * (count + 1) // 2
 
 
-def test_root__no_leaves__is_the_empty_one() -> None:
-    assert root([], sum_node, merkle.EMPTY_SUM) == merkle.EMPTY_SUM
-    assert plain_root([]) == ZERO_DIGEST
-
-
-def test_root__odd_node__is_carried_up_unchanged() -> None:
-    a, b, c = leaves(3)
-
-    assert root([a, b, c], sum_node, merkle.EMPTY_SUM) == sum_node(sum_node(a, b), c)
-
-
 def test_leaf_and_node__of_different_trees__never_collide() -> None:
     account, job, digest = Address(bytes(20)), JobId(bytes(32)), ZERO_DIGEST
     hashes = {
@@ -63,20 +50,6 @@ def test_leaf_and_node__of_different_trees__never_collide() -> None:
     }
 
     assert len(hashes) == 8
-
-
-def test_pay_node__bytes__are_those_of_the_twin_contract() -> None:
-    left = pay_leaf(Address(b"a" * 20), BaseUnits(5), BaseUnits(3))
-    right = pay_leaf(Address(b"b" * 20), BaseUnits(7), BaseUnits(2))
-    assert left.hash == keccak(
-        b"\2" + b"a" * 20 + (5).to_bytes(12, "big") + (3).to_bytes(12, "big")
-    )
-
-    node = pay_node(left, right)
-
-    sums = [amount.to_bytes(12, "big") for amount in (5, 3, 7, 2)]
-    data = b"\3" + left.hash + sums[0] + sums[1] + right.hash + sums[2] + sums[3]
-    assert (node.hash, node.earned, node.vested) == (keccak(data), 12, 5)
 
 
 def test_sum_node__sum_above_96_bits__is_malformed() -> None:

@@ -64,11 +64,6 @@ def test_bounds__value__is_judged(value: float, health: str) -> None:
     assert Bounds(60, 600).judge(value) == health
 
 
-def test_bounds__blocks__are_spelled_with_their_unit() -> None:
-    assert Bounds(3, 50, "blocks").spelled() == "late above 3 blocks, down above 50 blocks"
-    assert Bounds(60, 600).spelled() == "late above 1 min, down above 10 min"
-
-
 @pytest.mark.parametrize(
     ("found", "name", "health"),
     [

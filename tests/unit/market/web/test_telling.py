@@ -57,18 +57,3 @@ def words_of(cls: Any, field: str) -> set[str]:
 def test_tables_of_words__values_that_the_api_may_say__are_all_there() -> None:
     assert set(telling._RULINGS) == words_of(bodies.RuledEvent, "what")
     assert set(telling._NOTICES) == words_of(bodies.PeerEvent, "what")
-
-
-def test_seal__last_without_loss__says_so_and_leads_to_its_step() -> None:
-    event = bodies.SealedEvent.model_validate(
-        {
-            "at": 1, "step": 9, "seal": bytes(32), "units": 4, "peers": 3, "members": 4,
-            "loss_millionths": None, "earned": 2_500_000, "vested": 0, "budget": 10**7,
-            "last": True,
-        }
-    )  # fmt: skip
-
-    (told,) = told_of_job([bodies.NumberedJobEvent(1, event)], JOB)
-
-    assert told.said.text == "step 9 by 3 of 4 peers; 2.5 of 10 tokens earned (the last one)"
-    assert told.said.href == f"/audit/{JOB}/steps/9"

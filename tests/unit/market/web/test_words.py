@@ -23,26 +23,6 @@ def test_tokens__amount__is_exact(amount: int, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("ab" * 32, "abababab\u2026ababab"), ("ab" * 7, "ab" * 7), ("", "")]
-)
-def test_short__name__keeps_both_ends(name: str, said: str) -> None:
-    assert words.short(name) == said
-
-
-@pytest.mark.parametrize(
-    ("moment", "said"),
-    [
-        (NOW, "now"),
-        (NOW - 61_000, "1 min ago"),
-        (NOW + 7200_000, "in 2 h"),
-        (NOW - 90_000_000, "1 d ago"),
-    ],
-)
-def test_relative__moment__says_its_largest_unit(moment: int, said: str) -> None:
-    assert words.relative(moment, NOW) == said
-
-
-@pytest.mark.parametrize(
     ("moment", "said"), [(NOW, "2023-11-14 22:13:20 UTC"), (0, "1970-01-01 00:00:00 UTC")]
 )
 def test_utc__moment__is_spelled_to_the_second(moment: int, said: str) -> None:
@@ -55,39 +35,11 @@ def test_utc__moment_that_no_calendar_has__is_never(moment: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0 s"), (59.6, "1 min"), (3700, "1 h 1 min"), (200_000, "2 d 7 h")]
-)
-def test_span__seconds__have_two_units(seconds: float, said: str) -> None:
-    assert words.span(seconds) == said
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**50, "1,024.0 TiB")]
-)
-def test_size__bytes__have_a_binary_unit(num_bytes: int, said: str) -> None:
-    assert words.size(num_bytes) == said
-
-
-@pytest.mark.parametrize(("rate", "said"), [(0, "0"), (10**10, "10 G"), (1_250 * 10**9, "1.25 T")])
-def test_flops__rate__has_a_prefix(rate: int, said: str) -> None:
-    assert words.flops(rate) == said
-
-
-@pytest.mark.parametrize(
     ("exact", "said"),
     [("1/1", "1"), ("1/100", "0.01"), ("0/1", "0"), ("0x1/0xffffffffff", "below 0.000001")],
 )
 def test_chance__exact_rational__is_rounded_for_people(exact: str, said: str) -> None:
     assert words.chance(exact) == said
-
-
-@pytest.mark.parametrize(
-    ("state", "tone"), [("final", "good"), ("running", "busy"), ("failed", "bad"), ("odd", "calm")]
-)
-def test_mark__state__has_glyph_and_tone(state: str, tone: str) -> None:
-    found = words.mark(state)
-
-    assert (found.tone, len(found.glyph)) == (tone, 1)
 
 
 @pytest.mark.parametrize(

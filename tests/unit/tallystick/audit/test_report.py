@@ -20,31 +20,6 @@ def verdict() -> Verdict:
     return verify(settled().data, SHIPS, anchor=settled().anchor, settlement=DOMAIN.settlement)
 
 
-def test_lines__anchored_verdict__ends_with_all_of_it(verdict: Verdict) -> None:
-    last = list(report.lines(verdict))[-1]
-
-    assert last == (
-        "anchored: 6 steps, escrow in 100.000000 = paid 4.000030 + refunded 95.999970"
-        " + remaining 0.000000, work unchecked"
-    )
-
-
-def test_lines__seals_that_no_batch_holds__are_said_not_to_count(verdict: Verdict) -> None:
-    checked = {**verdict.checked, "seals in no batch": 2}
-
-    found = list(report.lines(replace(verdict, checked=checked)))
-
-    assert "  later ones        2 in no batch: no figure here counts them" in found
-    assert found[-1].startswith("anchored: 6 steps (2 later ones in no batch, not counted), escrow")
-
-
-def test_lines__every_account__is_named_with_its_pay(verdict: Verdict) -> None:
-    text = "\n".join(report.lines(verdict))
-
-    assert all(account.hex() in text for account in verdict.accounts)
-    assert "nobody did it again" in text
-
-
 def test_data__verdict__is_json_with_money_as_strings(verdict: Verdict) -> None:
     found = json.loads(json.dumps(report.data(verdict)))
 
@@ -68,31 +43,6 @@ def audited(verdict: Verdict) -> Verdict:
     )
 
 
-def test_lines__checked_job__states_odds_with_their_volume(verdict: Verdict) -> None:
-    found = list(report.lines(audited(verdict)))
-
-    at = found.index(f"peer                0x{make_session('ann').peer.hex()}")
-    assert found[at - 1].startswith("P(undetected) of so many false peer-steps")
-    assert found[at + 1].split() == ["1", "0.5", "0.667", "0.95"]
-    assert found[at + 2].split() == ["5", "0.0313", "0.132", "0.774"]  # rounded up
-
-
-def test_lines__checked_job__says_what_was_forfeited_and_that_work_was_audited(
-    verdict: Verdict,
-) -> None:
-    found = list(report.lines(audited(verdict)))
-
-    assert "forfeited                       1.500000" in found
-    assert "work                audited where it was drawn" in found
-    assert found[-1].endswith("work audited where it was drawn")
-
-
-def test_lines__unchecked_job__says_nothing_of_odds_and_forfeits(verdict: Verdict) -> None:
-    text = "\n".join(report.lines(verdict))
-
-    assert "P(undetected)" not in text and "forfeited" not in text
-
-
 def test_data__checked_job__has_odds_as_exact_rationals(verdict: Verdict) -> None:
     found = json.loads(json.dumps(report.data(audited(verdict))))
 
@@ -113,9 +63,3 @@ def test_data__checked_job__has_odds_as_exact_rationals(verdict: Verdict) -> Non
             },
         ]
     }
-
-
-def test_data__unchecked_job__has_no_odds(verdict: Verdict) -> None:
-    found = report.data(verdict)
-
-    assert (found["odds"], found["forfeited"]) == ({}, "0")

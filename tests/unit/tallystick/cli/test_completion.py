@@ -34,12 +34,3 @@ def completed(line: str) -> set[str]:
 )
 def test_completion__after_a_line__offers_what_fits(line: str, offered: set[str]) -> None:
     assert offered <= completed(line)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion__script_for_a_shell__calls_us(shell: str) -> None:
-    done = CliRunner().invoke(
-        app, [], prog_name="tallystick", env={"_TALLYSTICK_COMPLETE": f"source_{shell}"}
-    )
-
-    assert done.exit_code == 0 and "_TALLYSTICK_COMPLETE" in done.stdout

@@ -1,19 +1,17 @@
 """How a job that is followed reads, as a line and as a picture."""
 
 import io
-from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from market import bodies
-from tallystick.cli.job_live import live_line, live_picture
+from tallystick.cli.job_live import live_picture
 from tallystick.sdk.watch import JobLive
 from tests.unit.tallystick.sdk.test_watch import (
     ACCOUNT,
     OTHER,
-    WORK,
     at,
     folded,
     peer,
@@ -49,12 +47,6 @@ def going(**changed: Any) -> JobLive:
     return folded(order, state, lease, peer("join"), *steps, report, ruled("drawn"))
 
 
-def test_live_line__job_that_goes_on__has_everything_that_changes() -> None:
-    line = live_line(folded(posted(), sealed(1, 2), sealed(2, 3), peer("join")))
-
-    assert line == ("posted   step 2/10  loss 5.0000  1 peers  0.000 of 0.001 tokens  0:00:08 left")
-
-
 def test_live_picture__checked_job__has_loss_speed_spend_peers_audits_and_time_left() -> None:
     picture = drawn(going())
 
@@ -63,22 +55,6 @@ def test_live_picture__checked_job__has_loss_speed_spend_peers_audits_and_time_l
     for words in ("0.000 of 0.001 tokens", "1 at work, 1 leases", "1 drawn: 0 match", "1 open"):
         assert words in picture
     assert all(len(line) <= 80 for line in picture.splitlines())
-
-
-def test_live_picture__seals_beyond_the_last_step__are_settling_and_no_steps() -> None:
-    settling = replace(going(), step=14)
-    over = replace(settling, state="refunded")
-
-    assert live_line(settling).startswith("settling step 10/10")
-    assert live_line(over).startswith("finished step 10/10")
-
-
-def test_live_picture__case_that_was_decided__is_no_more_open() -> None:
-    live = folded(posted(), ruled("drawn"), ruled("convicted", WORK), ruled("missed", OTHER))
-
-    picture = drawn(JobLive(live.job, audits=live.audits))
-
-    assert "1 drawn: 0 match, 1 do not, 0 open, 1 reports too late, 1 convicted" in picture
 
 
 def test_live_picture__unchecked_job_of_a_stranger__says_so_and_steers_no_terminal() -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from contracts.terms.errors import Conflict, InvariantBroken, TallystickError
 from tallystick.cli.complaint import MAX_MESSAGE
-from tallystick.cli.main import NOUNS, app
+from tallystick.cli.main import app
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,35 +37,6 @@ def failing(error: Exception) -> object:
     return verb
 
 
-def test_help__all_nouns__are_listed() -> None:
-    answer = CliRunner().invoke(app, ["--help"])
-
-    assert answer.exit_code == 0
-    assert [noun.word for noun in NOUNS if noun.word not in answer.output] == []
-
-
-def test_noun__function__is_its_own_verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    def verb(name: str) -> None:
-        typer.echo(f"down {name}")
-
-    provide(monkeypatch, "down", verb)
-
-    answer = CliRunner().invoke(app, ["down", "here"])
-
-    assert (answer.exit_code, answer.output) == (0, "down here\n")
-
-
-def test_noun__typer_app__keeps_its_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
-    nested = typer.Typer()
-    nested.command("show")(lambda: typer.echo("shown"))
-    nested.command("submit")(lambda: typer.echo("submitted"))
-    provide(monkeypatch, "job", nested)
-
-    answer = CliRunner().invoke(app, ["job", "submit"])
-
-    assert (answer.exit_code, answer.output) == (0, "submitted\n")
-
-
 @pytest.mark.parametrize(("error", "code"), [(Conflict("taken"), 6), (TallystickError("odd"), 8)])
 def test_noun__our_error__is_one_line_and_a_code(
     monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
@@ -86,14 +57,6 @@ def test_noun__no_permission__is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     assert answer.stderr == "error: x: Permission denied\n"
 
 
-def test_noun__disk_is_full__is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    provide(monkeypatch, "down", failing(OSError(errno.ENOSPC, "No space left on device")))
-
-    answer = CliRunner().invoke(app, ["down"])
-
-    assert (answer.exit_code, answer.stderr) == (2, "error: No space left on device\n")
-
-
 def test_noun__error_of_many_lines__is_one_of_bounded_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,10 +71,8 @@ def test_noun__error_of_many_lines__is_one_of_bounded_length(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (["--nonsense"], "--nonsense"),
         (["nonsense"], "nonsense"),
         (["down"], "Missing"),
-        (["down", "here", "there"], "there"),
         (["down", "--nonsense"], "--nonsense"),
     ],
 )
@@ -128,17 +89,6 @@ def test_command_line__wrong__is_one_line_and_points_to_the_help(
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr.startswith("error: ") and words in answer.stderr
     assert len(answer.stderr.splitlines()) == 1 and "--help`" in answer.stderr
-
-
-def test_noun__without_its_verb__shows_its_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    nested = typer.Typer(no_args_is_help=True)
-    nested.command("show")(lambda: None)
-    nested.command("submit")(lambda: None)
-    provide(monkeypatch, "job", nested)
-
-    answer = CliRunner().invoke(app, ["job"])
-
-    assert "submit" in answer.output and "error:" not in answer.output
 
 
 @pytest.mark.parametrize("bug", [ValueError("bug"), OSError(5, "bug"), InvariantBroken("bug")])

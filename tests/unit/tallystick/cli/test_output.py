@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from datetime import UTC, timedelta, timezone
 
 import pytest
 import typer
@@ -14,7 +13,7 @@ from contracts.terms.ids import Address, AddressField
 from market.bodies import Body, Money
 from tallystick.cli import main
 from tallystick.cli.complaint import asks_for_json
-from tallystick.cli.output import Shows, answer, moment_here, notice, printable, shows
+from tallystick.cli.output import Shows, answer, notice, shows
 
 ANN = Address(b"a" * 20)
 
@@ -179,36 +178,10 @@ def test_complaint__wrong_command_line_under_json__is_an_object_too(
     [
         ("", False),
         ("-o json", True),
-        ("-ojson", True),
         ("--output=json", True),
         ("--output json -o table", False),
-        ("-o", False),
         ("-- -o json", False),
-        ("json", False),
     ],
 )
 def test_asks_for_json__words__as_the_parser_would(line: str, wanted: bool) -> None:
     assert asks_for_json(line.split()) == wanted
-
-
-def test_schema__bytes__are_two_digits_each() -> None:
-    validator = Draft202012Validator(Shows(Row, lambda _: [], None).schema())
-    row: dict[str, object] = {"account": ANN.hex(), "paid": "5", "note": None, "tags": []}
-
-    assert validator.is_valid(row)
-    assert not validator.is_valid(row | {"account": ANN.hex()[2:]})
-    assert not validator.is_valid(row | {"account": "g" * 40})
-    assert not validator.is_valid(row | {"paid": 5})
-
-
-def test_printable__what_steers_a_terminal__is_not_shown() -> None:
-    assert printable("a\x1b[31mb\x07") == "a?[31mb?"
-
-
-def test_moment_here__another_zone__is_said_beside_utc() -> None:
-    zone = timezone(timedelta(hours=2), "CEST")
-
-    assert moment_here(1_700_000_000_000, UTC) == "2023-11-14 22:13:20 UTC"
-    assert (
-        moment_here(1_700_000_000_000, zone) == "2023-11-14 22:13:20 UTC (2023-11-15 00:13:20 CEST)"
-    )

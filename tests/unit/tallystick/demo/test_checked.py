@@ -18,10 +18,6 @@ def _made() -> None:
     checked()
 
 
-def test_problems__all_as_it_should_be__are_none() -> None:
-    assert list(checked().problems()) == []
-
-
 def test_problems__lazy_one_is_not_convicted__is_one() -> None:
     verdicts = checked().verdicts
     verdicts = replace(verdicts, stories=verdicts.stories[1:])
@@ -62,26 +58,3 @@ def test_problems__no_stake_was_slashed__is_one(slashes: tuple[SlashView, ...]) 
     (problem,) = replace(checked(), slashes=slashes).problems()
 
     assert "slashed" in problem
-
-
-def test_lines__say_who_said_what_how_far_it_was_and_where_the_stake_went() -> None:
-    text = "\n".join(checked().lines())
-
-    assert "30.0% extra compute" in text
-    assert "provider-2: work of step 9, stage 0" in text
-    assert (
-        "first auditor provider-1: mismatch, gradient.norm relative_l2 0.5 of 0.0001 allowed"
-        in text
-    )
-    assert "provider-8 is contradicted in the seal of step 12" in text
-    assert "honest convicted    none" in text
-    assert "restitution 0.001000 to the job, bounty 0.500000" in text
-    assert "the 1 peer-steps that provider-2 did falsify" in text
-    assert "53, one in each step from 8 to 60" in text
-    assert ")^53" in text
-
-
-def test_lines__every_peer_has_a_row_with_its_audits_rate_honesty_and_stake() -> None:
-    (row,) = [line for line in checked().lines() if line.split()[:2] == [LAZY.name, "4"]]
-
-    assert row.split() == [LAZY.name, "4", "3", "2", "1", "0", "0.310", "0.050", "5.000000", "1.25"]

@@ -59,6 +59,7 @@ def report() -> Report:
         losses=[5.0, 4.0],
         reference=[5.0, 4.0001],
         validation_perplexity=10.0,
+        validated_step=20,
         unigram_perplexity=20.0,
         flops=1000,
         price=tokens(OUTBID.ask),
@@ -94,6 +95,7 @@ def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -
     assert "3.0 s from SIGKILL to the next sealed step" in text
     assert "2.0 s from its start to its first paid unit" in text
     assert "all 9 after 1.0 s" in text
+    assert "perplexity 10.00 after step 20, byte unigram 20.00 (50% below)" in text
     assert "1600.000000 tokens/PFLOP, the ask of provider-11, which lost" in text
 
 

@@ -1,24 +1,17 @@
 """Do the demo's figures follow from a made-up history, and from made-up lines?"""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from contracts.terms.errors import Malformed
-from contracts.terms.ids import PeerId, StageIndex, StepNumber
+from contracts.terms.ids import PeerId
 from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tallystick.demo.shares import (
     JobWork,
     Loss,
-    Worker,
-    all_joined_at,
     loss_of,
     read_work,
-    sealed_at,
     shares,
 )
 from tests.support.checked_history import CheckedMaker
@@ -42,16 +35,7 @@ def _worked() -> JobWork:
     return read_work(job.items, DOMAIN)
 
 
-def _paused() -> JobWork:
-    """A job of two steps, with a seal without work after each."""
-    job = JobMaker(members=MEMBERS, spec_changes=SPEC | {"steps": 2})
-    for _ in range(2):
-        job.seal_step()
-        job.seal([])
-    return read_work(job.items, DOMAIN)
-
-
-WORKED, PAUSED = _worked(), _paused()  # here, because its signatures take more than a unit test may
+WORKED = _worked()  # here, because its signatures take more than a unit test may
 
 
 def _audited() -> tuple[CheckedMaker, JobWork]:
@@ -94,18 +78,6 @@ def test_lost__step_that_nobody_worked_in__is_all_its_units_in_all_stages() -> N
     assert WORKED.lost == 4 * 2
 
 
-def test_read_work__more_seals_than_the_job_has_steps__counts_the_work_of_all() -> None:
-    ann, bob, cem = (member.session.peer for member in MEMBERS)
-
-    assert PAUSED.steps == ({ann: 2, bob: 4, cem: 2}, {}) * 2
-    assert (PAUSED.num_steps, PAUSED.lost) == (2, 0)
-
-
-def test_read_work__nothing_opened__is_refused() -> None:
-    with pytest.raises(Malformed):
-        read_work([], DOMAIN)
-
-
 def test_shares__two_in_one_stage__have_half_of_it_and_their_pay() -> None:
     rows = shares(WORKED, SAME)
 
@@ -123,32 +95,6 @@ def test_shares__one_is_three_times_slower__speed_alone_gives_it_a_quarter() -> 
     rows = shares(WORKED, {ANN: 3.0, BOB: 2.0, CEM: 1.0})
 
     assert {row.account: row.by_speed for row in rows} == {ANN: 2.0, BOB: 8.0, CEM: 6.0}
-
-
-def test_shares__who_comes_late_or_is_gone__has_no_part_by_speed_in_other_steps() -> None:
-    ann, _, cem = (member.session.peer for member in MEMBERS)
-    work = replace(WORKED, steps=({ann: 4}, {cem: 4}, {ann: 2, cem: 2}, {cem: 4}))
-
-    parts = {row.account: row.by_speed for row in shares(work, SAME)}
-
-    assert parts[ANN] == 4 + 2 + 2  # idle in the second step, and gone after the third
-    assert parts[CEM] == 2 + 2 + 4
-
-
-def test_shares__who_joined_and_did_nothing__has_a_row() -> None:
-    idle = make_session("idle").peer
-    work = replace(WORKED, workers={**WORKED.workers, idle: Worker(EVE, StageIndex(0))})
-
-    assert [(row.units, row.pay) for row in shares(work, SAME) if row.account == EVE] == [(0, 0)]
-
-
-def test_first_step__account_that_worked__is_the_first_that_a_seal_holds() -> None:
-    ann, _, cem = (member.session.peer for member in MEMBERS)
-    work = replace(WORKED, steps=({cem: 4}, {ann: 2, cem: 2}))
-
-    assert work.first_step(CEM) == 1
-    assert work.first_step(ANN) == 2
-    assert work.first_step(EVE) is None
 
 
 VICTIM = make_session("victim").peer
@@ -176,21 +122,3 @@ def test_loss_of__seal_after_the_kill__counts_what_happened_between() -> None:
     ]
 
     assert loss_of(VICTIM, UnixMillis(1000), lines) == Loss(2.5, rerouted=2, redone=4)
-
-
-def test_loss_of__nothing_sealed_since__is_none() -> None:
-    assert loss_of(VICTIM, UnixMillis(1000), [line(900, "seal_stored", step=1)]) is None
-
-
-def test_sealed_at__step__is_the_moment_of_its_seal() -> None:
-    lines = [line(900, "seal_stored", step=1), line(1900, "seal_stored", step=2)]
-
-    assert sealed_at(StepNumber(2), lines) == 1900
-    assert sealed_at(StepNumber(3), lines) is None
-
-
-def test_all_joined_at__a_peer_that_joins_twice__counts_once() -> None:
-    lines = [line(at, "peer_joined", peer=peer) for at, peer in ((1, "a"), (2, "a"), (3, "b"))]
-
-    assert all_joined_at(2, lines) == 3
-    assert all_joined_at(3, lines) is None

@@ -5,9 +5,8 @@ from functools import cache
 
 import pytest
 
-from contracts.terms.errors import Malformed
 from contracts.terms.ids import PeerId
-from tallystick.demo.verdicts import Story, Verdicts, read_verdicts
+from tallystick.demo.verdicts import Verdicts, read_verdicts
 from tests.support.checked_history import (
     BOB,
     LIE_FROM,
@@ -49,19 +48,6 @@ def test_stories__one_peer_lies__each_of_its_steps_is_one_and_names_who_said_so(
     )
 
 
-def test_convicted__one_peer_lies__only_it_and_in_the_seal_of_its_ruling() -> None:
-    (story,) = [each for each in verdicts().stories if each.ruling("convicted")][:1]
-    ruling = story.ruling("convicted")
-
-    assert ruling is not None
-    assert verdicts().convicted.keys() == {bob()}
-    assert story.ruling("nothing of this kind") is None
-
-
-def test_replayed__everything_is_drawn__is_more_than_all_work() -> None:
-    assert verdicts().replayed > verdicts().work > 0
-
-
 def test_falsified__script_lies_from_a_step_on__are_its_sealed_peer_steps() -> None:
     found = verdicts().falsified(bob(), lambda step, unit: step >= LIE_FROM)
 
@@ -75,14 +61,3 @@ def test_odds_of__certain_draws__are_what_a_replay_overlooks() -> None:
 
     assert {each.rate for each in exposed} == {1}
     assert verdicts().odds_of(exposed).strangers == (1 - Fraction(detection)) ** len(exposed)
-
-
-def test_docket__nobody_checks__says_so() -> None:
-    with pytest.raises(Malformed):
-        _ = Verdicts().docket
-
-
-def test_ruling__of_a_story__is_the_first_of_its_kind() -> None:
-    story: Story = verdicts().stories[0]
-
-    assert story.ruling("accused") == next(e for e in story.rulings if e.what == "accused")

@@ -2,9 +2,9 @@
 
 from contracts.terms.ids import ZERO_DIGEST, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AuditReport, Verdict
-from tallystick.gym.auditors import FAR, Accuser, Friend, Stamp
+from tallystick.gym.auditors import FAR, Friend, Stamp
 from tallystick.gym.plan import Plan
-from training.worker.ports import HONEST, Behaviour
+from training.worker.ports import Behaviour
 
 
 def report(verdict: Verdict, distance: int, step: int = 4) -> AuditReport:
@@ -32,26 +32,6 @@ async def said(behaviour: Behaviour, true: AuditReport) -> tuple[AuditReport, in
 
     agreeing = report("match", 0, true.step)
     return await behaviour.report(agreeing, replay), replays
-
-
-async def test_honest__report__is_what_the_replay_showed() -> None:
-    true = report("mismatch", 7)
-
-    assert await said(HONEST, true) == (true, 1)
-
-
-async def test_accuser__honest_peer__is_as_far_as_can_be_in_everything() -> None:
-    found, replays = await said(Accuser(Plan(first=4, last=4)), report("match", 7))
-
-    assert (found.verdict, replays) == ("mismatch", 1)
-    assert {distance for _, distance in found.distances} == {FAR}
-
-
-async def test_accuser__other_step_or_nothing_to_replay__says_what_it_found() -> None:
-    liar = Accuser(Plan(first=4, last=4))
-
-    for true in (report("match", 7, step=5), report("missing", 0)):
-        assert (await said(liar, true))[0] == true
 
 
 async def test_stamp__a_cheat__is_agreed_with_unseen() -> None:

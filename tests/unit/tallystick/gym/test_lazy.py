@@ -5,11 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from contracts.terms.digest import tensor_digest
 from contracts.terms.ids import StepNumber, UnitId
 from tallystick.gym.lazy import Copied, Half, Junk, Lazy, Skipped, Stale
 from tallystick.gym.plan import Plan
-from training.averaging.slices import Slice
 from training.fakes.counting import CountingCompute
 from training.worker.ports import Passed
 
@@ -66,10 +64,6 @@ def through(peer: Lazy, step: StepNumber, *, stage: int, num_stages: int) -> dic
     return shown
 
 
-def data(parts: Sequence[Slice]) -> list[bytes]:
-    return [piece.data for piece in parts]
-
-
 @ALL_KINDS
 @pytest.mark.parametrize(("stage", "num_stages"), [(0, 1), (0, 3), (1, 3), (2, 3)])
 def test_lazy__second_step__counts_what_it_did_not_compute(
@@ -88,25 +82,6 @@ def test_lazy__second_step__counts_what_it_did_not_compute(
 
 
 @ALL_KINDS
-@pytest.mark.parametrize("stage", [0, 1, 2])
-def test_lazy__what_it_shows__links_and_differs_by_unit(kind: type[Lazy], stage: int) -> None:
-    peer, inner = lazy(kind, stage=stage, num_stages=3)
-    through(peer, ONE, stage=stage, num_stages=3)
-    peer.gradient()
-    peer.begin_step()
-
-    shown = through(peer, TWO, stage=stage, num_stages=3)
-
-    for unit, passed in shown.items():
-        assert passed.x == inner.input_name(TWO, unit, neighbours(3, stage, unit)[0])
-    for kind_of in ("y", "dx"):
-        sent = [each for each in (getattr(p, kind_of) for p in shown.values()) if each]
-        assert len(sent) == (0 if (kind_of, stage) in (("y", 2), ("dx", 0)) else len(UNITS))
-        assert len({each.digest for each in sent}) == len(sent)
-        assert all(each.digest == tensor_digest(each.dtype, each.shape, each.data) for each in sent)
-
-
-@ALL_KINDS
 def test_lazy__unit_is_taken_back__counts_no_more(kind: type[Lazy]) -> None:
     peer, _ = lazy(kind)
     through(peer, ONE, stage=0, num_stages=1)
@@ -118,68 +93,6 @@ def test_lazy__unit_is_taken_back__counts_no_more(kind: type[Lazy]) -> None:
         peer.subtract(TWO, unit, None, None)
 
     assert peer.units == (B,)
-
-
-def test_copied__gradient__is_that_of_the_unit_that_was_computed() -> None:
-    peer, _ = lazy(Copied)
-    honest = CountingCompute(2)
-    honest.forward(ONE, A, None)
-
-    through(peer, ONE, stage=0, num_stages=1)
-
-    assert data(peer.gradient()) == data(honest.gradient())
-
-
-def test_skipped__gradient__such_units_count_as_zero() -> None:
-    peer, inner = lazy(Skipped)
-
-    through(peer, ONE, stage=0, num_stages=1)
-
-    whole = inner.gradient()
-    assert data(peer.gradient()) == data([inner.mean([each.data], [1], [3]) for each in whole])
-
-
-def test_stale__gradient__is_last_steps() -> None:
-    peer, _ = lazy(Stale)
-    through(peer, ONE, stage=0, num_stages=1)
-    before = data(peer.gradient())
-    peer.begin_step()
-
-    through(peer, TWO, stage=0, num_stages=1)
-
-    assert data(peer.gradient()) == before
-
-
-def test_stale__first_step__is_honest() -> None:
-    peer, inner = lazy(Stale)
-
-    through(peer, ONE, stage=0, num_stages=1)
-
-    assert inner.really() == UNITS
-
-
-def test_half__forward__is_honest() -> None:
-    peer, _ = lazy(Half, stage=1, num_stages=3)
-    honest = CountingCompute(2, 1, 3)
-    x, _ = neighbours(3, 1, B)
-    peer.forward(ONE, A, neighbours(3, 1, A)[0])
-
-    assert peer.forward(ONE, B, x) == honest.forward(ONE, B, x)
-
-
-def test_junk__gradient__is_as_long_as_one_and_another_each_step() -> None:
-    peer, inner = lazy(Junk)
-    through(peer, ONE, stage=0, num_stages=1)
-    first = peer.gradient()
-    peer.begin_step()
-    through(peer, TWO, stage=0, num_stages=1)
-
-    second = peer.gradient()
-
-    assert inner.really() == ()
-    assert data(first) != data(second)
-    before = peer._gradient_before
-    assert [p.norm_squared for p in second] == [p.norm_squared for p in before]
 
 
 def test_lazy__share_of_its_units__computes_the_others() -> None:

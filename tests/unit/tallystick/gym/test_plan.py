@@ -24,23 +24,6 @@ def test_plan__third_of_the_units__about_a_third_and_the_same_ones_again() -> No
     assert lied_about(plan, 5) != lied_about(Plan(seed=4, share=Fraction(1, 3)), 5)
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0, 0), (1, len(UNITS))])
-def test_plan__all_or_nothing__is_exact(share: int, expected: int) -> None:
-    assert len(lied_about(Plan(share=Fraction(share)), 1)) == expected
-
-
-def test_plan__from_and_until__nothing_outside() -> None:
-    plan = Plan(first=3, last=4)
-
-    assert [plan.lies_in(StepNumber(step)) for step in range(1, 6)] == [
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
-
-
 def test_parse__all_options__in_any_order() -> None:
     name, plan = parse("stale:share=1/3,until=9,from=3,seed=7")
 

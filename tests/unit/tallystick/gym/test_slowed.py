@@ -1,8 +1,5 @@
 """Does a slowed stage take its time, and compute the same?"""
 
-import pytest
-
-from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import StepNumber, UnitId
 from tallystick.gym.slowed import slow_down
 from training.fakes.counting import CountingCompute
@@ -35,19 +32,3 @@ def test_slow_down__a_pass__sleeps_in_proportion_and_changes_no_number() -> None
 
     assert clock.slept[1:] == [1.5]
     assert slowed.gradient() == plain.gradient()
-
-
-def test_slow_down__whatever_is_no_pass__is_as_quick_as_it_is() -> None:
-    slowed, clock = CountingCompute(2), Clock()
-    slow_down(slowed, 4.0, cpu_seconds=clock.cpu_seconds, sleep=clock.sleep)
-
-    slowed.begin_step()
-    slowed.roots()
-
-    assert clock.slept == [0.0]
-
-
-@pytest.mark.parametrize("factor", [0.99, -1.0, 1001.0, float("nan")])
-def test_slow_down__factor_out_of_range__is_refused(factor: float) -> None:
-    with pytest.raises(WrongConfiguration):
-        slow_down(CountingCompute(1), factor)

@@ -7,7 +7,6 @@ import pytest
 
 from contracts.keys.store import load_or_create_session
 from contracts.terms.auditors import AuditorList
-from contracts.terms.errors import Malformed
 from tallystick.host.folder import (
     JobFileOnHost,
     WishFile,
@@ -89,12 +88,6 @@ def test_prepare__checked_job__keeps_its_list_and_the_block_of_it(tmp_path: Path
     assert load_job(tmp_path / "job") == (told, spec)
 
 
-def test_load_auditors__unchecked_job__has_no_list(tmp_path: Path) -> None:
-    prepare(tmp_path / "job", TOLD, b"spec", num_trainers=1)
-
-    assert load_auditors(tmp_path / "job") is None
-
-
 def test_wish__told_by_the_host__is_read_and_answered_across_restarts(tmp_path: Path) -> None:
     wishes = WishFile(tmp_path)
     assert (wishes.newest(), heeded(tmp_path)) == (None, None)
@@ -104,10 +97,3 @@ def test_wish__told_by_the_host__is_read_and_answered_across_restarts(tmp_path: 
 
     assert WishFile(tmp_path).newest() == Wish(3, "paused")
     assert heeded(tmp_path) == 3
-
-
-def test_wish__damaged_file__is_malformed(tmp_path: Path) -> None:
-    (tmp_path / "wish.json").write_text('{"number": 1, "wanted": "gone"}')
-
-    with pytest.raises(Malformed, match=r"wish\.json"):
-        WishFile(tmp_path).newest()

@@ -2,32 +2,26 @@
 
 import asyncio
 import contextlib
-import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import (
     Conflict,
-    Expired,
     InsufficientStake,
     NotFound,
     ServiceUnreachable,
-    Unavailable,
 )
 from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
-from contracts.terms.messages import LeaseAccept
+from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies import (
     AcceptLease,
-    AuditorJobs,
-    AuditorRegistered,
     BondAsked,
     BondView,
     Heartbeat,
@@ -35,19 +29,17 @@ from market.bodies import (
     LeasesView,
     LeaseView,
     OfferStored,
-    RegisterAuditor,
     Withdrawal,
 )
 from tallystick.provider import agent as agent_module
-from tallystick.provider import outside_audits
-from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask, look_every
-from tallystick.provider.coins import CoinWatches, Counts
+from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask
 from tallystick.provider.faults import Say
 from tallystick.provider.folder import ProviderFolder, end_upload, note_upload
 from tallystick.provider.outside_audits import cancelled
 from tallystick.provider.room import PAUSE, RESERVE, Free
 from tallystick.sdk.client import MarketClient
 from tests.support.history import make_session, make_spec, make_wallet
+from tests.support.patience import patience
 
 LEASE = LeaseView(
     lease=Digest(b"l" * 32), state="silent", offer=Digest(b"o" * 32), job=JobId(b"j" * 32),
@@ -87,27 +79,6 @@ def agent_of(
     )  # fmt: skip
 
 
-async def test_follow__lease_that_was_over_and_came_back__has_all_of_its_time_when_it_ends(
-    tmp_path: Path,
-) -> None:
-    clock, folder = Clock(), ProviderFolder(tmp_path)
-    async with MarketClient("http://127.0.0.1:1") as client:
-        agent = agent_of(client, folder, clock)
-        peer = asyncio.create_task(_for_ever())
-        agent._peers[LEASE.lease] = peer
-        await agent._follow((), NOWHERE)
-        await agent._follow((LEASE,), NOWHERE)
-
-        clock.now = 2 * WIND_DOWN_SECONDS
-        await agent._follow((), NOWHERE)
-        was_left_alone = not peer.done()
-        clock.now += WIND_DOWN_SECONDS + 1
-        await agent._follow((), NOWHERE)
-
-    folder.close()
-    assert was_left_alone and peer.cancelled()
-
-
 async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_it_is_done(
     tmp_path: Path,
 ) -> None:
@@ -127,30 +98,6 @@ async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_
 
     folder.close()
     assert was_left_alone and peer.cancelled()
-
-
-async def test_follow__a_peer_ends_by_itself_while_another_is_stopped__is_no_error(
-    tmp_path: Path,
-) -> None:
-    clock, folder = Clock(), ProviderFolder(tmp_path)
-    async with MarketClient("http://127.0.0.1:1") as client:
-        agent = agent_of(client, folder, clock)
-
-        async def ends_with_the_other() -> None:
-            try:
-                await _for_ever()
-            finally:
-                agent._peers.clear()  # as `_keep_peer` does for its own
-
-        for name in (Digest(b"a" * 32), Digest(b"b" * 32)):
-            agent._peers[name] = asyncio.create_task(ends_with_the_other())
-        await asyncio.sleep(0)  # both begin
-        await agent._follow((), NOWHERE)
-        clock.now = WIND_DOWN_SECONDS + 1
-        await agent._follow((), NOWHERE)
-
-    folder.close()
-    assert agent._peers == {}
 
 
 class Bonds(MarketClient):
@@ -206,71 +153,6 @@ async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(tmp_pat
     assert jobs == [JobId(b"a" * 32), JobId(b"c" * 32)]
 
 
-class Auditors(MarketClient):
-    """A market to which an auditor's clock is off for some beats."""
-
-    def __init__(self, num_refused: int) -> None:
-        super().__init__("http://127.0.0.1:1")
-        self.num_refused, self.heard = num_refused, asyncio.Event()
-
-    async def register_auditor(self, body: RegisterAuditor) -> AuditorRegistered:
-        """Take it."""
-        return AuditorRegistered(stake=BaseUnits(1))
-
-    async def heartbeat_auditor(self, account: Address, body: Heartbeat) -> AuditorJobs:
-        """Refuse the first ones."""
-        if self.num_refused:
-            self.num_refused -= 1
-            raise Expired("clocks differ by more than two minutes")
-        self.heard.set()
-        return AuditorJobs(jobs=(), asked=())
-
-
-async def test_audits__clock_is_off_for_a_while__is_told_and_the_agent_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outside_audits, "BEAT_SECONDS", 0.001)
-    folder, said = ProviderFolder(tmp_path), list[str]()
-    async with Auditors(num_refused=3) as client, asyncio.timeout(30):
-        agent = agent_of(client, folder, Clock(), say=said.append)
-        contracts = cast(Contracts, None)  # nobody asks for stake
-        coins = CoinWatches(client, contracts, Counts(1, 0.0), time.time)
-        audits = asyncio.create_task(agent.outside.run(NOWHERE, contracts, coins, agent._adopt))
-        hearing = asyncio.create_task(client.heard.wait())
-        await asyncio.wait([audits, hearing], return_when=asyncio.FIRST_COMPLETED)
-        is_running = not audits.done()
-        await cancelled(audits)
-        hearing.cancel()
-    folder.close()
-
-    assert is_running and any("clocks differ" in line for line in said)
-
-
-async def test_stop_peers__one_is_broken__the_others_leave_in_order(tmp_path: Path) -> None:
-    folder, left = ProviderFolder(tmp_path), list[str]()
-
-    async def breaks() -> None:
-        raise Unavailable("cannot write its log")
-
-    async def leaves() -> None:
-        try:
-            await _for_ever()
-        finally:
-            await asyncio.sleep(0.01)  # it drains
-            left.append("in order")
-
-    async with MarketClient("http://127.0.0.1:1") as client:
-        agent = agent_of(client, folder, Clock())
-        agent._peers[Digest(b"a" * 32)] = broken = asyncio.create_task(breaks())
-        agent._peers[Digest(b"b" * 32)] = asyncio.create_task(leaves())
-        agent.outside.auditors[tmp_path] = asyncio.create_task(leaves())
-        await asyncio.wait([broken])
-        await agent._stop_peers()
-    folder.close()
-
-    assert left == ["in order", "in order"]
-
-
 class Beats(MarketClient):
     """A market that hears of leases; of those in `over` it knows nothing."""
 
@@ -312,23 +194,27 @@ class Offers(MarketClient):
         super().__init__("http://127.0.0.1:1")
         self.noted = asyncio.Queue[str]()
         self.has_stake = True
+        self.leases: tuple[LeaseView, ...] = ()
+        self._withdrawn = set[Digest]()
 
     async def post_offer(self, signed: bytes) -> OfferStored:
         """Note it."""
         if not self.has_stake:
             raise InsufficientStake("0.000000 tokens of free stake, an offer needs 0.000001")
         self.noted.put_nowait("posted")
-        return OfferStored(offer=Digest(bytes(32)), takes_checked_jobs=True)
+        offer = expect(decode_signed(signed), Offer).message.digest()
+        return OfferStored(offer=offer, withdrawn=offer in self._withdrawn, takes_checked_jobs=True)
 
     async def withdraw_offer(self, offer: Digest, body: Withdrawal) -> None:
         """Note it."""
+        self._withdrawn.add(offer)
         self.noted.put_nowait("withdrawn")
 
     async def heartbeat_offer(
         self, offer: Digest, body: Heartbeat, *, wait_seconds: int = 0
     ) -> LeasesView:
-        """No lease."""
-        return LeasesView(leases=())
+        """No lease, unless the test says otherwise."""
+        return LeasesView(leases=self.leases)
 
 
 async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_back_when_it_is_not(
@@ -337,7 +223,7 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
     for name in ("HEARTBEAT_SECONDS", "ROOM_SECONDS"):
         monkeypatch.setattr(agent_module, name, 0.001)
     folder, free, said = ProviderFolder(tmp_path), [10 * RESERVE], list[str]()
-    async with Offers() as client, asyncio.timeout(30):
+    async with Offers() as client, asyncio.timeout(patience(30)):
         agent = agent_of(client, folder, Clock(), say=said.append, free=lambda _: free[0])
         beats = asyncio.create_task(agent._heartbeats(NOWHERE))
         noted = [await client.noted.get()]
@@ -357,13 +243,37 @@ async def test_heartbeats__disk_is_full_at_work__peers_leave_and_the_offer_is_ba
     assert told[1].startswith("over after 0:00:00: the disk is full") and len(told) == 2
 
 
+async def test_heartbeats__restarted_with_another_share_while_leased__offers_when_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "HEARTBEAT_SECONDS", 0.001)
+    folder, said = ProviderFolder(tmp_path), list[str]()
+    async with Offers() as client, asyncio.timeout(patience(30)):
+        before = agent_of(client, folder, Clock(), say=said.append)
+        await before._post_offer(NOWHERE)
+        client.leases = (LEASE,)
+
+        agent = agent_of(client, folder, Clock(), say=said.append)
+        share, agent.ask = agent.ask, replace(agent.ask, memory_bytes=1)
+        beats = asyncio.create_task(agent._heartbeats(NOWHERE))
+        noted = [await client.noted.get() for _ in range(3)]
+        client.leases, agent.ask = (), share  # which is what the withdrawn offer says
+        noted.append(await client.noted.get())
+        noted.append(await client.noted.get())
+        await cancelled(beats)
+    folder.close()
+
+    assert noted == ["posted", "withdrawn", "posted", "withdrawn", "posted"]
+    assert "goes on with its lease" in said[1] and said[2].startswith("offering at")
+
+
 async def test_heartbeats__stake_was_slashed_when_the_offer_is_renewed__the_agent_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HEARTBEAT_SECONDS", "STAKE_SECONDS"):
         monkeypatch.setattr(agent_module, name, 0.001)
     folder, said = ProviderFolder(tmp_path), list[str]()
-    async with Offers() as client, asyncio.timeout(30):
+    async with Offers() as client, asyncio.timeout(patience(30)):
         agent = agent_of(client, folder, Clock(), say=said.append)
         beats = asyncio.create_task(agent._heartbeats(NOWHERE))
         noted = [await client.noted.get()]
@@ -401,7 +311,3 @@ async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told
     assert "the job may take" in said[0] and len(said) == 1
     assert lacks is not None and "no room for the job that was matched" in lacks
     assert later is None  # other jobs ask for less
-
-
-def test_look_every__period_of_a_chain__is_half_of_it_within_bounds() -> None:
-    assert [look_every(period, least=5.0) for period in (2, 20, 3600)] == [5.0, 10.0, 60.0]

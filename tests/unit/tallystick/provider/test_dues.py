@@ -70,16 +70,6 @@ async def amount(dues: Dues, claimed: int) -> int | None:
     return None if due is None else due.amount
 
 
-async def test_look__nothing_final__asks_for_no_proof() -> None:
-    market = Market()
-    dues = dues_at(market)
-
-    assert await amount(dues, 0) is None
-    market.close(1, 7, "proposed")
-    assert await amount(dues, 0) is None
-    assert market.proofs == []
-
-
 async def test_look__claim_is_paid__its_proof_is_not_asked_for_again() -> None:
     market = Market()
     dues = dues_at(market)
@@ -101,14 +91,3 @@ async def test_look__claim_did_not_arrive_or_was_forgotten__is_due_again() -> No
     market.close(1, 7)
 
     assert [await amount(dues, claimed) for claimed in (0, 0, 7, 0)] == [7, 7, None, 7]
-
-
-async def test_look__not_in_the_newest_epoch__asks_again_in_the_next_one() -> None:
-    market = Market()
-    dues = dues_at(market)
-    market.close(1, None)
-
-    nothing = [await amount(dues, 0), await amount(dues, 0)]
-    market.close(2, 3)
-
-    assert (nothing, await amount(dues, 0), market.proofs) == ([None, None], 3, [1, 2])

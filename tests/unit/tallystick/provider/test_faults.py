@@ -27,24 +27,3 @@ def test_tell__for_two_hours_in_changing_words__five_lines_and_one_at_the_end() 
         "waiting: timed out (for 1:21:00 now)",
         "over after 1:59:50: waiting: no route",
     ]
-
-
-def test_tell__two_tasks_fail_for_one_reason__is_told_once_and_its_end_too() -> None:
-    log = Log()
-
-    for name in ("market", "claims"):
-        log.faults.tell(name, "waiting: no route")
-    for name in ("claims", "market", "slashes"):
-        log.faults.over(name)
-
-    assert log.said == ["waiting: no route", "over after 0:00:00: waiting: no route"]
-
-
-def test_tell__comes_again_after_it_was_over__is_news() -> None:
-    log = Log()
-
-    for _ in range(2):
-        log.faults.tell("claims", "refused")
-        log.faults.over("claims")
-
-    assert [line == "refused" for line in log.said] == [True, False] * 2

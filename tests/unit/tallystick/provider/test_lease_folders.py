@@ -32,15 +32,6 @@ def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_remove__lease_goes_on__nothing_goes(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path)
-    before = left(folder)
-
-    remove(folder, Ended(is_over=False, has_weights=False, is_refunded=False))
-
-    assert left(folder) == before
-
-
 def test_remove__market_has_the_weights__all_but_what_a_slash_may_need_goes(
     tmp_path: Path,
 ) -> None:
@@ -81,17 +72,6 @@ async def test_clear__shards_of_jobs__go_once_nobody_works(
         await LeaseFolders(client, tmp_path).clear(lambda folder: is_at_work)
 
     assert shard.exists() == is_at_work
-
-
-async def test_clear__folder_of_somebody_else__stays_and_keeps_nothing_up(tmp_path: Path) -> None:
-    own = tmp_path / "leases" / "my notes"
-    own.mkdir(parents=True)
-    ours = folder_of(tmp_path).rename(tmp_path / "leases" / ("cd" * 32))
-
-    async with MarketClient("http://market", transport=httpx.MockTransport(unknown)) as client:
-        await LeaseFolders(client, tmp_path).clear(lambda folder: False)
-
-    assert own.exists() and left(ours) == ["00000003", *KEPT]
 
 
 def unknown(request: httpx.Request) -> httpx.Response:

@@ -1,22 +1,14 @@
 """Is an owner told why pay was lost, once, and of each further loss?"""
 
-from typing import Any, get_args
+from typing import Any
 
-import pytest
-
-from contracts.governance.checking import Cause
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import Address, JobId
 from market.bodies import EarningsView, EarningView, PartsView, WaitsForView
-from market.domain.earnings import Around, reason_of
-from market.domain.jobs import JobState
-from tallystick.provider.claims import refused_claim
 from tallystick.provider.losses import Losses
 from tallystick.sdk.client import MarketClient
 
 ANN, JOB = Address(b"a" * 20), JobId(b"j" * 32)
-AROUND: Any = Around(JobState.RUNNING, False, None, 2, None, None)  # type: ignore[arg-type]
 
 
 def line(amount: int, sentence: str = "lost: no report came", state: str = "forfeited") -> Any:
@@ -61,19 +53,3 @@ async def test_look__pay_is_lost_in_two_seals__each_loss_is_told_once_with_its_r
         "0.001000 tokens of job 6a6a6a6a6a6a are forfeited: no report came",
         "0.000007 tokens of job 6a6a6a6a6a6a are forfeited: it was found false",
     ]
-
-
-@pytest.mark.parametrize("cause", get_args(Cause))
-def test_reason_of__forfeited_line__says_why(cause: Cause) -> None:
-    reason = reason_of(
-        "forfeited", None, (), AROUND,
-        worth=BaseUnits(1), lost_by=cause, is_anchored=True, above_cap=False,
-    )  # fmt: skip
-
-    assert reason is not None and reason.code == cause
-    assert reason.sentence.startswith("lost: its peer") or "audit" in reason.sentence
-
-
-def test_refused_claim__newer_epoch_came_in_between__says_that_nothing_is_lost() -> None:
-    assert "nothing is lost" in refused_claim(ContractRefused("WrongProof()"))
-    assert "refused by the Settlement contract" in refused_claim(ContractRefused("Paused()"))

@@ -28,7 +28,3 @@ def test_listen_address__market_of_this_machine_that_others_reach__is_that_of_it
     routes = {MARKET: (LOOPBACK, LOOPBACK), "http://chain": ("192.168.1.5", "192.168.1.5")}
 
     assert listen_address(MARKET, "http://chain", route=routes.get) == "192.168.1.5"
-
-
-def test_listen_address__nothing_leads_there__is_loopback() -> None:
-    assert listen_address(MARKET, "http://chain", route=lambda url: None) == LOOPBACK

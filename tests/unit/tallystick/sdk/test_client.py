@@ -21,7 +21,7 @@ from contracts.terms.ids import Digest, JobId
 from market.api.problems import STATUS
 from tallystick.sdk import client as client_module
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.urls import http_url, is_loopback
+from tallystick.sdk.urls import http_url
 
 URL = "http://127.0.0.1:8420"
 ERRORS = sorted({error.code for error in STATUS} - {InvariantBroken.code})
@@ -48,13 +48,6 @@ async def test_problem__each_code__is_raised_as_its_class(code: str) -> None:
 
     assert type(raised.value) is error_class(code)
     assert (raised.value.message, raised.value.data) == ("so it is", {"wanted": "more"})
-
-
-async def test_problem__code_of_a_later_version__is_the_root_class() -> None:
-    with pytest.raises(TallystickError) as raised:
-        await saying(409, problem("not_invented_yet")).jobs()
-
-    assert type(raised.value) is TallystickError
 
 
 async def test_problem__data_named_like_arguments__is_only_data() -> None:
@@ -110,18 +103,6 @@ async def test_get_blob__other_bytes_than_asked_for__is_wrong_bytes() -> None:
         await saying(200, b"something else").get_blob(Digest(bytes(32)))
 
 
-async def test_retrying__until_it_succeeds__tells_each_failure() -> None:
-    answers, told = [Unavailable("a"), Unavailable("b"), None], []
-
-    async def attempt() -> str:
-        if error := answers.pop(0):
-            raise error
-        return "done"
-
-    assert await retrying(attempt, on_error=lambda error: told.append(str(error))) == "done"
-    assert told == ["a", "b"]
-
-
 async def test_retrying__refused__is_not_repeated() -> None:
     tries = []
 
@@ -158,11 +139,3 @@ def test_http_url__of_a_host__loses_only_its_last_slash(url: str) -> None:
 def test_http_url__anything_else__is_malformed(url: str) -> None:
     with pytest.raises(Malformed, match="no URL of a market"):
         MarketClient(url)
-
-
-def test_is_loopback__this_machine_or_another__is_told_apart() -> None:
-    assert [is_loopback(f"http://{host}:1") for host in ("127.0.0.1", "[::1]", "a")] == [
-        True,
-        True,
-        False,
-    ]

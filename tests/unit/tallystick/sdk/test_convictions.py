@@ -8,8 +8,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.bodies import ConvictionView, SlashState, SlashView
-from tallystick.cli.job_views import conviction_table
-from tallystick.sdk.convictions import ENDED, split_of, state_of, told_to_owner
+from tallystick.sdk.convictions import ENDED, split_of, state_of
 
 EVIDENCE, TRANSACTION = Digest(b"e" * 32), Digest(b"t" * 32)
 STATES = get_args(SlashState)
@@ -57,11 +56,6 @@ def test_state_of__every_state__has_words_of_its_own() -> None:
     assert set(ENDED) < set(STATES)
 
 
-def test_state_of__announced__says_until_when_it_can_be_contested() -> None:
-    assert "until 2025-06-15 15:06:40 UTC" in state_of(conviction(slash("announced")))
-    assert "until its window ends" in state_of(conviction(slash("announced", window_ends=None)))
-
-
 @pytest.mark.parametrize(
     ("state", "burned", "total"), [("announced", 0, "2.000000"), ("executed", 700_000, "1.200000")]
 )
@@ -71,32 +65,3 @@ def test_split_of__announced_or_taken__adds_up(state: str, burned: int, total: s
     assert parts[0] == total
     amounts = [float(each.split()[0]) for each in parts[1].split(" + ")]
     assert sum(amounts) == pytest.approx(float(total))
-
-
-def test_told_to_owner__by_state__says_what_it_costs_and_what_to_do() -> None:
-    noted, announced, executed = (
-        told_to_owner(conviction(each)) for each in (None, slash("announced"), slash("executed"))
-    )
-
-    assert noted.startswith(f"convicted in job {(b'j' * 6).hex()}: noted")
-    assert noted.endswith("3.000000 tokens of stake are at risk")
-    for words in ("job evidence", "audit rerun", "provider contest"):
-        assert f"tallystick {words}" in announced
-    assert EVIDENCE.hex() in announced and TRANSACTION.hex() in executed
-
-
-def rows_of(shown: SlashView | None) -> dict[str, str]:
-    """What a person is shown, by its name."""
-    names, values = conviction_table(conviction(shown)).columns
-    return dict(zip(map(str, names.cells), map(str, values.cells), strict=True))
-
-
-def test_conviction_table__by_state__has_what_there_is_to_know() -> None:
-    noted, announced = rows_of(None), rows_of(slash("announced", announced_by=TRANSACTION))
-    dropped = rows_of(slash("dropped", contest=Digest(b"o" * 32)))
-
-    assert noted["who may show it"] == (b"p" * 32).hex() and "evidence" not in noted
-    assert announced["evidence"] == EVIDENCE.hex() and announced["stake"].startswith("2.000000 = ")
-    assert announced["announced in"] == f"0x{TRANSACTION.hex()}" and "ended in" not in announced
-    assert dropped["contest"] == (b"o" * 32).hex() and "stake" not in dropped
-    assert dropped["ended in"] == f"0x{TRANSACTION.hex()}"

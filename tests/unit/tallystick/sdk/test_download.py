@@ -79,11 +79,6 @@ def test_choose__a_stage_without_weights__not_found_by_number(
         choose(said(claims), 2)
 
 
-def test_choose__stages_of_different_steps_only__not_found() -> None:
-    with pytest.raises(NotFound, match="not there yet"):
-        choose(said([view(0, 60, "a"), view(1, 50, "b")]), 2)
-
-
 def test_choose__a_stage_could_not_be_uploaded__says_why_once() -> None:
     failed = [
         UnpublishedView(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.errors import Malformed
 from tallystick.sdk.job_file import load_job_file, parse_job_file
 
 MANY = """\
@@ -58,14 +58,11 @@ def test_load__many_mistakes__all_are_told_at_once_with_their_lines(tmp_path: Pa
 @pytest.mark.parametrize(
     ("key", "given", "words"),
     [
-        ("nam", "'x'", "did you mean 'name'?"),
         ("model.widht", "3", "did you mean 'width'?"),
         ("strategy", "'diloco'", "there are: name, budget"),
         ("deadline", "", "is missing: How long after posting"),
         ("budget", "'ten'", "an amount in tokens is a number, e.g. 12.5; given is 'ten'"),
-        ("price_ceiling", "0", "a price is above 0"),
         ("stages", "100", "a whole number (1 to 64) is wanted, not 100"),
-        ("data.1", "5", "a text is wanted, not 5"),
         ("checking", "'sampled'", "one of off, on is wanted, not 'sampled'"),
     ],
 )
@@ -83,21 +80,12 @@ def test_load__mistake__says_what_was_given_and_what_would_be_right(
     [
         ("learning_rate: 1", "learning_rate", "it belongs under `optimizer`"),
         ("model: {budget: 4}", "model.budget", "it belongs at the top of the file"),
-        ("model: {learning_rate: 4}", "model.learning_rate", "it belongs under `optimizer`"),
     ],
 )
 def test_load__field_of_another_place__says_where_it_belongs(
     text: str, key: str, words: str, tmp_path: Path
 ) -> None:
     assert words in errors_of(tmp_path, text)[key]["problem"]
-
-
-def test_load__one_mistake__is_one_sentence(tmp_path: Path) -> None:
-    text = "name: a\nbudget: 1\nprice_ceiling: 1\ndeadline: 1h\nstages: 0\n"
-
-    assert str(refused(tmp_path, text)) == (
-        f"{tmp_path}/job.yaml: line 5: stages: a whole number (1 to 64) is wanted, not 0"
-    )
 
 
 @pytest.mark.parametrize(
@@ -110,21 +98,8 @@ def test_load__no_yaml__names_the_line_too(text: str, line: int, tmp_path: Path)
     assert f"line {line}: not YAML" in str(error)
 
 
-def test_parse__without_a_file__names_no_line() -> None:
-    with pytest.raises(Malformed) as found:
-        parse_job_file({"budgt": 1})
-
-    assert {each["line"] for each in found.value.data["errors"]} == {None}  # type: ignore[attr-defined]
-
-
 def test_parse__digits_without_end__are_not_shown_whole() -> None:
     with pytest.raises(Malformed) as found:
         parse_job_file({"steps": "9" * 5000, "stages": 10**5000})
 
     assert len(str(found.value)) < 1500
-
-
-def test_recipe__almost_right__says_which_was_meant() -> None:
-    good = {"name": "a", "budget": 1, "price_ceiling": 1, "deadline": "1h"}
-    with pytest.raises(NotFound, match="did you mean 'tiny_llama'"):
-        parse_job_file({**good, "recipe": "tiny_lama"}).train_config()

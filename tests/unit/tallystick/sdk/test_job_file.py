@@ -113,36 +113,15 @@ def test_span__anything_else__is_refused(value: object) -> None:
 # ------------------------------------------------------------------------------------ the fields
 
 
-@pytest.mark.parametrize("value", ["off", False], ids=["word", "what YAML makes of off"])
-def test_checking__off__is_off(value: object) -> None:
-    assert job(checking=value).checking == "off"
-
-
-@pytest.mark.parametrize("value", ["on", True], ids=["word", "what YAML makes of on"])
-def test_checking__on__is_on(value: object) -> None:
-    assert job(checking=value).checking == "on"
-
-
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        ({"audit_rate": 0.001}, "audit_rate"),
-        ({"budgt": 1}, "budgt"),
-        ({"checking": "sampled"}, "checking"),
         ({"budget": "many"}, "budget"),
-        ({"budget": None}, "budget"),
         ({"price_ceiling": 0}, "price_ceiling"),
-        ({"price_ceiling": 10**20}, "price_ceiling"),
-        ({"deadline": 3600}, "deadline"),
         ({"deadline": "99999999999999d"}, "deadline"),
         ({"steps": 0}, "steps"),
-        ({"steps": True}, "steps"),
         ({"steps": "3"}, "steps"),
-        ({"steps": 2.5}, "steps"),
         ({"data": 5}, "data"),
-        ({"data": [["a"]]}, "data"),
-        ({"model": [1]}, "model"),
-        ({"name": ""}, "name"),
         ({"name": "x" * 300}, "name"),
         ({"data_seed": 2**53}, "data_seed"),
     ],
@@ -152,30 +131,16 @@ def test_parse__field_wrong__names_it(changed: dict[str, object], word: str) -> 
         job(**changed)
 
 
-def test_parse__field_missing__names_it() -> None:
-    with pytest.raises(Malformed, match="deadline"):
-        parse_job_file({name: value for name, value in GOOD.items() if name != "deadline"})
-
-
-def test_recipe__unknown__says_which_there_are() -> None:
-    with pytest.raises(NotFound, match="micro, tiny_llama"):
-        job(recipe="huge").train_config()
-
-
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        ({"model": {"widht": 1}}, "widht"),
         ({"model": {"width": "32"}}, "model.width: a whole number"),
-        ({"model": {"width": 32.0}}, "model.width: a whole number"),
         ({"model": {"width": True}}, "model.width: a whole number"),
-        ({"model": {"width": [[1]]}}, "model.width: a whole number"),
         ({"model": {"width": 33}}, "multiple of num_heads"),
         ({"model": {"num_layers": 10**9}}, "num_layers"),
         ({"model": {"tied_head": 1}}, "true or false"),
         ({"optimizer": {"learning_rate": "1e-3"}}, "write 1.0e-3"),
         ({"optimizer": {"learning_rate": float("nan")}}, "learning_rate"),
-        ({"optimizer": {"schedule": "stairs"}}, "schedule"),
         ({"units_per_step": 10**9}, "units_per_step"),
     ],
 )
@@ -200,12 +165,6 @@ def test_build_spec__value_that_no_message_holds__names_it() -> None:
 TEXT = "name: a job\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
 
 
-def test_load__off_without_quotes__is_what_was_meant(tmp_path: Path) -> None:
-    path = written(tmp_path, TEXT + "checking: off\n")
-
-    assert load_job_file(path).checking == "off"
-
-
 def test_load__relative_data__is_relative_to_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,31 +177,21 @@ def test_load__relative_data__is_relative_to_the_file(
     assert loaded.data == [str(tmp_path / "jobs" / "text" / "*.txt"), "/etc/words"]
 
 
-def test_load__builtin_data__stays_a_name(tmp_path: Path) -> None:
-    assert load_job_file(written(tmp_path, TEXT)).data == "builtin"
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "mapping"),
-        ("just words", "mapping"),
-        ("- a\n- b\n", "mapping"),
         ("a: [", "not YAML"),
-        ("a: \t- b: {", "not YAML"),
         ("\x00\x01\x02", "not YAML"),
         ("a: !!python/object:os.system x\n", "not YAML"),
         ("deadline: 2024-99-99\n", "not YAML"),
         (f"budget: {'9' * 5000}\n", "not YAML"),
         ("[" * 100, "nested deeper"),
-        ("{" * 100, "nested deeper"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "no aliases"),
         ("<<: *nothing\n", "no aliases"),
         (TEXT + "budget: 11\n", "'budget' is there twice"),
         (TEXT + "model: {width: 1, width: 2}\n", "'width' is there twice"),
-        (TEXT + "1: 2\n", "1"),
         (TEXT + "? [a]\n: b\n", "not YAML"),
-        (TEXT + "'x': 1\n", "unknown field 'x'"),
     ],
 )
 def test_load__no_job_file__says_why(tmp_path: Path, text: str, words: str) -> None:
@@ -341,27 +290,6 @@ def test_build_spec__layer_ends_said__are_the_cut() -> None:
 def test_build_spec__stages_that_cannot_be__refused(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(Refused, match=words):
         spec_of(job(**changed))
-
-
-@pytest.mark.parametrize(
-    ("changed", "word"),
-    [
-        ({"stages": 0}, "stages"),
-        ({"stages": 65}, "stages"),
-        ({"layer_ends": [0]}, "layer_ends"),
-        ({"layer_ends": "1, 2"}, "layer_ends"),
-        ({"spares": -1}, "spares"),
-        ({"peers_per_stage": 0}, "peers_per_stage"),
-        ({"chunks": 5000}, "chunks"),
-        ({"boundary_codec": "zip"}, "boundary_codec"),
-        ({"gradient_codec": "blockwise8"}, "gradient_codec"),
-        ({"peer_memory": "much"}, "peer_memory"),
-        ({"tokenizer": 5}, "tokenizer"),
-    ],
-)
-def test_parse__field_of_the_swarm_wrong__names_it(changed: dict[str, object], word: str) -> None:
-    with pytest.raises(Malformed, match=word):
-        job(**changed)
 
 
 # ---------------------------------------------------------------------- models from elsewhere

@@ -8,8 +8,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from tallystick.sdk.job_errors import TAGS
-from tallystick.sdk.job_file import JobFile, ModelFields, OptimizerFields, job_schema
+from tallystick.sdk.job_file import ModelFields, OptimizerFields, job_schema
 from tallystick.sdk.job_schema import SCHEMA_PATH, schema_text
 from training.config import ModelConfig, OptimizerConfig
 
@@ -23,10 +22,6 @@ def fits(fields: dict[str, Any]) -> bool:
 
 def test_schema_file__as_shipped__is_what_the_fields_make() -> None:
     assert SCHEMA_PATH.read_text() == schema_text(), "run: python -m tallystick.sdk.job_schema"
-
-
-def test_schema__is_a_schema_of_its_draft() -> None:
-    jsonschema_rs.meta.validate(job_schema())
 
 
 def test_schema__every_field__has_words_and_what_a_person_writes() -> None:
@@ -55,13 +50,9 @@ def test_schema__checking_off__fits_however_yaml_reads_it(off: object) -> None:
     [
         {"budgt": 1},
         {"stages": 65},
-        {"stages": "2"},
         {"deadline": "soon"},
         {"price_ceiling": 0},
         {"model": {"widht": 1}},
-        {"model": [1]},
-        {"recipe": "huge"},
-        {"checking": "sampled"},
         {"boundary_codec": "zip"},
     ],
 )
@@ -76,9 +67,3 @@ def test_fields__of_model_and_optimizer__are_those_of_the_configuration() -> Non
 
     assert set(ModelFields.model_fields) == names(ModelConfig) | {"folder"}
     assert set(OptimizerFields.model_fields) == names(OptimizerConfig)
-
-
-def test_tags__of_alternatives__are_names_of_no_field() -> None:
-    fields = (*JobFile.model_fields, *ModelFields.model_fields, *OptimizerFields.model_fields)
-
-    assert not TAGS & set(fields)

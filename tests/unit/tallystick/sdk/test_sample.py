@@ -1,6 +1,5 @@
 """A starter file: does it load, cost what was said and train what was asked for?"""
 
-from datetime import timedelta
 from pathlib import Path
 
 import jsonschema_rs
@@ -93,26 +92,7 @@ def test_sample__by_default__checking_costs_at_most_eight_percent_after_the_firs
     assert f"{found.checking.later_extra / 10**6:.2%} after the newcomers'" in found.text
 
 
-def test_sample__dear_model__has_steps_and_a_stake_that_providers_have(tmp_path: Path) -> None:
-    found = sample(wanted(135 * 10**6, 50))
-
-    job = loaded(tmp_path, found.text)
-    assert job.steps is not None and job.steps >= LEAST_STEPS
-    assert found.checking is not None and any(
-        "min_stake" in each for each in found.checking.cheaper
-    )
-
-
 @pytest.mark.parametrize("parameters", [0, -1, 10**13])
 def test_sample__no_such_model__is_refused(parameters: int) -> None:
     with pytest.raises(Refused, match="parameters"):
         sample(wanted(parameters, 10))
-
-
-def test_sample__schema_and_deadline_said__are_in_it() -> None:
-    text = sample(
-        Wanted(10**5, BaseUnits(TOKEN), deadline=timedelta(hours=3)), schema="../job.schema.json"
-    ).text
-
-    assert text.startswith("# yaml-language-server: $schema=../job.schema.json\n")
-    assert "deadline: 10800s" in text

@@ -97,19 +97,6 @@ def test_fold__seals_and_reports__show_progress_spend_and_pace() -> None:
     assert live.seconds_left == 7 * 3
 
 
-def test_fold__step_without_update__keeps_the_loss_that_was() -> None:
-    live = folded(sealed(1, 2), sealed(2, 4, loss_millionths=None))
-
-    assert (live.step, live.loss_millionths) == (2, 4_999_999)
-
-
-def test_fold__one_seal_or_a_done_job__has_no_time_left_to_show() -> None:
-    done = bodies.StateEvent(at=at(9), state="finished", failure=None)
-
-    assert folded(posted(), sealed(1, 2)).seconds_left is None
-    assert folded(posted(), sealed(1, 2), sealed(2, 3), done).seconds_left is None
-
-
 def test_fold__peers__join_leave_come_back_and_are_suspended() -> None:
     both = (peer("join"), peer("join", BOB))
 
@@ -164,17 +151,6 @@ def test_fold__money__is_what_the_chain_moved() -> None:
 
     assert (live.escrowed, live.settled, live.claimed, live.refunded) == (100, 60, 60, 40)
     assert live.is_ended
-
-
-def test_fold__checkpoints__newest_of_each_stage() -> None:
-    def checkpoint(step: int, blob: Digest) -> bodies.CheckpointEvent:
-        return bodies.CheckpointEvent(
-            at=at(1), stage=StageIndex(0), step=StepNumber(step), blob=blob, peer=ANN, is_here=False
-        )
-
-    live = folded(checkpoint(4, WORK), checkpoint(2, OTHER))
-
-    assert live.checkpoints[StageIndex(0)].blob == WORK
 
 
 def test_fold__weights_that_could_not_be_uploaded__say_why_until_they_are_here() -> None:

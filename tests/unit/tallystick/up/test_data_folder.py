@@ -8,12 +8,10 @@ from contracts.terms.errors import Conflict, Malformed, Refused, UnknownVersion,
 from tallystick.up import data_folder
 from tallystick.up.data_folder import (
     FOLDERS,
-    DataFolder,
     Lock,
     load_or_create_secret,
     open_data_folder,
     rotate,
-    tail,
     write_json,
 )
 
@@ -23,15 +21,6 @@ def test_open_data_folder__first_use__makes_private_folders(tmp_path: Path) -> N
 
     assert {path.name for path in folder.home.iterdir()} == {*FOLDERS, "version"}
     assert {path.stat().st_mode & 0o777 for path in folder.home.iterdir()} == {0o700, 0o600}
-
-
-def test_open_data_folder__own_folder_again__changes_no_mode(tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir(mode=0o755)
-
-    open_data_folder(tmp_path / "home")
-    open_data_folder(tmp_path / "home")
-
-    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize(
@@ -53,6 +42,13 @@ def test_open_data_folder__path_through_a_file__is_refused(tmp_path: Path) -> No
 
     with pytest.raises(WrongConfiguration, match="cannot be a data folder"):
         open_data_folder(tmp_path / "file" / "home")
+
+
+def test_open_data_folder__of_somebody_else__is_refused(tmp_path: Path) -> None:
+    (tmp_path / "postgres").mkdir()
+
+    with pytest.raises(Refused, match="not ours"):
+        open_data_folder(tmp_path)
 
 
 def test_lock__held__second_is_refused_with_the_pid_and_taken_after_release(
@@ -91,19 +87,3 @@ def test_rotate__large_log__is_put_aside_and_three_are_kept(
     found = {path.name: path.read_text() for path in tmp_path.iterdir()}
 
     assert found == {"x.log.1": "4", "x.log.2": "3", "x.log.3": "2"}
-
-
-def test_tail__since__shows_only_what_came_later(tmp_path: Path) -> None:
-    log = tmp_path / "x.log"
-    log.write_text("old\nnew\nnewer\n")
-
-    assert tail(log, since=4, num_lines=1) == "newer"
-    assert tail(log, since=4) == "new\nnewer"
-    assert tail(tmp_path / "none") == ""
-
-
-def test_paths__are_inside_home() -> None:
-    folder = DataFolder(Path("/h"))
-
-    assert folder.log("api") == Path("/h/logs/api.log")
-    assert [getattr(folder, name) for name in FOLDERS] == [Path("/h") / name for name in FOLDERS]

@@ -25,13 +25,6 @@ def given(
     return assign(names, api_port=api_port, before=before or {}, generator=random.Random(1))
 
 
-def test_assign__first_time__api_has_its_default_and_others_differ(taken: set[int]) -> None:
-    found = given("api", "postgres", "redis")
-
-    assert found["api"] == API_PORT
-    assert len(set(found.values())) == 3
-
-
 def test_assign__again__keeps_what_was_chosen(taken: set[int]) -> None:
     first = given("api", "postgres", api_port=9000)
 
@@ -50,10 +43,6 @@ def test_assign__api_port_taken__names_who_and_what_to_do(taken: set[int]) -> No
 
     with pytest.raises(Conflict, match=r"8420 is taken by somebody \(pid 5\).*--port"):
         given("api")
-
-
-def test_assign__zero__draws_a_free_one(taken: set[int]) -> None:
-    assert given("api", api_port=0)["api"] not in (0, API_PORT)
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])

@@ -1,7 +1,6 @@
 """Postgres, Redis and anvil as values: no secret in argv, broken state repaired."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from contracts.terms.errors import ServiceUnreachable
 from tallystick.up.anvil import Anvil, repair, whole_dump
 from tallystick.up.data_folder import DataFolder, open_data_folder
 from tallystick.up.postgres import Postgres, Runner
-from tallystick.up.processes import RUN_ID, UP_ID, identify, scrubbed
+from tallystick.up.processes import RUN_ID, UP_ID, scrubbed
 from tallystick.up.redis_server import RedisServer, quoted
 from tallystick.up.services import Addresses, Parts, table
 from tallystick.up.spec import ServiceSpec, Step, check_order, nothing
@@ -56,18 +55,6 @@ def test_table__outside_servers__starts_none_of_them(folder: DataFolder) -> None
     assert {item.name for item in items if isinstance(item, Step)} == {
         *("postgres", "redis", "gateway", "migrate")
     }
-
-
-def test_table__forkserver__is_told_to_the_host_alone(folder: DataFolder) -> None:
-    made = replace(parts(folder), forkserver=Path("/run/socket"))
-
-    told = {
-        item.name
-        for item in table(made)
-        if item.environment.get("TALLYSTICK_FORKSERVER") == "/run/socket"
-    }
-
-    assert told == {"host"}
 
 
 def test_table__no_secret__in_any_command_line(folder: DataFolder) -> None:
@@ -150,10 +137,3 @@ def test_scrubbed__proxies_pg_and_our_own__are_gone() -> None:
     }
 
     assert set(scrubbed(given)) == {"PATH", "HOME"}
-
-
-def test_identify__init__is_alive_and_has_one_start(tmp_path: Path) -> None:
-    first = identify(1)
-
-    assert first is not None and first == identify(1)
-    assert identify(2**22 + 1) is None

@@ -45,32 +45,6 @@ def test_metrics__totals_of_bytes__are_not_added_up() -> None:
     assert counted.value("sent_bytes_total") == 40
 
 
-def test_metrics__coordinator__phases_members_and_loss() -> None:
-    counted = Counted()
-    for now, event in ((0, "opened"), (2_000_000, "step_closed"), (2_500_000, "seal_stored")):
-        counted.now_us = now
-        counted.tell(event, step=1, loss=5_900_000, all_members=9)
-    counted.tell("redo", step=2, units=3)
-    counted.tell("validated", step=1, loss=4_000_000)
-
-    assert counted.value("phase_seconds_sum", phase="work") == 2.0
-    assert counted.value("phase_seconds_sum", phase="commit") == 0.5
-    assert counted.value("members") == 9
-    assert counted.value("units_total", event="redo") == 3
-    assert counted.value("loss_nats", of="step") == 5.9
-    assert counted.value("loss_nats", of="validation") == 4.0
-
-
-def test_metrics__who_it_is__is_told_once() -> None:
-    counted = Counted()
-
-    counted.tell("resumed", job=b"\x01", peer=b"\x02", step=0)
-    counted.tell("joined", job=b"\x01", peer=b"\x02", stage=1)
-
-    assert counted.value("process_info", job="01", peer="02", stage="") is None
-    assert counted.value("process_info", job="01", peer="02", stage="1") == 1
-
-
 def test_metrics__what_is_told__is_told_on() -> None:
     told: list[tuple[str, dict[str, object]]] = []
 
@@ -79,15 +53,6 @@ def test_metrics__what_is_told__is_told_on() -> None:
 
     assert told == [("waits", {"step": 1, "code": "unavailable", "loss": None})]
     assert counted.value("events_total", event="waits") == 1
-
-
-def test_metrics__two_processes_in_one_program__do_not_meet() -> None:
-    one, two = Counted(), Counted()
-
-    one.tell("unit_done", unit=1)
-
-    assert one.value("events_total", event="unit_done") == 1
-    assert two.value("events_total", event="unit_done") is None
 
 
 def test_metrics__line_that_cannot_be_told__counts_nothing() -> None:
@@ -99,13 +64,3 @@ def test_metrics__line_that_cannot_be_told__counts_nothing() -> None:
     with pytest.raises(BrokenPipeError):
         counted.tell("unit_done", unit=1)
     assert counted.value("events_total", event="unit_done") is None
-
-
-def test_metrics__replays__cpu_time_is_added_up() -> None:
-    counted = Counted()
-
-    counted.tell("replayed", step=3, units=4, cpu_us=1_500_000, passes_us=1_200_000)
-    counted.tell("replayed", step=4, units=2, cpu_us=500_000, passes_us=400_000)
-
-    assert counted.value("cpu_seconds_total", event="replayed") == 2.0
-    assert counted.value("units_total", event="replayed") == 6

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.errors import Conflict, NotFound
-from tallystick.watch.timeline import Told, read_lines, told_of, trace_of, write_trace
+from tallystick.watch.timeline import read_lines, told_of, trace_of, write_trace
 from tests.support.trace_format import check_format
 
 JOB = "ab" * 32
@@ -57,18 +57,6 @@ def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event for event in events if event["ph"] == kind]
 
 
-def test_timeline__one_step__a_track_each_in_order() -> None:
-    names = [
-        event["args"]["name"] for event in of_kind(trace(), "M") if event["name"] == "process_name"
-    ]
-
-    assert names == [
-        "coordinator",
-        f"stage 0 peer {'aa' * 6}",
-        f"stage 1 peer {'bb' * 6}",
-    ]
-
-
 def test_timeline__what_took_time__is_a_slice_that_ends_at_its_line() -> None:
     slices = {
         (event["name"], event["args"].get("unit")): (event["ts"], event["dur"])
@@ -83,22 +71,6 @@ def test_timeline__what_took_time__is_a_slice_that_ends_at_its_line() -> None:
         ("exchange", None): (56_000, 9_000),
         ("commit", None): (64_000, 2_000),
     }
-
-
-def test_timeline__slices_that_overlap__stand_in_rows_of_their_own() -> None:
-    rows = {event["name"]: event["tid"] for event in of_kind(trace(), "X")}
-
-    assert rows["backward"] != rows["exchange"] != rows["commit"]
-
-
-def test_timeline__coordinator__has_its_phases() -> None:
-    phases = [
-        (event["name"], event["ts"], event["dur"])
-        for event in of_kind(trace(), "X")
-        if event["cat"] == "phase"
-    ]
-
-    assert phases == [("work", 0, 61_000), ("commit", 61_000, 9_000), ("sum", 70_000, 10_000)]
 
 
 def test_timeline__a_unit__flows_through_the_stages_and_back() -> None:
@@ -118,44 +90,11 @@ def test_timeline__peer_that_left_in_order_or_uploaded_at_the_end__is_not_gone()
     assert "left" in names and "gone" not in names
 
 
-def test_timeline__process_without_last_words__is_gone() -> None:
-    instants = [(event["name"], event["pid"], event["s"]) for event in of_kind(trace(), "i")]
-
-    assert ("gone", 3, "g") in instants
-    assert ("gone", 2, "g") not in instants
-    assert ("seal_stored", 1, "g") in instants
-    assert ("peer_lost", 1, "g") in instants
-
-
-def test_timeline__restarted_process__keeps_its_track() -> None:
-    lines = step()
-    lines.append(line(BOB, 1200, "resumed", step=0, peer="bb" * 32, pid=8))
-
-    instants = [event for event in of_kind(trace(lines), "i") if event["pid"] == 3]
-
-    assert [event["name"] for event in instants] == ["resumed", "gone", "gone"]
-    assert [event["args"].get("pid") for event in instants] == [None, 7, 8]
-
-
-def test_timeline__loss_and_queue__are_counters() -> None:
-    counters = [(event["name"], event["args"]) for event in of_kind(trace(), "C")]
-
-    assert counters == [("loss", {"loss": 5.9}), ("queue", {"queue": 1}), ("queue", {"queue": 0})]
-
-
 def test_told_of__clocks_of_two_machines__are_joined_by_wall_time() -> None:
     far = {"at": WALL + 500, "mono": 5, "pid": 1, "process": "peer", "event": "resumed"}
     lines = [line(COORDINATOR, 1000, "opened", step=1), ("other.log", far | {"job": JOB})]
 
     assert [each.at_us for each in told_of(lines, None)] == [0, 500_000]
-
-
-def test_told_of__one_machine__order_is_that_of_its_monotonic_clock() -> None:
-    lines = [line(COORDINATOR, 1000.9, "opened", step=1), line(ANN, 1000.2, "resumed", step=0)]
-
-    told = told_of(lines, None)
-
-    assert [(each.event, each.at_us) for each in told] == [("resumed", 0), ("opened", 700)]
 
 
 def test_told_of__several_jobs__one_has_to_be_named() -> None:
@@ -168,15 +107,6 @@ def test_told_of__several_jobs__one_has_to_be_named() -> None:
     assert len(told_of(lines, JOB)) == len(step())
     with pytest.raises(NotFound):
         told_of(lines, "ef")
-
-
-def test_told_of__process_that_names_no_job__is_of_none(tmp_path: Path) -> None:
-    about_the_market = ("market.log", {"at": WALL, "process": "market", "event": "x"})
-
-    told = told_of([*step(), about_the_market], None)
-
-    assert "market" not in {each.by.process for each in told}
-    assert isinstance(told[0], Told)
 
 
 def test_read_lines__folders_with_other_things__our_lines_alone(tmp_path: Path) -> None:

@@ -1,17 +1,14 @@
 """Bytes of gradients: digests, order of sums; the fake compute that swarm tests use."""
 
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from contracts.terms.digest import tensor_digest
 from contracts.terms.errors import Malformed, WrongBytes
-from contracts.terms.ids import StepNumber, UnitId
 from contracts.terms.messages import GradientCodecName
 from tests.unit.training.swarm.factories import STAGE, A, B, Swarm, grad_commit, terms
 from training.averaging.slices import in_peer_order, need_digest, slice_digest
-from training.fakes.counting import CountingCompute
 from training.swarm.state import Closed
 
 
@@ -53,25 +50,3 @@ def test_slice_digest__same_bytes_under_other_codecs__are_other_numbers() -> Non
     assert slice_digest(data, "bfloat16") == tensor_digest("bfloat16", (4,), data)
     with pytest.raises(WrongBytes):
         need_digest(data, slice_digest(data, "float16"), "bfloat16")
-
-
-def test_counting_compute__a_unit_more__another_gradient_is_not_hidden() -> None:
-    two, three = CountingCompute(2), CountingCompute(2)
-    for unit in (0, 1):
-        two.forward(StepNumber(1), UnitId(unit), None)
-    for unit in (0, 1, 2):
-        three.forward(StepNumber(1), UnitId(unit), None)
-
-    assert two.gradient() != three.gradient()
-
-
-def test_counting_compute__restored__goes_on_as_if_nothing_was(tmp_path: Path) -> None:
-    first = CountingCompute(2)
-    first.forward(StepNumber(1), UnitId(0), None)
-    first.apply([piece.data for piece in first.gradient()], 1)
-    first.save(tmp_path, StepNumber(1))
-
-    second = CountingCompute(2)
-
-    assert second.restore(tmp_path) == 1
-    assert second.roots() == first.roots()

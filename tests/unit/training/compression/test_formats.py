@@ -2,19 +2,13 @@
 
 import itertools
 from fractions import Fraction
-from typing import get_args
 
 import pytest
 
 from contracts.terms.errors import Malformed
-from contracts.terms.messages import CodecName, GradientCodecName
+from contracts.terms.messages import CodecName
 from training.compression.code_book import borders, codes
 from training.compression.formats import BLOCK, FORMATS
-
-
-def test_formats__every_name_of_a_job_spec__has_one() -> None:
-    assert set(FORMATS) == set(get_args(CodecName)) >= set(get_args(GradientCodecName))
-    assert all(wire.name == name for name, wire in FORMATS.items())
 
 
 @pytest.mark.parametrize(

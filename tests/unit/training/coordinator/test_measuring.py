@@ -108,15 +108,6 @@ async def test_measuring__units_take_long__are_timed_until_it_is_enough(
     assert await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE) == rate
 
 
-async def test_measuring__answer_at_once__is_bounded_by_the_clock() -> None:
-    watch = Watch()
-    peer = TimedPeer(watch, *[0] * 9)
-
-    rate = await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE)
-
-    assert rate == 10**15
-
-
 async def test_measuring__two_at_once__take_turns_and_do_not_slow_each_other_down() -> None:
     watch = Watch()
     measuring = Measuring(JOB, watch)
@@ -156,22 +147,6 @@ async def test_measuring__another_one_builds__its_end_is_waited_for() -> None:
     assert before == ["builder", "other"]  # both were asked to build, and nobody is timed
 
 
-async def test_measuring__another_one_builds_for_ever__is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("training.coordinator.measuring.CALM", 0.0)
-    watch = Watch()
-    measuring = Measuring(JOB, watch)
-    builder = TimedPeer(watch, *[0] * 9, waits=asyncio.Event())
-    building = asyncio.ensure_future(measuring.rate_of(PeerId(bytes(32)), builder, STAGE))
-    await asyncio.sleep(0)
-
-    rate = await measuring.rate_of(PeerId(bytes([1]) * 32), TimedPeer(watch, *[0] * 9), STAGE)
-
-    assert rate == 10**15
-    building.cancel()
-
-
 async def test_measuring__no_answer__says_so_and_is_forgotten() -> None:
     watch = Watch()
     measuring = Measuring(JOB, watch)
@@ -189,19 +164,6 @@ async def test_measuring__peer_says_no__may_join_again(error: TallystickError) -
 
     with pytest.raises(Unavailable, match=error.message):
         await Measuring(JOB, watch).rate_of(PeerId(bytes(32)), peer, STAGE)
-
-
-async def test_measuring__under_way__its_stage_is_known() -> None:
-    watch = Watch()
-    measuring = Measuring(JOB, watch)
-    running = asyncio.ensure_future(
-        measuring.rate_of(PeerId(bytes(32)), TimedPeer(watch, *[1] * 9), STAGE)
-    )
-    await asyncio.sleep(0)
-
-    assert measuring.stages() == (STAGE,)
-    await running
-    assert measuring.stages() == ()
 
 
 async def test_measuring__same_peer_asks_twice_at_once__the_second_call_is_refused() -> None:

@@ -1,6 +1,5 @@
 """Pieces of the coordinator that need no swarm: what it takes, what it posts, how it waits."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from contracts.terms.errors import (
     Equivocation,
     Forbidden,
     Malformed,
-    Refused,
     ServiceUnreachable,
     TallystickError,
 )
@@ -32,14 +30,12 @@ from contracts.terms.messages import (
 from contracts.terms.moments import UnixMillis
 from tests.support.history import DOMAIN, make_session
 from tests.support.swarm_job import Papers, make_papers
-from training.changes import Changes
 from training.coordinator.acceptance import check_chunk, check_commit
-from training.coordinator.book import KEPT, REPORT, Book, Signer
+from training.coordinator.book import REPORT, Book, Signer
 from training.coordinator.feeding import GATHER, Feeding
 from training.coordinator.ports import StepReport, decode_report
 from training.fakes.coordinator import MemoryFeed
 from training.journal import Journal, Row
-from training.tasks import end, first_error
 from training.telling import tell_nobody
 
 STAGE = StageIndex(0)
@@ -212,12 +208,6 @@ def test_check__tied_head_over_two_stages__parts_and_means_of_the_shared_chunks_
         check_commit(tied, last.model_copy(update={"parts": parts[:2]}), [leaf(0), leaf(1)])
 
 
-def test_report__stored_and_read__is_equal() -> None:
-    assert decode_report(SEEN.encoded()) == SEEN
-    with pytest.raises(Malformed):
-        decode_report(b"\x80")
-
-
 class Failing(MemoryFeed):
     """A market that fails in the given ways first."""
 
@@ -278,37 +268,6 @@ async def test_feeding__market_refuses__ends_with_that_after_one_post(
         assert not feeding.is_done
 
 
-async def test_feeding__more_comes_while_it_gathers__is_in_the_same_post(
-    papers: Papers, tmp_path: Path
-) -> None:
-    posts: list[int] = []
-
-    class Counting(MemoryFeed):
-        """Notes how much comes at once."""
-
-        async def post(self, items: Sequence[bytes]) -> None:
-            """See `Feed.post`."""
-            posts.append(len(items))
-            await super().post(items)
-
-    with Journal(tmp_path / "j") as journal:
-        book = open_book(papers, journal)
-        begun = len([row for row in journal.rows() if row.kind == KEPT])
-
-        async def pause(span: float) -> None:
-            assert span == GATHER
-            for name in papers.leases if not posts else ():
-                journal.append([Row(KEPT, papers.leases[name].encoded())])
-
-        feeding = Feeding(book, Counting(), tell=tell_nobody, pause=pause)
-        running = asyncio.create_task(feeding.run())
-        seen = book.changes.version
-        await book.changes.beyond(seen)  # everything was posted
-        await end([running])
-
-    assert posts == [begun + len(papers.leases)] and begun > 0
-
-
 def test_book__validation__is_kept_once_with_the_report_of_its_step(
     papers: Papers, tmp_path: Path
 ) -> None:
@@ -337,25 +296,3 @@ def test_book__folder_of_another_job_or_key__is_a_conflict(papers: Papers, tmp_p
         signer = Signer(papers.coordinator, make_session("another"), DOMAIN)
         with pytest.raises(Conflict):
             Book(journal, papers.spec, papers.opening, signer, tell_nobody)
-
-
-async def test_changes__marked__whoever_waits_goes_on() -> None:
-    changes = Changes()
-    waiting = asyncio.ensure_future(changes.beyond(changes.version))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-
-    changes.mark()
-
-    await waiting
-    await changes.beyond(0)
-
-
-async def test_first_error__two_tasks_fail__the_first_is_raised_as_it_is() -> None:
-    async def fail(error: Exception) -> None:
-        raise error
-
-    with pytest.raises(Refused, match="one"), first_error():
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(fail(Refused("one")))
-            tasks.create_task(fail(Refused("two")))

@@ -130,13 +130,6 @@ async def test_work_for__one_trainer_silent__the_other_has_all(world: World) -> 
     assert units_of(await world.ask(0)) == list(range(UNITS))
 
 
-async def test_work_for__trainer_without_session__has_no_share(world: World) -> None:
-    await world.ask(1)
-    world.sessions.clear()
-
-    assert units_of(await world.ask(0)) == list(range(UNITS))
-
-
 async def test_work_for__units_out_with_another__are_not_given_twice(world: World) -> None:
     alone = await world.ask(1)
     news = asyncio.ensure_future(world.ask(1, after=alone, busy=(0, 1, 2)))
@@ -170,53 +163,11 @@ async def test_work_for__nothing_new__waits_until_there_is(world: World) -> None
     ]
 
 
-async def test_work_for__who_was_about_to_work_is_gone__larger_quotas_are_news(
-    world: World,
-) -> None:
-    bob, state = world.peer("bob"), world.book.state
-    behind = replace(state.members[bob], applied=StepNumber(state.step - 2))
-    world.book.state = replace(state, members={**state.members, bob: behind})
-    work = await world.ask(0)
-    news = asyncio.ensure_future(world.ask(0, after=work, busy=tuple(range(UNITS))))
-    await asyncio.sleep(0)
-
-    world.book.record(PeerLost(bob, world.now))
-
-    before = {each.session_key: each.quota for each in work.workers}
-    after = {each.session_key: each.quota for each in (await news).workers}
-    assert before.keys() == after.keys()
-    assert sum(before.values()) < UNITS <= sum(after.values())
-
-
 async def test_work_for__unit_that_is_not_out__is_news(world: World) -> None:
     work = await world.ask(0)
     world.done(5, "ann")
 
     assert units_of(await world.ask(0, after=work, busy=(0, 1, 2, 3))) == [0, 1, 2, 3, 4]
-
-
-async def test_work_for__unit_counted__is_in_its_peers_quota(world: World) -> None:
-    world.done(0, "ann")
-
-    work = await world.ask(0)
-
-    counted = {each.session_key: each.counted for each in work.workers}
-    assert counted[world.papers.members["ann"].session.key] == 1
-    assert sum(counted.values()) == 1
-
-
-async def test_work_for__equal_peers__have_equal_quotas(world: World) -> None:
-    quotas = [each.quota for each in (await world.ask(0)).workers]
-
-    assert len(quotas) == 3
-    assert max(quotas) <= 3  # 1.2 x a third of 6 units, rounded up
-    assert sum(quotas) >= UNITS
-
-
-async def test_work_for__job_not_over__is_never_finished(world: World) -> None:
-    world.work.end()
-
-    assert not (await world.ask(0)).finished
 
 
 async def test_work_for__report_of_an_older_step_comes_late__units_of_this_one_are_still_out(

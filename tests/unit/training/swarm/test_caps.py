@@ -11,7 +11,6 @@ from training.swarm.caps import (
     quotas_for_trainer,
     quotas_in_stage,
     quotas_of,
-    share_of,
 )
 from training.swarm.events import PeerLeaving, PeerLost
 
@@ -50,12 +49,6 @@ def test_caps__owner_with_two_peers_among_five_owners__shares_its_quarter() -> N
     assert caps[A] == caps[B] == Fraction(1, 8)
 
 
-def test_quotas__caps_that_are_no_whole_units__sum_to_the_units_at_least() -> None:
-    quotas = quotas_in_stage([measured(A, 100), measured(B, 100), measured(C, 100)], 4)
-
-    assert sorted(quotas.values()) == [1, 1, 2]
-
-
 def test_quotas__rounding__moves_around_from_step_to_step() -> None:
     workers = [measured(A, 100), measured(B, 100), measured(C, 100)]
 
@@ -67,10 +60,6 @@ def test_quotas__rounding__moves_around_from_step_to_step() -> None:
     assert largest == {A, B, C}
 
 
-def test_quotas__nobody_there__are_empty() -> None:
-    assert quotas_in_stage([], 4) == {}
-
-
 THREE = [measured(A, 100), measured(B, 100), measured(C, 100)]
 
 
@@ -78,16 +67,6 @@ def test_quotas__one_is_covered_for_less__others_do_it_and_their_speed_caps_are_
     quotas = quotas_in_stage(THREE, 12, most={A: 2, B: 100, C: 100})
 
     assert quotas == {A: 2, B: 5, C: 5}
-
-
-def test_quotas__covered_for_more_than_speed_allows__is_as_without() -> None:
-    assert quotas_in_stage(THREE, 12, most=dict.fromkeys((A, B, C), 5)) == quotas_in_stage(
-        THREE, 12
-    )
-
-
-def test_quotas__who_is_not_named__is_covered_for_any_number() -> None:
-    assert quotas_in_stage(THREE, 12, most={A: 1, B: 1}) == {A: 1, B: 1, C: 10}
 
 
 def test_quotas__all_together_are_covered_for_less_than_a_step__covers_are_lifted_alike() -> None:
@@ -142,15 +121,6 @@ def test_quotas_of__peers_lost_or_leaving__others_may_do_everything() -> None:
     swarm.tell(PeerLeaving(C, swarm.at))
 
     assert quotas_of(swarm.state) == {A: 7}
-
-
-def test_share_of__three_trainers__parts_sum_to_the_quotas_and_suffice() -> None:
-    quotas = {A: 4, B: 3, C: 1}
-
-    shares = [share_of(quotas, trainer, 3) for trainer in range(3)]
-
-    assert {name: sum(share[name] for share in shares) for name in quotas} == quotas
-    assert [sum(share.values()) for share in shares] == [3, 3, 2]
 
 
 def test_quotas_for_trainer__units_done_already__are_counted_in_their_trainers_part() -> None:

@@ -11,7 +11,6 @@ from training.swarm.events import (
     BuildSeal,
     Checked,
     NoticeDue,
-    PeerLost,
     PeerReturned,
     SealDue,
     SealWanted,
@@ -78,15 +77,6 @@ def test_advance__last_step_with_work__is_not_the_last_seal() -> None:
     assert missing_places(swarm.state) == ()
 
 
-def test_advance__only_step_with_work__is_not_the_last_before_anything_is_said_of_draws() -> None:
-    swarm = checked(steps=1)
-
-    swarm.whole_step(HALVES)
-
-    assert swarm.state.draining and not swarm.state.is_clear
-    assert isinstance(swarm.state.phase, Working)
-
-
 def test_advance__draining__seals_what_was_said_when_it_is_due() -> None:
     swarm = draining()
 
@@ -129,15 +119,6 @@ def test_advance__asked_to_stop__ends_its_step_and_drains() -> None:
     assert swarm.state.draining and not isinstance(swarm.state.phase, Finished)
 
 
-def test_advance__seal_due_while_there_is_work__changes_nothing() -> None:
-    swarm = checked()
-    before = swarm.state
-
-    swarm.tell(SealDue(swarm.at))
-
-    assert replace(swarm.state, at=before.at) == before
-
-
 def test_advance__paused__seals_what_was_said_without_work_and_stays_paused() -> None:
     swarm = paused()
 
@@ -174,17 +155,6 @@ def test_advance__sealed_in_a_pause__all_steps_with_work_are_still_to_come() -> 
     assert swarm.state.draining
 
 
-def test_advance__stop_asked_in_a_pause__drains() -> None:
-    swarm = paused()
-    swarm.tell(StopAsked(swarm.at))
-
-    swarm.tell(SealDue(swarm.at))
-    swarm.seal()
-
-    [effect] = swarm.tell(Checked(True, True, swarm.at))
-    assert isinstance(effect, BuildSeal) and effect.last
-
-
 @pytest.mark.parametrize("what", ["missed_report", "missing_data"])
 def test_advance__notice_about_an_audit__is_numbered_and_moves_nobody(what: str) -> None:
     swarm = checked()
@@ -208,16 +178,3 @@ def test_advance__convicted__is_no_member_and_its_open_work_is_done_again() -> N
     assert A not in swarm.state.members
     assert len(missing_places(swarm.state)) == 6
     assert not swarm.tell(NoticeDue("suspension", A, STAGE, ZERO_DIGEST, swarm.at))
-
-
-def test_advance__asked_to_stop_while_a_stage_has_nobody__ends_by_an_empty_step() -> None:
-    swarm = checked()
-    swarm.tell(PeerLost(A, swarm.at))
-    swarm.tell(PeerLost(B, swarm.at))
-    swarm.tell(StopAsked(swarm.at))
-
-    swarm.seal()
-    assert isinstance(swarm.state.phase, Working)
-    swarm.tell(Checked(True, True, swarm.at))
-
-    assert BuildSeal(swarm.state.step, last=True) in swarm.effects

@@ -20,7 +20,7 @@ from tests.unit.training.swarm.factories import (
     terms,
 )
 from training.swarm.closing import assigned_units
-from training.swarm.duties import SumChunks, missing_places, next_deadline, workers_of
+from training.swarm.duties import SumChunks, next_deadline, workers_of
 from training.swarm.events import (
     BuildSeal,
     ChunkAveraged,
@@ -65,17 +65,6 @@ def parts_of(swarm: Swarm, owner: PeerId) -> tuple[Part, ...]:
     return tuple(
         (c.digest(), ChunkIndex(chunk)) for c in commits for chunk in range(swarm.terms.num_chunks)
     )
-
-
-def test_take_commit__part_of_what_the_close_gives__is_ignored() -> None:
-    swarm = closed()
-    assert isinstance(swarm.state.phase, Closed)
-    before, close = swarm.state, swarm.state.phase.close
-    commit = grad_commit(A, close, (UnitId(0),))
-
-    swarm.tell(GradCommitted(commit, (UnitId(0),), swarm.at))
-
-    assert swarm.state == before
 
 
 def test_take_commit__while_others_units_are_done_again__counts() -> None:
@@ -159,16 +148,6 @@ def test_lapse__chunk_comes_late__changes_nothing() -> None:
 
     assert swarm.tell(ChunkAveraged(averaged_chunk(B, average, 1), swarm.at)) == ()
     assert swarm.state == before
-
-
-def test_lapse__summing_peers_are_replaced__deadline_stays() -> None:
-    swarm = averaging()
-    ends = phase_of(swarm).ends
-
-    swarm.now += 1500
-    swarm.tell(PartsDenied(StepNumber(1), B, swarm.at))
-
-    assert phase_of(swarm).ends == ends
 
 
 def test_lapse__stage_was_empty_for_a_while__deadline_moves_by_that() -> None:
@@ -281,17 +260,6 @@ def test_average__one_gradient_ten_times_too_long__weighs_less_after_25_steps() 
     assert weights_in(26) == {A: 4 * FINE, B: 4 * FINE, C: 4 * FINE * 3 // 10}
 
 
-def test_end_with_update__norms_of_the_step__are_remembered() -> None:
-    swarm = committed()
-    swarm.hold(A, B, C)
-    assert swarm.state.gates == Gates()
-
-    swarm.average(A, B, C)
-
-    (step,) = swarm.state.gates.steps
-    assert step == {STAGE: {owner_of(who): (0,) for who in (A, B, C)}}
-
-
 def notices(swarm: Swarm) -> list[tuple[str, PeerId, int]]:
     found = [e.message for e in swarm.effects if isinstance(e, SendNotice)]
     return [(each.what, each.peer, each.step) for each in found if each.what == "leave"]
@@ -314,16 +282,6 @@ def test_leaving__peer_with_work_in_this_step__stays_until_its_seal_is_applied()
 
     assert notices(swarm) == [("leave", B, 2)]
     assert B not in swarm.state.members
-
-
-def test_leaving__peer_without_work__goes_at_once_and_only_once() -> None:
-    swarm = Swarm(terms(peers=3))
-    swarm.join(A, B, C)
-
-    swarm.tell(PeerLeaving(B, swarm.at))
-    swarm.tell(PeerLeaving(B, swarm.at))
-
-    assert notices(swarm) == [("leave", B, 1)]
 
 
 def laggard_step(swarm: Swarm) -> None:
@@ -355,16 +313,6 @@ def test_leaving__a_member_lags_for_ever__goes_when_one_who_is_away_would_have()
     assert notices(swarm) == [("leave", B, 2)]
 
 
-def test_leaving__lags_behind_itself__is_waited_for_by_nobody() -> None:
-    swarm = Swarm(terms(peers=3))
-    swarm.join(A, B, C)
-    laggard_step(swarm)
-
-    swarm.tell(PeerLeaving(C, swarm.at))
-
-    assert notices(swarm) == [("leave", C, 2)]
-
-
 def test_leaving__has_work_that_a_laggard_lets_nobody_seal__goes_without_it() -> None:
     swarm = Swarm(terms(peers=3))
     swarm.join(A, B, C)
@@ -390,17 +338,6 @@ def test_leaving__has_work_and_others_do_the_rest__waits_for_its_seal_however_lo
     swarm.tell(Ticked(swarm.at))
 
     assert notices(swarm) == []
-
-
-def test_leaving__before_the_first_step__the_job_waits_for_another_peer() -> None:
-    swarm = Swarm(terms(peers=2))
-    swarm.join(A)
-    swarm.tell(PeerLeaving(A, swarm.at))
-    swarm.join(B)
-
-    assert missing_places(swarm.state) == ()
-    swarm.tell(joining(C, at=swarm.now))
-    assert len(missing_places(swarm.state)) == 6
 
 
 def test_without_overdue__member_had_committed__its_work_still_counts() -> None:

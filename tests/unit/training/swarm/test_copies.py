@@ -60,15 +60,6 @@ def test_take_copies__same_report_twice__changes_nothing() -> None:
     assert swarm.state == before
 
 
-def test_take_copies__equal_attempt_of_another_peer__first_one_stays() -> None:
-    swarm = three_stages(2, A2)
-    report(swarm, *whole(0))
-
-    report(swarm, copy(A2, 0, 0, attempt=1, stages=3))
-
-    assert done(swarm)[place(0, 0)].peer == A
-
-
 def test_take_copies__higher_attempt_of_the_whole_unit__replaces_all_of_it() -> None:
     swarm = three_stages()
     report(swarm, *whole(0, attempt=1))
@@ -76,16 +67,6 @@ def test_take_copies__higher_attempt_of_the_whole_unit__replaces_all_of_it() -> 
     report(swarm, *whole(0, attempt=2, version="again"))
 
     assert done(swarm) == dict(whole(0, attempt=2, version="again"))
-
-
-def test_take_copies__older_report_comes_late__changes_nothing() -> None:
-    swarm = three_stages()
-    report(swarm, *whole(0, attempt=2, version="again"))
-    before = swarm.state
-
-    report(swarm, *whole(0, attempt=1))
-
-    assert swarm.state == before
 
 
 def test_take_copies__newer_copy_of_one_stage__undoes_neighbours_that_do_not_fit() -> None:
@@ -148,16 +129,6 @@ def test_lose_units__before_any_step_close__unit_starts_over() -> None:
 
     assert effects == (Redo((place(0, 0), place(1, 0))),)
     assert done(swarm) == {}
-
-
-def test_lose_units__whole_or_untouched_unit__changes_nothing() -> None:
-    swarm = three_stages()
-    report(swarm, *whole(0))
-    before = swarm.state
-
-    lose(swarm, 0, 1, 7)
-
-    assert swarm.state == before
 
 
 def test_lose_units__after_the_close_and_nobody_committed__unit_is_struck_from_all_stages() -> None:

@@ -13,13 +13,6 @@ def summing(who: PeerId, bandwidth: int = 100, owner: str = "") -> Summing:
     return Summing(who, Address((owner or who.decode()[0]).encode() * 20), bandwidth)
 
 
-def test_summing_orders__bandwidths_differ__chunks_in_proportion() -> None:
-    orders = summing_orders((summing(A, 500), summing(B, 200), summing(C, 100)), 16)
-
-    assert Counter(order[0] for order in orders) == {A: 10, B: 4, C: 2}
-    assert all(sorted(order) == [A, B, C] for order in orders)
-
-
 def test_summing_orders__equal_bandwidths__in_turn() -> None:
     orders = summing_orders((summing(A), summing(B), summing(C)), 4)
 

@@ -8,7 +8,6 @@ from training.swarm.duties import missing_places
 from training.swarm.events import (
     BuildSeal,
     Checked,
-    EndedWithoutUpdate,
     GoOnAsked,
     HoldAsked,
     PeerLost,
@@ -19,7 +18,6 @@ from training.swarm.events import (
     StopAsked,
     Ticked,
 )
-from training.swarm.journaled import decode_event, encode_event
 from training.swarm.state import Closed, Sealing, Working
 
 HALVES = {A: (0, 1, 2), B: (3, 4, 5)}
@@ -58,38 +56,6 @@ def test_hold__resumed__goes_on_with_the_next_step_until_the_last_one() -> None:
         swarm.whole_step(HALVES)
 
     assert BuildSeal(StepNumber(3), last=True) in swarm.effects
-
-
-def test_hold__resumed_before_the_step_ended__nothing_waits() -> None:
-    swarm = at_work()
-    swarm.tell(HoldAsked(swarm.at))
-    swarm.tell(GoOnAsked(swarm.at))
-
-    swarm.whole_step(HALVES)
-
-    assert len(missing_places(swarm.state)) == 6
-
-
-def test_hold__nobody_has_joined__begins_no_step_when_they_do() -> None:
-    swarm = Swarm(terms(peers=2, steps=3))
-    swarm.tell(HoldAsked(swarm.at))
-
-    swarm.join(A, B)
-
-    assert swarm.state.is_held and swarm.state.started
-    assert missing_places(swarm.state) == ()
-
-
-def test_hold__members_come_go_and_the_coordinator_restarts__it_stays() -> None:
-    swarm = held()
-
-    swarm.tell(Resumed(swarm.at))
-    for peer in (A, B):
-        swarm.tell(PeerReturned(peer, "", swarm.state.members[peer].applied, swarm.at))
-    swarm.tell(PeerLost(B, swarm.at))
-
-    assert swarm.state.is_held and not isinstance(swarm.state.phase, Closed)
-    assert swarm.state.members.keys() == {A, B}
 
 
 def test_hold__units_come_that_were_out__step_waits_with_them() -> None:
@@ -143,35 +109,6 @@ def test_cancel__in_the_pause_of_a_checked_job__drains_first() -> None:
     [effect] = swarm.tell(Checked(True, True, swarm.at))
 
     assert isinstance(effect, BuildSeal) and effect.last
-
-
-def test_cancel__before_all_have_joined__ends_at_once() -> None:
-    swarm = Swarm(terms(peers=2, steps=3))
-    swarm.join(A)
-
-    effects = swarm.tell(StopAsked(swarm.at))
-
-    assert effects == (BuildSeal(swarm.state.step, last=True),)
-
-
-def test_cancel__in_a_step__its_work_is_done_and_sealed() -> None:
-    swarm = at_work()
-    swarm.tell(StopAsked(swarm.at))
-
-    swarm.work(A, *HALVES[A])
-    assert not any(isinstance(each, EndedWithoutUpdate) for each in swarm.effects)
-    swarm.work(B, *HALVES[B])
-    swarm.commit(A, B)
-    swarm.hold(A, B)
-    swarm.average(A, B)
-
-    assert swarm.effects[-1] == BuildSeal(swarm.state.step, last=True)
-
-
-def test_journaled__events_of_a_pause__come_back() -> None:
-    at = at_work().at
-    for event in (HoldAsked(at), GoOnAsked(at)):
-        assert decode_event(encode_event(event)) == event
 
 
 def test_cancel__coordinator_restarts_in_the_last_step__waits_for_its_members_to_end_it() -> None:

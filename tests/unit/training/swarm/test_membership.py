@@ -6,9 +6,8 @@ import pytest
 
 from contracts.terms.encoding import encode
 from contracts.terms.errors import Malformed, UnknownVersion
-from contracts.terms.ids import StageIndex, StepNumber
+from contracts.terms.ids import StepNumber
 from tests.unit.training.swarm.factories import (
-    JOB,
     STAGE,
     A,
     B,
@@ -19,31 +18,13 @@ from tests.unit.training.swarm.factories import (
     peer,
     terms,
 )
-from training.swarm.duties import all_applied, next_deadline
+from training.swarm.duties import next_deadline
 from training.swarm.events import PeerLost, PeerReturned, Resumed, Ticked
 from training.swarm.journaled import decode_event, encode_event, replay
 from training.swarm.membership import stage_for_newcomer, state_step_for
-from training.swarm.state import Finished, SwarmState, Terms
+from training.swarm.state import Finished, SwarmState
 
 D = peer("d")
-
-
-def test_stage_for_newcomer__two_stages__fills_the_emptier_one() -> None:
-    two = Terms(JOB, 3, 4, 2, 1, 1, 1000, 1000, 1000, 1000)
-    swarm = Swarm(two)
-    stages = []
-    for each in (A, B, C):
-        stages.append(stage_for_newcomer(swarm.state))
-        swarm.join(each, stage=stages[-1])
-
-    assert stages == [0, 1, 0]
-
-
-def test_joined__stage_that_does_not_exist__changes_nothing() -> None:
-    swarm = Swarm(terms(peers=1))
-    swarm.join(A, stage=1)
-
-    assert swarm.state.members == {}
 
 
 def test_returned__within_the_grace__same_member_at_its_new_address() -> None:
@@ -81,17 +62,6 @@ def test_resumed__members_were_here__all_are_away_from_now() -> None:
 
     assert {member.lost_at for member in swarm.state.members.values()} == {swarm.now}
     assert next_deadline(swarm.state) == swarm.now + 10_000
-
-
-def test_all_applied__one_member_behind__is_the_last_that_it_has() -> None:
-    swarm = Swarm(terms(peers=2))
-    swarm.join(A, B)
-    swarm.whole_step({A: (0, 1, 2), B: (3, 4, 5)})
-    assert all_applied(swarm.state) == 1
-
-    swarm.tell(PeerReturned(B, "", StepNumber(0), swarm.at))
-
-    assert all_applied(swarm.state) == 0
 
 
 def test_events__stored_and_read_again__are_equal_and_replay_to_the_state() -> None:
@@ -142,14 +112,6 @@ def test_stage_for_newcomer__after_the_start__lowest_sum_of_rates() -> None:
     assert stage_for_newcomer(swarm.state) == 1
     swarm.tell(PeerLost(A, swarm.at))
     assert stage_for_newcomer(swarm.state) == 0
-
-
-def test_stage_for_newcomer__peers_on_their_way__count_as_average_ones() -> None:
-    swarm = Swarm(terms(peers=1, stages=2))
-    swarm.join(A)
-
-    assert stage_for_newcomer(swarm.state) == 1
-    assert stage_for_newcomer(swarm.state, coming=[StageIndex(1)]) == 0
 
 
 def test_stage_for_newcomer__equal_rates__fewest_owners() -> None:

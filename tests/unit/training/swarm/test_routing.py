@@ -3,7 +3,7 @@
 from collections import Counter
 
 from contracts.terms.ids import PeerId, StepNumber, UnitId
-from tests.unit.training.swarm.factories import A, B, C
+from tests.unit.training.swarm.factories import A, B
 from training.swarm.routing import BACKWARD, FORWARD, Balancer, Listed
 
 STEP = StepNumber(1)
@@ -37,12 +37,6 @@ def test_choose__one_peer_twice_as_fast__gets_twice_as_many_units() -> None:
     assert Counter(peers) == {A: 6, B: 3}
 
 
-def test_choose__same_seed__same_order() -> None:
-    workers = listed(A), listed(B), listed(C)
-
-    assert given(announced(*workers), *range(6))[1] == given(announced(*workers), *range(6))[1]
-
-
 def test_choose__quota_used_up__others_get_the_rest_and_then_nobody() -> None:
     balancer = announced(listed(A, rate=2000, quota=3, counted=1), listed(B, quota=2))
 
@@ -59,15 +53,6 @@ def test_choose__unit_moves_to_another_peer__no_longer_uses_the_first_ones_quota
     _, third = balancer.choose(UnitId(1))
 
     assert (second, third) == ((B, A) if first == A else (A, B))
-
-
-def test_announced__new_peer__is_tried_at_once() -> None:
-    balancer, _ = given(announced(listed(A), listed(B)), *range(10))
-
-    balancer = announced(listed(A), listed(B), listed(C), version=2, before=balancer)
-    _, peers = given(balancer, 10, 11, 12)
-
-    assert C in peers
 
 
 def test_announced__peer_that_failed__is_banned_until_a_newer_version() -> None:
@@ -98,16 +83,6 @@ def test_announced__unit_counted_meanwhile__is_not_counted_twice() -> None:
     )
 
     assert given(later, 1, 2)[1] == [A, None]
-
-
-def test_announced__next_step__forgets_what_was_given_in_the_last() -> None:
-    balancer, _ = given(announced(listed(A, quota=1)), 0)
-
-    later = balancer.announced(
-        [listed(A, quota=1)], step=StepNumber(2), version=2, missing=[UnitId(0), UnitId(1)]
-    )
-
-    assert given(later, 1)[1] == [A]
 
 
 def test_announced__peer_not_listed_any_more__is_forgotten() -> None:

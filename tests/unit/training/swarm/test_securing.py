@@ -87,15 +87,6 @@ def test_seal__everybody_holds_all_chunks__is_due_at_once() -> None:
     assert isinstance(swarm.state.phase, Sealing)
 
 
-def test_seal__who_does_not_hold_them_is_lost__is_not_waited_for() -> None:
-    swarm = averaged(slow_exchange())
-    swarm.hold_chunks(A, B)
-
-    swarm.tell(PeerLost(C, swarm.at))
-
-    assert isinstance(swarm.state.phase, Sealing)
-
-
 def test_seal__one_takes_long_and_two_owners_hold_all__waits_five_seconds() -> None:
     swarm = averaged(slow_exchange())
     swarm.hold_chunks(A, B)
@@ -209,15 +200,6 @@ def test_withheld__after_the_time_for_sums__lapses_at_once() -> None:
     assert barren(swarm)
 
 
-def test_withheld__by_another_than_signed_it_meanwhile__changes_nothing() -> None:
-    swarm = averaged(slow_exchange())
-    before = swarm.state
-
-    swarm.tell(MeansWithheld(swarm.state.step, A, (CHUNK_OF_C,), swarm.at))
-
-    assert swarm.state == before
-
-
 def test_withheld__its_signer_sums_nothing_in_the_next_two_steps() -> None:
     swarm = averaged(slow_exchange(steps=9))
     swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
@@ -232,23 +214,6 @@ def test_withheld__its_signer_sums_nothing_in_the_next_two_steps() -> None:
         swarm.seal()
 
     assert sums == [False, False, True]
-
-
-def test_withheld__several_means_of_one_step__are_one_failing() -> None:
-    swarm = Swarm(replace(slow_exchange(), num_chunks=12))
-    for peer in THIRDS:
-        swarm.tell(joining(peer, at=swarm.now))
-    average_step(swarm, only=True)
-    assert isinstance(swarm.state.phase, Averaging)
-    for number in range(12):
-        chunk = averaged_chunk(C, swarm.state.phase.average, number)
-        swarm.tell(ChunkAveraged(chunk, swarm.at))
-
-    for number in range(12):
-        name = (StageIndex(0), ChunkIndex(number))
-        swarm.tell(MeansWithheld(swarm.state.step, C, (name,), swarm.at))
-
-    assert swarm.state.summing[owner_of(C)].number == 1
 
 
 def test_withheld__its_signer_leaves_and_comes_under_another_lease__sums_nothing_either() -> None:
@@ -325,19 +290,6 @@ def test_pause__a_stage_has_nobody_but_who_is_told_by_it__begins() -> None:
     assert lapsed == 4
 
 
-def test_lapse__a_liar_says_to_hold_what_is_nowhere__comes_after_four_seconds_too() -> None:
-    swarm = averaged(slow_exchange())
-    swarm.tell(PeerLost(C, swarm.at))
-    swarm.hold_chunks(B)  # it lies about the chunk of C; A asks for it
-    swarm.tell(MeansWithheld(swarm.state.step, C, (CHUNK_OF_C,), swarm.at))
-    for peer in (A, B):
-        swarm.tell(PartsDenied(swarm.state.step, peer, swarm.at))
-
-    pass_time(swarm, LOST)
-
-    assert barren(swarm)
-
-
 def test_seal__nobody_here_holds_a_chunk__lapses_at_the_deadline() -> None:
     swarm = averaged(slow_exchange())
     swarm.tell(PeerLost(C, swarm.at))
@@ -378,26 +330,3 @@ def test_lapse__who_is_here_cannot_sum_and_the_holder_is_away__comes_after_four_
     pass_time(swarm, 1)
 
     assert barren(swarm)
-
-
-def test_lapse__somebody_here_may_still_sum_it__waits() -> None:
-    swarm = averaged(slow_exchange())
-    swarm.tell(PeerLost(C, swarm.at))
-    swarm.tell(PartsDenied(swarm.state.step, A, swarm.at))
-
-    pass_time(swarm, 2 * LOST)
-
-    assert isinstance(swarm.state.phase, Averaging)
-
-
-def test_lapse__holder_is_back_in_time__does_not_come() -> None:
-    swarm = averaged(slow_exchange())
-    swarm.tell(PeerLost(C, swarm.at))
-    for peer in (A, B):
-        swarm.tell(PartsDenied(swarm.state.step, peer, swarm.at))
-    swarm.now += LOST - 1
-    swarm.tell(PeerReturned(C, "", StepNumber(0), swarm.at))
-
-    pass_time(swarm, 2 * LOST)
-
-    assert isinstance(swarm.state.phase, Averaging)

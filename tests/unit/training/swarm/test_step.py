@@ -1,8 +1,8 @@
 """The step as a state machine, one decision a test."""
 
 from contracts.terms.digest import digest
-from contracts.terms.ids import ZERO_DIGEST, Digest, StepNumber, UnitId
-from contracts.terms.messages import AverageSet, Notice
+from contracts.terms.ids import Digest, StepNumber, UnitId
+from contracts.terms.messages import AverageSet
 from tests.unit.training.swarm.factories import STAGE, A, B, C, Swarm, copy, duty_of, terms
 from training.swarm.duties import (
     ApplySeal,
@@ -27,12 +27,11 @@ from training.swarm.events import (
     SendAverageSet,
     SendNotice,
     SendStepClose,
-    StopAsked,
     Ticked,
     UnitsDone,
     UnitsLacked,
 )
-from training.swarm.state import Averaging, Closed, Committed, Finished, Sealing, Working
+from training.swarm.state import Averaging, Closed, Committed, Sealing, Working
 from training.swarm.step import advance, assigned_units
 
 HALVES = {A: (0, 1, 2), B: (3, 4, 5)}
@@ -55,14 +54,6 @@ def committed() -> Swarm:
     swarm = closed()
     swarm.commit(A, B)
     return swarm
-
-
-def test_advance__first_of_two_peers_joined__no_unit_goes_out_yet() -> None:
-    swarm = Swarm(terms(peers=2))
-
-    swarm.join(A)
-
-    assert missing_places(swarm.state) == ()
 
 
 def test_advance__all_peers_joined__numbered_notices_and_all_units_missing() -> None:
@@ -340,16 +331,6 @@ def test_advance__all_chunks_averaged__seal_is_built_and_next_step_begins() -> N
     assert swarm.state.phase == Working()
 
 
-def test_advance__last_step_sealed__finished() -> None:
-    swarm = two_at_work()
-    for step in range(1, 4):
-        swarm.whole_step(HALVES, last=step == 3)
-
-    assert isinstance(swarm.state.phase, Finished)
-    assert missing_places(swarm.state) == ()
-    assert duty_of(swarm.state, A) is None
-
-
 def test_advance__three_steps_without_update__job_pauses_until_a_peer_returns() -> None:
     swarm = Swarm(terms(peers=1, steps=9))
     swarm.join(A)
@@ -364,27 +345,6 @@ def test_advance__three_steps_without_update__job_pauses_until_a_peer_returns() 
     assert missing_places(swarm.state) == ()
     swarm.tell(PeerReturned(A, "", StepNumber(3), swarm.at))
     assert len(missing_places(swarm.state)) == 6
-
-
-def test_advance__stop_asked_while_nobody_is_there__ends_with_an_empty_last_seal() -> None:
-    swarm = Swarm(terms(peers=1))
-
-    effects = swarm.tell(StopAsked(swarm.at))
-
-    assert effects == (EndedWithoutUpdate(StepNumber(1)), BuildSeal(StepNumber(1), last=True))
-
-
-def test_advance__stop_asked_during_a_step__its_seal_is_the_last() -> None:
-    swarm = two_at_work()
-    swarm.tell(StopAsked(swarm.at))
-
-    for doer, units in HALVES.items():
-        swarm.work(doer, *units)
-    swarm.commit(A, B)
-    swarm.hold(A, B)
-    swarm.average(A, B)
-
-    assert swarm.effects[-1] == BuildSeal(StepNumber(1), last=True)
 
 
 def test_duty_of__member_behind_the_newest_seal__applies_it_before_anything_else() -> None:
@@ -412,13 +372,3 @@ def test_duty_of__each_phase__asks_for_what_is_missing_only() -> None:
     swarm.hold(A)
     assert duty_of(swarm.state, A) is None
     assert isinstance(duty_of(swarm.state, B), FetchParts)
-
-
-def test_advance__newcomer_after_the_start__is_noticed_once() -> None:
-    swarm = two_at_work()
-
-    swarm.join(C, C)
-
-    notices: list[Notice] = [e.message for e in swarm.effects if isinstance(e, SendNotice)]
-    assert [notice.peer for notice in notices] == [A, B, C]
-    assert notices[-1].evidence == ZERO_DIGEST

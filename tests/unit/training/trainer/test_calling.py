@@ -10,7 +10,6 @@ from typing_extensions import Buffer
 
 from contracts.terms.errors import (
     DeadlineExceeded,
-    NotFinite,
     NotFound,
     Overloaded,
     PeerUnreachable,
@@ -22,7 +21,6 @@ from contracts.terms.ids import (
     PeerId,
     SessionKey,
     StageIndex,
-    StepNumber,
     UnitId,
 )
 from tests.support.history import make_digest, make_session
@@ -170,14 +168,6 @@ async def test_calling__one_peer_fails__the_other_answers_at_once(error: Tallyst
     assert world.pauses == []
 
 
-async def test_calling__quick_peer__has_five_seconds_for_a_call() -> None:
-    world = World(ann=Peer())
-
-    await world.forward()
-
-    assert world.peers["ann"].deadlines == [5.0]
-
-
 async def test_calling__slow_peer__has_twice_what_a_pass_was_measured_to_take() -> None:
     ann = Peer()
     world = World(ann=ann, rate=35_000)  # a unit of 3.5 samples in 28.6 s: forward in 8.2 s
@@ -193,14 +183,6 @@ async def test_calling__deadline_passed__the_next_one_of_its_unit_is_twice_as_lo
     await world.forward()
 
     assert world.peers["ann"].deadlines == [5.0, 10.0, 20.0]
-
-
-async def test_evaluate__quick_peer__has_half_a_minute_as_it_waits_behind_paid_work() -> None:
-    world = World(ann=Peer())
-
-    await world.calling.evaluate(StepNumber(1), UNIT, STAGE, Held(digest=X, holders=HOLDERS))
-
-    assert world.peers["ann"].deadlines == [30.0]
 
 
 async def test_calling__answer_that_does_not_fit__its_peer_is_not_asked_again() -> None:
@@ -238,16 +220,6 @@ async def test_calling__two_peers_cannot_get_a_tensor__it_is_lost() -> None:
     assert world.num_calls == {"ann": 1, "bob": 1}
 
 
-async def test_calling__two_peers_cannot_use_a_tensor__it_is_lost_too() -> None:
-    useless = NotFinite("x is not finite", digest=X.hex())
-    world = World(ann=Peer(useless), bob=Peer(useless))
-
-    with pytest.raises(TensorLost) as caught:
-        await world.forward()
-
-    assert caught.value.by == {ANN.peer, BOB.peer}
-
-
 async def test_blame__two_peers_complain_of_one_again_and_again__it_is_not_asked_in_this_step() -> (
     None
 ):
@@ -280,14 +252,6 @@ async def test_blame__one_peer_complains_of_another_all_the_time__proves_nothing
     world.announce("ann", "bob", version=2000)
 
     assert {await world.forward() for _ in range(2)} == {ANN.peer, BOB.peer}
-
-
-async def test_calling__tries__have_rising_attempts() -> None:
-    world = World(ann=Peer(DeadlineExceeded("a"), Overloaded("b")))
-
-    await world.forward()
-
-    assert world.peers["ann"].attempts == [1000, 1001, 1002]
 
 
 async def test_calling__nobody_within_its_quota__caps_are_lifted_after_a_while() -> None:
@@ -340,15 +304,6 @@ async def test_calling__backward__goes_to_the_keeper_under_its_attempt() -> None
     passed = await world.calling.go(MIDDLE, backward(keeper))
 
     assert (passed.peer, passed.attempt) == (BOB.peer, 77)
-
-
-async def test_calling__keeper_wants_to_leave__still_ends_its_unit() -> None:
-    world = World(ann=Peer(), bob=Peer())
-    world.announce("ann", version=2000)
-
-    passed = await world.calling.go(MIDDLE, backward(Passed(BOB.peer, 77, GOOD)))
-
-    assert passed.peer == BOB.peer
 
 
 async def test_calling__keeper_is_gone__another_one_computes_again() -> None:

@@ -110,14 +110,6 @@ def test_way__whole_unit__goes_up_and_down_once() -> None:
     assert_links_hold(WHOLE, copies)
 
 
-def test_way__one_stage__is_one_call() -> None:
-    stretch = Stretch(UNIT, S0, S0)
-
-    assert calls_of(set_out(stretch)) == [("AskForward", 0)]
-    (done,) = copies_of(finished(set_out(stretch)))
-    assert (done.y, done.dy, done.dx) == (ZERO_DIGEST,) * 3
-
-
 def test_way__one_stage_between_two_copies__is_one_backward_with_their_digests() -> None:
     stretch = Stretch(UNIT, S1, S1, below=copy(0), above=copy(2))
 
@@ -206,17 +198,6 @@ def test_lost__dx_of_the_last_stage__is_made_again_by_a_forward() -> None:
 
     assert again is not None
     assert calls_of(again) == [("AskForward", 2), ("AskBackward", 1), ("AskBackward", 0)]
-
-
-def test_lost__dx_of_a_middle_stage__is_made_again_by_its_backward() -> None:
-    way = set_out(WHOLE)
-    for _ in range(4):
-        way = step_on(way)
-
-    again = lost(way, way.backwards[S1].computed.dx)
-
-    assert again is not None
-    assert calls_of(again) == [("AskBackward", 1), ("AskBackward", 0)]
 
 
 @pytest.mark.parametrize("end", ["x", "dy"])

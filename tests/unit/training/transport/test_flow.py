@@ -55,17 +55,6 @@ def test_outbox__several_messages__one_frame_of_each_in_turn() -> None:
     assert sent == ["b", "c", "a"]
 
 
-def test_outbox__last_frame__is_sent_before_the_next_is_asked_for() -> None:
-    box, sent = outbox(), list[str]()
-    box.add(message("a", 2, sent))
-
-    drained(box, 1)
-    assert sent == []
-    drained(box, 1)
-
-    assert sent == ["a"]
-
-
 def test_outbox__urgent_frame__goes_first() -> None:
     box = outbox()
     box.add(message("a", 2, []))

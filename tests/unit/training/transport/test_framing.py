@@ -1,7 +1,5 @@
 """Frames: what goes in comes out, in frames of bounded size, and nothing else is accepted."""
 
-import array
-
 import pytest
 
 from contracts.terms.errors import Malformed
@@ -16,7 +14,6 @@ from training.transport.framing import (
     RefuseFrame,
     ReplyFrame,
     abort_frame,
-    byte_view,
     cancel_frame,
     hello_frame,
     read_frame,
@@ -33,14 +30,6 @@ def test_frames__of_a_large_reply__are_full_but_for_the_last() -> None:
     assert {len(frame) for frame in frames[:-1]} == {MAX_FRAME_BYTES}
     assert len(frames) == 3
     assert assembled(frames) == (parts[0], parts[1:])
-
-
-@pytest.mark.parametrize("spare", [0, 1])
-def test_frames__body_that_just_fits__takes_no_second_frame(spare: int) -> None:
-    overhead = len(next(reply_frames(7, [memoryview(b"")])))
-    body = memoryview(bytes(MAX_FRAME_BYTES - overhead + spare))
-
-    assert len(list(reply_frames(7, [body]))) == 1 + spare
 
 
 def test_frames__without_calls__carry_what_they_say() -> None:
@@ -97,26 +86,3 @@ def test_assembler__huge_announcement__holds_only_what_arrives() -> None:
     assembler.feed(memoryview(b"few"))
 
     assert not assembler.complete
-
-
-@pytest.mark.parametrize("discards_later", [False, True])
-def test_assembler__unwanted_message__is_counted_only(discards_later: bool) -> None:
-    assembler = Assembler([4], keep=discards_later)
-    if discards_later:
-        assembler.feed(memoryview(b"a"))
-        assembler.discard()
-
-    assembler.feed(memoryview(b"abc"))
-    assert not assembler.complete or discards_later
-    if not discards_later:
-        assembler.feed(memoryview(b"d"))
-
-    assert assembler.complete
-
-
-def test_byte_view__any_contiguous_buffer__its_bytes() -> None:
-    assert byte_view(array.array("f", [1.0])).nbytes == 4
-    assert byte_view(memoryview(b"")).nbytes == 0
-    assert byte_view(array.array("f")).nbytes == 0
-    with pytest.raises(TypeError):
-        byte_view(memoryview(b"abcd")[::2])

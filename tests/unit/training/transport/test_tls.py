@@ -4,10 +4,8 @@ import datetime
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from contracts.terms.errors import BadSignature
 from contracts.terms.ids import SessionKey
@@ -38,36 +36,9 @@ def test_anchor__of_one_key__is_the_same_everywhere_and_names_only_it() -> None:
     assert public.public_bytes_raw() == key
 
 
-def test_anchor__of_two_keys__have_different_subjects_and_key_ids() -> None:
-    anchors = [
-        x509.load_pem_x509_certificate(trust_anchor(session_key_of(who))) for who in (ALICE, BOB)
-    ]
-    ids = {
-        anchor.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
-        for anchor in anchors
-    }
-
-    assert len({anchor.subject for anchor in anchors}) == len(ids) == 2
-
-
 def test_anchor__of_no_key__bad_signature() -> None:
     with pytest.raises(BadSignature):
         trust_anchor(SessionKey(b"short"))
-
-
-def test_leaf__is_p256_signed_by_its_session_key_and_good_both_ways() -> None:
-    leaf = leaf_of(ALICE)
-    usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    identifier = leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
-    anchor = x509.load_pem_x509_certificate(trust_anchor(session_key_of(ALICE)))
-
-    public = leaf.public_key()
-    assert isinstance(public, ec.EllipticCurvePublicKey)
-    assert public.curve.name == "secp256r1"
-    assert set(usage) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
-    assert leaf.issuer == anchor.subject
-    assert identifier.key_identifier == session_key_of(ALICE)[:20]
-    ALICE.public_key().verify(leaf.signature, leaf.tbs_certificate_bytes)
 
 
 def test_leaf__clock_off_by_decades__is_still_valid() -> None:

@@ -10,7 +10,6 @@ from contracts.terms.errors import (
     Expired,
     InvariantBroken,
     Malformed,
-    NotFound,
     PeerUnreachable,
     TallystickError,
     TooLarge,
@@ -27,16 +26,10 @@ from training.transport.failures import (
     failure_bytes,
     reported_error,
 )
-from training.transport.wire import PING, Method, Methods, Ping, Pong, check_clock
+from training.transport.wire import Method, Ping, Pong, check_clock
 
 PEER = SessionKey(bytes(range(32)))
 NOW = UnixMillis(1_800_000_000_000)
-
-
-def test_message__encoded_and_decoded__is_the_same() -> None:
-    ping = Ping(at=NOW)
-
-    assert Ping.decoded(ping.encoded(), max_bytes=100) == ping
 
 
 @pytest.mark.parametrize(
@@ -68,24 +61,6 @@ def test_check_clock__beyond__expired(skew_ms: int) -> None:
         check_clock(UnixMillis(NOW + skew_ms), NOW)
 
     assert caught.value.data == {"skew_ms": skew_ms}
-
-
-def test_methods__by_name__and_refuse_what_is_not_there() -> None:
-    methods = Methods([PING])
-
-    assert (methods["peer.ping"], methods.named("peer.ping"), len(methods)) == (PING, PING, 1)
-    with pytest.raises(NotFound):
-        methods.named("peer.pong")
-    with pytest.raises(InvariantBroken):
-        Methods([PING, PING])
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"name": ""}, {"name": "\xe4"}, {"name": "m" * 101}, {"max_tensors": 5000}]
-)
-def test_method__that_no_frame_can_carry__is_our_bug(wrong: dict[str, object]) -> None:
-    with pytest.raises(InvariantBroken):
-        Method(**{"name": "ok", "request": Ping, "reply": Pong, **wrong})  # type: ignore[arg-type]
 
 
 def test_method__bounds__hold_to_the_byte() -> None:

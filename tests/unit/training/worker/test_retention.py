@@ -39,13 +39,6 @@ def test_retention_of__nobody_is_drawn__nothing_stays() -> None:
     assert checked.kept(steps(1, 2, 3)) == steps(1, 2, 3)
 
 
-def test_retention__nothing_said_yet__all_steps_that_there_is_room_for() -> None:
-    retention = Retention(most=3)
-
-    assert retention.kept(steps(4, 2, 1, 3)) == steps(2, 3, 4)
-    assert retention.wanted(steps(4, 2, 1, 3)) == steps(1, 2, 3, 4)
-
-
 def test_retention__draws_settled_before__older_ones_go_and_do_not_come_back() -> None:
     retention = Retention(most=9).settled_before(StepNumber(3)).settled_before(StepNumber(2))
 
@@ -66,9 +59,3 @@ def test_retention__narrowed_twice__what_was_let_go_is_not_wanted_again() -> Non
 
     assert twice.needed[StepNumber(2)].units == {UNITS[0]}
     assert twice.needed[StepNumber(2)].commits == frozenset()
-
-
-def test_retention__settled__what_was_said_of_older_steps_is_forgotten() -> None:
-    retention = Retention(most=2).narrowed(StepNumber(2), UNITS, []).settled_before(StepNumber(3))
-
-    assert not retention.needed

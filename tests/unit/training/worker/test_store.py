@@ -68,27 +68,3 @@ def test_store__several_threads_keep_one_part__it_is_whole_and_nothing_else_is_l
     assert [each.exception() for each in kept] == [None] * 12
     assert store.part(STEP, COMMIT, CHUNK) == data
     assert len(list(tmp_path.rglob("*.*"))) == 1
-
-
-def test_store__steps_dropped_but_some__only_those_are_left(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    for step in (1, 2, 3, 4):
-        store.put_part(StepNumber(step), COMMIT, CHUNK, b"%d" % step)
-
-    store.drop_parts(StepNumber(3), but=[StepNumber(2)])
-
-    assert store.steps() == {2, 4}
-    assert store.part(StepNumber(2), COMMIT, CHUNK) == b"2"
-
-
-def test_store__narrowed_to_a_commit__parts_of_others_are_gone(tmp_path: Path) -> None:
-    store, other = Store(tmp_path), digest("test", b"other")
-    for step in (STEP, StepNumber(STEP + 1)):
-        for commit in (COMMIT, other):
-            store.put_part(step, commit, CHUNK, b"part")
-
-    store.narrow(STEP, [other])
-
-    assert store.part(STEP, COMMIT, CHUNK) is None
-    assert store.part(STEP, other, CHUNK) == b"part"
-    assert store.part(StepNumber(STEP + 1), COMMIT, CHUNK) == b"part"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.digest import tensor_digest
-from contracts.terms.errors import Conflict, NotFound
+from contracts.terms.errors import Conflict
 from contracts.terms.ids import JobId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import TensorHeader
 from tests.support.history import make_session
@@ -51,22 +51,6 @@ def test_tensors__step_is_sealed__its_names_are_taken_until_the_next_is(
 
     tensors.drop(StepNumber(STEP + 1))
     assert not list(tmp_path.glob("tensors/*/*"))
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_tensors__step_is_sealed__its_bytes_are_gone(tmp_path: Path, restarted: bool) -> None:
-    tensors = Tensors(tmp_path, STAGE)
-    tensors.put(ONE)
-    tensors.drop(STEP)
-    if restarted:
-        tensors = Tensors(tmp_path, STAGE)
-    digest = ONE.header.message.tensor_digest
-
-    assert not tensors.has(STEP, digest)
-    with pytest.raises(NotFound):
-        tensors.get(STEP, digest)
-    tensors.put(ONE)
-    assert tensors.get(STEP, digest) == ONE
 
 
 def has(tensors: Tensors, what: Kept) -> bool:

@@ -77,36 +77,6 @@ async def test_turn__audit_is_due_and_the_swarm_waits__what_the_swarm_waits_for_
     assert done == ["step", "audit", "pass"]
 
 
-async def test_turn__audit_gives_up__nobody_waits_for_it() -> None:
-    turn, done = Turn(), list[str]()
-    await turn.acquire(Rank.FORWARD)
-    gone = asyncio.ensure_future(wait_for(turn, Rank.AUDIT, done, "gone"))
-    await asyncio.sleep(0)
-
-    gone.cancel()
-    turn.release()
-    await asyncio.wait([gone])
-
-    assert turn.waiting == 0
-    async with asyncio.timeout(patience(1)):
-        await wait_for(turn, Rank.AUDIT, done, "next")
-    assert done == ["next"]
-
-
-async def test_turn__one_who_waits_gives_up__the_next_gets_it() -> None:
-    turn, done = Turn(), list[str]()
-    await turn.acquire(Rank.STEP)
-    impatient = asyncio.ensure_future(wait_for(turn, Rank.STEP, done, "impatient"))
-    patient = asyncio.ensure_future(wait_for(turn, Rank.FORWARD, done, "patient"))
-    await asyncio.sleep(0)
-
-    impatient.cancel()
-    turn.release()
-    await patient
-
-    assert done == ["patient"]
-
-
 async def test_turn__given_to_one_who_is_cancelled_at_that_moment__is_passed_on() -> None:
     turn, done = Turn(), list[str]()
     await turn.acquire(Rank.STEP)

@@ -17,11 +17,9 @@ from verification.draws.economics import (
     largest_owners,
     least_stake,
     most_value,
-    most_work,
     needed_rate,
     power,
     rate,
-    repeat_rate,
     stake_at_floor,
     stakes_among_equals,
     terms_of,
@@ -48,10 +46,6 @@ NEVER_REPEATED = Terms(
 STRANGERS, FRIENDS, NEVER = Fraction(1), Fraction(1, 5), Fraction(0)
 A_PFLOP = 10**15
 A, B, C = (Address(letter * 20) for letter in (b"a", b"b", b"c"))
-
-
-def base_units(amount: int) -> BaseUnits:
-    return BaseUnits(amount)
 
 
 def needed(worth: int, stake: int, recent: int, power: Fraction = STRANGERS) -> Fraction | None:
@@ -86,14 +80,6 @@ def test_value__part_of_a_base_unit__counts_as_one() -> None:
     assert value(Flops(1), PricePerPflop(3)) == 1
     assert value(Flops(A_PFLOP), PricePerPflop(3)) == 3
     assert value(Flops(A_PFLOP + 1), PricePerPflop(3)) == 4
-
-
-def test_most_work__of_a_value__is_worth_just_that() -> None:
-    price = PricePerPflop(7)
-    work = most_work(base_units(10), price)
-
-    assert value(work, price) == 10
-    assert value(Flops(work + 1), price) == 11
 
 
 def test_waiting__steps_around_the_window__counts_the_window_alone() -> None:
@@ -161,10 +147,6 @@ def test_rate__more_than_it_can_answer_for__is_certain() -> None:
     assert drawn(100, stake=0, recent=0) == 1
 
 
-def test_rate__no_work__is_the_floor() -> None:
-    assert drawn(0, stake=0, recent=0) == TERMS.floor
-
-
 def test_rate__stage_of_friends__asks_for_five_times_as_much() -> None:
     assert needed(100, stake=100, recent=0, power=FRIENDS) == Fraction(25, 8)
 
@@ -174,26 +156,10 @@ def test_rate__drawn_work_is_never_found__is_certain_and_not_enough() -> None:
     assert drawn(1, stake=100, recent=100, power=NEVER) == 1
 
 
-def test_most_value__any_power__is_the_last_that_is_covered() -> None:
-    assert most(25, 0, STRANGERS) == 100
-    assert most(20, 5, STRANGERS) == 100
-    assert needed(100, stake=25, recent=0) == 1
-    assert most(525, 0, FRIENDS) == 100
-    assert most(524, 0, FRIENDS) == 99  # rounded down
-    assert most(10**9, 10**9, NEVER) == 0
-
-
 def test_most_value__no_margin_and_always_found__has_no_limit() -> None:
     even = Terms(TERMS.floor, TERMS.sums, TERMS.repeats, Fraction(1), Fraction(1), 5)
 
     assert most(0, 0, STRANGERS, even) == UINT96_MAX
-
-
-def test_least_stake__newcomer__is_what_covers_one_step() -> None:
-    assert least_stake(TERMS, value=BaseUnits(100), power=STRANGERS) == 25
-    assert least_stake(TERMS, value=BaseUnits(101), power=STRANGERS) == 26  # 25.25, rounded up
-    assert least_stake(TERMS, value=BaseUnits(100), power=FRIENDS) == 525
-    assert least_stake(TERMS, value=BaseUnits(100), power=NEVER) is None
 
 
 def test_least_stake__friends_that_nobody_repeats__is_never_enough() -> None:
@@ -232,9 +198,10 @@ def test_stakes_among_equals__two_owners_and_no_repeats__is_never_enough() -> No
     assert found.least is None and found.at_floor is None
 
 
-@pytest.mark.parametrize("worth", [1, 300, 10**15])
-@pytest.mark.parametrize("owners", [2, 3, 40])
-@pytest.mark.parametrize("floor", [Fraction(1, 100), Fraction(1, 20), Fraction(1, 3)])
+@pytest.mark.parametrize(
+    ("worth", "owners", "floor"),
+    [(1, 2, Fraction(1, 100)), (300, 3, Fraction(1, 20)), (10**15, 40, Fraction(1, 3))],
+)
 def test_stake_at_floor__any_worth__is_the_least_whose_newcomer_is_drawn_at_the_floor(
     worth: int, owners: int, floor: Fraction
 ) -> None:
@@ -276,18 +243,3 @@ def test_forced__after_an_unrepeated_draw__is_half_for_twenty(
 
 def test_forced__more_than_half_already__stays() -> None:
     assert forced(Fraction(5, 8), since_unrepeated=0) == Fraction(5, 8)
-
-
-def test_repeat_rate__auditor_with_enough_to_lose__is_a_fifth() -> None:
-    found = repeat_rate(TERMS, value=BaseUnits(100), stake=BaseUnits(100), waiting=BaseUnits(425))
-
-    assert found == TERMS.repeats
-
-
-def test_repeat_rate__auditor_with_little_to_lose__is_that_of_its_work() -> None:
-    newcomer = repeat_rate(TERMS, value=BaseUnits(100), stake=BaseUnits(100), waiting=BaseUnits(0))
-
-    assert newcomer == Fraction(5, 8)
-    assert (
-        repeat_rate(TERMS, value=BaseUnits(100), stake=BaseUnits(0), waiting=BaseUnits(0)) == 1
-    )  # no rate would be enough

@@ -111,64 +111,6 @@ def test_confirm__nothing_anchored__is_certain_and_empty() -> None:
     assert followed.confirm(Sighting(ZERO_DIGEST, 0, False)) == ()
 
 
-def test_take__begins_after_the_opening__is_refused() -> None:
-    followed = FollowedLane(JOB, OPENING)
-
-    with pytest.raises(AuditMismatch):
-        followed.take(page(2))
-
-
-def test_take__hole__is_refused() -> None:
-    followed = FollowedLane(JOB, OPENING)
-    followed.take(page(1, 3))
-
-    with pytest.raises(AuditMismatch):
-        followed.take(page(4))
-
-
-FORGED = {
-    "another coin": lambda shown: replace(shown, batch=replace(shown.batch, coin=coin(99))),
-    "another block": lambda shown: replace(shown, batch=replace(shown.batch, block=13)),
-}
-NO_LIST = {
-    "another root": lambda shown: replace(shown, batch=replace(shown.batch, root=coin(99))),
-    "a leaf hidden": lambda shown: replace(shown, leaves=shown.leaves[:1]),
-    "a neighbour hidden": lambda shown: replace(shown, leaves=shown.leaves[1:]),
-    "no leaf": lambda shown: replace(shown, leaves=()),
-    "not sorted": lambda shown: replace(shown, leaves=shown.leaves[::-1]),
-}
-
-
-@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
-def test_confirm__one_thing_forged__is_refused_and_right_again_when_asked_anew(forge) -> None:  # type: ignore[no-untyped-def]
-    followed, honest = FollowedLane(JOB, OPENING), page(1)
-    shown = list(honest.batches)
-    shown[1] = forge(shown[1])
-    followed.take(replace(honest, batches=tuple(shown)))
-
-    with pytest.raises(AuditMismatch):
-        followed.confirm(sighting(5))
-    followed.forget()
-    followed.take(honest)
-
-    assert followed.confirm(sighting(5)) == ALL
-
-
-@pytest.mark.parametrize("forge", NO_LIST.values(), ids=NO_LIST)
-def test_take__leaves_that_are_not_the_batchs_list__are_as_if_it_showed_none(forge) -> None:  # type: ignore[no-untyped-def]
-    followed, honest = FollowedLane(JOB, OPENING), page(1)
-    shown = list(honest.batches)
-    shown[1] = forge(shown[1])
-
-    followed.take(replace(honest, batches=tuple(shown)))
-    waits = followed.confirm(sighting(5))
-    asks = followed.wanted
-    followed.take(replace(honest, first=2, before=lane(2), batches=honest.batches[1:]))
-
-    assert (waits, asks) == (None, 2)
-    assert followed.confirm(sighting(5)) == ALL
-
-
 def test_give_up__tree_is_not_sorted__its_anchorer_chooses_no_coin_whatever_it_shows() -> None:
     """The job's leaf stands behind those of others: it could be shown, or be absent from there."""
     behind = (
@@ -191,17 +133,6 @@ def test_give_up__tree_is_not_sorted__its_anchorer_chooses_no_coin_whatever_it_s
         told.append(followed.confirm(seen))
 
     assert told == [tuple(unserved(2, 1, 5))] * 3
-
-
-def test_confirm__wrong_number_or_lane_before__is_refused_or_waits() -> None:
-    wrong_lane, wrong_number = FollowedLane(JOB, OPENING), FollowedLane(JOB, OPENING)
-    wrong_lane.take(replace(page(1), before=coin(99)))
-    wrong_number.take(replace(page(1), first=2))
-
-    with pytest.raises(AuditMismatch):
-        wrong_lane.confirm(sighting(5))
-    with pytest.raises(AuditMismatch):
-        wrong_number.confirm(sighting(5))
 
 
 def test_confirm__two_seals_of_one_step__are_an_equivocation() -> None:

@@ -14,7 +14,6 @@ from verification.draws.odds import (
     odds,
     read_exact,
     short,
-    spelled,
     stated_odds,
     undetected,
     worst_odds,
@@ -95,15 +94,6 @@ def test_stated_odds__volumes__are_ascending_and_end_with_all_that_was_done() ->
 
 def test_stated_odds__as_many_as_a_volume__are_stated_once() -> None:
     assert [each.falsified for each in stated_odds(TERMS, [exposed(HALF)])] == [1]
-
-
-def test_spelled__any_odds__have_the_names_of_the_api() -> None:
-    assert spelled(odds(TERMS, [exposed(HALF)])) == {
-        "falsified": 1,
-        "strangers": "1/2",
-        "largest_owner": "7/10",
-        "whole_stage": "9/10",
-    }
 
 
 @pytest.mark.parametrize(

@@ -90,12 +90,6 @@ def test_is_drawn__rate_around_the_prf__turns_exactly_there() -> None:
     assert is_drawn(COIN, subject(1), Fraction(number + 1, 2**256))
 
 
-def test_is_drawn__one_in_twenty__is_about_that_many() -> None:
-    drawn = sum(is_drawn(COIN, subject(number), Fraction(1, 20)) for number in range(2000))
-
-    assert 70 < drawn < 130
-
-
 def whole_order(number: int, weights: dict[PeerId, int]) -> list[PeerId]:
     """Everybody, the first to audit first."""
     return list(auditor_order(COIN, subject(number), weights))
