@@ -40,11 +40,11 @@ class PostgresServer:
         """Address of one of its databases."""
         return f"postgresql://tallystick:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self, template: str = "template0") -> str:
-        """Address of a new database, a copy of `template`."""
+    def new_database(self) -> str:
+        """Address of a new, empty database."""
         name = f"test_{secrets.token_hex(6)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0'.encode())
         return self.url(name)
 
 

@@ -1,7 +1,4 @@
-"""The whole table: servers, steps and the market's own processes, killed and back.
-
-At night: in the gate tests/e2e start the same table, and kill each of its processes.
-"""
+"""The whole table: servers, steps and the market's own processes, killed and back."""
 
 import os
 import signal
@@ -13,8 +10,6 @@ import pytest
 
 from tallystick.up.processes import environment_of
 from tests.integration.up.running import Up, eventually, long_home, running
-
-pytestmark = pytest.mark.nightly
 
 MARKET = ("api", "worker", "worker-chain", "beat", "host")
 
