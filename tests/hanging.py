@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -72,16 +73,16 @@ class Watch:
         for nodeid, began in list(self._running.items()):
             self._say(f"  {nodeid} for {now - began:.0f} s")
         for process in (psutil.Process(), *psutil.Process().children()):
-            if _takes_signal(process.pid):
-                self._say(f"stacks of {process.pid}:")
-                process.send_signal(signal.SIGUSR1)
-                time.sleep(1)  # it writes, and cannot say when it has
-        others = processes_of(os.environ[RUN])
-        for process in others:
-            self._say(f"ends {process.pid} {process.name()}")
-            process.kill()
-        psutil.wait_procs(others, timeout=10)
-        os._exit(HANGS)
+            with suppress(psutil.Error):  # it has ended
+                if _takes_signal(process.pid):
+                    self._say(f"stacks of {process.pid}:")
+                    process.send_signal(signal.SIGUSR1)
+                    time.sleep(1)  # it writes, and cannot say when it has
+        for process in processes_of(os.environ[RUN]):
+            with suppress(psutil.Error):
+                self._say(f"ends {process.pid} {process.name()}")
+                process.kill()
+        os._exit(HANGS)  # at once: xdist would replace its workers
 
     def _say(self, line: str) -> None:
         os.write(self._errors, f"{line}\n".encode())
