@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -44,8 +44,9 @@ def _answering(answer: Callable[[bytes], bytes], kind: str) -> Iterator[str]:
             self.send_response(200)
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # a command that ends waits for no answer
+                self.end_headers()
+                self.wfile.write(body)
 
         do_POST = do_PUT = do_DELETE = do_GET
 
