@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.terms.errors import WrongConfiguration
+
 CORE = 1000
 MACHINE = "machine"
 
@@ -79,6 +81,19 @@ class Resources:
             if most is not None and now is not None:
                 found.append(max(0, most - now))
         return min(found, default=None)
+
+    def need_tasks(self, wanted: int) -> None:
+        """Refuse to begin what could not start its threads.
+
+        Raises:
+            WrongConfiguration: a group leaves fewer than `wanted`.
+        """
+        free = self.free_tasks()
+        if free is not None and free < wanted:
+            raise WrongConfiguration(
+                f"{free} processes and threads may be started here, {wanted} are needed: raise the "
+                "limit of processes (pids) of this container or service"
+            )
 
     def read(self, name: str) -> str:
         """A file of /proc or /sys; empty where there is none."""

@@ -229,7 +229,7 @@ async def _start(
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
     from tallystick.provider.agent import Agent, Ask
     from tallystick.provider.machine import Machine
-    from tallystick.provider.measured import measured, memory_to_share
+    from tallystick.provider.measured import TASKS, measured, memory_to_share
     from tallystick.provider.reachable import listen_address
     from tallystick.up.forkserver import starter
     from tallystick.up.ports import checked_address
@@ -240,6 +240,7 @@ async def _start(
         async with MarketClient(market) as client:
             network = await client.network()  # a wrong URL is told at once; later it is waited for
             resources = Resources()
+            resources.need_tasks(TASKS)
             found = await measured(folder.home / "probe.json", device, resources, say)
             machine = Machine(
                 HomeSettings().home,

@@ -26,6 +26,7 @@ from tallystick.resources import CORE, MACHINE, Limit, Resources, least
 
 PROCESSES = 512 * 2**20
 """Bytes of an agent and of a peer without its job: what is promised to jobs does not count them."""
+TASKS = 32  # processes and threads of both
 
 _MODEL = re.compile(r"(?:model name|CPU part|uarch)\s*: *(.*)")
 _FEATURES = re.compile(r"(?:flags|Features|isa)\s*: *(.*)")

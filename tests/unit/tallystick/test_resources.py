@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from contracts.terms.errors import WrongConfiguration
 from tallystick.resources import CORE, Resources, least
 
 GIB = 2**30
@@ -124,4 +126,9 @@ def test_cores__bound_to_one_of_them__is_one() -> None:
 def test_free_tasks__limit_of_a_group__is_what_is_left(
     tmp_path: Path, groups: str, files: dict[str, str], left: int | None
 ) -> None:
-    assert shown(tmp_path, groups, files).free_tasks() == left
+    found = shown(tmp_path, groups, files)
+
+    assert found.free_tasks() == left
+    found.need_tasks(0)
+    with nullcontext() if left is None else pytest.raises(WrongConfiguration, match="pids"):
+        found.need_tasks(11)

@@ -1,5 +1,6 @@
 """Do agents on one machine ever offer more of it together than there is?"""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,14 +98,15 @@ def test_machine__two_agents_in_a_container_and_one_beside_it__two_share_what_it
 ) -> None:
     half_a_core = Limit("/box", CORE // 2)
 
-    def come(pid: int, memory: tuple[Limit, ...], cores: tuple[Limit, ...]) -> Machine:
+    def come(pid: int, *, memory: Sequence[Limit] = (), cores: Sequence[Limit] = ()) -> Machine:
         alive.add(pid)
-        return Machine(tmp_path, "cpu", memory=memory, cores=cores, speed=1000)
+        most, all_cores = (*MEMORY, *memory), (*BOTH_CORES, *cores)
+        return Machine(tmp_path, "cpu", memory=most, cores=all_cores, speed=1000, cap_cores=CORE)
 
-    beside = come(1, MEMORY, BOTH_CORES)
+    beside = come(1)
     beside.offer()
     beside.work(20 * GIB)
-    inside = [come(pid, (*MEMORY, BOX), (*BOTH_CORES, half_a_core)) for pid in (2, 3)]
+    inside = [come(pid, memory=(BOX,), cores=(half_a_core,)) for pid in (2, 3)]
     for _ in range(2):
         shares = [each.offer() for each in inside]
 
