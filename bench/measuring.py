@@ -130,7 +130,7 @@ def about(**more: object) -> dict[str, object]:
     return {
         "commit": described.stdout.strip(),
         "machine": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
-        "cores": os.cpu_count(),
+        "cores": least(Resources().cores()) / CORE,
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -56,9 +56,8 @@ class Resources:
                 ("memory.max", "memory.current", "inactive_file"),
                 ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
             ):
-                limit, used = _number(group / most), _number(group / now)
-                if limit is not None and used is not None:
-                    used -= _field(_read(group / "memory.stat"), cache)
+                if (limit := _number(group / most)) is not None:
+                    used = (_number(group / now) or 0) - _field(_read(group / "memory.stat"), cache)
                     found.append(max(0, limit - used))
         return min(found)
 
@@ -77,9 +76,8 @@ class Resources:
         """How many more processes and threads may be started; None: no group limits them."""
         found = []
         for group in self._groups("pids"):
-            most, now = _number(group / "pids.max"), _number(group / "pids.current")
-            if most is not None and now is not None:
-                found.append(max(0, most - now))
+            if (limit := _number(group / "pids.max")) is not None:
+                found.append(max(0, limit - (_number(group / "pids.current") or 0)))
         return min(found, default=None)
 
     def need_tasks(self, wanted: int) -> None:

@@ -229,7 +229,7 @@ async def _start(
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
     from tallystick.provider.agent import Agent, Ask
     from tallystick.provider.machine import Machine
-    from tallystick.provider.measured import TASKS, measured, memory_to_share
+    from tallystick.provider.measured import TASKS, cores_to_share, measured, memory_to_share
     from tallystick.provider.reachable import listen_address
     from tallystick.up.forkserver import starter
     from tallystick.up.ports import checked_address
@@ -246,7 +246,7 @@ async def _start(
                 HomeSettings().home,
                 found.device,
                 memory=memory_to_share(found, resources),
-                cores=resources.cores(),
+                cores=cores_to_share(found, resources),
                 speed=found.flops_per_second,
                 cap=None if memory is None else memory * 2**20,
                 cap_cores=None if cores is None else round(cores * CORE),

@@ -131,6 +131,11 @@ def memory_to_share(found: Measured, resources: Resources) -> tuple[Limit, ...]:
     )
 
 
+def cores_to_share(found: Measured, resources: Resources) -> tuple[Limit, ...]:
+    """Limits of the cores whose speed was measured; a GPU counts as one."""
+    return resources.cores() if found.device == "cpu" else (Limit(MACHINE, CORE),)
+
+
 def changes(kept: Measured, now: dict[str, str]) -> str:
     """What it depends on that is not as it was, for people; empty: nothing."""
     before = kept.depends_on

@@ -9,11 +9,12 @@ import pytest
 from tallystick.provider.measured import (
     PROCESSES,
     Measured,
+    cores_to_share,
     dependencies,
     measured,
     memory_to_share,
 )
-from tallystick.resources import MACHINE, Limit, Resources
+from tallystick.resources import CORE, MACHINE, Limit, Resources
 
 GIB = 2**30
 DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build\nGCC 12.3\n"
@@ -133,14 +134,14 @@ async def test_measured__another_torch_other_device_or_other_version__is_measure
     assert device.endswith("--device cuda is wanted")
 
 
-def test_memory_to_share__container__leaves_room_for_agent_and_peer(tmp_path: Path) -> None:
+def test_to_share__container_or_gpu__leaves_room_for_agent_and_peer(tmp_path: Path) -> None:
     home = Home(tmp_path, HERE | {"sys/fs/cgroup/memory.max": f"{2 * GIB}\n"})
     cpu = Measured(device="cpu", device_class="", memory_bytes=1, flops_per_second=1, depends_on={})
 
     of_cpu = memory_to_share(cpu, home.resources)
-    of_gpu = memory_to_share(
-        cpu.model_copy(update={"device": "cuda:0", "memory_bytes": 80 * GIB}), home.resources
-    )
+    gpu = cpu.model_copy(update={"device": "cuda:0", "memory_bytes": 80 * GIB})
 
     assert [limit.amount for limit in of_cpu] == [24 * GIB - PROCESSES, 2 * GIB - PROCESSES]
-    assert of_gpu == (Limit(MACHINE, 80 * GIB),)
+    assert memory_to_share(gpu, home.resources) == (Limit(MACHINE, 80 * GIB),)
+    assert cores_to_share(gpu, home.resources) == (Limit(MACHINE, CORE),)
+    assert cores_to_share(cpu, home.resources) == home.resources.cores()
