@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from tallystick.resources import CORE, Resources, least
+
 ROOT = Path(__file__).resolve().parents[1]
 MICROSECONDS = 1e-6
 QUICK_MINUTES = 12.0  # of a quick form, which takes one or two on quiet cores

@@ -20,7 +20,7 @@ from training.stages.device_class import device_class
 from training.stages.threads import set_threads
 
 _SIZE = 768
-_SPELLS, _SPELL_SECONDS = 3, 0.5
+_SPELLS, _SPELL_SECONDS = 2, 0.3
 
 
 def main(arguments: list[str]) -> int:
