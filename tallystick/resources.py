@@ -93,8 +93,8 @@ class Resources:
                 "limit of processes (pids) of this container or service"
             )
 
-    def read(self, name: str) -> str:
-        """A file of /proc or /sys; empty where there is none."""
+    def read(self, name: str | Path) -> str:
+        """A file of /proc or /sys, below `root`; empty where there is none."""
         return _read(self.root / name)
 
     def _machine_memory(self, field: str) -> int:

@@ -158,7 +158,7 @@ def _kept(path: Path) -> Measured | None:
 
 def _gpus(resources: Resources) -> str:
     cards = sorted((resources.root / "proc/driver/nvidia/gpus").glob("*/information"))
-    return "; ".join(" ".join(_GPU.findall(card.read_text())) for card in cards)
+    return "; ".join(" ".join(_GPU.findall(resources.read(card))) for card in cards)
 
 
 def _version(package: str) -> str:
