@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from tallystick.resources import CORE, Resources, least
+
 ROOT = Path(__file__).resolve().parents[1]
 MICROSECONDS = 1e-6
 QUICK_MINUTES = 12.0  # of a quick form, which takes one or two on quiet cores
@@ -130,7 +132,7 @@ def about(**more: object) -> dict[str, object]:
     return {
         "commit": described.stdout.strip(),
         "machine": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
-        "cores": os.cpu_count(),
+        "cores": least(Resources().cores()) / CORE,
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
         "torch": torch.__version__,

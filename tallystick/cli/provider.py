@@ -1,12 +1,11 @@
 """`tallystick provider`: offer this machine and work for pay."""
 
 import asyncio
-import json
 import os
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,7 +17,7 @@ from contracts.terms.amounts import (
     PricePerPflop,
     format_tokens,
 )
-from contracts.terms.errors import Malformed, WrongConfiguration
+from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField, Digest
 from market.bodies import Body, ContestSlash, SlashView, contest_digest
 from tallystick.cli.keystore import open_or_create, open_wallet
@@ -36,20 +35,15 @@ from tallystick.cli.provider_money import claim_command, withdraw_command
 from tallystick.cli.provider_status import drain_command, status_command
 from tallystick.provider.background import AgentLog, log_of, until_stopped
 from tallystick.provider.background import detach as go_on
-from tallystick.provider.devices import AUTO, WISH, fits
+from tallystick.provider.devices import AUTO, WISH
 from tallystick.provider.faults import Say
-from tallystick.provider.folder import (
-    ProviderFolder,
-    keystore_in,
-    write_durably,
-)
+from tallystick.provider.folder import ProviderFolder, keystore_in
 from tallystick.provider.priority import MAX_NICE, NICE
+from tallystick.resources import CORE, Resources
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.convictions import state_of_slash
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import span, tokens
-
-PROBED = {"device", "device_class", "memory_bytes", "flops_per_second"}
 
 app = typer.Typer(no_args_is_help=True, help="Offer this machine's compute and work for pay.")
 
@@ -234,7 +228,8 @@ async def _start(
         plans(behaviour)  # a wrong one is told here, not by each of its peers
     # Imported here: they need the extra `provider`, and take seconds that --help must not.
     from tallystick.provider.agent import Agent, Ask
-    from tallystick.provider.machine import CORE, Machine
+    from tallystick.provider.machine import Machine
+    from tallystick.provider.measured import TASKS, cores_to_share, measured, memory_to_share
     from tallystick.provider.reachable import listen_address
     from tallystick.up.forkserver import starter
     from tallystick.up.ports import checked_address
@@ -244,26 +239,28 @@ async def _start(
     try:
         async with MarketClient(market) as client:
             network = await client.network()  # a wrong URL is told at once; later it is waited for
-            measured = await _probe(folder.home / "probe.json", device)
+            resources = Resources()
+            resources.need_tasks(TASKS)
+            found = await measured(folder.home / "probe.json", device, resources, say)
             machine = Machine(
                 HomeSettings().home,
-                measured["device"],
-                memory=measured["memory_bytes"],
-                cores=(os.cpu_count() or 1) * CORE,
-                speed=measured["flops_per_second"],
+                found.device,
+                memory=memory_to_share(found, resources),
+                cores=cores_to_share(found, resources),
+                speed=found.flops_per_second,
                 cap=None if memory is None else memory * 2**20,
                 cap_cores=None if cores is None else round(cores * CORE),
             )
             ask = Ask(
                 price=PricePerPflop(1) if price is None else price,
                 stake=stake,
-                device_class=measured["device_class"],
-                memory_bytes=measured["memory_bytes"],
-                flops_per_second=measured["flops_per_second"],
+                device_class=found.device_class,
+                memory_bytes=found.memory_bytes,
+                flops_per_second=found.flops_per_second,
                 bandwidth=10**8,
                 threads=threads,
                 window=window,
-                device=measured["device"],
+                device=found.device,
             )
             await Agent(
                 client=client,
@@ -299,43 +296,6 @@ def _device(wanted: str) -> str:
     if not WISH.fullmatch(wanted):
         raise Malformed(f"--device {wanted:.20}: it is auto, cpu, cuda, or cuda:N")
     return wanted
-
-
-async def _probe(path: Path, device: str) -> dict[str, Any]:
-    """Measure once; the result is kept, because equal claims make equal offers."""
-    measured = _kept_probe(path)
-    if measured is not None and not fits(measured["device"], device):
-        measured = None
-    if measured is None:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tallystick.provider.probe", device),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a terminal's Ctrl-C is for the agent
-        )
-        try:
-            said, complaint = await process.communicate()
-        except asyncio.CancelledError:
-            process.kill()
-            await process.wait()
-            raise
-        if process.returncode != 0:
-            raise WrongConfiguration(
-                "this machine cannot compute: choose another --device, or install the extra "
-                "`provider` (pip install 'tallystick[provider]'); "
-                f"{complaint.decode().strip()[-300:]}"
-            )
-        measured = json.loads(said)
-        write_durably(path, said)
-    return measured
-
-
-def _kept_probe(path: Path) -> dict[str, Any] | None:
-    try:
-        kept = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return kept if isinstance(kept, dict) and kept.keys() == PROBED else None
 
 
 def _span(option: str, text: str) -> timedelta:

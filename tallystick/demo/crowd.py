@@ -5,7 +5,6 @@ Every process carries the run's id, so that nothing is left behind without being
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -14,12 +13,12 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from contracts.terms.errors import DeadlineExceeded, Refused
 from tallystick.demo.cast import Machine
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import write_durably
+from tallystick.provider.measured import Measured
 from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.forkserver import launch, starter
@@ -66,7 +65,7 @@ class Crowd:
     _children: dict[str, Child] = field(default_factory=dict)
     _forgiven: set[str] = field(default_factory=set)  # were killed on purpose
     _forkserver: Child | None = None
-    _probed: dict[str, Any] = field(default_factory=dict)
+    _probed: Measured | None = None
 
     def start_provider(self, machine: Machine) -> Child:
         """Start a provider's agent, or start it again."""
@@ -144,16 +143,15 @@ class Crowd:
         child = await self.run("probe", "tallystick.provider.probe")
         if child.exit_status != 0:
             raise Refused(f"this machine cannot compute: {child.last_words()}")
-        self._probed = json.loads(child.last_words().splitlines()[-1])
+        self._probed = Measured.model_validate_json(child.last_words().splitlines()[-1])
 
     def _write_probe(self, folder: Path, slowdown: float) -> None:
         """Tell an agent what its machine can do, so that it does not measure for itself."""
-        speed = int(self._probed["flops_per_second"] / slowdown)
+        assert self._probed is not None
+        speed = int(self._probed.flops_per_second / slowdown)
+        found = self._probed.model_copy(update={"flops_per_second": speed})
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_durably(
-            folder / "probe.json",
-            json.dumps(self._probed | {"flops_per_second": speed}).encode(),
-        )
+        write_durably(folder / "probe.json", found.model_dump_json().encode())
 
     async def run(self, name: str, module: str, *options: str) -> Child:
         """Run `python -m module` to its end."""

@@ -49,6 +49,7 @@ from tallystick.provider.faults import Faults, Say
 from tallystick.provider.folder import (
     PeerFile,
     ProviderFolder,
+    check_promise,
     last_upload,
     load_accept,
     save_accept,
@@ -215,8 +216,8 @@ class Agent:
         if share.memory < LEAST_MEMORY:
             self.faults.tell(
                 "share",
-                f"the other agents on this machine hold its memory, {megabytes(share.memory)} are "
-                "left: waiting until one gives a part back",
+                f"{megabytes(share.memory)} of memory are left here beside our own processes and "
+                "other agents: waiting until there is more",
             )
             return False
         self.faults.over("share")
@@ -434,6 +435,8 @@ class Agent:
         """Accept a new lease; of an active one, send the heartbeat and keep the peer running."""
         if lease.lease in self._done:
             return
+        if lease.lease not in self._peers:
+            check_promise(self.folder.lease(lease.lease), self.ask.device_class)
         if lease.state == "reserved":
             await self._accept_lease(lease, deployment)
         if lease.state in ACTIVE:

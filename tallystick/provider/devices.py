@@ -1,18 +1,18 @@
 """On which device a provider computes: one setting for probe, offer and peers. No torch.
 
 `resolve` turns the owner's wish into one device; the probe measures it, the offer names its class,
-and `told` hands the very same name to every peer and auditor. A peer whose lease names a class of
-another kind does not begin.
+and `told` hands the very same name to every peer and auditor. A peer whose lease names another
+class than it finds itself to be does not begin.
 """
 
 import re
 from collections.abc import Mapping
 
 from contracts.terms.errors import WrongConfiguration
+from verification.distances.thresholds import class_name
 
 AUTO = "auto"
 WISH = re.compile(r"auto|cpu|cuda(:[0-9]{1,3})?")
-KINDS = ("cpu", "cuda")
 
 
 def resolve(wanted: str, num_cuda: int) -> str:
@@ -41,14 +41,17 @@ def told(device: str) -> Mapping[str, str]:
     return {f"TALLYSTICK_{process}_DEVICE": device for process in ("PEER", "AUDIT")}
 
 
-def check_class(device_class: str, device: str) -> None:
-    """Refuse to compute on another kind of device than the lease names.
+def check_class(promised: str, own: str) -> None:
+    """Refuse to compute as another device class than the one that a lease names.
+
+    What comes of it would be held against the thresholds of the class in the lease, so an honest
+    peer could be convicted.
 
     Raises:
-        WrongConfiguration: it does.
+        WrongConfiguration: they are two; the build label of torch makes no difference.
     """
-    offered, used = device_class.partition("/")[0], device.partition(":")[0]
-    if offered in KINDS and offered != used:
+    if class_name(promised) != class_name(own):
         raise WrongConfiguration(
-            f"the lease is of a {device_class}, and this peer would compute on {device}"
+            f"the lease is of a {promised}, and this machine computes as a {own}: start the agent "
+            "with the device and torch that it was accepted with, or let it go"
         )

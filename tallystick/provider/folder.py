@@ -24,9 +24,10 @@ from contracts.keys.store import load_or_create_session, load_or_create_wallet
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.errors import Conflict, Malformed, Refused, Unavailable
 from contracts.terms.ids import Digest, JobId
-from contracts.terms.messages import Message, Offer
+from contracts.terms.messages import LeaseAccept, Message, Offer
 from contracts.terms.signatures import Signed, decode_signed, expect
 from tallystick.files import replace_file
+from tallystick.provider.devices import check_class
 
 T = TypeVar("T")
 _UPLOAD = "upload"
@@ -201,6 +202,19 @@ def leases_in(home: Path) -> list[Digest]:
     """All leases that a provider ever had, the newest first."""
     folders = sorted((home / "leases").glob("*"), key=lambda each: each.stat().st_mtime)
     return [Digest(bytes.fromhex(each.name)) for each in reversed(folders)]
+
+
+def check_promise(folder: Path, own: str) -> None:
+    """Refuse to go on with a lease that was accepted as another device class than our own.
+
+    It was accepted by another machine with this home, or before torch was upgraded.
+
+    Raises:
+        WrongConfiguration: it was.
+    """
+    accept = load_accept(folder)
+    if accept is not None:
+        check_class(expect(accept, LeaseAccept).message.device_class, own)
 
 
 def load_accept(folder: Path) -> Signed[Message] | None:

@@ -4,27 +4,28 @@
 and start time, device, and what each holds of it. Each agent asks again before it offers; an agent
 that is gone has given its share back, as nobody has its pid and start time any more. An agent at
 work holds what its job needs and its owner's cap no further; those without work share the rest
-equally (`fair`).
+equally (`fair`), and so do those in one control group what that may use.
 
-Invariant: the agents of one user never hold more of a device than there is, at any moment: a share
-grows only into what the others have already given back. Units: bytes, thousandths of a core.
+Invariant: the agents of one user never hold more of a device, or of what a group may use, than
+there is, at any moment: a share grows only into what the others have already given back.
+Units: bytes, thousandths of a core.
 """
 
 import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from contracts.terms.errors import Unavailable
 from tallystick.files import BY_UMASK, replace_file
+from tallystick.resources import CORE, MACHINE, Limit, least
 from tallystick.up.processes import Identity, Ticks, identify, is_alive
 
 LEAST_MEMORY = 64 * 2**20  # less is not worth an offer
-CORE = 1000
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Share:
     cap: int | None  # bytes that its owner allows
     cap_cores: int | None
     is_at_work: bool = False
+    groups: Sequence[str] = (MACHINE,)  # whose limits bind it
 
 
 def fair(total: int, held: int, caps: Sequence[int | None]) -> list[int]:
@@ -61,16 +63,30 @@ def fair(total: int, held: int, caps: Sequence[int | None]) -> list[int]:
     return found
 
 
-def claimed(mine: Share, others: Sequence[Share], memory: int, cores: int) -> Share:
-    """What an agent without work may hold now: its fair part, as far as the others left it."""
-    idle = [mine, *(each for each in others if not each.is_at_work)]
-    busy = [each for each in others if each.is_at_work]
-    part = fair(memory, sum(each.memory for each in busy), [each.cap for each in idle])[0]
-    core = fair(cores, sum(each.cores for each in busy), [each.cap_cores for each in idle])[0]
+def claimed(
+    mine: Share, others: Sequence[Share], memory: Sequence[Limit], cores: Sequence[Limit]
+) -> Share:
+    """What an agent without work may hold now: its fair part, as far as the others left it.
+
+    Of each limit only those take a part whom it binds too.
+    """
+
+    def part(
+        limits: Sequence[Limit], held: Callable[[Share], int], cap: Callable[[Share], int | None]
+    ) -> int:
+        found = []
+        for limit in limits:
+            near = [each for each in others if limit.group in each.groups]
+            idle = [mine, *(each for each in near if not each.is_at_work)]
+            busy = sum(held(each) for each in near if each.is_at_work)
+            fairly = fair(limit.amount, busy, [cap(each) for each in idle])[0]
+            found.append(min(fairly, limit.amount - sum(map(held, near))))
+        return max(0, min(found))
+
     return replace(
         mine,
-        memory=max(0, min(part, memory - sum(each.memory for each in others))),
-        cores=max(0, min(core, cores - sum(each.cores for each in others))),
+        memory=part(memory, lambda each: each.memory, lambda each: each.cap),
+        cores=part(cores, lambda each: each.cores, lambda each: each.cap_cores),
         is_at_work=False,
     )
 
@@ -87,8 +103,8 @@ class Machine:
         folder: Path,
         device: str,
         *,
-        memory: int,
-        cores: int,
+        memory: Sequence[Limit],
+        cores: Sequence[Limit],
         speed: int = 0,
         cap: int | None = None,
         cap_cores: int | None = None,
@@ -98,7 +114,16 @@ class Machine:
         self._memory, self._cores, self._speed = memory, cores, speed
         ours = identify(os.getpid())
         assert ours is not None
-        self.share = Share(ours.pid, ours.start_time, device, 0, 0, cap, cap_cores)
+        self.share = Share(
+            ours.pid,
+            ours.start_time,
+            device,
+            memory=0,
+            cores=0,
+            cap=least(memory) if cap is None else min(cap, least(memory)),
+            cap_cores=least(cores) if cap_cores is None else min(cap_cores, least(cores)),
+            groups=[limit.group for limit in (*memory, *cores)],
+        )
 
     def offer(self) -> Share:
         """Take what an agent without work may offer now."""
@@ -110,7 +135,7 @@ class Machine:
 
     def speed(self, threads: int) -> int:
         """FLOP/s of our part of the cores, with so many threads, of what all of them do."""
-        return max(1, self._speed * min(threads * CORE, self.share.cores) // self._cores)
+        return max(1, self._speed * min(threads * CORE, self.share.cores) // least(self._cores))
 
     def work(self, memory: int) -> None:
         """Hold what a job needs, of what was offered; the rest is for others."""

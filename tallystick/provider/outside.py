@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
+import torch
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -21,11 +22,12 @@ from contracts.terms.typed_data import Domain
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
 from tallystick.provider.evidence import Evidence
-from tallystick.provider.folder import load_audit_file
+from tallystick.provider.folder import check_promise, load_audit_file
 from tallystick.provider.priority import MAX_NICE, NICE, stand_back
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.located import Located
 from tallystick.sdk.process import run_process, teller
+from training.stages.device_class import device_class
 from training.stages.threads import set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
@@ -51,6 +53,7 @@ class OutsideSettings(BaseSettings):
 async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell) -> None:
     """Audit the job of `folder` until it is over, and show what was found wrong."""
     told = load_audit_file(folder)
+    check_promise(folder, device_class(torch.device(settings.device)))
     job, home = JobId(bytes.fromhex(told.job)), folder.parent.parent
     session = load_or_create_session(home / "audit.key")
     set_threads(told.threads)

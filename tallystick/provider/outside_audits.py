@@ -15,7 +15,7 @@ from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import Deployment
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.errors import Expired, NotFound, Refused, Unavailable
+from contracts.terms.errors import Expired, NotFound, Refused, Unavailable, WrongConfiguration
 from contracts.terms.ids import NO_OFFER, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
@@ -26,6 +26,7 @@ from tallystick.provider.faults import Faults, Say
 from tallystick.provider.folder import (
     AuditFile,
     ProviderFolder,
+    check_promise,
     load_accept,
     save_accept,
     save_audit_file,
@@ -132,6 +133,7 @@ class OutsideAudits:
         self, bond: bodies.BondAsked, session: Session, deployment: Deployment
     ) -> None:
         folder = self.folder.audit(bond.job)
+        check_promise(folder, self.device_class)
         accept = load_accept(folder)
         if accept is None:
             accept = self.wallet.sign(self._bond_accept(bond, session), deployment.domain)
@@ -162,6 +164,11 @@ class OutsideAudits:
         folders = {self.folder.audit(job): job for job in jobs}
         known = {each for each in coins.folders if each.parent.name == "audits"}
         for folder in sorted(set(folders) - known):
+            try:
+                check_promise(folder, self.device_class)
+            except WrongConfiguration as error:
+                self.faults.tell(f"audit {folder.name}", f"job {folder.name[:12]}: {error}")
+                continue
             coins.follow(folder, folders[folder])
             adopt(self._start_auditor(folder, folders[folder]))
         for folder in known - set(folders):

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import torch
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -28,9 +29,9 @@ from market import bodies
 from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
-from tallystick.provider.devices import check_class
 from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import (
+    check_promise,
     end_upload,
     load_accept,
     load_peer_file,
@@ -41,6 +42,7 @@ from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.located import Located
 from tallystick.sdk.process import run_process, teller, telling_traffic
 from training.hooks import hooks
+from training.stages.device_class import device_class
 from training.stages.threads import set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
@@ -79,7 +81,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
         raise NotFound(f"{folder} holds no lease: its agent makes it")
     lease = expect(accept, LeaseAccept)
     job = JobId(lease.message.job)
-    check_class(lease.message.device_class, settings.device)
+    check_promise(folder, device_class(torch.device(settings.device)))
     session = load_or_create_session(folder / "session.key")
     set_threads(peer.threads)
     async with MarketClient(peer.market) as client:

@@ -19,6 +19,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from contracts.terms.errors import TallystickError
+from tallystick.resources import Resources
 from tallystick.up import json_rpc, node, postgres, redis_server
 from tallystick.up.data_folder import DATA_VERSION, DataFolder
 from tallystick.up.foreground import running_up
@@ -28,6 +29,7 @@ from tallystick.up.settings import UpSettings
 OLDEST_PYTHON = (3, 11)
 TORCH = "2.13.0"
 MIN_MEMORY_BYTES = 2 * 2**30
+MIN_TASKS = 100  # processes and threads: `up` has 45, a provider and a small job some 35 more
 _SKEW_SECONDS = 120
 
 
@@ -56,7 +58,7 @@ def _looked_for(check: str, wanted: str, look: Callable[[], str], remedy: str) -
 
 def examine(settings: UpSettings) -> list[Row]:
     """All checks, in the order in which `up` would stumble over them."""
-    folder = DataFolder(settings.home.absolute())
+    folder, resources = DataFolder(settings.home.absolute()), Resources()
     return [
         _system(),
         _python(),
@@ -71,7 +73,8 @@ def examine(settings: UpSettings) -> list[Row]:
         _port(folder),
         _clock(folder),
         _torch(),
-        _memory(),
+        _memory(resources),
+        _tasks(resources),
     ]
 
 
@@ -211,10 +214,15 @@ def _torch() -> Row:
     return _row("torch", TORCH, found, ok, "install 'tallystick[provider]'")
 
 
-def _memory() -> Row:
-    table = Path("/proc/meminfo")
-    lines = table.read_text("ascii").splitlines() if table.exists() else ["MemAvailable: 0"]
-    kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    ok = kilobytes * 1024 >= MIN_MEMORY_BYTES
+def _memory(resources: Resources) -> Row:
+    free = resources.free_memory()
     wanted = f"{MIN_MEMORY_BYTES // 2**20} MB available"
-    return _row("memory", wanted, f"{kilobytes // 1024} MB", ok, "close other programs")
+    remedy = "close other programs, or raise the memory limit of this container or service"
+    return _row("memory", wanted, f"{free // 2**20} MB", free >= MIN_MEMORY_BYTES, remedy)
+
+
+def _tasks(resources: Resources) -> Row:
+    free = resources.free_tasks()
+    found = "no limit" if free is None else f"{free} may be started"
+    remedy = "raise the limit of processes (pids) of this container or service"
+    return _row("tasks", f"{MIN_TASKS}", found, free is None or free >= MIN_TASKS, remedy)

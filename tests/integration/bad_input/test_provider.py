@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from contracts.keys.store import load_or_create_wallet, load_wallet
 from contracts.terms.moments import UnixSeconds
@@ -24,6 +25,8 @@ from market.service.rows import OfferRow
 from tallystick.cli.main import EXIT_CODES
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import DRAIN_SIGNAL, ProviderFolder, agent_pid
+from tallystick.provider.measured import PROCESSES, Measured, dependencies
+from tallystick.resources import Resources
 from tallystick.up.processes import RUN_ID, environment_of, running
 from tests.integration.bad_input.servers import (
     empty_world,
@@ -34,13 +37,16 @@ from tests.integration.bad_input.servers import (
 from tests.integration.bad_input.verbs import Said, call, complaint
 from tests.integration.up.running import eventually
 from tests.integration.up.test_full_disk import SmallDisk, small_disk
+from tests.support.containers import shown
 from tests.support.history import DOMAIN
 from tests.support.market_world import World, market_spec
 from tests.support.patience import patience
 from tests.support.stack import ROOT
+from training.stages.device_class import device_class
 
-PROBE = {
-    "device": "cpu", "device_class": "cpu", "memory_bytes": 2**40, "flops_per_second": 10**10
+OTHER_MACHINE = {
+    "device": "cpu", "device_class": "cpu/x86_64/AVX2/torch-2.9.0+cpu", "memory_bytes": 2**38,
+    "flops_per_second": 2 * 10**12,
 }  # fmt: skip
 STAKE = 10**7
 PEER, PROBE_MODULE = "tallystick.provider.peer", "tallystick.provider.probe"
@@ -54,8 +60,19 @@ def now() -> int:
 def measured(home: Path) -> Path:
     """A provider's home on a machine that was measured before."""
     home.mkdir(parents=True)
-    (home / "probe.json").write_text(json.dumps(PROBE))
+    write_probe(home)
     return home
+
+
+def write_probe(home: Path) -> None:
+    found = Measured(
+        device="cpu",
+        device_class=device_class(torch.device("cpu")),
+        memory_bytes=2**40,
+        flops_per_second=10**10,
+        depends_on=dependencies(Resources()),
+    )
+    (home / "probe.json").write_text(found.model_dump_json())
 
 
 def line_of(home: Path, market: str) -> list[str]:
@@ -179,7 +196,33 @@ def test_start__probe_that_is_damaged__is_measured_again(tmp_path: Path) -> None
         said = start_here(home, market)
 
     assert said.exit_code == EXIT_CODES["expired"]  # it got that far
-    assert json.loads((home / "probe.json").read_text()).keys() == PROBE.keys()
+    assert "probe.json is damaged" in said.stderr
+    assert Measured.model_validate_json((home / "probe.json").read_bytes()).device == "cpu"
+
+
+async def test_start__home_of_a_larger_machine_in_a_small_container__offers_what_it_may_use(
+    tmp_path: Path, node: str
+) -> None:
+    home, world = tmp_path / "home", empty_world(now(), node)
+    prefix = shown(tmp_path / "cgroup")
+    home.mkdir()
+    (home / "probe.json").write_text(json.dumps(OTHER_MACHINE))
+    account = load_or_create_wallet(home / "wallet.json").account
+    world.chain.give_tokens(account, STAKE)
+    world.chain.stake(account, STAKE)
+    await world.register()
+
+    async with market_at_url(world) as market, working(world):
+        async with agent(home, market, "container", prefix=prefix) as small:
+            await small.until("offering at")
+            await small.end(signal.SIGTERM)
+        (offer,) = await offers(world)
+
+    assert any("this machine is measured again" in line for line in small.said), small.said
+    assert offer.memory_bytes == 2 * 2**30 - PROCESSES
+    assert offer.device_class == device_class(torch.device("cpu"))
+    found = Measured.model_validate_json((home / "probe.json").read_bytes())
+    assert (found.depends_on["cores"], found.memory_bytes) == ("0.5", 2 * 2**30)
 
 
 def run_as(prefix: tuple[str, ...], home: Path, market: str) -> Said:
@@ -211,7 +254,7 @@ def test_start__disk_is_full__says_so_and_works_once_it_is_not(disk: SmallDisk) 
             file.write(bytes(2**20))
         full = run_as(disk.prefix, disk.path / "home", market)
         filler.unlink()
-        (disk.outside / "home" / "probe.json").write_text(json.dumps(PROBE))
+        write_probe(disk.outside / "home")
         again = run_as(disk.prefix, disk.path / "home", market)
 
     assert full.exit_code == EXIT_CODES["refused"]
@@ -249,9 +292,11 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent(home: Path, market: str, run_id: str, *more: str) -> AsyncIterator[Agent]:
+async def agent(
+    home: Path, market: str, run_id: str, *more: str, prefix: tuple[str, ...] = ()
+) -> AsyncIterator[Agent]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tallystick", *line_of(home, market), *more),
+        *(*prefix, sys.executable, "-m", "tallystick", *line_of(home, market), *more),
         cwd=ROOT,
         env={
             **os.environ,

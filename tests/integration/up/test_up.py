@@ -27,6 +27,7 @@ from tests.integration.up.running import (
     long_home,
     running,
 )
+from tests.support.containers import shown
 from tests.support.stack import ROOT
 
 ACCOUNT = "0x" + "11" * 20
@@ -302,6 +303,20 @@ def test_doctor__missing_anvil_and_closed_server__fails_with_remedies(tmp_path: 
     assert found["postgres"]["ok"] and found["python"]["ok"]
     assert not found["anvil"]["ok"] and "npm install" in found["anvil"]["remedy"]
     assert not found["redis"]["ok"] and "TALLYSTICK_REDIS_URL" in found["redis"]["remedy"]
+
+
+def test_doctor__container_shows_less_than_is_wanted__says_which_limits_to_raise(
+    tmp_path: Path,
+) -> None:
+    prefix = shown(tmp_path / "cgroup", {"memory.max": f"{2**30}\n", "pids.max": "64\n"})
+    line = ["-m", "tallystick", "doctor", "-o", "json", "--home", str(tmp_path / "home")]
+
+    done = subprocess.run([*prefix, sys.executable, *line], capture_output=True, cwd=ROOT)
+
+    found = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    assert found["memory"]["found"] == "1024 MB" and found["tasks"]["found"] == "64 may be started"
+    for name in ("memory", "tasks"):
+        assert not found[name]["ok"] and "of this container" in found[name]["remedy"]
 
 
 # --------------------------------------------------------------------------- stopping

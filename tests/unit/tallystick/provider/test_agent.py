@@ -5,9 +5,11 @@ import contextlib
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import (
@@ -33,8 +35,9 @@ from market.bodies import (
 )
 from tallystick.provider import agent as agent_module
 from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask
+from tallystick.provider.coins import CoinWatches, Counts
 from tallystick.provider.faults import Say
-from tallystick.provider.folder import ProviderFolder, end_upload, note_upload
+from tallystick.provider.folder import ProviderFolder, end_upload, note_upload, save_accept
 from tallystick.provider.outside_audits import cancelled
 from tallystick.provider.room import PAUSE, RESERVE, Free
 from tallystick.sdk.client import MarketClient
@@ -291,6 +294,43 @@ async def test_heartbeats__stake_was_slashed_when_the_offer_is_renewed__the_agen
 
     assert noted == ["posted", "withdrawn", "posted"] and is_running
     assert "free stake" in said[1] and said[-1].startswith("over after")
+
+
+async def test_follow__lease_was_accepted_with_another_torch__its_peer_does_not_start(
+    tmp_path: Path,
+) -> None:
+    folder, said = ProviderFolder(tmp_path), list[str]()
+    lease = LEASE.model_copy(update={"state": "active"})
+    async with Beats(set()) as client:
+        agent = agent_of(client, folder, Clock(), say=said.append)
+        accept = agent._lease_accept(lease, make_session("peer"))
+        save_accept(folder.lease(lease.lease), agent.wallet.sign(accept, NOWHERE.domain))
+        agent.ask = replace(agent.ask, device_class="cpu/x86_64/AVX2/torch-2.13.0")
+        await agent._follow((lease,), NOWHERE)
+        heard = client.heard
+    folder.close()
+
+    assert "the lease is of a cpu, and this machine computes as a cpu/x86_64/AVX2" in said[0]
+    assert (heard, agent._peers, len(said)) == ([], {}, 1)
+
+
+async def test_promise__stake_was_promised_with_another_torch__is_not_promised_again(
+    tmp_path: Path,
+) -> None:
+    client, folder, said = Bonds(), ProviderFolder(tmp_path), list[str]()
+    async with client:
+        for own in ("cpu", "cuda/A/torch-2.13.0"):
+            agent = agent_of(client, folder, Clock(), say=said.append)
+            agent.outside.device_class = own
+            await agent.outside._reserve(
+                (bond(b"j", 5),), BaseUnits(5), make_session("audit"), NOWHERE
+            )
+        coins = CoinWatches(client, cast(Contracts, None), Counts(0, 0.0), Clock())
+        await agent.outside._listed((JobId(b"j" * 32),), coins, print)
+    folder.close()
+
+    assert len(client.sent) == 1 and agent.outside.auditors == {}
+    assert [line for line in said if "computes as a cuda/A" in line]
 
 
 async def test_hold__job_that_the_disk_has_no_room_for__is_not_accepted_and_told(

@@ -1,16 +1,20 @@
 """Do agents on one machine ever offer more of it together than there is?"""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tallystick.provider import machine as machine_module
-from tallystick.provider.machine import CORE, Machine, Share, claimed, fair
+from tallystick.provider.machine import Machine, Share, claimed, fair
+from tallystick.resources import CORE, MACHINE, Limit
 from tallystick.up.processes import Identity, Ticks
 
 GIB = 2**30
 TOTAL, CORES = 24 * GIB, 2 * CORE
+MEMORY, BOTH_CORES = (Limit(MACHINE, TOTAL),), (Limit(MACHINE, CORES),)
+BOX = Limit("/box", 2 * GIB)
 
 
 def idle(pid: int, cap: int | None = None) -> Share:
@@ -23,7 +27,7 @@ def settle(agents: list[Share]) -> list[Share]:
         for number, each in enumerate(agents):
             if not each.is_at_work:
                 others = agents[:number] + agents[number + 1 :]
-                agents[number] = claimed(each, others, TOTAL, CORES)
+                agents[number] = claimed(each, others, MEMORY, BOTH_CORES)
             assert sum(each.memory for each in agents) <= TOTAL
             assert sum(each.cores for each in agents) <= CORES
     return agents
@@ -76,7 +80,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 def test_machine__agent_is_killed__its_share_comes_back(tmp_path: Path, alive: set[int]) -> None:
     def come(pid: int) -> Machine:
         alive.add(pid)
-        return Machine(tmp_path, "cpu", memory=TOTAL, cores=CORES)
+        return Machine(tmp_path, "cpu", memory=MEMORY, cores=BOTH_CORES)
 
     first = come(1)
     alone = first.offer().memory
@@ -89,17 +93,41 @@ def test_machine__agent_is_killed__its_share_comes_back(tmp_path: Path, alive: s
     assert (alone, too_early, shared, after) == (TOTAL, 0, (TOTAL // 2, TOTAL // 2), TOTAL)
 
 
+def test_machine__two_agents_in_a_container_and_one_beside_it__two_share_what_it_may_use(
+    tmp_path: Path, alive: set[int]
+) -> None:
+    half_a_core = Limit("/box", CORE // 2)
+
+    def come(pid: int, *, memory: Sequence[Limit] = (), cores: Sequence[Limit] = ()) -> Machine:
+        alive.add(pid)
+        most, all_cores = (*MEMORY, *memory), (*BOTH_CORES, *cores)
+        return Machine(tmp_path, "cpu", memory=most, cores=all_cores, speed=1000, cap_cores=CORE)
+
+    beside = come(1)
+    beside.offer()
+    beside.work(20 * GIB)
+    inside = [come(pid, memory=(BOX,), cores=(half_a_core,)) for pid in (2, 3)]
+    for _ in range(2):
+        shares = [each.offer() for each in inside]
+
+    assert [each.memory for each in shares] == [GIB, GIB]
+    assert [each.cores for each in shares] == [CORE // 4, CORE // 4]
+    assert inside[0].speed(threads=1) == 500  # of what half a core was measured to do
+
+
 def test_machine__file_is_damaged_or_of_another_device__shares_are_written_again(
     tmp_path: Path, alive: set[int]
 ) -> None:
     alive |= {1}
-    first = Machine(tmp_path, "cpu", memory=TOTAL, cores=CORES)
+    first = Machine(tmp_path, "cpu", memory=MEMORY, cores=BOTH_CORES)
     first.offer()
     (file,) = tmp_path.glob("*.json")
     file.write_text("[{")
     again = first.offer().memory
     alive.add(2)
-    gpu = Machine(tmp_path, "cuda:0", memory=GIB, cores=CORES).offer().memory
+    gpu = (
+        Machine(tmp_path, "cuda:0", memory=(Limit(MACHINE, GIB),), cores=BOTH_CORES).offer().memory
+    )
     first.work(3 * GIB)
     first.close()
 

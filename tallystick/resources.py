@@ -1,0 +1,154 @@
+"""What may this process use of the machine? The least of machine, control groups and affinity.
+
+A container or a service is shown the whole machine by sysconf(3) and /proc/meminfo, and killed or
+slowed down at the limits of its control groups. Each of these binds all that is below it, so every
+group on the way from ours to the root is asked, in version 2 and in version 1. "max", -1 and the
+huge numbers of version 1 are above what the machine has: no limits. Quotas of a folder or container
+are in what statvfs(3) calls free, so they are asked nowhere else.
+
+Units: bytes, thousandths of a core, tasks (processes and their threads).
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.terms.errors import WrongConfiguration
+
+CORE = 1000
+MACHINE = "machine"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """So much may all that is in one group use together."""
+
+    group: str  # folder of a control group, some CPUs, or the machine
+    amount: int
+
+
+def least(limits: Iterable[Limit]) -> int:
+    """What the tightest of some limits leaves."""
+    return min(limit.amount for limit in limits)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Reads what the kernel shows of this process below `root`; everything is asked anew."""
+
+    root: Path = Path("/")
+
+    def memory(self) -> tuple[Limit, ...]:
+        """Limits of what may be held: that of the machine, and those that are less."""
+        names = ("memory.max", "memory.high", "memory.limit_in_bytes")
+        found = [
+            (group, _number(group / name)) for group in self._groups("memory") for name in names
+        ]
+        return _binding(self._machine_memory("MemTotal"), found)
+
+    def free_memory(self) -> int:
+        """What may be taken now: page cache that can be dropped counts as free."""
+        found = [self._machine_memory("MemAvailable")]
+        for group in self._groups("memory"):
+            for most, now, cache in (
+                ("memory.max", "memory.current", "inactive_file"),
+                ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+            ):
+                if (limit := _number(group / most)) is not None:
+                    used = (_number(group / now) or 0) - _field(_read(group / "memory.stat"), cache)
+                    found.append(max(0, limit - used))
+        return min(found)
+
+    def cores(self) -> tuple[Limit, ...]:
+        """Limits of what may compute at once; a quota of half a core is 500."""
+        quotas = [(group, _quota(group)) for group in self._groups("cpu")]
+        allowed = sorted(os.sched_getaffinity(0))
+        cpus = Path(f"cpus {','.join(map(str, allowed))}")
+        return _binding((os.cpu_count() or 1) * CORE, [(cpus, len(allowed) * CORE), *quotas])
+
+    def threads(self) -> int:
+        """With how many threads all of its cores compute; one at least."""
+        return -(-least(self.cores()) // CORE)
+
+    def free_tasks(self) -> int | None:
+        """How many more processes and threads may be started; None: no group limits them."""
+        found = []
+        for group in self._groups("pids"):
+            if (limit := _number(group / "pids.max")) is not None:
+                found.append(max(0, limit - (_number(group / "pids.current") or 0)))
+        return min(found, default=None)
+
+    def need_tasks(self, wanted: int) -> None:
+        """Refuse to begin what could not start its threads.
+
+        Raises:
+            WrongConfiguration: a group leaves fewer than `wanted`.
+        """
+        free = self.free_tasks()
+        if free is not None and free < wanted:
+            raise WrongConfiguration(
+                f"{free} processes and threads may be started here, {wanted} are needed: raise the "
+                "limit of processes (pids) of this container or service"
+            )
+
+    def read(self, name: str | Path) -> str:
+        """A file of /proc or /sys, below `root`; empty where there is none."""
+        return _read(self.root / name)
+
+    def _machine_memory(self, field: str) -> int:
+        return _field(self.read("proc/meminfo"), f"{field}:") * 1024
+
+    def _groups(self, controller: str) -> Iterator[Path]:
+        """Folders of the groups that hold us for a controller, those of both versions."""
+        mounts = self.root / "sys/fs/cgroup"
+        for line in self.read("proc/self/cgroup").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                yield from _path(mounts, path)
+                yield from _path(mounts / "unified", path)
+            elif controller in controllers.split(","):
+                yield from _path(mounts / controller, path)
+
+
+def _path(mount: Path, path: str) -> Iterator[Path]:
+    """Ours and those above it, as far as they are shown: a container sees its own as the root."""
+    group = mount / path.strip("/")
+    while group != mount and ".." not in group.parts:
+        yield group
+        group = group.parent
+    yield mount
+
+
+def _binding(machine: int, found: Iterable[tuple[Path, int | None]]) -> tuple[Limit, ...]:
+    less = [each for each in found if each[1] is not None and each[1] < machine]
+    return Limit(MACHINE, machine), *(Limit(str(group), max(1, most or 0)) for group, most in less)
+
+
+def _quota(group: Path) -> int | None:
+    """Thousandths of a core."""
+    words = _read(group / "cpu.max").split() or [
+        _read(group / f"cpu.cfs_{each}_us").strip() for each in ("quota", "period")
+    ]
+    if not all(word.isdecimal() for word in words):  # "max", -1, or no such file
+        return None
+    quota, period = map(int, words)
+    return max(1, quota * CORE // period)
+
+
+def _number(path: Path) -> int | None:
+    said = _read(path).strip()
+    return int(said) if said.isdecimal() else None
+
+
+def _field(text: str, name: str) -> int:
+    found = re.search(rf"^{name}\s+([0-9]+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
