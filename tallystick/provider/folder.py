@@ -29,6 +29,8 @@ from contracts.terms.signatures import Signed, decode_signed, expect
 from tallystick.files import replace_file
 
 T = TypeVar("T")
+KEPT_OF_CHAIN = ("offer.msgpack", "withdrawn", "leases", "audits")
+"""What of a home holds on one chain alone, beside what was sent; on another it is put aside."""
 _UPLOAD = "upload"
 
 DRAIN_SIGNAL = signal.SIGUSR1
@@ -107,11 +109,6 @@ class ProviderFolder:
         folder = self.home / "audits" / job.hex()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
-
-    @property
-    def transactions(self) -> Path:
-        """SQLite file of what was sent."""
-        return self.home / "transactions.db"
 
     def offer(self) -> Signed[Offer] | None:
         """The offer that was stored last."""

@@ -12,15 +12,14 @@ comes back with the refund. More work is another job.
 
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.chain.connection import ChainConnection
-from contracts.chain.contracts import Contracts, bind
-from contracts.chain.sender import Sender
-from contracts.chain.transactions import SqliteTransactions
+from contracts.chain.contracts import bind
 from contracts.chain.wrappers.escrow import Funds, JobPhase
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
@@ -32,6 +31,7 @@ from market import bodies
 from tallystick.files import replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import deployment_of
+from tallystick.sdk.sending import OnChain, on_chain
 
 MIN_GAS_WEI = 10**17
 
@@ -62,6 +62,7 @@ async def top_up(
     *,
     folder: Path,
     beyond_budget: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> ToppedUp:
     """Add `amount` to the escrow of `job`; the market notes it when it is confirmed.
 
@@ -73,6 +74,7 @@ async def top_up(
         folder: Of this wallet's `transactions.db` and of what an interrupted call resumes from.
             One process at a time: an account has one sequence of nonces.
         beyond_budget: Pay also what the job can never earn.
+        say: Told when what the folder keeps of another chain is put aside.
 
     Raises:
         NotFound: the job, or nothing of it is in escrow yet.
@@ -83,28 +85,21 @@ async def top_up(
         Unavailable: it may or may not have happened; call again.
     """
     spec, network = await _spec_of(client, job), await client.network()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"topup-{job.hex()}.json"
-    pending = _load(path)
-    if pending is not None and pending.amount != amount:
-        raise Conflict(
-            f"a top-up of {format_tokens(BaseUnits(pending.amount))} tokens was interrupted: "
-            "repeat it first",
-            would_fit=str(pending.amount),
-        )
-    store = SqliteTransactions(folder / "transactions.db")
-    try:
-        async with ChainConnection(network.rpc_url) as chain:
-            sender = Sender(chain, wallet, store, network.chain_id)
-            payer = _Payer(client, network, bind(chain, deployment_of(network)), sender, store)
-            if pending is None:
-                _check(await payer.funds(job), spec, amount, beyond_budget=beyond_budget)
-                pending = Pending(name=secrets.token_hex(8), amount=amount)
-                _save(path, pending)
-            transaction = await payer.pay(job, pending, path)
-            funds = await payer.funds(job)
-    finally:
-        store.close()
+    async with on_chain(network, wallet, folder, say, ("topup-*.json",)) as own:
+        payer, pending = _Payer(client, network, own), _load(path)
+        if pending is not None and pending.amount != amount:
+            raise Conflict(
+                f"a top-up of {format_tokens(BaseUnits(pending.amount))} tokens was interrupted: "
+                "repeat it first",
+                would_fit=str(pending.amount),
+            )
+        if pending is None:
+            _check(await payer.funds(job), spec, amount, beyond_budget=beyond_budget)
+            pending = Pending(name=secrets.token_hex(8), amount=amount)
+            _save(path, pending)
+        transaction = await payer.pay(job, pending, path)
+        funds = await payer.funds(job)
     return ToppedUp(transaction, funds.deposited, spec.budget)
 
 
@@ -126,22 +121,20 @@ class _Payer:
 
     client: MarketClient
     network: bodies.NetworkView
-    contracts: Contracts
-    sender: Sender
-    store: SqliteTransactions
+    own: OnChain
 
     async def funds(self, job: JobId) -> Funds:
-        return await self.contracts.escrow.funds(job, await self.contracts.chain.head())
+        return await self.own.contracts.escrow.funds(job, await self.own.contracts.chain.head())
 
     async def pay(self, job: JobId, pending: Pending, path: Path) -> Digest:
         """Send what has not been sent; the transaction that paid."""
         amount, key = BaseUnits(pending.amount), f"topup:{pending.name}"
-        await self.sender.resend()
+        await self.own.sender.resend()
         try:
-            if await self.store.find(self.sender.account, key) is None:
+            if await self.own.store.find(self.own.sender.account, key) is None:
                 await self._fund(amount, pending)
                 await self._approve(amount)
-            receipt = await self.sender.send(key, self.contracts.escrow.top_up(job, amount))
+            receipt = await self.own.sender.send(key, self.own.contracts.escrow.top_up(job, amount))
         except Refused:
             path.unlink(missing_ok=True)  # nothing was paid, and nothing of it can be any more
             raise
@@ -154,29 +147,29 @@ class _Payer:
         if (held < amount or gas < MIN_GAS_WEI) and self.network.embedded:
             with contextlib.suppress(Refused):  # what is held may be enough
                 key = f"topup-{pending.name}"
-                await self.client.faucet(self.sender.account, idempotency_key=key)
+                await self.client.faucet(self.own.sender.account, idempotency_key=key)
             held, _ = await self._held()
         if held < amount:
             raise Unaffordable(
-                f"0x{self.sender.account.hex()} holds {format_tokens(held)} tokens; send it more",
+                f"0x{self.own.sender.account.hex()} holds {format_tokens(held)} tokens; send it more",
                 held=held,
                 wanted=amount,
             )
 
     async def _held(self) -> tuple[BaseUnits, int]:
-        head = await self.contracts.chain.head()
-        tokens = await self.contracts.token.balance(self.sender.account, head)
-        return tokens, await self.contracts.chain.balance(self.sender.account)
+        head = await self.own.contracts.chain.head()
+        tokens = await self.own.contracts.token.balance(self.own.sender.account, head)
+        return tokens, await self.own.contracts.chain.balance(self.own.sender.account)
 
     async def _approve(self, amount: BaseUnits) -> None:
         """Let the escrow take `amount`, if it may not yet."""
-        token, chain, escrow = self.contracts.token, self.contracts.chain, self.contracts.escrow
-        may_take = await token.allowance(self.sender.account, escrow.address, await chain.head())
+        token, chain, escrow = self.own.contracts.token, self.own.contracts.chain, self.own.contracts.escrow
+        may_take = await token.allowance(self.own.sender.account, escrow.address, await chain.head())
         if may_take < amount:
             # The key names its nonce: an approval that was used up is another intention.
-            number = await chain.nonce(self.sender.account)
+            number = await chain.nonce(self.own.sender.account)
             key = f"approve:escrow:{number}"
-            await self.sender.send(key, token.approve(escrow.address, amount))
+            await self.own.sender.send(key, token.approve(escrow.address, amount))
 
 
 async def _spec_of(client: MarketClient, job: JobId) -> JobSpec:

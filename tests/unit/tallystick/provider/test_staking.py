@@ -11,7 +11,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import DeadlineExceeded, Unavailable
 from contracts.terms.ids import Address
 from market.bodies import NetworkView
-from tallystick.provider.on_chain import OnChain
+from tallystick.sdk.sending import OnChain
 from tallystick.provider.staking import prepare
 from tallystick.sdk.client import MarketClient
 
