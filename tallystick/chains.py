@@ -91,20 +91,20 @@ def _turn(
 ) -> None:
     """Put aside what is of another chain, note the new one, and bring back what is of it."""
     was = noted_chain(folder) or (chain if is_ours else UNKNOWN)
+    told = []
     if was != chain:
         found = [each for each in _matching(folder, kept) if each.name not in _OWN]
         _move(found, folder / ASIDE / was)
         if found:
-            say(
-                f"{folder} was used on another chain: what it keeps of that is put aside in "
-                f"{folder / ASIDE / was}"
-            )
+            told.append(f"what it keeps of that one is put aside in {ASIDE}/{was}")
     replace_file(folder / NOTE, chain.encode())
     aside = folder / ASIDE / chain
     if aside.exists():
         _move(list(aside.iterdir()), folder)
         aside.rmdir()
-        say(f"{folder} is on a chain that it was used on before: what it kept of that is back")
+        told.append("what it kept of this one is back")
+    if told:
+        say(f"{folder} was used on another chain: {', and '.join(told)}")
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:

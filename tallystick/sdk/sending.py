@@ -15,7 +15,7 @@ from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import WrongConfiguration
 from market.bodies import NetworkView
-from tallystick.chains import chain_name, hold_for, noted_chain
+from tallystick.chains import ASIDE, UNKNOWN, chain_name, hold_for, noted_chain
 from tallystick.sdk.on_chain import deployment_of
 
 TRANSACTIONS = "transactions.db"
@@ -55,9 +55,11 @@ async def on_chain(
     path = folder / TRANSACTIONS
     async with ChainConnection(network.rpc_url) as chain:
         await chain.need_chain(network.chain_id, network.genesis)
-        is_ours = noted_chain(folder) is not None or await _is_of(path, chain)
-        patterns = (f"{TRANSACTIONS}*", *kept)
-        with hold_for(folder, chain_name(network), patterns, say, is_ours=is_ours):
+        name, unknown = chain_name(network), folder / ASIDE / UNKNOWN
+        is_ours = noted_chain(folder) is not None or await _ran(chain, path)
+        if unknown.exists() and await _ran(chain, unknown / TRANSACTIONS):
+            unknown.rename(folder / ASIDE / name)
+        with hold_for(folder, name, (f"{TRANSACTIONS}*", *kept), say, is_ours=is_ours):
             store = SqliteTransactions(path)
             try:
                 sender = Sender(chain, wallet, store, network.chain_id)
@@ -66,7 +68,7 @@ async def on_chain(
                 store.close()
 
 
-async def _is_of(path: Path, chain: ChainConnection) -> bool:
+async def _ran(chain: ChainConnection, path: Path) -> bool:
     """Whether this chain ran what is in a store of before chains were noted, if there is one."""
     if not path.exists():
         return True
