@@ -57,8 +57,8 @@ async def on_chain(
         await chain.need_chain(network.chain_id, network.genesis)
         name, unknown = chain_name(network), folder / ASIDE / UNKNOWN
         is_ours = noted_chain(folder) is not None or await _ran(chain, path)
-        if unknown.exists() and await _ran(chain, unknown / TRANSACTIONS):
-            unknown.rename(folder / ASIDE / name)
+        if (unknown / TRANSACTIONS).exists() and await _ran(chain, unknown / TRANSACTIONS):
+            unknown.replace(folder / ASIDE / name)
         with hold_for(folder, name, (f"{TRANSACTIONS}*", *kept), say, is_ours=is_ours):
             store = SqliteTransactions(path)
             try:

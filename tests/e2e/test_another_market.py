@@ -33,9 +33,9 @@ async def ordered(running: Stack) -> Submitted:
     )
 
 
-async def trained(running: Stack) -> JobId:
+async def trained(running: Stack, *, stake: str) -> JobId:
     """A new job of the poster, paid for and claimed."""
-    running.start_provider("ann")
+    running.start_provider("ann", stake=stake)
     submitted = await ordered(running)
     assert submitted.is_new
     await running.settled(submitted.job, within=120)
@@ -62,14 +62,15 @@ async def test_up_made_anew__old_homes__both_work_and_nothing_of_the_old_chain_i
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     async with stack(old) as running:
-        first, settlement = await trained(running), running.contracts.deployment.settlement
+        first, old_deployment = await trained(running, stake="10"), running.contracts.deployment
     sent = hashes(old / "ann" / "transactions.db")
     bring_homes(old, new)
     shutil.copytree(old / "market" / "keys", new / "market" / "keys")
 
     async with stack(new) as running:
-        second, chain = await trained(running), running.contracts.chain
-        assert running.contracts.deployment.settlement == settlement
+        # Another stake: the same one would be the same transaction, signed afresh.
+        second, chain = await trained(running, stake="11"), running.contracts.chain
+        assert running.contracts.deployment == old_deployment
         known = [await chain.request("eth_getTransactionByHash", [name]) for name in sent]
         own = hashes(new / "ann" / "transactions.db")
     assert len(sent) > 2 and known == [None] * len(sent) and not set(sent) & set(own)
