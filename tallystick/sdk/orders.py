@@ -28,7 +28,6 @@ from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.prepare import Prepared
 
-
 KEPT = ("*.json", "*.lock", "permit")
 """What a folder of orders keeps of a chain."""
 

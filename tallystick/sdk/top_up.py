@@ -19,7 +19,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.chain.connection import ChainConnection
-from contracts.chain.contracts import bind
+from contracts.chain.contracts import Contracts, bind
+from contracts.chain.sender import Sender
+from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.escrow import Funds, JobPhase
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import BaseUnits, format_tokens
@@ -31,7 +33,7 @@ from market import bodies
 from tallystick.files import replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import deployment_of
-from tallystick.sdk.sending import OnChain, on_chain
+from tallystick.sdk.sending import on_chain
 
 MIN_GAS_WEI = 10**17
 
@@ -87,7 +89,8 @@ async def top_up(
     spec, network = await _spec_of(client, job), await client.network()
     path = folder / f"topup-{job.hex()}.json"
     async with on_chain(network, wallet, folder, say, ("topup-*.json",)) as own:
-        payer, pending = _Payer(client, network, own), _load(path)
+        payer = _Payer(client, network, own.contracts, own.sender, own.store)
+        pending = _load(path)
         if pending is not None and pending.amount != amount:
             raise Conflict(
                 f"a top-up of {format_tokens(BaseUnits(pending.amount))} tokens was interrupted: "
@@ -121,20 +124,22 @@ class _Payer:
 
     client: MarketClient
     network: bodies.NetworkView
-    own: OnChain
+    contracts: Contracts
+    sender: Sender
+    store: SqliteTransactions
 
     async def funds(self, job: JobId) -> Funds:
-        return await self.own.contracts.escrow.funds(job, await self.own.contracts.chain.head())
+        return await self.contracts.escrow.funds(job, await self.contracts.chain.head())
 
     async def pay(self, job: JobId, pending: Pending, path: Path) -> Digest:
         """Send what has not been sent; the transaction that paid."""
         amount, key = BaseUnits(pending.amount), f"topup:{pending.name}"
-        await self.own.sender.resend()
+        await self.sender.resend()
         try:
-            if await self.own.store.find(self.own.sender.account, key) is None:
+            if await self.store.find(self.sender.account, key) is None:
                 await self._fund(amount, pending)
                 await self._approve(amount)
-            receipt = await self.own.sender.send(key, self.own.contracts.escrow.top_up(job, amount))
+            receipt = await self.sender.send(key, self.contracts.escrow.top_up(job, amount))
         except Refused:
             path.unlink(missing_ok=True)  # nothing was paid, and nothing of it can be any more
             raise
@@ -147,29 +152,29 @@ class _Payer:
         if (held < amount or gas < MIN_GAS_WEI) and self.network.embedded:
             with contextlib.suppress(Refused):  # what is held may be enough
                 key = f"topup-{pending.name}"
-                await self.client.faucet(self.own.sender.account, idempotency_key=key)
+                await self.client.faucet(self.sender.account, idempotency_key=key)
             held, _ = await self._held()
         if held < amount:
             raise Unaffordable(
-                f"0x{self.own.sender.account.hex()} holds {format_tokens(held)} tokens; send it more",
+                f"0x{self.sender.account.hex()} holds {format_tokens(held)} tokens; send it more",
                 held=held,
                 wanted=amount,
             )
 
     async def _held(self) -> tuple[BaseUnits, int]:
-        head = await self.own.contracts.chain.head()
-        tokens = await self.own.contracts.token.balance(self.own.sender.account, head)
-        return tokens, await self.own.contracts.chain.balance(self.own.sender.account)
+        head = await self.contracts.chain.head()
+        tokens = await self.contracts.token.balance(self.sender.account, head)
+        return tokens, await self.contracts.chain.balance(self.sender.account)
 
     async def _approve(self, amount: BaseUnits) -> None:
         """Let the escrow take `amount`, if it may not yet."""
-        token, chain, escrow = self.own.contracts.token, self.own.contracts.chain, self.own.contracts.escrow
-        may_take = await token.allowance(self.own.sender.account, escrow.address, await chain.head())
+        token, chain, escrow = self.contracts.token, self.contracts.chain, self.contracts.escrow
+        may_take = await token.allowance(self.sender.account, escrow.address, await chain.head())
         if may_take < amount:
             # The key names its nonce: an approval that was used up is another intention.
-            number = await chain.nonce(self.own.sender.account)
+            number = await chain.nonce(self.sender.account)
             key = f"approve:escrow:{number}"
-            await self.own.sender.send(key, token.approve(escrow.address, amount))
+            await self.sender.send(key, token.approve(escrow.address, amount))
 
 
 async def _spec_of(client: MarketClient, job: JobId) -> JobSpec:

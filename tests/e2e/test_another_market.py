@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixSeconds
 from tallystick.sdk.job_file import parse_job_file
@@ -86,3 +87,8 @@ async def test_up_made_anew__old_homes__both_work_and_nothing_of_the_old_chain_i
             while "is back" not in (old / "provider-ann.log").read_text():
                 await asyncio.sleep(0.1)
         assert running.lease_folder("ann", first).is_dir()
+
+    shutil.rmtree(old / "market" / "chain")
+    with pytest.raises(WrongConfiguration, match="the database is of another chain"):
+        async with stack(old):
+            pass
