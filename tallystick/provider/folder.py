@@ -6,7 +6,8 @@ outside auditor), `agent.lock` (the agent's pid), `transactions.db` (what was se
 `leases/<id>/` (one folder a lease, with the session key and the signed LeaseAccept that were stored
 before they left, the job's `coins`, and `upload` while weights go up), `audits/<job>/` (a job that
 may draw us from outside, with the LeaseAccept that reserves our stake for it, its `coins` and our
-reports). All mode 0600.
+reports). All mode 0600. On another chain what is kept of the last one goes to `chains/<name>/`
+(`tallystick.chains`).
 """
 
 import contextlib
