@@ -226,6 +226,7 @@ async def test_swarm__two_stages_and_a_kill__equals_the_plain_run(
     assert_as_plain(swarm)
 
 
+@pytest.mark.simulated_time  # a peer that is only slow would lose its units
 @pytest.mark.parametrize(
     ("event", "stages"),
     [
