@@ -112,8 +112,12 @@ class ChainConnection:
         """EIP-155 chain id."""
         return await self._number("eth_chainId", [])
 
-    async def need_chain(self, wanted: int) -> None:
+    async def need_chain(self, wanted: int, genesis: Digest | None = None) -> None:
         """Refuse a node of another chain: what it says of our contracts would mean nothing.
+
+        Args:
+            wanted: EIP-155 chain id, which many local chains share.
+            genesis: Hash of the chain's first block, if it is known.
 
         Raises:
             WrongConfiguration: with what it speaks for.
@@ -126,6 +130,17 @@ class ChainConnection:
                 found=found,
                 wanted=wanted,
             )
+        if genesis is not None and (first := await self.genesis()) != genesis:
+            raise WrongConfiguration(
+                f"{self.url} is a node of another chain {found}: its first block is "
+                f"0x{first.hex()[:12]}, the contracts are on that of 0x{genesis.hex()[:12]}",
+                found=first.hex(),
+                wanted=genesis.hex(),
+            )
+
+    async def genesis(self) -> Digest:
+        """Hash of the first block: what tells a chain from all others of its id."""
+        return (await self.block(0)).hash
 
     async def head(self, *, confirmations: int = 0) -> Block:
         """The newest block with this many blocks on top (block 0 when there are fewer)."""

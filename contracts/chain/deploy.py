@@ -28,7 +28,7 @@ from contracts.governance.parameters import PARAMETERS, check_values
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN
 from contracts.terms.digest import keccak
-from contracts.terms.errors import ChainForgot, Conflict, Malformed, TallystickError
+from contracts.terms.errors import Conflict, Malformed, TallystickError
 from contracts.terms.ids import Address
 
 ORDER = ("token", "parameters", "seals", "escrow", "vault", "stakes", "settlement")
@@ -190,10 +190,9 @@ async def run(settings: DeploySettings) -> Deployment:
     async with ChainConnection(settings.rpc_url) as chain:
         deployer = load_or_create_wallet(settings.keys / "deployer.json")
         chain_id = await chain.chain_id()
+        await store.need_chain(chain)
         begun = await store.since(deployer.account, 0)
         first = begun[0].nonce if begun else await chain.nonce(deployer.account)
-        if begun and await chain.nonce(deployer.account) == 0 and first != 0:
-            raise ChainForgot("this is another chain than the one that deployment was begun on")
         deployment = await deploy(
             Sender(chain, deployer, store, chain_id),
             chain_id=chain_id,

@@ -88,6 +88,7 @@ class Sender:
             ContractRefused: the chain would not run it, or ran it and it reverted. The same key
                 may be tried again.
             Unavailable: the account cannot pay for its gas, or gas costs more than the cap.
+            WrongConfiguration: the node is of another chain than what is stored.
             DeadlineExceeded, ChainUnreachable, RpcFailed: it may or may not have happened; the same
                 key may be tried again.
         """
@@ -129,6 +130,7 @@ class Sender:
         waiting = _newest(await self._store.since(self.account, known))
         if not waiting:
             return 0
+        await self._store.need_chain(self._chain)
         block, base_fee = await self._chain.base_fee()
         late = self._is_late(waiting[0], block)
         for transaction in waiting:
@@ -167,6 +169,7 @@ class Sender:
     async def _sign(
         self, key: str, to: Address | None, data: bytes, value: int
     ) -> StoredTransaction:
+        await self._store.need_chain(self._chain)
         await self._resend()
         nonce = max(
             await self._store.next_nonce(self.account), await self._chain.nonce(self.account)

@@ -4,6 +4,8 @@ A transaction is stored before it is broadcast. `key` names the intention ("prop
 intention has at most one nonce that can still succeed, so repeating it is safe. A nonce has an
 attempt for each price that was offered for it, of which the chain can run one. A chain that
 forgot blocks gets the newest bytes again: same nonce, one event.
+A store is of one chain, known by its first block: another one of the same id would run what was
+signed for the first.
 """
 
 import sqlite3
@@ -13,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from contracts.terms.errors import Conflict, Malformed, Unavailable
+from contracts.chain.connection import ChainConnection
+from contracts.terms.errors import Conflict, Malformed, Unavailable, WrongConfiguration
 from contracts.terms.ids import Address, Digest
 
 
@@ -31,7 +34,10 @@ class StoredTransaction:
 
 
 class TransactionStore(Protocol):
-    """Durable memory of one or more accounts' transactions."""
+    """Durable memory of one or more accounts' transactions on one chain."""
+
+    async def need_chain(self, chain: ChainConnection) -> None:
+        """Raises WrongConfiguration if what is stored was sent on another chain."""
 
     async def find(self, account: Address, key: str) -> StoredTransaction | None:
         """The newest transaction of this intention that has not failed."""
@@ -71,7 +77,29 @@ class SqliteTransactions:
                 " hash BLOB, raw BLOB, attempt INTEGER, failed INTEGER,"
                 " PRIMARY KEY (account, nonce, attempt))"
             )
+            self._db.execute("CREATE TABLE IF NOT EXISTS chain (genesis BLOB)")
             self._take_over()
+
+    async def need_chain(self, chain: ChainConnection) -> None:
+        """See `TransactionStore.need_chain`; a new store is of the first chain that it meets.
+
+        One of before chains were noted is of the chain that ran the first thing in it.
+        """
+        genesis = await chain.genesis()
+        with self._reported():
+            noted = self._db.execute("SELECT genesis FROM chain").fetchone()
+            first = self._db.execute(
+                "SELECT hash FROM attempts WHERE nonce = (SELECT min(nonce) FROM attempts)"
+            ).fetchall()
+        if noted is None:
+            is_ours = not first or any([await chain.receipt(Digest(name)) for (name,) in first])
+        else:
+            is_ours = noted[0] == genesis
+        if not is_ours:
+            raise another_chain(str(self._path))
+        if noted is None:
+            with self._reported():
+                self._db.execute("INSERT INTO chain VALUES (?)", (genesis,))
 
     async def find(self, account: Address, key: str) -> StoredTransaction | None:
         """See `TransactionStore.find`."""
@@ -151,3 +179,11 @@ class SqliteTransactions:
             )
             for account, nonce, key, name, raw, attempt, failed in rows
         ]
+
+
+def another_chain(what: str) -> WrongConfiguration:
+    """The one error for what was sent on a chain that this one is not."""
+    return WrongConfiguration(
+        f"{what} keeps what was sent on another chain of the same id: nothing of it is sent here; "
+        "name a node of that chain, or another folder"
+    )

@@ -79,7 +79,7 @@ class RpcChain:
         self._contracts, self._chain = contracts, contracts.chain
         self._anchorer, self._rpc_url = anchorer, rpc_url
         self._confirming, self._senders, self._mine = confirming, senders or {}, mine
-        self._token: tuple[str, str, int, Digest] | None = None  # which never changes
+        self._fixed: tuple[Digest, str, str, int, Digest] | None = None  # first block and token
         self._all_ran_at: Digest | None = None  # the head in which all that was sent had run
         self._num_asked = 0  # how often somebody asked for a sender
 
@@ -98,14 +98,15 @@ class RpcChain:
     async def network(self) -> Network:
         """See `Chain.network`."""
         deployment = self._contracts.deployment
-        if self._token is None:
+        if self._fixed is None:
             await self._chain.need_chain(deployment.chain_id)
         at = await self._chain.head()
-        if self._token is None:
-            token = self._contracts.token
-            self._token = (*await token.label(at), await token.domain_separator(at))
-        name, symbol, decimals, separator = self._token
+        if self._fixed is None:
+            token, genesis = self._contracts.token, await self._chain.genesis()
+            self._fixed = (genesis, *await token.label(at), await token.domain_separator(at))
+        genesis, name, symbol, decimals, separator = self._fixed
         return Network(
+            genesis=genesis,
             rpc_url=self._rpc_url,
             embedded=self._mine is not None,
             contracts={each: getattr(deployment, each) for each in NAMES},

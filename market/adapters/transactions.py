@@ -6,11 +6,12 @@ Each call is a transaction of its own, so a raw transaction is durable before it
 from collections.abc import Callable
 from dataclasses import replace
 
-from contracts.chain.transactions import StoredTransaction
+from contracts.chain.connection import ChainConnection
+from contracts.chain.transactions import StoredTransaction, another_chain
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address
 from market.service.ports import UnitOfWork
-from market.service.rows import TransactionRow
+from market.service.rows import CursorRow, TransactionRow
 
 
 class RowTransactions:
@@ -18,6 +19,13 @@ class RowTransactions:
 
     def __init__(self, new_work: Callable[[], UnitOfWork]) -> None:
         self._new_work = new_work
+
+    async def need_chain(self, chain: ChainConnection) -> None:
+        """See `TransactionStore.need_chain`; `sync_chain` notes the first block."""
+        async with self._new_work() as work:
+            first = await work[CursorRow].get(0)
+        if first is not None and first.hash != await chain.genesis():
+            raise another_chain("the market's database")
 
     async def find(self, account: Address, key: str) -> StoredTransaction | None:
         """See `TransactionStore.find`."""

@@ -44,6 +44,7 @@ class NetworkView(Body):
 
     version: str
     chain_id: int
+    genesis: DigestField  # of the chain's first block: ids are shared
     rpc_url: str
     embedded: bool  # the market runs this chain and has a faucet
     contracts: ContractsView

@@ -260,6 +260,7 @@ class MemoryChain:
         """See `Chain.network`."""
         token = WalletDomain("Tallystick Test Token", "1", self.domain.chain_id, _address("token"))
         return Network(
+            genesis=_view(self.blocks[0]).hash,
             rpc_url="http://127.0.0.1:0",
             embedded=True,
             contracts={name: _address(name) for name in NAMES}

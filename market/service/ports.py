@@ -304,6 +304,7 @@ class Audited:
 class Network:
     """What newcomers are told of the chain."""
 
+    genesis: Digest
     rpc_url: str
     embedded: bool
     contracts: Mapping[str, Address]

@@ -3,14 +3,15 @@
 Read by cursor up to the newest confirmed block. A cursor block that the chain no longer knows
 means that it went back: events above the newest common block are forgotten and their entries booked
 back, and reading goes on from there. Every event is applied once, in the transaction that moves
-the cursor.
+the cursor. The first block is a cursor, too, that is never forgotten: what is stored is of its
+chain.
 """
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from contracts.terms.errors import ChainForgot
+from contracts.terms.errors import ChainForgot, WrongConfiguration
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from market.domain.ledger import reversal
@@ -53,18 +54,19 @@ async def sync_chain(
 
     Raises:
         ChainForgot: the chain changed while it was read; the next round starts again.
+        WrongConfiguration: it is another chain than the one that the database is of.
     """
     newest, head = await chain.heads()
     await chain.resend(newest)
     async with work:
-        cursor = await _cursor(work)
+        cursor, noted = await _cursor(work), await work[CursorRow].get(0)
     if cursor == CursorRow(head.number, head.hash):
         return Synced(head.number, 0, False)  # the chain knows it, so nothing went back either
     went_back = await _go_back(now, work, chain)
     if went_back:
         async with work:
             cursor = await _cursor(work)
-    start = cursor.block + 1 if cursor else first_block
+    start = max(first_block, 1 + (cursor.block if cursor else 0))
     if head.number < start:
         return Synced(start - 1, 0, went_back)
     last = await _last_block(min(head.number, start + MAX_BLOCKS - 1), head, chain)
@@ -72,7 +74,10 @@ async def sync_chain(
     stakes = await _stakes(events, chain)
     if await chain.block(last.number) != last:
         raise ChainForgot(f"block {last.number} was replaced while its events were read")
+    first = await chain.block(0) if noted is None else None
     async with work:
+        if first is not None:
+            await work[CursorRow].put(CursorRow(0, first.hash))
         await _apply(events, last, now, work, chain.anchorer)
         for row in stakes:
             await work[StakeRow].put(row)
@@ -114,7 +119,8 @@ async def _apply(
     await work[CursorRow].put(CursorRow(last.number, last.hash))
     old = await work[CursorRow].where(order="-block", limit=KEPT_CURSORS + 1)
     for cursor in old[KEPT_CURSORS:]:
-        await work[CursorRow].remove(cursor.block)
+        if cursor.block:
+            await work[CursorRow].remove(cursor.block)
     if events:
         await work.emit("chain", last.hash)
 
@@ -160,6 +166,11 @@ async def _go_back(now: UnixMillis, work: UnitOfWork, chain: Chain) -> bool:
         gone += 1
     if not gone:
         return False
+    if gone == len(cursors) and cursors[-1].block == 0:
+        raise WrongConfiguration(
+            "this is another chain than the one that the market's database is of: name a node of "
+            "that chain, bring its data back, or use another data folder"
+        )
     common = cursors[gone].block if gone < len(cursors) else -1
     log.warning("the chain went back to block %d: %d cursors forgotten", common, gone)
     async with work:

@@ -237,6 +237,7 @@ def topup_command(
                 added,
                 folder=HomeSettings().home / "poster",
                 beyond_budget=beyond_budget,
+                say=notice,
             )
         return ToppedUp(
             job=wanted,

@@ -30,6 +30,7 @@ from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, p
 from tallystick.cli.output import moment_here, notice, shows
 from tallystick.cli.sending import needs_chain
 from tallystick.provider.folder import (
+    KEPT_OF_CHAIN,
     ProviderFolder,
     agent_pid,
     keystore_in,
@@ -40,7 +41,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import tokens
 
 if TYPE_CHECKING:
-    from tallystick.provider.on_chain import OnChain
+    from tallystick.sdk.sending import OnChain
 
 _POLL_SECONDS = 0.5
 _TRIES = 3  # of a claim: each time a newer epoch may have become final in between
@@ -366,11 +367,12 @@ async def _move_stake(
 async def _own(client: MarketClient, home: Path) -> "AsyncIterator[OnChain]":
     """The account's only sender: the folder is held meanwhile."""
     with needs_chain():
-        from tallystick.provider.on_chain import on_chain
+        from tallystick.sdk.sending import on_chain
     folder = ProviderFolder(home)
     try:
         wallet = open_wallet(keystore_in(home))
-        async with on_chain(await client.network(), wallet, folder.transactions) as own:
+        network = await client.network()
+        async with on_chain(network, wallet, folder.home, notice, KEPT_OF_CHAIN) as own:
             yield own
     finally:
         folder.close()

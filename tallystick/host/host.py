@@ -21,6 +21,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market import bodies
+from tallystick.chains import chain_name, hold_for
 from tallystick.host.folder import (
     JobFileOnHost,
     announced,
@@ -66,6 +67,8 @@ class Host:
 
     async def run(self) -> None:
         """Host jobs until cancelled; then their processes are stopped cleanly."""
+        network = await retrying(self.client.network, on_error=self._waiting)
+        held = hold_for(self.jobs, chain_name(network), ("*",), self.say)
         try:
             await retrying(self._register, on_error=self._waiting)
             self.say("ready")
@@ -78,6 +81,7 @@ class Host:
                 rest = begun + BEAT_SECONDS - time.monotonic()
                 await asyncio.sleep(HOSTING_SECONDS if self._running else max(0.0, rest))
         finally:
+            held.close()
             for job in list(self._running):
                 await self._stop(job)
 

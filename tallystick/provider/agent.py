@@ -27,6 +27,7 @@ from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import (
+    Conflict,
     ContractRefused,
     Expired,
     InsufficientStake,
@@ -40,6 +41,7 @@ from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market import bodies
+from tallystick.chains import chain_name
 from tallystick.provider.awake import Clocks, aftermath, interruption, read_clocks
 from tallystick.provider.beats import heartbeat
 from tallystick.provider.claims import Dues, claim, refused_claim
@@ -47,6 +49,7 @@ from tallystick.provider.coins import SETTLING_SECONDS, CoinWatches, Counts
 from tallystick.provider.devices import told
 from tallystick.provider.faults import Faults, Say
 from tallystick.provider.folder import (
+    KEPT_OF_CHAIN,
     PeerFile,
     ProviderFolder,
     check_promise,
@@ -58,13 +61,13 @@ from tallystick.provider.folder import (
 from tallystick.provider.lease_folders import LeaseFolders
 from tallystick.provider.losses import Losses
 from tallystick.provider.machine import LEAST_MEMORY, Machine
-from tallystick.provider.on_chain import OnChain, on_chain
 from tallystick.provider.outside_audits import OutsideAudits, cancelled
 from tallystick.provider.room import Free, Room, folder_bytes, free_bytes, megabytes
 from tallystick.provider.slashes import Slashes
 from tallystick.provider.staking import prepare
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.on_chain import deployment_of
+from tallystick.sdk.sending import OnChain, on_chain
 from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
 from tallystick.up.child import Start
@@ -131,6 +134,7 @@ class Agent:
     _paused: Digest | None = None  # the offer that we took back ourselves
     _tasks: asyncio.TaskGroup | None = None
     _coins: CoinWatches | None = None
+    _chain: str = ""  # of the market, as it was when we began
 
     def __post_init__(self) -> None:
         """Nothing is looked at yet."""
@@ -158,12 +162,15 @@ class Agent:
         network = await retrying(self.client.network, on_error=self._waiting)
         self.faults.over("market")
         check_clock(network.clock, UnixSeconds(int(time.time())))
-        deployment = deployment_of(network)
+        deployment, self._chain = deployment_of(network), chain_name(network)
         try:
-            async with on_chain(network, self.wallet, self.folder.transactions) as own:
+            async with contextlib.AsyncExitStack() as stack:
+                enter, home = stack.enter_async_context, self.folder.home
+                own = await retrying(
+                    lambda: enter(on_chain(network, self.wallet, home, self.say, KEPT_OF_CHAIN)),
+                    on_error=self._waiting,
+                )
                 contracts, sender = own.contracts, own.sender
-                is_theirs = contracts.chain.need_chain
-                await retrying(lambda: is_theirs(network.chain_id), on_error=self._waiting)
                 await retrying(lambda: self._prepare(network, own), on_error=self._waiting)
                 settling = SETTLING_SECONDS if network.embedded else 0.0
                 counts = Counts(network.confirmations, settling)
@@ -316,6 +323,7 @@ class Agent:
                         offer = await self._kept_up(offer, deployment)
                 self.faults.over("market")
             except NotFound:  # a market that was set up anew
+                await self._need_same_chain()
                 offer, leases = await self._renewed(deployment), ()
             except (Expired, Unavailable) as error:  # Expired: our clock is off
                 self._waiting(error)
@@ -368,6 +376,14 @@ class Agent:
             else:
                 self.faults.over("stake")
                 return offer
+
+    async def _need_same_chain(self) -> None:
+        network = await retrying(self.client.network, on_error=self._waiting)
+        if chain_name(network) != self._chain:
+            raise Conflict(
+                f"{self.client.url} is on another chain since we began: start again, what is kept "
+                "of the old one is then put aside"
+            )
 
     async def _stand_back(self, offer: Signed[Offer], lacks: str) -> None:
         """Take the offer back and let all peers leave; until there is room again."""

@@ -6,7 +6,8 @@ outside auditor), `agent.lock` (the agent's pid), `transactions.db` (what was se
 `leases/<id>/` (one folder a lease, with the session key and the signed LeaseAccept that were stored
 before they left, the job's `coins`, and `upload` while weights go up), `audits/<job>/` (a job that
 may draw us from outside, with the LeaseAccept that reserves our stake for it, its `coins` and our
-reports). All mode 0600.
+reports). All mode 0600. On another chain what is kept of the last one goes to `chains/<name>/`
+(`tallystick.chains`).
 """
 
 import contextlib
@@ -30,6 +31,8 @@ from tallystick.files import replace_file
 from tallystick.provider.devices import check_class
 
 T = TypeVar("T")
+KEPT_OF_CHAIN = ("offer.msgpack", "withdrawn", "leases", "audits")
+"""What of a home holds on one chain alone, beside what was sent; on another it is put aside."""
 _UPLOAD = "upload"
 
 DRAIN_SIGNAL = signal.SIGUSR1
@@ -108,11 +111,6 @@ class ProviderFolder:
         folder = self.home / "audits" / job.hex()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
-
-    @property
-    def transactions(self) -> Path:
-        """SQLite file of what was sent."""
-        return self.home / "transactions.db"
 
     def offer(self) -> Signed[Offer] | None:
         """The offer that was stored last."""

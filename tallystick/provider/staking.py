@@ -5,8 +5,8 @@ from contracts.terms.errors import DeadlineExceeded, InsufficientStake, Refused
 from contracts.terms.ids import Address
 from market import bodies
 from tallystick.provider.faults import Say
-from tallystick.provider.on_chain import OnChain
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.sending import OnChain
 
 MIN_GAS_WEI = 10**17
 

@@ -7,7 +7,7 @@ from contracts.chain.wrappers.stakes import Stake
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import InsufficientStake
 from contracts.terms.ids import Digest
-from tallystick.provider.on_chain import OnChain
+from tallystick.sdk.sending import OnChain
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.prepare import Prepared
 
+KEPT = ("*.json", "*.lock", "permit")
+"""What a folder of orders keeps of a chain."""
+
 
 class Order(BaseModel):
     """One order, as far as it has come."""
@@ -120,7 +123,6 @@ def open_order(folder: Path, fingerprint: str) -> Iterator[OrderFile]:
         Conflict: another process places this very order.
         Malformed: its file is damaged.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{fingerprint}.json"
     with path.with_suffix(".lock").open("w") as lock:
         try:

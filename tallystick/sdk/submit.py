@@ -30,10 +30,18 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
 from market import bodies
+from tallystick.chains import chain_name, hold_for
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.orders import Order, OrderFile, Permitted, fingerprint_of, open_order
+from tallystick.sdk.orders import (
+    KEPT,
+    Order,
+    OrderFile,
+    Permitted,
+    fingerprint_of,
+    open_order,
+)
 from tallystick.sdk.parts import put_parts
 from tallystick.sdk.plan import Plan, draft, plan_of_draft
 from tallystick.sdk.prepare import Prepared, prepare
@@ -127,7 +135,8 @@ async def submit(
         f"{len(corpus.manifest.validation)} to validate")  # fmt: skip
     network = await client.network()
     check_clock(network.clock, now)
-    with open_order(orders, fingerprint_of(job, wallet.account, network, prepared)) as file:
+    name = fingerprint_of(job, wallet.account, network, prepared)
+    with hold_for(orders, chain_name(network), KEPT, say), open_order(orders, name) as file:
         if found := await _ordered(client, file, corpus, again=consent.again):
             return found
         placing = _Placing(client, wallet, network, prepared, file, consent, say)

@@ -12,6 +12,7 @@ comes back with the refund. More work is another job.
 
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from market import bodies
 from tallystick.files import replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import deployment_of
+from tallystick.sdk.sending import on_chain
 
 MIN_GAS_WEI = 10**17
 
@@ -62,6 +64,7 @@ async def top_up(
     *,
     folder: Path,
     beyond_budget: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> ToppedUp:
     """Add `amount` to the escrow of `job`; the market notes it when it is confirmed.
 
@@ -73,6 +76,7 @@ async def top_up(
         folder: Of this wallet's `transactions.db` and of what an interrupted call resumes from.
             One process at a time: an account has one sequence of nonces.
         beyond_budget: Pay also what the job can never earn.
+        say: Told when what the folder keeps of another chain is put aside.
 
     Raises:
         NotFound: the job, or nothing of it is in escrow yet.
@@ -83,28 +87,22 @@ async def top_up(
         Unavailable: it may or may not have happened; call again.
     """
     spec, network = await _spec_of(client, job), await client.network()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"topup-{job.hex()}.json"
-    pending = _load(path)
-    if pending is not None and pending.amount != amount:
-        raise Conflict(
-            f"a top-up of {format_tokens(BaseUnits(pending.amount))} tokens was interrupted: "
-            "repeat it first",
-            would_fit=str(pending.amount),
-        )
-    store = SqliteTransactions(folder / "transactions.db")
-    try:
-        async with ChainConnection(network.rpc_url) as chain:
-            sender = Sender(chain, wallet, store, network.chain_id)
-            payer = _Payer(client, network, bind(chain, deployment_of(network)), sender, store)
-            if pending is None:
-                _check(await payer.funds(job), spec, amount, beyond_budget=beyond_budget)
-                pending = Pending(name=secrets.token_hex(8), amount=amount)
-                _save(path, pending)
-            transaction = await payer.pay(job, pending, path)
-            funds = await payer.funds(job)
-    finally:
-        store.close()
+    async with on_chain(network, wallet, folder, say, ("topup-*.json",)) as own:
+        payer = _Payer(client, network, own.contracts, own.sender, own.store)
+        pending = _load(path)
+        if pending is not None and pending.amount != amount:
+            raise Conflict(
+                f"a top-up of {format_tokens(BaseUnits(pending.amount))} tokens was interrupted: "
+                "repeat it first",
+                would_fit=str(pending.amount),
+            )
+        if pending is None:
+            _check(await payer.funds(job), spec, amount, beyond_budget=beyond_budget)
+            pending = Pending(name=secrets.token_hex(8), amount=amount)
+            _save(path, pending)
+        transaction = await payer.pay(job, pending, path)
+        funds = await payer.funds(job)
     return ToppedUp(transaction, funds.deposited, spec.budget)
 
 

@@ -90,6 +90,8 @@ class Anvil:
         if not self.state.exists():  # a chain that begins has no contracts
             self.saved.unlink(missing_ok=True)
             self.deployment.unlink(missing_ok=True)
+            for sent in self.folder.chain.glob("deployer.db*"):  # on a chain that nobody saw
+                sent.unlink()
 
     async def is_ready(self) -> bool:
         """Whether it answers."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -290,7 +291,20 @@ class Postgres:
 
 
 async def answers(url: str) -> bool:
-    """Whether the server at `url` answers a query; the reader's PG* variables do not matter."""
+    """Whether the server at `url` answers a query."""
+    try:
+        await first_row(url, "SELECT 1")
+    except ServiceUnreachable:
+        return False
+    return True
+
+
+async def first_row(url: str, query: LiteralString) -> tuple[Any, ...] | None:
+    """What the server at `url` answers first; the reader's PG* variables do not matter.
+
+    Raises:
+        ServiceUnreachable: it does not answer, or refuses.
+    """
     url = url.replace("postgresql+psycopg:", "postgresql:", 1)  # as SQLAlchemy spells it
     local = "@127.0.0.1:" in url
     fixed = {"sslmode": "disable", "gssencmode": "disable", "options": ""} if local else {}
@@ -298,7 +312,6 @@ async def answers(url: str) -> bool:
         async with await psycopg.AsyncConnection.connect(
             make_conninfo(url, connect_timeout=4, application_name="tallystick up", **fixed)
         ) as connection:
-            await connection.execute("SELECT 1")
-    except psycopg.Error:
-        return False
-    return True
+            return await (await connection.execute(query)).fetchone()
+    except psycopg.Error as error:
+        raise ServiceUnreachable(f"the database does not answer: {type(error).__name__}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from contracts.terms.errors import ServiceUnreachable
+from contracts.terms.errors import ServiceUnreachable, WrongConfiguration
 from tallystick.up import json_rpc, postgres, redis_server
 from tallystick.up.anvil import Anvil
 from tallystick.up.data_folder import DataFolder
@@ -133,6 +133,25 @@ def _outside(name: str, variable: str, url: str, answers: Callable[[str], Awaita
     return Step(name=name, action=check)
 
 
+def _same_chain(where: Addresses) -> Action:
+    """Refuses a database that is of another chain: nothing in it would be true of this one."""
+
+    async def check() -> None:
+        noted = await postgres.first_row(
+            where.database, "SELECT hash FROM chain_cursor WHERE block = 0"
+        )
+        first = await json_rpc.call(where.rpc, "eth_getBlockByNumber", "0x0", False)
+        genesis = first.get("hash") if isinstance(first, dict) else None
+        if noted is not None and genesis != f"0x{noted[0].hex()}":
+            raise WrongConfiguration(
+                f"the database is of another chain: its first block is 0x{noted[0].hex()[:12]}, "
+                f"here it is {str(genesis)[:14]}; bring that chain back (its folder `chain`, or "
+                "TALLYSTICK_RPC_URL), or choose another data folder with --home"
+            )
+
+    return check
+
+
 def _gateway(upstream: str, where: Addresses, ports: Mapping[str, int]) -> ServiceSpec:
     async def is_ready() -> bool:
         return await json_rpc.answers(where.rpc)
@@ -159,7 +178,12 @@ def _preparations(parts: Parts, market: Mapping[str, str]) -> list[Item]:
             argv=_python("market.migrate"),
             environment=market,
             depends_on=("postgres",),
-        )
+        ),
+        Step(
+            name="same-chain",
+            action=_same_chain(parts.addresses),
+            depends_on=("migrate", "gateway"),
+        ),
     ]
     if parts.anvil:
         anvil = parts.anvil

@@ -82,9 +82,8 @@ class Anvil:
             await self._chain.wait_saved()
 
     def forget(self) -> None:
-        """Of a stopped chain: as if it had never dumped."""
+        """Of a stopped chain: as if it had not dumped since `save`, or never."""
         self._chain.state.unlink(missing_ok=True)
-        self._chain.copy.unlink(missing_ok=True)
 
     async def fund(self, chain: ChainConnection, *accounts: Address) -> None:
         """Give gas."""

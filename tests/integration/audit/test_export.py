@@ -47,6 +47,7 @@ class FakeMarket:
         return bodies.NetworkView(
             version="test",
             chain_id=deployment.chain_id,
+            genesis=NOTHING,
             rpc_url="",
             embedded=True,
             contracts=bodies.ContractsView(**{n: getattr(deployment, n) for n in names}),

@@ -203,11 +203,14 @@ class Poster:
         return self.world.chain.state.accounts[self.wallet.account].token
 
 
-async def poster_at(folder: Path, *, num_coordinators: int = 1) -> Poster:
-    """A poster with text to train on, and a market whose host has that many coordinators."""
+async def poster_at(folder: Path, *, num_coordinators: int = 1, began: int = START) -> Poster:
+    """A poster with text to train on, and a market whose host has that many coordinators.
+
+    A chain that began at another moment has another first block, and the same addresses.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "text.txt").write_text("".join(f"line {i} of a text\n" for i in range(300)))
-    world = empty_world(START)
+    world = empty_world(began)
     await _host(world, [str(number) for number in range(num_coordinators)])
     return Poster(world, folder)
 

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import uvicorn
 from starlette.types import ASGIApp
 
+from contracts.terms.ids import Digest
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
 from market.fakes.memory_chain import MemoryChain
@@ -20,6 +21,8 @@ from tests.support.history import DOMAIN
 from tests.support.market_world import ANCHORER, World, memory_world
 
 NOBODY = "http://127.0.0.1:1"
+NODE_HASH = Digest(b"\x11" * 32)
+"""Of each block of a node that is played, the first one's included."""
 HTML = b"<!doctype html><title>Welcome</title><p>It works!"
 
 
@@ -69,7 +72,7 @@ WORD = 10**12  # what the node below says of every number: enough of everything
 @contextmanager
 def wealthy_node(domain: Domain) -> Iterator[str]:
     """URL of a node of a chain on which everybody holds and has staked a million tokens."""
-    block = {"number": "0x1", "hash": "0x" + "11" * 32, "timestamp": "0x1"}
+    block = {"number": "0x1", "hash": "0x" + NODE_HASH.hex(), "timestamp": "0x1"}
     results: dict[str, object] = {
         "eth_chainId": hex(domain.chain_id),
         "eth_blockNumber": "0x1",
@@ -97,7 +100,8 @@ class OneSettlement(MemoryChain):
         """See `Chain.network`."""
         network = await super().network()
         contracts = {**network.contracts, "settlement": self.domain.settlement}
-        return replace(network, contracts=contracts, rpc_url=self.rpc_url)
+        genesis = network.genesis if self.rpc_url == NOBODY else NODE_HASH
+        return replace(network, genesis=genesis, contracts=contracts, rpc_url=self.rpc_url)
 
 
 def empty_world(now: int, rpc_url: str = NOBODY) -> World:

@@ -177,6 +177,21 @@ async def test_submit__market_that_lost_the_job__is_a_conflict_until_again(tmp_p
     assert (await other.post(other.job(), again=True)).is_new
 
 
+async def test_submit__market_made_anew__orders_afresh_and_on_return_finds_the_first(
+    tmp_path: Path,
+) -> None:
+    old, new = await poster_at(tmp_path), await poster_at(tmp_path, began=START + 1)
+    first = await old.post(old.job())
+    (tmp_path / "orders" / "permit").write_text('{"nonce":9,"job":"' + "00" * 32 + '"}')
+
+    second = await new.post(new.job())
+    found = await old.post(old.job())
+
+    assert second.is_new and not found.is_new
+    assert first.job == found.job != second.job
+    assert len(await old.jobs()) == len(await new.jobs()) == len(old.orders) == 1
+
+
 async def test_submit__two_at_once__one_is_refused(tmp_path: Path) -> None:
     poster = await poster_at(tmp_path, num_coordinators=2)
 

@@ -9,7 +9,7 @@ from contracts.chain.deploy import DeploySettings, run
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import ChainForgot, ContractRefused, Unavailable
+from contracts.terms.errors import ChainForgot, ContractRefused, Unavailable, WrongConfiguration
 from contracts.terms.ids import Address, Digest
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
@@ -28,6 +28,7 @@ async def test_send__chain_killed_before_its_dump__same_bytes_again_and_one_even
 ) -> None:
     async with deployed_chain(tmp_path) as deployed:
         anchorer = deployed.senders["anchorer"]
+        await deployed.anvil.save()
         await anchorer.send("anchor:1", deployed.contracts.seals.anchor(Digest(b"\1" * 32)))
         lost = await anchorer.send("anchor:2", deployed.contracts.seals.anchor(Digest(b"\2" * 32)))
 
@@ -35,10 +36,6 @@ async def test_send__chain_killed_before_its_dump__same_bytes_again_and_one_even
         deployed.anvil.forget()
         await deployed.anvil.start()
         assert await deployed.chain.nonce(anchorer.account) == 0, "the kill must have cost blocks"
-        for sender in deployed.senders.values():
-            await deployed.anvil.fund(deployed.chain, sender.account)
-        await deployed.senders["deployer"].resend()
-        await _redeploy(deployed, tmp_path)
         again = await anchorer.send("anchor:2", deployed.contracts.seals.anchor(Digest(b"\2" * 32)))
 
         assert again.transaction == lost.transaction
@@ -86,6 +83,24 @@ async def test_read__block_that_the_chain_forgot__pin_again(tmp_path: Path) -> N
 
         with pytest.raises(ChainForgot):
             await deployed.chain.check(head)
+
+
+async def test_send__chain_made_anew_with_the_same_keys__gets_nothing_of_the_old_one(
+    tmp_path: Path,
+) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        anchorer = deployed.senders["anchorer"]
+        await anchorer.send("anchor:1", deployed.contracts.seals.anchor(Digest(b"\1" * 32)))
+        await deployed.anvil.stop()
+        deployed.anvil.forget()
+        await deployed.anvil.start()
+        for sender in deployed.senders.values():
+            await deployed.anvil.fund(deployed.chain, sender.account)
+
+        for sent in (anchorer.resend(), _redeploy(deployed, tmp_path)):
+            with pytest.raises(WrongConfiguration, match="nothing of it is sent here"):
+                await sent
+        assert await deployed.chain.nonce(anchorer.account) == 0
 
 
 async def test_deploy__file_lost_after_the_contracts_exist__same_addresses(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ async def test_sync__head_is_the_one_that_was_read_last__nothing_more_is_asked(
     world: World,
 ) -> None:
     chain = Asked()
+    chain.give_tokens(ANCHORER, 1)
     await sync_chain(world.now, world.new_work(), chain, first_block=0)
     assert "events" in chain.reads
     chain.reads.clear()

@@ -13,7 +13,7 @@ from contracts.chain.fees import GWEI
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.terms.errors import ContractRefused, RpcFailed, Unavailable, WrongConfiguration
-from contracts.terms.ids import Address
+from contracts.terms.ids import Address, Digest
 from tests.support.history import make_wallet
 
 ALICE = make_wallet("alice")
@@ -46,6 +46,12 @@ class Node:
 
 def error(code: int, message: str, **data: str) -> dict[str, Any]:
     return {"code": code, "message": message, **data}
+
+
+def block(number: int, *, base_fee: int = 7, genesis: bytes = b"g") -> dict[str, str]:
+    """Of whatever number it is asked for, the first one's hash included."""
+    said = {"hash": "0x" + (genesis * 32).hex(), "timestamp": "0x1"}
+    return {"number": hex(number), "baseFeePerGas": hex(base_fee), **said}
 
 
 def connected(**answers: object) -> ChainConnection:
@@ -94,7 +100,7 @@ async def test_request__error_of_the_node__refuses_nobody(answer: dict[str, Any]
 async def test_send__account_without_gas__is_no_refusal_and_stores_nothing() -> None:
     chain = connected(
         eth_getTransactionCount="0x0",
-        eth_getBlockByNumber={"baseFeePerGas": "0x7"},
+        eth_getBlockByNumber=block(0),
         eth_estimateGas="0x5208",
         eth_getBalance="0x0",
     )
@@ -113,7 +119,7 @@ async def test_send__account_without_gas__is_no_refusal_and_stores_nothing() -> 
 async def test_resend__node_knows_the_transaction__is_sent(message: str) -> None:
     chain = connected(
         **NODE,
-        eth_getBlockByNumber={"number": "0x1", "baseFeePerGas": "0x7"},
+        eth_getBlockByNumber=block(1),
         eth_sendRawTransaction=error(-32000, message),
     )
     store = SqliteTransactions(":memory:")
@@ -139,7 +145,7 @@ async def stored(chain: ChainConnection, store: SqliteTransactions) -> Sender:
 async def test_resend__too_cheap_for_the_node__waits_and_raises_nothing(message: str) -> None:
     chain = connected(
         **NODE,
-        eth_getBlockByNumber={"number": "0x1", "baseFeePerGas": "0x7"},
+        eth_getBlockByNumber=block(1),
         eth_sendRawTransaction=error(-32000, message),
     )
     store = SqliteTransactions(":memory:")
@@ -153,11 +159,11 @@ async def test_resend__first_in_line_waits_ten_blocks__is_priced_again() -> None
     chain, store = connected(**NODE, eth_sendRawTransaction="0x"), SqliteTransactions(":memory:")
     node = chain._provider
     assert isinstance(node, Node)
-    node.answers["eth_getBlockByNumber"] = {"number": "0x1", "baseFeePerGas": "0x7"}
+    node.answers["eth_getBlockByNumber"] = block(1)
     sender, attempts = await stored(chain, store), []
 
-    for block in (1, 10, 11, 12, 21):
-        node.answers["eth_getBlockByNumber"] = {"number": hex(block), "baseFeePerGas": "0x7"}
+    for number in (1, 10, 11, 12, 21):
+        node.answers["eth_getBlockByNumber"] = block(number)
         await sender.resend()
         attempts.append(len(await store.attempts(ALICE.account, 0)))
 
@@ -166,9 +172,7 @@ async def test_resend__first_in_line_waits_ten_blocks__is_priced_again() -> None
 
 
 async def test_send__gas_above_the_cap__takes_no_nonce() -> None:
-    chain = connected(
-        **NODE, eth_getBlockByNumber={"number": "0x1", "baseFeePerGas": hex(300 * GWEI)}
-    )
+    chain = connected(**NODE, eth_getBlockByNumber=block(1, base_fee=300 * GWEI))
     store = SqliteTransactions(":memory:")
 
     with pytest.raises(Unavailable, match="it is sent when fees fall"):
@@ -178,8 +182,36 @@ async def test_send__gas_above_the_cap__takes_no_nonce() -> None:
     store.close()
 
 
+@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "of before chains were noted"])
+async def test_send__node_of_another_chain_of_the_same_id__gets_nothing(is_noted: bool) -> None:
+    chain = connected(**NODE, eth_getBlockByNumber=block(1), eth_sendRawTransaction="0x")
+    store = SqliteTransactions(":memory:")
+    sender = await stored(chain, store)
+    if not is_noted:
+        store._db.execute("DELETE FROM chain")
+    node = chain._provider
+    assert isinstance(node, Node)
+    node.answers["eth_getBlockByNumber"] = block(1, genesis=b"h")
+    del node.answers["eth_sendRawTransaction"]  # asked for, it is an error
+    chain.receipt = no_receipt  # type: ignore[method-assign]
+
+    for send in (sender.resend(), sender.send("more", Call(SOMEBODY, b""))):
+        with pytest.raises(WrongConfiguration, match="on another chain of the same id: nothing"):
+            await send
+
+    assert await store.next_nonce(ALICE.account) == 1
+    store.close()
+
+
+async def no_receipt(transaction: Digest) -> None:
+    """This chain ran nothing."""
+
+
 async def test_need_chain__node_of_this_chain_or_another__only_the_other_is_refused() -> None:
     await connected(eth_chainId="0x7a69").need_chain(31_337)
 
     with pytest.raises(WrongConfiguration, match="is a node of chain 1, the contracts are on"):
         await connected(eth_chainId="0x1").need_chain(31_337)
+    with pytest.raises(WrongConfiguration, match="its first block is 0x676767"):
+        chain = connected(eth_chainId="0x7a69", eth_getBlockByNumber=block(0))
+        await chain.need_chain(31_337, Digest(b"h" * 32))

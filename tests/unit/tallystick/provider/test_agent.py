@@ -5,6 +5,7 @@ import contextlib
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -21,7 +22,7 @@ from contracts.terms.errors import (
 from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis
-from contracts.terms.signatures import decode_signed, expect
+from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies import (
     AcceptLease,
     BondAsked,
@@ -30,6 +31,7 @@ from market.bodies import (
     LeaseHeard,
     LeasesView,
     LeaseView,
+    NetworkView,
     OfferStored,
     Withdrawal,
 )
@@ -80,6 +82,38 @@ def agent_of(
         client, folder, make_wallet("ann"), make_session("agent"), ASK, (), {}, say,
         monotonic=clock, free=free,
     )  # fmt: skip
+
+
+class MadeAnew(MarketClient):
+    """A market that knows nothing any more, on a chain that began afresh."""
+
+    async def heartbeat_offer(
+        self, offer: Digest, body: Heartbeat, *, wait_seconds: int = 0
+    ) -> LeasesView:
+        """Know no offer."""
+        raise NotFound("no such offer")
+
+    async def network(self) -> NetworkView:
+        """Name the new chain."""
+        contracts = SimpleNamespace(**dict.fromkeys(NAMES, Address(bytes(20))))
+        said = SimpleNamespace(chain_id=1, genesis=Digest(b"g" * 32), contracts=contracts)
+        return cast(NetworkView, said)
+
+
+async def test_heartbeats__market_is_on_another_chain_since__ends_and_says_to_start_again(
+    tmp_path: Path,
+) -> None:
+    folder = ProviderFolder(tmp_path)
+    async with MadeAnew("http://127.0.0.1:1") as client:
+        agent = agent_of(client, folder, Clock())
+
+        async def standing(deployment: Deployment) -> Signed[Offer]:
+            return agent.wallet.sign(agent._new_offer(0), deployment.domain)
+
+        agent._standing_offer = standing  # type: ignore[method-assign]
+        with pytest.raises(Conflict, match="is on another chain since we began: start again"):
+            await agent._heartbeats(NOWHERE)
+    folder.close()
 
 
 async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_it_is_done(

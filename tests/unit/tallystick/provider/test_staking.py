@@ -11,9 +11,9 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import DeadlineExceeded, Unavailable
 from contracts.terms.ids import Address
 from market.bodies import NetworkView
-from tallystick.provider.on_chain import OnChain
 from tallystick.provider.staking import prepare
 from tallystick.sdk.client import MarketClient
+from tallystick.sdk.sending import OnChain
 
 ANN = Address(b"a" * 20)
 NETWORK = cast(NetworkView, SimpleNamespace(embedded=False))

@@ -8,8 +8,8 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import DeadlineExceeded
-from tallystick.provider.on_chain import OnChain
 from tallystick.provider.withdrawals import move
+from tallystick.sdk.sending import OnChain
 
 
 @dataclass

@@ -53,7 +53,7 @@ def test_table__outside_servers__starts_none_of_them(folder: DataFolder) -> None
     services = {item.name for item in items if isinstance(item, ServiceSpec)}
     assert services.isdisjoint({"postgres", "redis", "anvil", "gateway"})
     assert {item.name for item in items if isinstance(item, Step)} == {
-        *("postgres", "redis", "gateway", "migrate")
+        *("postgres", "redis", "gateway", "migrate", "same-chain")
     }
 
 

@@ -1,0 +1,90 @@
+"""A home that was used on one chain is used on another of the same id and the same addresses."""
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from contracts.chain.deployment import NAMES
+from contracts.terms.errors import WrongConfiguration
+from contracts.terms.ids import Address, Digest
+from market.bodies import ContractsView, NetworkView
+from tallystick.chains import NOTE
+from tallystick.sdk.sending import TRANSACTIONS, OnChain, on_chain
+from tests.support.anvil import DeployedChain, deployed_chain
+from tests.support.history import make_wallet
+
+ANN = make_wallet("ann")
+SOMEBODY = Address(bytes(19) + b"\x77")
+
+
+async def network_of(deployed: DeployedChain) -> NetworkView:
+    """What a market would say of its chain."""
+    deployment = deployed.deployment
+    said = SimpleNamespace(
+        chain_id=deployment.chain_id,
+        genesis=await deployed.chain.genesis(),
+        rpc_url=deployed.anvil.url,
+        contracts=ContractsView(**{name: getattr(deployment, name) for name in NAMES}),
+        deployed_block=0,
+    )
+    return cast(NetworkView, said)
+
+
+@contextlib.asynccontextmanager
+async def used(home: Path, network: NetworkView, said: list[str]) -> AsyncIterator[OnChain]:
+    """What is in the home, for as long as it is used on this chain."""
+    async with on_chain(network, ANN, home, said.append, ("offer.msgpack",)) as own:
+        yield own
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "of before chains were noted"])
+async def test_on_chain__old_home_on_a_new_chain_and_back__each_keeps_its_own(
+    tmp_path: Path, is_noted: bool
+) -> None:
+    home, said = tmp_path / "home", list[str]()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with deployed_chain(tmp_path / "a") as old:
+        shutil.copytree(tmp_path / "a" / "keys", tmp_path / "b" / "keys")
+        async with deployed_chain(tmp_path / "b") as new:
+            for chain in (old, new):
+                await chain.anvil.fund(chain.chain, ANN.account)
+            async with used(home, await network_of(old), said) as own:
+                for number in (1, 2):
+                    await own.sender.send(f"gift:{number}", None, value=1, to=SOMEBODY)
+            (home / "offer.msgpack").write_text("old")
+            if not is_noted:
+                (home / NOTE).unlink()
+                with sqlite3.connect(home / TRANSACTIONS) as base:
+                    base.execute("DROP TABLE chain")
+
+            async with used(home, await network_of(new), said) as own:
+                assert old.deployment == new.deployment
+                assert await own.sender.resend() == 0
+                assert await own.store.find(ANN.account, "gift:1") is None
+                assert not (home / "offer.msgpack").exists()
+                await own.sender.send("gift:1", None, value=7, to=SOMEBODY)
+            assert await new.chain.balance(SOMEBODY) == 7
+            async with used(home, await network_of(old), said) as own:
+                assert await own.store.find(ANN.account, "gift:2") is not None
+                assert (home / "offer.msgpack").read_text() == "old"
+            assert len(said) == 2
+
+
+async def test_on_chain__node_of_another_chain_than_the_market_says__is_refused(
+    tmp_path: Path,
+) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        network = await network_of(deployed)
+        network.__dict__["genesis"] = Digest(b"g" * 32)
+
+        with pytest.raises(WrongConfiguration, match="is a node of another chain 31337"):
+            async with used(tmp_path / "home", network, []):
+                pass
+    assert not (tmp_path / "home").exists()
