@@ -10,7 +10,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -217,14 +216,6 @@ def read_json(path: Path) -> dict[str, object]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def load_or_create_secret(path: Path) -> str:
-    """The password in `path`, 0600, made on first use; letters and digits only."""
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text("ascii").strip()
-    replace_file(path, secrets.token_hex(24).encode() + b"\n")
-    return load_or_create_secret(path)
 
 
 def rotate(log: Path) -> None:
