@@ -12,6 +12,7 @@ import secrets
 import stat
 from pathlib import Path
 
+from contracts.disk import create_private, publish_new, sync
 from contracts.terms.errors import Malformed, NotFound, Refused
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -45,11 +46,12 @@ def create_secret(path: Path, data: bytes) -> None:
     try:
         with contextlib.suppress(FileExistsError):  # no folder there: the next line says so
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(_new(draft), "wb") as file:
+        with open(create_private(draft), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        _publish(draft, path)
+        publish_new(draft, path)
+        sync(path.parent)
     except FileExistsError as error:
         raise Refused(f"{path} exists already and is never overwritten") from error
     except OSError as error:
@@ -95,17 +97,3 @@ def _tell(path: Path, mode: int) -> None:
         "warning: %s holds a secret, and others may read it (mode %04o): chmod 600 '%s'",
         *(path, mode, path),
     )
-
-
-def _new(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-
-
-def _publish(draft: Path, path: Path) -> None:
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        raise
-    except OSError:  # FAT, Android and some network shares have no hard links
-        os.close(_new(path))  # whoever makes this name has it; a kill here leaves it empty
-        os.replace(draft, path)

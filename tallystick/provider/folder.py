@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from contracts.disk import lock_file
 from contracts.keys.store import load_or_create_session, load_or_create_wallet
 from contracts.keys.wallet import Session, Wallet
 from contracts.terms.errors import Conflict, Malformed, Refused, Unavailable
@@ -72,7 +73,7 @@ class ProviderFolder:
         except OSError as error:
             raise Refused(f"cannot write {self.home}: {error.strerror}") from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, self.home / "agent.lock")
         except BlockingIOError as error:
             holder = os.read(self._lock, 32).decode() or "?"
             os.close(self._lock)
@@ -165,7 +166,7 @@ def agent_pid(home: Path) -> int | None:
         with lock.open() as file:
             try:
                 # Shared, and for an instant: only an agent that starts in it would mind.
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                lock_file(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB, lock)
             except BlockingIOError:
                 said = file.read(32)
             else:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from contracts.disk import lock_file
 from contracts.terms.errors import Unavailable
 from tallystick.files import BY_UMASK, replace_file
 from tallystick.up.processes import Identity, Ticks, identify, is_alive
@@ -132,7 +133,7 @@ class Machine:
         except OSError as error:
             raise Unavailable(f"cannot open {self._lock}: {error.strerror}") from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock, fcntl.LOCK_EX, self._lock)
             yield [each for each in self._read() if each.pid != self.share.pid and _lives(each)]
         finally:
             os.close(lock)

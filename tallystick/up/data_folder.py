@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.disk import lock_file
 from contracts.terms.errors import (
     Conflict,
     Forbidden,
@@ -256,7 +257,7 @@ class Lock:
         with reported(self._folder.home):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
         except BlockingIOError as error:
             os.close(descriptor)
             raise _already_running(self._folder) from error

@@ -254,6 +254,24 @@ def test_wallet__created_and_imported__opens_with_its_passphrase_alone(
     assert again.exit_code == 6
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["provider", "status", "--account"],
+        ["provider", "earnings", "--account"],
+        ["audit", "verify", "mine.tally", "--anchor", "00" * 32, "--settlement"],
+    ],
+    ids=" ".join,
+)
+def test_verb__address_with_a_slip__is_refused(line: list[str], place: Place) -> None:
+    slip = "0x5AAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"  # the first of EIP-55, and one capital
+    line = [str(place.folder / each) if "." in each else each for each in line]
+
+    said = call([*line, slip], place.environment())
+
+    assert (said.exit_code, "EIP-55" in said.stderr) == (2, True), said
+
+
 @pytest.mark.parametrize("words", OF_A_KEYSTORE)
 def test_verb__keystore_that_names_no_account__is_opened(
     words: str, tmp_path: Path, place: Place
@@ -267,7 +285,9 @@ def test_verb__keystore_that_names_no_account__is_opened(
     line = [*words.split(), *place.lines()[words], "-o", "json"]
 
     answer = call(line, {**place.environment(), "TALLYSTICK_HOME": home})
-    closed = call(line, {**place.environment(), "TALLYSTICK_HOME": home, "TALLYSTICK_PASSPHRASE": "x"})
+    closed = call(
+        line, {**place.environment(), "TALLYSTICK_HOME": home, "TALLYSTICK_PASSPHRASE": "x"}
+    )
 
     assert answer.exit_code == 0, answer
     assert (closed.exit_code, "does not open" in closed.stderr) == (4, True), closed

@@ -118,7 +118,9 @@ def keystore_of(wallet: Wallet) -> dict[str, Any]:
     return dict(Account.encrypt(wallet.secret, "", iterations=2))
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "\xff", "[" * 9999, '{"address": "0xab"}', '{"address": 7}'])
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "\xff", "[" * 9999, '{"address": "0xab"}', '{"address": 7}']
+)
 def test_account__in_another_file__is_malformed(text: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_bytes(text.encode("latin-1"))
 
