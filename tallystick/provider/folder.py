@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from contracts.disk import lock_file
-from contracts.keys.store import load_or_create_session, load_or_create_wallet
-from contracts.keys.wallet import Session, Wallet
+from contracts.keys.store import load_or_create_session
+from contracts.keys.wallet import Session
 from contracts.terms.errors import Conflict, Malformed, Refused, Unavailable
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import Message, Offer
@@ -90,10 +90,6 @@ class ProviderFolder:
     def close(self) -> None:
         """Give the lock back."""
         os.close(self._lock)
-
-    def wallet(self, passphrase: str = "") -> Wallet:
-        """The owner's wallet, made on first use."""
-        return load_or_create_wallet(keystore_in(self.home), passphrase)
 
     def agent_session(self) -> Session:
         """The agent's session key, made on first use."""
