@@ -1,9 +1,5 @@
 """Which adapter fills which port: the only place that knows all of them."""
 
-import contextlib
-import json
-import os
-import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -18,9 +14,8 @@ from contracts.chain.contracts import bind
 from contracts.chain.deployment import load_deployment
 from contracts.chain.fees import GWEI, FeePolicy
 from contracts.chain.sender import Sender, Watch
-from contracts.keys.store import load_or_create_wallet
-from contracts.terms.errors import WrongConfiguration
-from contracts.terms.ids import Address
+from contracts.keys.files import load_or_create_token
+from contracts.keys.store import account_in, load_or_create_wallet
 from contracts.terms.moments import UnixMillis
 from market.adapters.blobs import FileBlobs
 from market.adapters.bundles import FileBundles
@@ -158,28 +153,11 @@ def watch_transactions(folder: Path) -> Watch:
     return watch
 
 
-def account_in(keystore: Path) -> Address:
-    """The account of a keystore file, without opening it.
+def load_host_token(settings: Settings) -> str:
+    """What hosts have to show; made on first use, in a file with mode 0600.
 
     Raises:
-        WrongConfiguration: there is no such keystore.
+        Malformed: the file holds none.
     """
-    try:
-        return Address(bytes.fromhex(json.loads(keystore.read_text())["address"]))
-    except (OSError, ValueError, KeyError) as error:
-        raise WrongConfiguration(f"{keystore} is no keystore: run `tallystick up`") from error
-
-
-def load_host_token(settings: Settings) -> str:
-    """What hosts have to show; made on first use, in a file with mode 0600."""
-    if token := settings.host_token.get_secret_value():
-        return token
-    path = settings.keys / "host-token"
-    if not path.exists():
-        draft = path.with_name(f".host-token.{secrets.token_hex(4)}")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-        with contextlib.suppress(FileExistsError):  # somebody else was first
-            os.link(draft, path)
-        draft.unlink()
-    return path.read_text().strip()
+    given = settings.host_token.get_secret_value()
+    return given or load_or_create_token(settings.keys / "host-token")

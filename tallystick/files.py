@@ -4,6 +4,8 @@ import os
 import secrets
 from pathlib import Path
 
+from contracts.disk import sync
+
 OWNER_ONLY = 0o600
 BY_UMASK = 0o666
 
@@ -25,12 +27,4 @@ def replace_file(path: Path, data: bytes, *, mode: int = OWNER_ONLY, durable: bo
     finally:
         draft.unlink(missing_ok=True)
     if durable:
-        _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path.parent)

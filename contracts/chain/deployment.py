@@ -7,6 +7,7 @@ from pathlib import Path
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address
 from contracts.terms.typed_data import Domain
+from contracts.terms.typed_names import parse_address
 
 NAMES = ("token", "parameters", "escrow", "stakes", "seals", "settlement", "vault")
 
@@ -47,7 +48,7 @@ def load_deployment(path: Path) -> Deployment:
     """
     try:
         raw = json.loads(path.read_text())
-        addresses = {name: Address(bytes.fromhex(raw[name][2:])) for name in NAMES}
+        addresses = {name: parse_address(str(raw[name]), f"{name} in {path}") for name in NAMES}
         return Deployment(chain_id=raw["chain_id"], block=raw["block"], **addresses)
     except FileNotFoundError as error:
         raise NotFound(f"no deployment file {path}: run `tallystick deploy`") from error

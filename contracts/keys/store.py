@@ -1,19 +1,21 @@
-"""Keys on disk: files that only their owner reads, created once, never overwritten.
+"""What is in the files of keys?
 
 Wallets are Ethereum keystore files (Web3 Secret Storage, scrypt), so that other tools open them;
 session keys, which live as long as a job, are 32 raw bytes.
 """
 
 import json
-import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from eth_account import Account
 
+from contracts.keys.files import create_secret, read_secret
 from contracts.keys.wallet import Session, Wallet
-from contracts.terms.errors import Forbidden, Malformed, NotFound, Refused
+from contracts.terms.errors import Forbidden, Malformed
 from contracts.terms.ids import Address
+from contracts.terms.typed_names import parse_address
 
 _QUICK_ROUNDS = 2**12  # without a passphrase the file's mode is its only defence
 _ROUNDS = 2**17  # a third of a second and 128 MiB for each guess at a passphrase
@@ -39,7 +41,7 @@ def save_wallet(path: Path, wallet: Wallet, passphrase: str = "") -> None:
     """
     rounds = _ROUNDS if passphrase else _QUICK_ROUNDS
     sealed = Account.encrypt(wallet.secret, passphrase, iterations=rounds)
-    _create(path, json.dumps(sealed).encode())
+    create_secret(path, json.dumps(sealed).encode())
 
 
 def load_wallet(path: Path, passphrase: str = "") -> Wallet:
@@ -50,40 +52,53 @@ def load_wallet(path: Path, passphrase: str = "") -> Wallet:
         Malformed: no keystore file.
         Forbidden: another passphrase.
     """
-    return open_keystore(_read(path), passphrase, what=str(path))
+    return open_keystore(read_secret(path), passphrase, what=str(path))
 
 
 def open_keystore(data: bytes, passphrase: str, *, what: str) -> Wallet:
     """The wallet in the bytes of a keystore file; raises as `load_wallet`."""
     try:
-        return Wallet(bytes(Account.decrypt(data.decode(), passphrase)))
-    except (ValueError, KeyError, TypeError, NotImplementedError) as error:
+        kept = json.loads(data)
+        wallet = Wallet(bytes(Account.decrypt(kept, passphrase)))
+    except (ValueError, KeyError, TypeError, NotImplementedError, RecursionError) as error:
         if str(error) == _MAC_MISMATCH:
             raise Forbidden(f"{what}: another passphrase") from error
         raise Malformed(f"{what}: no keystore file ({error})") from error
+    if _account_named(kept, what) not in (None, wallet.account):
+        raise Malformed(f"{what} names another account than that of its key")
+    return wallet
 
 
-def account_in(path: Path) -> Address:
-    """The account that a keystore file names; nothing is opened, so no passphrase is needed.
+def account_in(path: Path, opened: Callable[[Path], Wallet] = load_wallet) -> Address:
+    """The account of a keystore file: the one it names, else that of the key in it.
+
+    A name is optional in the format: Foundry and MyEtherWallet write none.
+
+    Args:
+        path: Of the keystore.
+        opened: Opens one that names no account; raises as `load_wallet`.
 
     Raises:
         NotFound: there is no such file.
-        Malformed: no keystore file, or one that names no account.
+        Malformed: no keystore file.
     """
     try:
-        account = bytes.fromhex(json.loads(_read(path))["address"].removeprefix("0x"))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Malformed(f"{path}: no keystore file that names its account") from error
-    if len(account) != 20:
-        raise Malformed(f"{path}: an account has 20 bytes, this one has {len(account)}")
-    return Address(account)
+        kept = json.loads(read_secret(path))
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{path}: no keystore file ({error})") from error
+    return _account_named(kept, str(path)) or opened(path).account
+
+
+def _account_named(kept: object, what: str) -> Address | None:
+    named = kept.get("address") if isinstance(kept, dict) else None
+    return parse_address(str(named), f"account in {what}") if named else None
 
 
 def load_or_create_session(path: Path) -> Session:
     """The session key in `path`, made on first use."""
     if not path.exists():
-        _create(path, secrets.token_bytes(32))
-    secret = _read(path)
+        create_secret(path, secrets.token_bytes(32))
+    secret = read_secret(path)
     if len(secret) != 32:
         raise Malformed(f"{path}: a session key has 32 bytes, this file has {len(secret)}")
     return Session(secret)
@@ -91,30 +106,3 @@ def load_or_create_session(path: Path) -> Session:
 
 def _new_secret() -> bytes:
     return bytes(Account.create(secrets.token_hex(32)).key)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise NotFound(f"no key file {path}") from error
-    except OSError as error:
-        raise Refused(f"cannot read {path}: {error.strerror}") from error
-
-
-def _create(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all, and never replaces another."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    except FileExistsError as error:
-        raise Refused(f"{path} exists already and is never overwritten") from error
-    except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        draft.unlink(missing_ok=True)

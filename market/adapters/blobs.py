@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
+from contracts.disk import sync
 from contracts.terms.digest import BlobHasher
 from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
@@ -106,11 +107,7 @@ class FileBlobs:
     def _publish(self, draft: Path, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(draft, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)
 
 
 def _age_seconds(draft: Path) -> float:

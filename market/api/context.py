@@ -25,6 +25,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
+from contracts.terms.typed_names import parse_name
 from market.api.arrivals import Arrivals
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
@@ -237,26 +238,15 @@ def inlined(value: Any, parts: dict[str, Any]) -> Any:
 
 
 def parse_bytes(text: str, length: int) -> bytes:
-    """The bytes of a name in hex.
-
-    Raises:
-        Malformed: it is none, or of another length.
-    """
-    text = text.removeprefix("0x")
-    try:
-        value = bytes.fromhex(text)
-    except ValueError:
-        value = b""
-    if len(value) != length or len(text) != 2 * length:
-        raise Malformed(f"{text[:80]!r} is not {length} bytes in hex")
-    return value
+    """The bytes of a name in hex; raises as `parse_name`."""
+    return parse_name(text, f"name of {length} bytes", length)
 
 
 def _hex_name(length: int) -> Any:
     return Path(
         description=f"{length} bytes in hex",
         json_schema_extra={
-            "pattern": f"^(0x)?[0-9a-fA-F]{{{2 * length}}}$",
+            "pattern": f"^(0[xX])?[0-9a-fA-F]{{{2 * length}}}$",
             "examples": [digest("example", b"name").hex()[: 2 * length]],
         },
     )

@@ -16,7 +16,8 @@ from rich.table import Table
 from contracts.chain.layout import shipped
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import JobId
+from contracts.terms.typed_names import parse_address
 from market import bodies
 from tallystick.audit import report, rerun_report
 from tallystick.cli.anchor import anchor_command
@@ -31,7 +32,7 @@ from tallystick.cli.audit_bodies import (
 from tallystick.cli.complaint import complain
 from tallystick.cli.equivocation import compare_command, equivocation_command
 from tallystick.cli.files import read, write
-from tallystick.cli.options import Job, Market, ask, ask_of_job
+from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
 from tallystick.cli.output import answer, short, shows, table
 from tallystick.sdk.client import MarketClient
 from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, verify
@@ -116,8 +117,8 @@ def verify_command(
     """
     if (anchor is None) != (settlement is None):
         raise Malformed("--anchor and --settlement belong together: give both, or neither")
-    own_block = None if anchor is None else Digest(_hex(anchor, 32, "--anchor"))
-    own_contract = None if settlement is None else Address(_hex(settlement, 20, "--settlement"))
+    own_block = None if anchor is None else parse_digest(anchor, "block hash")
+    own_contract = None if settlement is None else parse_address(settlement, "contract")
     ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
     try:
         verdict = verify(
@@ -209,16 +210,6 @@ def rerun_command(
     answer(body_of(Rerun, rerun_report.data(found)), rerun_report.lines(found))
     if not found.is_confirmed:
         raise typer.Exit(EXIT_NOT_CONFIRMED)
-
-
-def _hex(text: str, length: int, what: str) -> bytes:
-    try:
-        data = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError as error:
-        raise Malformed(f"{what} {text!r:.80} is not hexadecimal") from error
-    if len(data) != length:
-        raise Malformed(f"{what} has {2 * length} hexadecimal digits, this one has {2 * len(data)}")
-    return data
 
 
 app.command("anchor")(anchor_command)

@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import RenderableType
 
-from contracts.keys.store import account_in
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Conflict, Malformed, Unconfirmed
 from contracts.terms.ids import AddressField, JobIdField
@@ -20,7 +19,7 @@ from market.bodies import Body, Money
 from tallystick.cli.files import write
 from tallystick.cli.job_plan import plan_lines
 from tallystick.cli.job_watch import DAY, follow
-from tallystick.cli.keystore import is_terminal, open_or_create
+from tallystick.cli.keystore import account_in, is_terminal, open_or_create
 from tallystick.cli.options import DryRun, Market, PosterWallet, Timeout, ask, poster_wallet
 from tallystick.cli.output import answer, facts, notice, shows
 from tallystick.sdk.checking import CheckingPlan, checking_phrases

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from contracts.keys.store import account_in
 from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens
 from contracts.terms.errors import Conflict, Forbidden, Malformed
 from contracts.terms.ids import Address, DigestField, JobId, JobIdField
@@ -18,7 +17,7 @@ from contracts.terms.signatures import decode_signed, expect
 from market import bodies
 from market.bodies import Body, JobAction, Money
 from tallystick.cli.job_watch import DAY
-from tallystick.cli.keystore import open_wallet
+from tallystick.cli.keystore import account_in, open_wallet
 from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, poster_wallet
 from tallystick.cli.options import ask_of_job as ask
 from tallystick.cli.output import moment, notice, shows

@@ -8,8 +8,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from contracts.terms.errors import Conflict, Malformed, NotFound
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.errors import Conflict, NotFound
+from contracts.terms.ids import Digest, JobId
+from contracts.terms.typed_names import digits_of, parse_name
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 
@@ -79,7 +80,7 @@ async def named_job(client: MarketClient, text: str) -> JobId:
     Raises:
         Malformed: neither. NotFound: no job of this market begins so. Conflict: several do.
     """
-    digits = text.removeprefix("0x").lower()
+    digits = digits_of(text).lower()
     if not _START.fullmatch(digits):
         return JobId(parse_digest(text, "job id"))
     known = [each.job for each in (await client.jobs()).jobs]
@@ -91,28 +92,6 @@ async def named_job(client: MarketClient, text: str) -> JobId:
     return found[0]
 
 
-def parse_account(text: str) -> Address:
-    """An account that a person typed; raises as `parse_digest`."""
-    return Address(_parse(text, "account", 20))
-
-
 def parse_digest(text: str, what: str) -> Digest:
-    """A digest that a person typed.
-
-    Raises:
-        Malformed: not 64 hexadecimal digits.
-    """
-    return Digest(_parse(text, what, 32))
-
-
-def _parse(text: str, what: str, num_bytes: int) -> bytes:
-    digits = text.removeprefix("0x")
-    try:
-        raw = bytes.fromhex(digits)
-    except ValueError as error:
-        raise Malformed(f"{text!r:.80} is no {what}: {2 * num_bytes} hexadecimal digits") from error
-    if len(raw) != num_bytes:
-        raise Malformed(
-            f"{text!r:.80} is no {what}: it has {len(digits)} digits, not {2 * num_bytes}"
-        )
-    return raw
+    """A digest that a person typed; raises as `parse_name`."""
+    return Digest(parse_name(text, what, 32))

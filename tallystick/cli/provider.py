@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from contracts.keys.store import account_in
 from contracts.terms.amounts import (
     UINT64_MAX,
     UINT96_MAX,
@@ -20,7 +19,7 @@ from contracts.terms.amounts import (
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField, Digest
 from market.bodies import Body, ContestSlash, SlashView, contest_digest
-from tallystick.cli.keystore import open_or_create, open_wallet
+from tallystick.cli.keystore import account_in, open_or_create, open_wallet
 from tallystick.cli.options import (
     Market,
     ProviderHome,

@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from contracts.keys.store import account_in
 from contracts.terms.amounts import format_tokens
 from contracts.terms.ids import Address, JobId
+from contracts.terms.typed_names import parse_address
 from market import bodies
 from tallystick.cli import trail
+from tallystick.cli.keystore import account_in
 from tallystick.cli.options import (
     Market,
     ProviderHome,
     ask,
     named_job,
-    parse_account,
     provider_home,
 )
 from tallystick.cli.output import facts, short, shows, table
@@ -109,7 +109,7 @@ def earnings_command(
 
 
 def _account(account: str | None, home: Path | None) -> Address:
-    return parse_account(account) if account else account_in(keystore_in(provider_home(home)))
+    return parse_address(account) if account else account_in(keystore_in(provider_home(home)))
 
 
 async def _earnings(

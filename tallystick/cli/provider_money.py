@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contracts.keys.store import account_in
 from contracts.terms.amounts import UINT96_MAX, BaseUnits, format_tokens
 from contracts.terms.errors import (
     Conflict,
@@ -25,7 +24,7 @@ from contracts.terms.errors import (
 from contracts.terms.ids import Address, AddressField, Digest, DigestField
 from market import bodies
 from market.bodies import Body, Money
-from tallystick.cli.keystore import open_wallet
+from tallystick.cli.keystore import account_in, open_wallet
 from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
 from tallystick.cli.output import moment_here, notice, shows
 from tallystick.cli.sending import needs_chain

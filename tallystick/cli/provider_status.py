@@ -10,20 +10,20 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from contracts.keys.store import account_in
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import DeadlineExceeded, NotFound
 from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
+from contracts.terms.typed_names import parse_address
 from market import bodies
 from market.bodies import Body, Money, Price
 from tallystick.cli.job_views import reputation_words
+from tallystick.cli.keystore import account_in
 from tallystick.cli.options import (
     DryRun,
     Market,
     ProviderHome,
     Timeout,
     ask,
-    parse_account,
     provider_home,
 )
 from tallystick.cli.output import facts, short, shows, table
@@ -140,7 +140,7 @@ def status_command(
     Example: tallystick provider status
     """
     if account is not None:
-        named = parse_account(account)
+        named = parse_address(account)
         return ask(market, lambda client: _status(client, named, None))
     folder = provider_home(home)
     own = account_in(keystore_in(folder))

@@ -12,14 +12,16 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from contracts.keys.store import account_in, open_keystore, save_wallet
+from contracts.keys.files import tell_if_exposed
+from contracts.keys.store import save_wallet
 from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import format_tokens
-from contracts.terms.errors import Conflict, Forbidden, Malformed
+from contracts.terms.errors import Conflict, Malformed
 from contracts.terms.ids import ZERO_DIGEST, AddressField
+from contracts.terms.typed_names import digits_of
 from market.bodies import AccountView, Body
 from tallystick.cli.files import read
-from tallystick.cli.keystore import HOW, chosen, configured, is_terminal, new_wallet
+from tallystick.cli.keystore import account_in, chosen, new_wallet, opened
 from tallystick.cli.options import DryRun, Market, ask
 from tallystick.cli.output import facts, shows
 from tallystick.sdk.folders import HomeSettings
@@ -88,7 +90,7 @@ def show_command(
     ] = False,
     market: Market = None,
 ) -> Shown:
-    """Show whose key a keystore holds; needs no passphrase.
+    """Show whose key a keystore holds; one that names its account stays closed.
 
     Example: tallystick wallet show --balance
     """
@@ -123,10 +125,10 @@ def import_command(
     path = _path(wallet)
     _refuse_existing(path)
     data = _source(source)
-    opened, passphrase = _opened(data, source, empty=no_passphrase)
+    found, passphrase = _found(data, source, empty=no_passphrase)
     if not dry_run:
-        save_wallet(path, opened, passphrase)
-    return Shown(file=str(path), account=opened.account, dry_run=dry_run, money=None)
+        save_wallet(path, found, passphrase)
+    return Shown(file=str(path), account=found.account, dry_run=dry_run, money=None)
 
 
 def _refuse_existing(path: Path) -> None:
@@ -137,20 +139,21 @@ def _refuse_existing(path: Path) -> None:
 def _source(source: Path) -> bytes:
     if source == STANDARD_INPUT:
         return sys.stdin.buffer.read(MAX_KEY_BYTES)
-    return read(source, MAX_KEY_BYTES)
+    data = read(source, MAX_KEY_BYTES)
+    tell_if_exposed(source)
+    return data
 
 
-def _opened(data: bytes, source: Path, *, empty: bool) -> tuple[Wallet, str]:
+def _found(data: bytes, source: Path, *, empty: bool) -> tuple[Wallet, str]:
     """The key in what was given, and the passphrase to keep it under."""
-    digits = data.decode("utf-8", "replace").strip().removeprefix("0x")
-    if not _is_keystore(data):
-        try:
-            return _bare(digits), chosen(empty=empty)
-        except ValueError:  # never with the digits: they may be a key with a slip in it
-            raise Malformed(
-                f"{source} holds neither a keystore nor 64 hexadecimal digits"
-            ) from None
-    return _open(data, source)
+    if _is_keystore(data):
+        return opened(data, str(source))
+    try:
+        # As for JSON, also UTF-16, which PowerShell writes, and a byte order mark.
+        wallet = _bare(digits_of(data.decode(json.detect_encoding(data))))
+    except ValueError:  # never with the digits: they may be a key with a slip in it
+        raise Malformed(f"{source} holds neither a keystore nor 64 hexadecimal digits") from None
+    return wallet, chosen(empty=empty)
 
 
 def _is_keystore(data: bytes) -> bool:
@@ -166,15 +169,3 @@ def _bare(digits: str) -> Wallet:
         raise ValueError("a key has 32 bytes")
     wallet.sign_digest(ZERO_DIGEST)  # refuses what is no number of a key on the curve
     return wallet
-
-
-def _open(data: bytes, source: Path) -> tuple[Wallet, str]:
-    for passphrase in dict.fromkeys((configured() or "", "")):
-        try:
-            return open_keystore(data, passphrase, what=str(source)), passphrase
-        except Forbidden:
-            continue
-    if not is_terminal():
-        raise Forbidden(f"{source} does not open: {HOW}")
-    typed: str = typer.prompt(f"Passphrase of {source}", hide_input=True, err=True)
-    return open_keystore(data, typed, what=str(source)), typed

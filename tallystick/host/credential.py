@@ -7,8 +7,8 @@ neither its owner nor a coordinator of its own is a party.
 
 import sys
 
-from contracts.terms.errors import Malformed, TallystickError
-from contracts.terms.ids import Address
+from contracts.terms.errors import TallystickError
+from contracts.terms.typed_names import parse_address
 from market.bodies import HostCredential
 from tallystick.host.settings import OperatorSettings, operator_token, read
 
@@ -21,14 +21,9 @@ def made(arguments: list[str]) -> str:
         WrongConfiguration: the operator's token is not here.
     """
     name, *rest = arguments
-    try:
-        owner = bytes.fromhex(rest[0].removeprefix("0x")) if rest else None
-    except ValueError:
-        owner = b""
-    if owner is not None and len(owner) != 20:
-        raise Malformed(f"{rest[0]} is no account: 0x and 40 hex digits")
+    owner = parse_address(rest[0]) if rest else None
     token = operator_token(read(OperatorSettings))
-    return HostCredential(name, None if owner is None else Address(owner)).shown(token)
+    return HostCredential(name, owner).shown(token)
 
 
 def main(arguments: list[str]) -> int:

@@ -6,7 +6,8 @@ from typing import Annotated, TypeVar
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from contracts.terms.errors import WrongConfiguration
+from contracts.keys.files import load_token
+from contracts.terms.errors import Refused, WrongConfiguration
 from market.bodies import HostCredential
 
 S = TypeVar("S", bound=BaseSettings)
@@ -77,10 +78,10 @@ def operator_token(settings: OperatorSettings) -> str:
         return given
     path = settings.keys / "host-token"
     try:
-        return path.read_text().strip()
-    except OSError as error:
+        return load_token(path)
+    except Refused as error:
         raise WrongConfiguration(
             "no host credential: the operator makes one by `python -m tallystick.host.credential "
             f"NAME`; set it as TALLYSTICK_HOST_TOKEN, or store the operator's token in {path} "
-            f"({error.strerror})"
+            f"({error})"
         ) from error

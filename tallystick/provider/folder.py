@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from contracts.keys.store import load_or_create_session, load_or_create_wallet
-from contracts.keys.wallet import Session, Wallet
+from contracts.disk import lock_file
+from contracts.keys.store import load_or_create_session
+from contracts.keys.wallet import Session
 from contracts.terms.errors import Conflict, Malformed, Refused, Unavailable
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import LeaseAccept, Message, Offer
@@ -76,7 +77,7 @@ class ProviderFolder:
         except OSError as error:
             raise Refused(f"cannot write {self.home}: {error.strerror}") from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, self.home / "agent.lock")
         except BlockingIOError as error:
             holder = os.read(self._lock, 32).decode() or "?"
             os.close(self._lock)
@@ -93,10 +94,6 @@ class ProviderFolder:
     def close(self) -> None:
         """Give the lock back."""
         os.close(self._lock)
-
-    def wallet(self, passphrase: str = "") -> Wallet:
-        """The owner's wallet, made on first use."""
-        return load_or_create_wallet(keystore_in(self.home), passphrase)
 
     def agent_session(self) -> Session:
         """The agent's session key, made on first use."""
@@ -164,7 +161,7 @@ def agent_pid(home: Path) -> int | None:
         with lock.open() as file:
             try:
                 # Shared, and for an instant: only an agent that starts in it would mind.
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                lock_file(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB, lock)
             except BlockingIOError:
                 said = file.read(32)
             else:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from contracts.disk import lock_file
 from contracts.terms.errors import Unavailable
 from tallystick.files import BY_UMASK, replace_file
 from tallystick.resources import CORE, MACHINE, Limit, least
@@ -157,7 +158,7 @@ class Machine:
         except OSError as error:
             raise Unavailable(f"cannot open {self._lock}: {error.strerror}") from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock, fcntl.LOCK_EX, self._lock)
             yield [each for each in self._read() if each.pid != self.share.pid and _lives(each)]
         finally:
             os.close(lock)

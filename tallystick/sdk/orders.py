@@ -19,6 +19,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from contracts.disk import lock_file
 from contracts.terms.errors import Conflict, Malformed
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
@@ -126,7 +127,7 @@ def open_order(folder: Path, fingerprint: str) -> Iterator[OrderFile]:
     path = folder / f"{fingerprint}.json"
     with path.with_suffix(".lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, Path(lock.name))
         except BlockingIOError as error:
             raise Conflict(
                 "another process submits this very job file: wait for it, the same command then "

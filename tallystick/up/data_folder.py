@@ -10,13 +10,13 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.disk import lock_file
 from contracts.terms.errors import (
     Conflict,
     Forbidden,
@@ -219,14 +219,6 @@ def read_json(path: Path) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def load_or_create_secret(path: Path) -> str:
-    """The password in `path`, 0600, made on first use; letters and digits only."""
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text("ascii").strip()
-    replace_file(path, secrets.token_hex(24).encode() + b"\n")
-    return load_or_create_secret(path)
-
-
 def rotate(log: Path) -> None:
     """Put a log aside that has grown over 8 MiB; three old ones are kept."""
     if not log.exists() or log.stat().st_size < _MAX_LOG_BYTES:
@@ -265,7 +257,7 @@ class Lock:
         with reported(self._folder.home):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
         except BlockingIOError as error:
             os.close(descriptor)
             raise _already_running(self._folder) from error

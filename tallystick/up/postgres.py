@@ -22,10 +22,11 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from contracts.keys.files import load_or_create_token
 from contracts.terms.errors import ServiceUnreachable, UnknownVersion, WrongConfiguration
 from tallystick.up import child as children
 from tallystick.up.child import Child
-from tallystick.up.data_folder import DataFolder, disk_full, load_or_create_secret
+from tallystick.up.data_folder import DataFolder, disk_full
 from tallystick.up.processes import leftovers
 from tallystick.up.spec import OURSELVES, As, ServiceSpec
 
@@ -162,7 +163,7 @@ class Postgres:
     @property
     def password(self) -> str:
         """Of the one user, from its 0600 file."""
-        return load_or_create_secret(self.folder.keys / "postgres.password")
+        return load_or_create_token(self.folder.keys / "postgres.password")
 
     @property
     def url(self) -> str:

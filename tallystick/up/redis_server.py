@@ -16,8 +16,9 @@ from pathlib import Path
 import redis.asyncio
 import redis.exceptions
 
+from contracts.keys.files import load_or_create_token
 from contracts.terms.errors import WrongConfiguration
-from tallystick.up.data_folder import DataFolder, load_or_create_secret
+from tallystick.up.data_folder import DataFolder
 from tallystick.up.spec import ServiceSpec
 
 OLDEST = (6, 2)
@@ -72,7 +73,7 @@ class RedisServer:
     @property
     def password(self) -> str:
         """From its 0600 file."""
-        return load_or_create_secret(self.folder.keys / "redis.password")
+        return load_or_create_token(self.folder.keys / "redis.password")
 
     @property
     def url(self) -> str:

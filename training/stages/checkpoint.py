@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from contracts.disk import sync
 from contracts.terms.errors import Malformed, NotFound, Unavailable, UnknownVersion, WrongBytes
 from contracts.terms.ids import Digest
 from training.stages.stage import Stage
@@ -57,9 +58,9 @@ def save_checkpoint(stage: Stage, folder: Path, step: int, *, keep: int = 2) -> 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_file(stage.weights() | stage.moments(), aside, metadata=_metadata(info))
-        _sync(aside)
+        sync(aside)
         os.replace(aside, path)
-        _sync(folder)
+        sync(folder)
         for old in list_checkpoints(folder)[:-keep]:
             old.unlink(missing_ok=True)
     except (OSError, SafetensorError) as error:
@@ -111,7 +112,7 @@ def adopt_checkpoint(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         os.replace(file, path)
-        _sync(folder)
+        sync(folder)
     except OSError as error:
         raise Unavailable(f"cannot keep checkpoint {path}: {error}", path=str(path)) from error
     return CheckpointInfo(step, info.counter, info.state_root, path)
@@ -168,11 +169,3 @@ def _info(metadata: dict[str, str] | None, path: Path) -> CheckpointInfo:
         return CheckpointInfo(int(about["step"]), int(about["counter"]), root, path)
     except (KeyError, ValueError, TypeError) as error:
         raise Malformed(f"checkpoint {path} is damaged: {error}", path=str(path)) from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

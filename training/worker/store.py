@@ -15,6 +15,7 @@ from pathlib import Path
 
 from typing_extensions import Buffer
 
+from contracts.disk import sync
 from contracts.terms.errors import Unavailable
 from contracts.terms.ids import ChunkIndex, Digest, StepNumber
 
@@ -131,11 +132,7 @@ def _sync_folders(path: Path) -> None:
     """The names on the way to a file survive too: its own, and that of the step's folder."""
     for folder in (path.parent, path.parent.parent):
         try:
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(folder)
         except OSError as error:
             raise Unavailable(f"cannot sync {folder}: {error.strerror}") from error
 

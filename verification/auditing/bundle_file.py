@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from contracts.disk import sync
 from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import Digest
 from verification.auditing.bundle import MAX_BUNDLE_BYTES, MAX_PAPERS_BYTES
@@ -65,8 +66,8 @@ def write_bundle(
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    _sync(path.parent)
-    _sync(path.parent.parent)  # which may know the folder only since now
+    sync(path.parent)
+    sync(path.parent.parent)  # which may know the folder only since now
     return size
 
 
@@ -81,14 +82,6 @@ def _write_zip(file: BinaryIO, papers: bytes, files: Mapping[str, Path]) -> None
             about.file_size = files[name].stat().st_size
             with files[name].open("rb") as source, archive.open(about, "w") as member:
                 shutil.copyfileobj(source, member, _AT_A_TIME)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class BundleFile:

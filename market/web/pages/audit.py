@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, JobId
+from contracts.terms.typed_names import digits_of
 from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
 from market.bodies import EpochSummary
 from market.service.find_job import find_job
@@ -69,7 +70,7 @@ def _wanted(peer: str, verdict: str) -> Wanted:
     fate = next((each for each in FATES if each == verdict), None)
     if verdict and fate is None:
         raise Malformed(f"verdict: one of {', '.join(FATES)}")
-    length = 32 if len(peer.removeprefix("0x")) == HEX_OF_PEER else 20
+    length = 32 if len(digits_of(peer)) == HEX_OF_PEER else 20
     doer = parse_bytes(peer, length) if peer else None
     return Wanted(doer, fate)
 

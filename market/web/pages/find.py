@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import RedirectResponse
 
 from contracts.terms.errors import NotFound
+from contracts.terms.typed_names import digits_of, parse_name
 
 router = APIRouter()
 
@@ -17,10 +18,11 @@ async def get_find(q: Annotated[str, Query(max_length=256)] = "") -> RedirectRes
     """The page of a job's id or of an account.
 
     Raises:
-        NotFound: it is neither.
+        NotFound: it is neither. Malformed: it is one with a slip.
     """
-    name = q.strip().lower().removeprefix("0x")
-    kind = _PAGE_BY_DIGITS.get(len(name))
-    if kind is None or not set(name) <= set("0123456789abcdef"):
+    num_digits = len(digits_of(q))
+    kind = _PAGE_BY_DIGITS.get(num_digits)
+    if kind is None:
         raise NotFound("neither a job's id (64 hex digits) nor an account (40 hex digits)")
-    return RedirectResponse(f"/{kind}/{name}", 303)
+    name = parse_name(q, "job or account", num_digits // 2)
+    return RedirectResponse(f"/{kind}/{name.hex()}", 303)

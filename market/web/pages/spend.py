@@ -20,7 +20,7 @@ async def get_spend_page(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
-    account: Annotated[str, Query(max_length=42)] = "",
+    account: Annotated[str, Query(max_length=80)] = "",
     start: StartQuery = None,
 ) -> Response:
     """On whom a job spends, and each line of one of them: without a name, of who earned most."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from eth_account import Account
 from jsonschema_rs import Draft202012Validator
 
 from contracts.keys.store import load_wallet, save_wallet
@@ -50,6 +51,13 @@ EXIT_CODES = {"audit verify": (10,), "doctor": (0, 1), "job plan": (5,)}
 
 WIDE = ("doctor", "audit verify")
 """What is found on a machine is not cut, nor what is to be copied from a report."""
+
+
+OF_A_KEYSTORE = (
+    *("provider status", "provider earnings", "provider claim", "provider withdraw"),
+    *("wallet show", "job pause", "job submit"),
+)
+"""Verbs that ask whose a keystore is, and have nothing to sign in this test."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +252,45 @@ def test_wallet__created_and_imported__opens_with_its_passphrase_alone(
             load_wallet(path, wrong)
     again = call(["wallet", "create", "--wallet", str(path)], place.environment())
     assert again.exit_code == 6
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["provider", "status", "--account"],
+        ["provider", "earnings", "--account"],
+        ["audit", "verify", "mine.tally", "--anchor", "00" * 32, "--settlement"],
+    ],
+    ids=" ".join,
+)
+def test_verb__address_with_a_slip__is_refused(line: list[str], place: Place) -> None:
+    slip = "0x5AAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"  # the first of EIP-55, and one capital
+    line = [str(place.folder / each) if "." in each else each for each in line]
+
+    said = call([*line, slip], place.environment())
+
+    assert (said.exit_code, "EIP-55" in said.stderr) == (2, True), said
+
+
+@pytest.mark.parametrize("words", OF_A_KEYSTORE)
+def test_verb__keystore_that_names_no_account__is_opened(
+    words: str, tmp_path: Path, place: Place
+) -> None:
+    home = str(tmp_path / "home")
+    for name, path in (("ann", "home/provider/wallet.json"), ("poster", "home/poster.json")):
+        kept = dict(Account.encrypt(make_wallet(name).secret, "open sesame", iterations=2))
+        del kept["address"]  # as of Foundry
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(json.dumps(kept))
+    line = [*words.split(), *place.lines()[words], "-o", "json"]
+
+    answer = call(line, {**place.environment(), "TALLYSTICK_HOME": home})
+    closed = call(
+        line, {**place.environment(), "TALLYSTICK_HOME": home, "TALLYSTICK_PASSPHRASE": "x"}
+    )
+
+    assert answer.exit_code == 0, answer
+    assert (closed.exit_code, "does not open" in closed.stderr) == (4, True), closed
 
 
 def test_wallet__key_that_is_none__is_not_repeated(tmp_path: Path, place: Place) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from eth_utils.address import to_checksum_address
 
 from contracts.terms.amounts import PricePerPflop
 from market.api.app import make_app
@@ -72,6 +73,25 @@ async def test_pages__failure__is_a_page_with_the_code_of_the_api(
         assert (answer.status_code, answer.headers["content-type"][:9]) == (status, "text/html")
         assert f'<code id="code">{code}</code>' in answer.text, path
         assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/providers/{}", "/jobs/{job}/spend?account={}", "/audit/{job}?peer={}", "/find?q={}",
+    "/v1/accounts/{}", "/v1/accounts/{}/earnings", "/v1/providers/{}"],
+)  # fmt: skip
+async def test_address__as_people_write_it__is_read_and_with_a_slip_refused(
+    path: str, world: World, pages: httpx.AsyncClient
+) -> None:
+    job = (await world.start_job()).spec.job().hex()
+    typed = to_checksum_address(make_wallet("ann").account)
+    last = max(place for place, digit in enumerate(typed) if digit.isalpha())
+    slip = typed[:last] + typed[last].swapcase() + typed[last + 1 :]
+
+    for good in (typed, typed[2:], typed.lower(), f"0X{typed[2:]}", f"%20{typed}%20"):
+        assert (await pages.get(path.format(good, job=job))).status_code in (200, 303), good
+    refused = await pages.get(path.format(slip, job=job))
+
+    assert (refused.status_code, "EIP-55" in refused.text) == (400, True)
 
 
 async def test_pages__job_that_fits_no_offer__says_the_least_change_that_would_match_it(

@@ -1,8 +1,12 @@
 """Keys on disk and in memory."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from eth_account import Account
+from eth_utils.address import to_checksum_address
 
 from contracts.keys.store import (
     account_in,
@@ -88,7 +92,35 @@ def test_wallet__another_passphrase__is_forbidden_and_its_account_is_known(tmp_p
     assert account_in(path) == wallet.account
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "\xff", '{"address": "0xab"}', '{"address": 7}'])
+@pytest.mark.parametrize("written", [None, "", "checksummed", "0X"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_keystore__of_another_program__is_read(
+    written: str | None, encoding: str, tmp_path: Path
+) -> None:
+    path, wallet = tmp_path / "wallet.json", make_wallet("x")
+    names = {"checksummed": to_checksum_address(wallet.account), "0X": f"0X{wallet.account.hex()}"}
+    kept = {**keystore_of(wallet), "address": names.get(written or "", written)}
+    path.write_bytes(json.dumps(kept).encode(encoding))
+
+    assert account_in(path) == load_wallet(path).account == wallet.account
+
+
+def test_keystore__naming_another_account__is_malformed(tmp_path: Path) -> None:
+    kept = {**keystore_of(make_wallet("x")), "address": make_wallet("y").account.hex()}
+    (tmp_path / "wallet.json").write_text(json.dumps(kept))
+
+    with pytest.raises(Malformed, match="another account"):
+        load_wallet(tmp_path / "wallet.json")
+
+
+def keystore_of(wallet: Wallet) -> dict[str, Any]:
+    """A keystore as other programs write it."""
+    return dict(Account.encrypt(wallet.secret, "", iterations=2))
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "\xff", "[" * 9999, '{"address": "0xab"}', '{"address": 7}']
+)
 def test_account__in_another_file__is_malformed(text: str, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_bytes(text.encode("latin-1"))
 

@@ -9,7 +9,6 @@ from tallystick.up import data_folder
 from tallystick.up.data_folder import (
     FOLDERS,
     Lock,
-    load_or_create_secret,
     open_data_folder,
     rotate,
     write_json,
@@ -66,13 +65,6 @@ def test_lock__held__second_is_refused_with_the_pid_and_taken_after_release(
     second.release()
 
     assert refused.value.data == {"pid": 77}
-
-
-def test_secret__asked_twice__stays_the_same_and_private(tmp_path: Path) -> None:
-    first = load_or_create_secret(tmp_path / "p")
-
-    assert load_or_create_secret(tmp_path / "p") == first and len(first) == 48
-    assert (tmp_path / "p").stat().st_mode & 0o777 == 0o600
 
 
 def test_rotate__large_log__is_put_aside_and_three_are_kept(
