@@ -79,7 +79,7 @@ def what_is(data: bytes) -> Kind | None:
     return None
 
 
-def why_no_json(data: bytes, error: ValueError) -> str:
+def why_no_json(data: bytes, error: Exception) -> str:
     """Why a file that should be JSON is none, and what to do, for the end of a sentence."""
     if (kind := what_is(data)) is not None:
         return f"is {kind.name}: {kind.remedy}"
