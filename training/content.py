@@ -15,7 +15,7 @@ LOOKED_AT = 2**20
 """Bytes from the start of a file that decide what it is, however large it is."""
 UTF8_MARK = b"\xef\xbb\xbf"
 _LARGEST_POINTER = 1024  # of Git LFS, by its specification
-_CUT_WITHIN = 6  # characters that a JSON literal or escape may have
+_CUT_WITHIN = re.compile(r"[-+\\.\w]{0,6}")  # a number, a literal or an escape
 
 
 class Kind(NamedTuple):
@@ -90,8 +90,8 @@ def why_no_json(data: bytes, error: Exception) -> str:
 
 def ends_early(error: json.JSONDecodeError) -> bool:
     """Whether what was wrong with JSON is that no more of it came."""
-    end = len(error.doc.rstrip())
-    return error.msg.startswith("Unterminated string") or error.pos >= end - _CUT_WITHIN
+    rest = error.doc[error.pos :].strip()
+    return error.msg.startswith("Unterminated string") or bool(_CUT_WITHIN.fullmatch(rest))
 
 
 def need_target(path: Path, what: str) -> None:

@@ -32,12 +32,12 @@ from tests.support.weights import in_parts, weights_file
 from training.config import ModelConfig, model_spec, slices_of, whole_model
 from training.fakes.blobs import MemoryBlobs
 from training.models.decoder import StageModel
-from training.models.folder import beside_bytes, beside_in, read_config, read_folder, write_folder
+from training.models.folder import beside_in, read_config, read_folder, write_folder
 from training.models.initial import initial_weights
 from training.models.parameters import EMBEDDING, parameter_shapes
 from training.models.sources import BytesSource
 from training.models.starting import starting_weights
-from training.models.weights import Weights, decode_weights, merged, weights_source
+from training.models.weights import MAX_BESIDE_BYTES, Weights, decode_weights, merged, weights_source
 from training.recipes import micro
 from training.stages.stage import Stage
 
@@ -318,7 +318,6 @@ def cut_in_the_head(folder: Path) -> None:
 
 def with_too_much_beside(folder: Path) -> None:
     (folder / "notes.txt").write_text("much " * 2**23)
-    beside_bytes(read_folder(folder).beside)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +334,7 @@ def with_too_much_beside(folder: Path) -> None:
         (with_a_page_for_a_template, Malformed, "chat_template.jinja is an HTML page"),
         (with_a_link_to_nothing, NotFound, "is not here: run `git annex get`"),
         (without_a_shard, NotFound, "there is no .*00001-of-00002.safetensors.*: download it"),
-        (with_too_much_beside, TooLarge, "move notes.txt out of the folder"),
+        (with_too_much_beside, TooLarge, "move .*/notes.txt out of the folder"),
         (with_an_index_that_leaves, Malformed, "names no file of the folder"),
         (with_no_json, Malformed, "no JSON"),
         (shutil.rmtree, NotFound, "there is no folder"),
@@ -410,6 +409,8 @@ def test_beside__of_another_model_or_with_a_program__refused(tmp_path: Path) -> 
         write_folder(tmp_path / "out", other, found.weights, None, found.beside)
     with pytest.raises(Malformed, match="carries what is no file of a model"):
         beside_in(forged, what="the start")
+    with pytest.raises(Malformed, match="bytes beside its weights"):
+        beside_in(weights_source(found.weights, bytes(MAX_BESIDE_BYTES + 1)), what="the start")
     assert beside_in(weights_source(found.weights), what="the start") == {}
 
 

@@ -9,6 +9,9 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+Generation: Any = GenerationConfig
+FastTokenizer: Any = PreTrainedTokenizerFast
+
 WIDTH, CONTEXT = 64, 131_072
 STOPS = [2, 5]
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<|end|>{% endfor %}"
@@ -35,7 +38,7 @@ def chat_folder(folder: Path) -> Path:
             layer.mlp.down_proj.weight.mul_(0.01)
         model.model.embed_tokens.weight.copy_(torch.eye(WIDTH))
         model.lm_head.weight.copy_(torch.eye(WIDTH).roll(1, 0))
-    model.generation_config = GenerationConfig(
+    model.generation_config = Generation(
         eos_token_id=STOPS, bos_token_id=1, pad_token_id=0, do_sample=True, temperature=0.7
     )
     model.to(torch.bfloat16).save_pretrained(folder)
@@ -43,7 +46,7 @@ def chat_folder(folder: Path) -> Path:
     names += [f"w{i}" for i in range(len(names), WIDTH)]
     words = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, "<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = FastTokenizer(
         tokenizer_object=words, bos_token="<s>", eos_token="<|end|>", pad_token="</s>",
         unk_token="<unk>", model_max_length=CONTEXT,
     )  # fmt: skip

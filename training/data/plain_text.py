@@ -213,7 +213,7 @@ def _parsed(line: bytes) -> Any:
 
 def _pieces_of_pretty(text: str) -> Kind | None:
     """Of objects that are spread over lines, the first and the last perhaps cut."""
-    first, *lines = text.splitlines()[:-1] or [""]
+    first, *lines = text.split("\n")[:-1] or [""]
     if not (_OF_PRETTY.fullmatch(first) or re.search(r'(["\]}],?|\d,)$', first)):
         return None
     if len(lines) < 3 or not all(map(_OF_PRETTY.fullmatch, lines)):

@@ -44,6 +44,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
 MAX_JSON_BYTES = 64 * 2**20
+MAX_FILES_BYTES = MAX_BESIDE_BYTES - 2**20  # their names and lengths are written too
 CONTEXT = "max_position_embeddings"
 _BESIDE = re.compile(
     r"(additional_chat_templates/)?[a-z0-9][\w.-]*\.(json|jinja|txt|md|model)"
@@ -109,7 +110,7 @@ def read_folder(folder: Path) -> ModelFolder:
     Raises: see `read_config`; besides
         Malformed, NotFinite: the weights do not fit the config, see `stored_weights`; a file is
             a pointer, or was cut.
-        TooLarge: what is beside the weights is more than `MAX_BESIDE_BYTES`.
+        TooLarge: what is beside the weights is more than `MAX_FILES_BYTES`.
     """
     config = read_config(folder)
     wanted = parameter_shapes(config, whole_model(config))
@@ -142,17 +143,8 @@ def beside_in(file: Source, *, what: str) -> Beside:
 
 
 def beside_bytes(files: Beside) -> bytes:
-    """What `weights_source` puts beside the weights; raises TooLarge."""
-    data = encode(dict(files))
-    if len(data) > MAX_BESIDE_BYTES:
-        largest = max(files, key=lambda name: len(files[name]))
-        raise TooLarge(
-            f"model: the files beside the weights have {len(data)} bytes, at most "
-            f"{MAX_BESIDE_BYTES} travel: move {largest} out of the folder",
-            size=len(data),
-            limit=MAX_BESIDE_BYTES,
-        )
-    return data
+    """What `weights_source` puts beside the weights, to be read by `beside_in`."""
+    return encode(dict(files))
 
 
 def write_folder(
@@ -369,11 +361,18 @@ def _read_beside(folder: Path) -> Beside:
     found = (folder.glob("*"), folder.glob("additional_chat_templates/*"))
     names = [path.relative_to(folder).as_posix() for paths in found for path in paths]
     taken = set(filter(_BESIDE.fullmatch, names)) - {TOKENIZER, INDEX}
+    for name in taken:
+        need_target(folder / name, "model")
+    sizes = {folder / name: (folder / name).stat().st_size for name in sorted(taken)}
+    if sum(sizes.values()) > MAX_FILES_BYTES:
+        raise TooLarge(
+            f"model: the files beside the weights have {sum(sizes.values())} bytes, at most "
+            f"{MAX_FILES_BYTES} travel: move {max(sizes, key=sizes.__getitem__)} out of the folder",
+            size=sum(sizes.values()),
+            limit=MAX_FILES_BYTES,
+        )
     files = {}
-    for path in (folder / name for name in sorted(taken)):
-        need_target(path, "model")
-        if not path.is_file():
-            continue
+    for path in filter(Path.is_file, sizes):
         data = files[path.relative_to(folder).as_posix()] = _read(path)
         if path.suffix == ".json":
             _parsed(data, path)

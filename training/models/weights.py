@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
 
 from contracts.terms.errors import Malformed, NotFinite
 from training.content import what_is
@@ -214,7 +213,7 @@ def write_weights(
         if values.shape != shapes[name]:
             raise Malformed(f"tensor {name} has shape {values.shape}, wanted {shapes[name]}")
         rounded = _rounded(values, dtype)
-        if dtype != "F32" and not np.isfinite(_fp32(rounded, dtype)).all():
+        if dtype != "F32" and not np.isfinite(_fp32(rounded.data, dtype)).all():
             raise NotFinite(f"tensor {name} is not finite as {dtype}")
         file.write(rounded.data)
 
@@ -223,7 +222,8 @@ def _rounded(values: NDArray[np.float32], dtype: Dtype) -> NDArray[Any]:
     """Fresh or shared numbers, to be written as they lie."""
     if dtype == "BF16":  # half of the last kept bit, or a bit less where that one is even
         bits = np.ascontiguousarray(values, dtype="<f4").view("<u4")
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+        kept: NDArray[Any] = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        return kept.astype("<u2")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values, dtype=_DTYPES[dtype])
 
@@ -279,7 +279,7 @@ class _Widened:
         into[:] = values.data.cast("B")[start - first * _FP32 :][: into.nbytes]
 
 
-def _fp32(data: Buffer, dtype: str) -> NDArray[np.float32]:
+def _fp32(data: bytearray | memoryview, dtype: str) -> NDArray[np.float32]:
     values = np.frombuffer(data, dtype=_DTYPES[dtype])
     if dtype == "BF16":  # its bits are the upper half of a float32
         values = (values.astype("<u4") << 16).view("<f4")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -300,6 +301,7 @@ async def test_download__job_that_started_from_a_chat_model__all_but_the_weights
     turns = [{"role": "user", "content": "a7 b8"}]
     first, second = (each.apply_chat_template(turns, tokenize=False) for each in tokenizers)
     assert first == second == "user: a7 b8<|end|>"
+    opened: Any
     for opened in models:
         assert (opened.dtype, opened.config.max_position_embeddings) == (torch.bfloat16, 131_072)
         said = opened.generate(torch.tensor([[60, 61]]), max_new_tokens=40, do_sample=False)
