@@ -37,7 +37,13 @@ from training.models.initial import initial_weights
 from training.models.parameters import EMBEDDING, parameter_shapes
 from training.models.sources import BytesSource
 from training.models.starting import starting_weights
-from training.models.weights import MAX_BESIDE_BYTES, Weights, decode_weights, merged, weights_source
+from training.models.weights import (
+    MAX_BESIDE_BYTES,
+    Weights,
+    decode_weights,
+    merged,
+    weights_source,
+)
 from training.recipes import micro
 from training.stages.stage import Stage
 
