@@ -37,6 +37,21 @@ NORM_EPSILON_SCALE = 10**12
 EPSILON_SCALE = 10**15
 
 
+def scaled(name: str, value: float, scale: int) -> int:
+    """`value` in units of 1/scale, as messages hold it; never rounded.
+
+    Raises:
+        Refused: it is finer than that.
+    """
+    units = round(value * scale)
+    if units / scale != value:
+        raise Refused(
+            f"{name} = {value} is finer than 1/{scale}, which is all that is signed: write "
+            f"{units / scale}"
+        )
+    return units
+
+
 def _need(holds: bool, problem: str) -> None:
     if not holds:
         raise Refused(problem)
@@ -272,7 +287,11 @@ def _optimizer_config(spec: OptimizerSpec, num_steps: int) -> OptimizerConfig:
 
 
 def model_spec(config: ModelConfig, *, weights: Digest = ZERO_DIGEST) -> ModelSpec:
-    """What the poster signs for `config`; `weights` names the blob that training starts from."""
+    """What the poster signs for `config`; `weights` names the blob that training starts from.
+
+    Raises:
+        Refused: norm_eps is finer than its message field.
+    """
     return ModelSpec(
         vocab_size=config.vocab_size,
         width=config.width,
@@ -282,7 +301,7 @@ def model_spec(config: ModelConfig, *, weights: Digest = ZERO_DIGEST) -> ModelSp
         ffn_width=config.ffn_width,
         sequence_length=config.sequence_length,
         rope_theta=config.rope_theta,
-        norm_epsilon=round(config.norm_eps * NORM_EPSILON_SCALE),
+        norm_epsilon=scaled("model norm_eps", config.norm_eps, NORM_EPSILON_SCALE),
         tied_head=config.tied_head,
         init_seed=config.init_seed,
         weights=weights,
@@ -290,15 +309,23 @@ def model_spec(config: ModelConfig, *, weights: Digest = ZERO_DIGEST) -> ModelSp
 
 
 def optimizer_spec(config: OptimizerConfig) -> OptimizerSpec:
-    """What the poster signs for `config`, rounded to the units of the message."""
+    """What the poster signs for `config`.
+
+    Raises:
+        Refused: a number is finer than its message field.
+    """
+
+    def of(name: str, scale: int) -> int:
+        return scaled(f"optimizer {name}", getattr(config, name), scale)
+
     return OptimizerSpec(
-        learning_rate=round(config.learning_rate * RATE_SCALE),
-        beta1=round(config.beta1 * MILLIONTH),
-        beta2=round(config.beta2 * MILLIONTH),
-        epsilon=round(config.epsilon * EPSILON_SCALE),
-        weight_decay=round(config.weight_decay * MILLIONTH),
-        clip_norm=round(config.clip_norm * MILLIONTH),
+        learning_rate=of("learning_rate", RATE_SCALE),
+        beta1=of("beta1", MILLIONTH),
+        beta2=of("beta2", MILLIONTH),
+        epsilon=of("epsilon", EPSILON_SCALE),
+        weight_decay=of("weight_decay", MILLIONTH),
+        clip_norm=of("clip_norm", MILLIONTH),
         warmup_steps=config.warmup_steps,
         schedule=config.schedule,
-        final_rate=round(config.final_ratio * MILLIONTH),
+        final_rate=of("final_ratio", MILLIONTH),
     )

@@ -13,11 +13,13 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from contracts.terms.errors import Conflict, NotFound, Refused
-from contracts.terms.ids import ZERO_DIGEST, JobId
+from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
 from contracts.terms.messages import JobSpec
+from contracts.terms.parts import MAX_WHOLE_BYTES
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies import CheckpointsView, CheckpointView, UnpublishedView
 from tallystick.sdk.client import MarketClient
@@ -51,6 +53,8 @@ async def download(
 ) -> Chosen:
     """Write the trained model of `job` to `folder`, which must not be there yet.
 
+    What stood beside the weights that the job started from stands beside them again.
+
     Weights of a job that has ended are waited for, as they are perhaps on their way. What a call
     that was interrupted has fetched is not fetched again.
 
@@ -61,9 +65,9 @@ async def download(
         WrongBytes, Malformed, NotFinite: parts are not what was claimed, or do not fit the job.
     """
     try:
-        from training.models.folder import write_folder
+        from training.models.folder import beside_in, write_folder
         from training.models.parameters import parameter_shapes
-        from training.models.weights import Weights, merged, stored_weights
+        from training.models.weights import MOST_BEFORE_TENSORS, Weights, merged, stored_weights
     except ImportError as error:
         raise Refused(
             "writing a model needs numpy and safetensors: pip install 'tallystick[models]'"
@@ -84,7 +88,7 @@ async def download(
     pieces: list[Weights] = []
     for part, found in zip(slices_of(model, spec.batch.layer_ends), chosen.stages, strict=True):
         what = f"stage {found.stage} after step {found.step}"
-        file = await _fetched(client, found, parts)
+        file = await _fetched(client, found.blob, parts)
         pieces.append(stored_weights(file, parameter_shapes(model, part), what=what))
         say(f"{what}: {file.num_bytes} bytes, from {len(found.peers)} owners")
     named = spec.data.tokenizer
@@ -92,7 +96,12 @@ async def download(
     weights, differing = await asyncio.to_thread(merged, pieces)
     for name in differing:
         say(f"the stages' copies of {name} differ after step {chosen.step}: the first is taken")
-    await asyncio.to_thread(write_folder, folder, model, weights, tokenizer)
+    beside = None
+    if (start := spec.model.weights) != ZERO_DIGEST:
+        file = await _fetched(client, start, parts, until=MOST_BEFORE_TENSORS)
+        if not (beside := await asyncio.to_thread(partial(beside_in, file, what="the start"))):
+            say("the job was posted without the files beside its weights: they are made anew")
+    await asyncio.to_thread(write_folder, folder, model, weights, tokenizer, beside)
     await asyncio.to_thread(shutil.rmtree, parts, ignore_errors=True)
     return chosen
 
@@ -109,9 +118,11 @@ def _need_room(folder: Path, num_bytes: int) -> None:
         )
 
 
-async def _fetched(client: MarketClient, found: CheckpointView, parts: Path) -> Source:
+async def _fetched(
+    client: MarketClient, name: Digest, parts: Path, *, until: int = MAX_WHOLE_BYTES
+) -> Source:
     try:
-        return await get_parts(client, found.blob, parts)
+        return await get_parts(client, name, parts, until=until)
     except OSError as error:
         raise Refused(f"cannot write {parts}: {error.strerror}") from error
 

@@ -151,7 +151,7 @@ _AMOUNT = r"^[0-9]+(\.[0-9]{1,6})?$"
 Whole = Annotated[int, Strict(), Ge(1)]
 Count = Annotated[int, Strict(), Ge(0)]
 Number = Annotated[float, Strict()]
-Part = Annotated[float, Ge(0), Le(1)]
+Part = Annotated[Number, Ge(0), Le(1)]
 Tokens = Annotated[
     int,
     BeforeValidator(tokens),
@@ -262,9 +262,6 @@ class OptimizerFields(Fields):
         Gt(0),
         Lt(10),
         Field(description="Peak of the learning rate", examples=[0.002]),
-    ] = None
-    total_steps: Annotated[
-        Whole | None, Le(MAX_STEPS), Field(description="Steps that the schedule is made for")
     ] = None
     beta1: Annotated[
         Number | None, Ge(0), Lt(1), Field(description="Decay of the first moment")
@@ -423,7 +420,7 @@ class JobFile(Fields):
         ),
     ] = "off"
     audit_rate: Annotated[
-        float,
+        Number,
         Ge(0.01),
         Le(1),
         Field(description="Of the peer-steps, the part that is drawn at least (q's floor)"),

@@ -23,6 +23,7 @@ from training.config import (
     TrainConfig,
     model_spec,
     optimizer_spec,
+    scaled,
     shares_embedding,
     slices_of,
 )
@@ -88,7 +89,7 @@ def build_spec(
 
     Raises:
         Malformed: a value does not fit its message field.
-        Refused: sizes that do not fit each other.
+        Refused: sizes that do not fit each other, or a number finer than its message field.
     """
     ends = cut(job, config)
     stages = slices_of(config.model, ends)
@@ -151,9 +152,9 @@ def _audit(job: JobFile, config: TrainConfig, flops: Sequence[Flops]) -> AuditSp
         return None
     price, said = PricePerPflop(job.price_ceiling), job.audit_budget
     audit = AuditSpec(
-        floor=round(job.audit_rate * MILLION),
-        sums=round(job.sum_audit_rate * MILLION),
-        repeats=round(job.repeat_rate * MILLION),
+        floor=scaled("audit_rate", job.audit_rate, MILLION),
+        sums=scaled("sum_audit_rate", job.sum_audit_rate, MILLION),
+        repeats=scaled("repeat_rate", job.repeat_rate, MILLION),
         margin=int(AUDIT_MARGIN * MILLION),
         detection=int(AUDIT_DETECTION * MILLION),
         deadline=AUDIT_DEADLINE,

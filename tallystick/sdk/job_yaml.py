@@ -1,11 +1,16 @@
 """Which values does a job file's text hold, and in which line does each of them stand?
 
 YAML without what makes a small file large or deep, or says two things at once: at most 64 KiB, no
-aliases, no field twice. Lines and columns are counted from 1, as editors do.
+aliases, no field twice, no number that is read as another one. Lines and columns are counted from
+1, as editors do.
 """
 
+import decimal
+import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +130,16 @@ class _Plain(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """Refuse a number that YAML 1.1 or a float would turn into another one."""
+        is_whole = node.tag.endswith(":int")
+        read = self.construct_yaml_int if is_whole else self.construct_yaml_float
+        value: int | float = read(node)
+        written = node.value.replace("_", "").lstrip("+")
+        if not _same(written, value):
+            raise _at(node, f"{node.value:.40} would be read as {value!r:.40}: write that")
+        return value
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse a field that is there twice."""
         names: set[str] = set()
@@ -133,6 +148,20 @@ class _Plain(yaml.SafeLoader):
                 raise _at(key, f"{key.value!r:.80} is there twice")
             names.add(str(key.value))
         return super().construct_mapping(node, deep)
+
+
+def _same(written: str, value: int | float) -> bool:
+    """Whether a number is what its digits say; 0x10 and .inf are, 010, 1:30 and 0.1...1 are not."""
+    if written.lower().startswith(("0x", "-0x", "0b", "-0b")) or not math.isfinite(value):
+        return True
+    try:
+        return Decimal(written) == Decimal(repr(value)) and not re.match(r"-?0[0-9]", written)
+    except decimal.InvalidOperation:
+        return False
+
+
+for _kind in ("int", "float"):
+    _Plain.add_constructor(f"tag:yaml.org,2002:{_kind}", _Plain.construct_number)
 
 
 def _at(where: Any, problem: str) -> yaml.YAMLError:

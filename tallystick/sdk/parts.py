@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from contracts.terms.ids import Digest
-from contracts.terms.parts import MAX_INDEX_BYTES, Parts, decode_parts
+from contracts.terms.parts import MAX_INDEX_BYTES, MAX_WHOLE_BYTES, Parts, decode_parts
 from tallystick.sdk.blob_files import PIECE, measured
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.signing import Signer
@@ -59,8 +59,12 @@ def _piece(source: Source, start: int, end: int) -> bytes:
     return bytes(read(source, start, end))
 
 
-async def get_parts(client: MarketClient, name: Digest, folder: Path) -> Source:
+async def get_parts(
+    client: MarketClient, name: Digest, folder: Path, *, until: int = MAX_WHOLE_BYTES
+) -> Source:
     """What the index `name` lists, in files of `folder`, which is made if need be.
+
+    Of a longer one only the parts that bytes before `until` lie in.
 
     Raises:
         NotFound: the market has not all of it. WrongBytes: it answered with other bytes.
@@ -68,7 +72,7 @@ async def get_parts(client: MarketClient, name: Digest, folder: Path) -> Source:
     """
     index = decode_parts(await client.get_blob(name, max_bytes=MAX_INDEX_BYTES))
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-    for part, _ in index.sizes():
+    for part in index.parts[: -(-until // index.part_bytes)]:
         path = folder / part.hex()
         if not await asyncio.to_thread(_is_here, path, part):
             await client.save_blob(part, path)

@@ -16,7 +16,7 @@ from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
 from market.bodies import MAX_BLOB_BYTES
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import DataNames
-from training.config import TrainConfig
+from training.config import BYTE_VOCABULARY, TrainConfig
 from training.data.corpus import ShardedCorpus, corpus_bytes, need_enough_rows, shard_corpus
 from training.data.tokens import TokenFile, read_token_file
 from training.models.sources import Source, parts_of
@@ -31,6 +31,7 @@ class Start:
 
     file: Source
     index: Parts
+    beside: tuple[str, ...]  # names of the files that travel with them
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,13 @@ def prepare(job: JobFile, *, part_bytes: int = MAX_PART_BYTES) -> Prepared:
     blobs: dict[Digest, bytes] = {}
     model = None if job.model_folder is None else _model_in(job.model_folder)
     tokenizer = _tokenizer(job, None if model is None else model.tokenizer)
+    if tokenizer is None and model is not None and model.config.vocab_size != BYTE_VOCABULARY:
+        folder = str(job.model_folder)
+        raise Refused(
+            f"model: {folder} has no tokenizer.json, and without it its tokens mean nothing: make "
+            f"it with AutoTokenizer.from_pretrained({folder!r}).save_pretrained({folder!r}), or "
+            "name one as `tokenizer`"
+        )
     vocab_size = None if tokenizer is None else tokenizer.vocab_size
     started = None if model is None else model.config
     config = job.train_config(started=started, vocab_size=vocab_size)
@@ -90,9 +98,10 @@ def _model_in(folder: Path) -> "ModelFolder":
 
 
 def _start(model: "ModelFolder", part_bytes: int) -> Start:
+    from training.models.folder import beside_bytes
     from training.models.weights import weights_source
 
-    file = weights_source(model.weights)
+    file = weights_source(model.weights, beside_bytes(model.beside))
     if file.num_bytes > MAX_WHOLE_BYTES:
         raise TooLarge(
             f"the weights of the model have {file.num_bytes} bytes, a job starts from at most "
@@ -100,7 +109,7 @@ def _start(model: "ModelFolder", part_bytes: int) -> Start:
             size=file.num_bytes,
             limit=MAX_WHOLE_BYTES,
         )
-    return Start(file, parts_of(file, part_bytes=part_bytes))
+    return Start(file, parts_of(file, part_bytes=part_bytes), tuple(model.beside))
 
 
 def _tokenizer(job: JobFile, own: Path | None) -> TokenFile | None:

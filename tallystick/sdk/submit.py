@@ -235,7 +235,8 @@ class _Placing:
         self.say(f"data: {len(blobs)} blobs are with the market")
         if (start := self.prepared.start) is not None:
             await put_parts(self.client, start.file, start.index, by=self.wallet)
-            self.say(f"weights: {start.index.num_bytes} bytes in {len(start.index.parts)} parts")
+            self.say(f"weights: {start.index.num_bytes} bytes in {len(start.index.parts)} parts, "
+                     f"with {', '.join(start.beside)}")  # fmt: skip
 
     async def _send(self, signed: Signed[JobSpec], now: UnixSeconds, *, refused: Order) -> None:
         """Send an order; if the market refuses it and does not have it, `refused` is stored."""

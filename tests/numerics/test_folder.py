@@ -15,7 +15,16 @@ from safetensors.numpy import save
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, WrongBytes
+from contracts.terms.encoding import encode
+from contracts.terms.errors import (
+    Conflict,
+    Malformed,
+    NotFinite,
+    NotFound,
+    Refused,
+    TooLarge,
+    WrongBytes,
+)
 from contracts.terms.ids import Digest
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain import plain_losses
@@ -23,12 +32,18 @@ from tests.support.weights import in_parts, weights_file
 from training.config import ModelConfig, model_spec, slices_of, whole_model
 from training.fakes.blobs import MemoryBlobs
 from training.models.decoder import StageModel
-from training.models.folder import read_config, read_folder, write_folder
+from training.models.folder import beside_in, read_config, read_folder, write_folder
 from training.models.initial import initial_weights
 from training.models.parameters import EMBEDDING, parameter_shapes
 from training.models.sources import BytesSource
 from training.models.starting import starting_weights
-from training.models.weights import Weights, decode_weights, merged
+from training.models.weights import (
+    MAX_BESIDE_BYTES,
+    Weights,
+    decode_weights,
+    merged,
+    weights_source,
+)
 from training.recipes import micro
 from training.stages.stage import Stage
 
@@ -211,6 +226,12 @@ def test_training__from_a_folder_of_transformers__starts_at_its_loss_and_goes_on
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "scaled .'yarn'."),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "part of each"),
         ({"rope_parameters": {"rope_theta": 1234.5}}, "rope_theta is 1234.5"),
+        ({"rope_parameters": {"rope_theta": float("nan")}}, "rope_theta is nan"),
+        ({"rope_parameters": "llama3"}, "rope_parameters is 'llama3'"),
+        ({"rope_scaling": "linear"}, "rope_scaling is 'linear'"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'"),
+        ({"rms_norm_eps": "1e-5"}, "rms_norm_eps is '1e-5'"),
+        ({"dtype": "float64"}, "dtype is 'float64', only float32, float16, bfloat16"),
     ],
 )
 def test_read_config__what_we_do_not_compute__refused_by_name(
@@ -261,7 +282,48 @@ def with_an_index_that_leaves(folder: Path) -> None:
 
 
 def with_no_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
+    (folder / "config.json").write_text("{]")
+
+
+def with_a_cut_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "lla')
+
+
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
+def of_pointers(folder: Path) -> None:
+    (folder / "model.safetensors").write_text(LFS)
+
+
+def with_a_page_for_a_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("<!doctype html><title>404</title>")
+
+
+def with_a_pointer_for_a_config(folder: Path) -> None:
+    (folder / "generation_config.json").write_text(LFS)
+
+
+def with_a_link_to_nothing(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.unlink()
+    path.symlink_to("../.git/annex/objects/x/y/SHA256E-s1--0f/SHA256E-s1--0f")
+
+
+def without_a_shard(folder: Path) -> None:
+    without_weights(folder)
+    names = parameter_shapes(read_config(folder), whole_model(read_config(folder)))
+    index = {"weight_map": dict.fromkeys(names, "model-00001-of-00002.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def cut_in_the_head(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def with_too_much_beside(folder: Path) -> None:
+    (folder / "notes.txt").write_text("much " * 2**23)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +332,15 @@ def with_no_json(folder: Path) -> None:
         (without_weights, NotFound, "pickled weights are never read"),
         (with_another_shape, Malformed, "has shape"),
         (with_more_layers, Malformed, r"has no tensor model\.layers\.3"),
-        (cut_short, Malformed, "no safetensors file"),
+        (cut_short, Malformed, "no safetensors file: it ends before .* cut, download it again"),
+        (cut_in_the_head, Malformed, "ends in its head, at byte 100: it was cut, download"),
+        (with_a_cut_config, Malformed, "config.json is JSON that ends early"),
+        (of_pointers, Malformed, "safetensors is a Git LFS pointer.*: run `git lfs pull`"),
+        (with_a_pointer_for_a_config, Malformed, "generation_config.json is a Git LFS pointer"),
+        (with_a_page_for_a_template, Malformed, "chat_template.jinja is an HTML page"),
+        (with_a_link_to_nothing, NotFound, "is not here: run `git annex get`"),
+        (without_a_shard, NotFound, "there is no .*00001-of-00002.safetensors.*: download it"),
+        (with_too_much_beside, TooLarge, "move .*/notes.txt out of the folder"),
         (with_an_index_that_leaves, Malformed, "names no file of the folder"),
         (with_no_json, Malformed, "no JSON"),
         (shutil.rmtree, NotFound, "there is no folder"),
@@ -315,6 +385,39 @@ def test_write_folder__stages_of_a_tied_model__is_the_folder_of_the_whole(tmp_pa
     assert differing == ()
     assert found.config.tied_head and set(found.weights) == set(weights)
     assert weights_file(found.weights) == weights_file(weights)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_write_folder__rows_longer_than_the_context__only_the_context_is_raised(
+    tmp_path: Path, dtype: str
+) -> None:
+    saved(tmp_path / "given", getattr(torch, dtype))
+    found = read_folder(tmp_path / "given")
+    longer = replace(found.config, sequence_length=100)
+    weights = {name: values + np.float32(1 / 3) for name, values in found.weights.items()}
+
+    write_folder(tmp_path / "out", longer, weights, None, found.beside)
+
+    given, out = (json.loads((tmp_path / n / "config.json").read_text()) for n in ("given", "out"))
+    assert out == given | {"max_position_embeddings": 100}
+    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    for name, values in weights.items():
+        assert torch.equal(opened[name], torch.from_numpy(values).to(getattr(torch, dtype)))
+
+
+def test_beside__of_another_model_or_with_a_program__refused(tmp_path: Path) -> None:
+    saved(tmp_path / "given")
+    found = read_folder(tmp_path / "given")
+    other = replace(found.config, rope_theta=5000)
+    forged = weights_source(found.weights, encode({"config.json": b"{}", "../a.json": b""}))
+
+    with pytest.raises(Malformed, match="is of another model"):
+        write_folder(tmp_path / "out", other, found.weights, None, found.beside)
+    with pytest.raises(Malformed, match="carries what is no file of a model"):
+        beside_in(forged, what="the start")
+    with pytest.raises(Malformed, match="bytes beside its weights"):
+        beside_in(weights_source(found.weights, bytes(MAX_BESIDE_BYTES + 1)), what="the start")
+    assert beside_in(weights_source(found.weights), what="the start") == {}
 
 
 def test_merged__copies_differ__the_first_is_taken_and_it_is_said() -> None:

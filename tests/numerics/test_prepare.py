@@ -176,3 +176,17 @@ def test_prepare__weights_larger_than_all_parts__refused_with_the_limit(
 
     with pytest.raises(TooLarge, match="a job starts from at most 1000"):
         prepare(job(tmp_path, model=str(tmp_path / "model")))
+
+
+def test_prepare__folder_without_a_tokenizer__refused_unless_bytes_are_its_tokens(
+    tmp_path: Path, words: bytes
+) -> None:
+    model = replace(MODEL, vocab_size=304)
+    weights = {n: v.numpy() for n, v in initial_weights(model, whole_model(model)).items()}
+    write_folder(tmp_path / "model", model, weights)
+    (tmp_path / "words.json").write_bytes(words)
+
+    with pytest.raises(Refused, match=r"has no tokenizer\.json.*save_pretrained.*or name one"):
+        prepare(job(tmp_path, model=str(tmp_path / "model")))
+    named = job(tmp_path, model=str(tmp_path / "model"), tokenizer=str(tmp_path / "words.json"))
+    assert prepare(named).tokenizer == blob_digest(words)

@@ -20,6 +20,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, Refused, TooLarge
 from contracts.terms.ids import Digest
 from training.config import TrainConfig
+from training.content import LOOKED_AT, UTF8_MARK, need_target
 from training.data.loading import BlobSource, CheckedBlobs
 from training.data.manifest import (
     MAX_SHARD_BYTES,
@@ -30,7 +31,7 @@ from training.data.manifest import (
     TokenKind,
 )
 from training.data.order import index_rows
-from training.data.plain_text import need_plain_text
+from training.data.plain_text import need_plain_start, need_plain_text
 from training.data.tokens import token_values
 
 BUILTIN = "builtin"
@@ -75,11 +76,14 @@ def matching_files(patterns: Sequence[str]) -> list[Path]:
     """Files that the patterns name, sorted, each once.
 
     Raises:
-        NotFound: a pattern matches no file.
+        NotFound: a pattern matches no file, or a link to one that is not here.
     """
     found: set[str] = set()
     for pattern in patterns:
-        names = [name for name in glob.glob(pattern, recursive=True) if Path(name).is_file()]
+        matched = glob.glob(pattern, recursive=True)
+        for name in matched:
+            need_target(Path(name), "data")
+        names = [name for name in matched if Path(name).is_file()]
         if not names:
             raise NotFound(f"data: no file matches {pattern!r}; {_REMEDY}")
         found.update(names)
@@ -89,6 +93,8 @@ def matching_files(patterns: Sequence[str]) -> list[Path]:
 def read_corpus(files: Iterable[Path], *, max_bytes: int | None = None) -> bytes:
     """The files' bytes, a newline after each, in order; cut at `max_bytes` where it is given.
 
+    A byte order mark of UTF-8 is left out, as it is no part of the text.
+
     Raises:
         Refused: a file cannot be read, or is no plain text (see `need_plain_text`).
         TooLarge: no `max_bytes`, and more than `MAX_CORPUS_BYTES`.
@@ -96,12 +102,16 @@ def read_corpus(files: Iterable[Path], *, max_bytes: int | None = None) -> bytes
     corpus = bytearray()
     for path in files:
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                data = file.read(LOOKED_AT)
+                if max_bytes is None and len(data) == LOOKED_AT:  # before all of it is read
+                    need_plain_start(str(path), data)
+                data += file.read(MAX_CORPUS_BYTES)
         except OSError as error:
             raise Refused(f"data: cannot read {path}: {error.strerror}; {_REMEDY}") from error
-        if max_bytes is None:  # the built-in corpus is Python's own, and cut
-            need_plain_text(str(path), data)
-        corpus += data + b"\n"
+        if max_bytes is None and len(data) <= MAX_CORPUS_BYTES:
+            need_plain_text(str(path), data)  # the built-in corpus is Python's own, and cut
+        corpus += data.removeprefix(UTF8_MARK) + b"\n"
         if max_bytes is not None and len(corpus) >= max_bytes:
             break
         if len(corpus) > MAX_CORPUS_BYTES:

@@ -1,37 +1,45 @@
 """Is a file the text that a model should learn, or something that would be misread as text? Pure.
 
 Bytes are trained as they are, so markup, compression and containers would be learned with the text
-or instead of it. What a file is is seen by its content; its name says nothing.
+or instead of it. Foreign formats are told by their first bytes (`training/content.py`). Records are
+told by what parses as JSON, tables by rows that are as long as their header; of a large file only
+its start and single lines are looked at.
 """
 
 import codecs
+import csv
+import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from contracts.terms.errors import Refused
+from training.content import LOOKED_AT, UTF8_MARK, Kind, ends_early, what_is
 
-_MAGIC = (
-    (b"PAR1", "a Parquet file", "write its text column into a text file"),
-    (b"ARROW1", "an Arrow file", "write its text column into a text file"),
-    (b"\x1f\x8b", "compressed by gzip", "unpack it with `gunzip -k`"),
-    (b"PK\x03\x04", "a zip archive", "unpack it with `unzip`, and name the text files in it"),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it with `zstd -d`"),
-    (b"BZh", "compressed by bzip2", "unpack it with `bunzip2 -k`"),
-    (b"\xfd7zXZ\x00", "compressed by xz", "unpack it with `unxz -k`"),
-    (b"\xff\xfe", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
-    (b"\xfe\xff", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
-    (b"%PDF-", "a PDF document", "extract its text with `pdftotext`"),
-)
 _CHAT_FIELDS = ("messages", "conversations", "conversation")
 _TEXT_FIELDS = ("text", "content", "body", "story", "completion")
-_MOST_JSON_BYTES = 2**26  # a longer document is looked at line by line alone
-_LINES_LOOKED_AT = 8
-_PIECE = 2**20
+_KNOWN_COLUMN = re.compile(
+    "text|content|body|story|completion|id|title|name|label|date|author|url|category|summary|"
+    "prompt|response|question|answer|input|output|instruction|context|source|target|sentence|"
+    "comment|review|rating|score|message|class",
+    re.IGNORECASE,
+)
+_COLUMN = re.compile(r"(?! )[^\W\d][\w .()/%#-]{0,39}(?<! )")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?|\d{4}-\d\d-\d\d([T ].*)?")
+_ROWS_LOOKED_AT = 200
+_LINES_LOOKED_AT = 64  # of a large file
+_LONG_LINE = 2**16  # a longer one is not parsed
+_MOST_OF = 0.8  # of the lines, or all but a few rows of a table
+_BETWEEN = re.compile(r"[\s,]*")
+_BEGUN = re.compile(r'\{\s*"([^"\\]|\\.){0,200}"\s*:')
+_OF_PRETTY = re.compile(r'\s*([][{}]+|"([^"\\]|\\.)*"\s*:.*|"([^"\\]|\\.)*"),?\s*')
+_BEGINS_WITHIN = "it begins within a record: cut files between records, then "
 
 
 def need_plain_text(name: str, data: bytes) -> None:
-    """Refuse a file that is no plain UTF-8 text.
+    """Refuse a file that is no plain UTF-8 text; a byte order mark of UTF-8 is allowed.
 
     Args:
         name: Of the file, for the refusal.
@@ -40,81 +48,223 @@ def need_plain_text(name: str, data: bytes) -> None:
     Raises:
         Refused: with what it is, and what to do.
     """
-    for start, kind, remedy in _MAGIC:
-        if data.startswith(start):
-            raise _refusal(name, kind, remedy)
+    need_plain_start(name, data[:LOOKED_AT])
     if (at := data.find(0)) >= 0:
-        raise _refusal(name, f"binary (a zero byte at {at})", "give UTF-8 text files")
+        raise _refusal(name, Kind(f"binary (a zero byte at {at})", "give UTF-8 text files"))
     if (wrong := _undecodable(data)) is not None:
-        raise _refusal(
-            name,
-            f"no UTF-8 text (byte 0x{data[wrong]:02x} at {wrong})",
-            "convert it, for example with `iconv -f LATIN1 -t UTF-8`",
-        )
-    if (found := _record(data)) is not None:
-        raise _refusal(name, *found)
+        kind = f"no UTF-8 text (byte 0x{data[wrong]:02x} at {wrong})"
+        remedy = "convert it, for example with `iconv -f LATIN1 -t UTF-8`"
+        if wrong >= len(data) - 3:
+            remedy += "; if it was cut within its last character, cut it at a line's end"
+        raise _refusal(name, Kind(kind, remedy))
+    if (kind_of_lines := _record_lines(_some_lines(data))) is not None:
+        raise _refusal(name, kind_of_lines)
 
 
-def _refusal(name: str, kind: str, remedy: str) -> Refused:
-    return Refused(f"data: {name} is {kind}, which would be trained as it stands: {remedy}")
+def need_plain_start(name: str, start: bytes) -> None:
+    """Refuse a file of any size by its first `LOOKED_AT` bytes; raises Refused."""
+    text = start.removeprefix(UTF8_MARK).decode(errors="ignore").strip()
+    kind = what_is(start) or _values(text) or _pieces_of_pretty(text) or _table(text)
+    if kind is not None:
+        raise _refusal(name, kind)
+
+
+def _refusal(name: str, kind: Kind) -> Refused:
+    return Refused(
+        f"data: {name} is {kind.name}, which would be trained as it stands: {kind.remedy}"
+    )
 
 
 def _undecodable(data: bytes) -> int | None:
     """Where the first byte is that UTF-8 cannot have there."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    for at in range(0, max(len(data), 1), _PIECE):
+    for at in range(0, max(len(data), 1), LOOKED_AT):
         pending = len(decoder.getstate()[0])
         try:
-            decoder.decode(data[at : at + _PIECE], final=at + _PIECE >= len(data))
+            decoder.decode(data[at : at + LOOKED_AT], final=at + LOOKED_AT >= len(data))
         except UnicodeDecodeError as error:
             return at - pending + error.start
     return None
 
 
-def _record(data: bytes) -> tuple[str, str] | None:
-    """What it is and what to do, of JSON lines or one JSON document of records."""
-    start = data.lstrip()[:1]
-    if start not in (b"{", b"["):
-        return None
-    lines = [_parsed(line) for line in _first_lines(data)]
-    if len(lines) > 1 and all(isinstance(line, dict) for line in lines):
-        return _named("JSON lines", lines[0], ".")
-    document = _parsed(data) if len(data) <= _MOST_JSON_BYTES else None
-    if isinstance(document, dict):
-        return _named("a JSON document", document, ".")
-    if isinstance(document, list) and document and isinstance(document[0], dict):
-        return _named("a JSON document", document[0], ".[]|.")
+# ------------------------------------------------------------------------------------- records
+
+
+def _values(text: str) -> Kind | None:
+    """Of JSON values, one after the other or in a list, whose end may be missing."""
+    values = _parsed_from(text, 0)
+    if values is not None and len(values) == 1 and isinstance(values[0], list):
+        return _kind_of(values[0], "a JSON document", ".[]")
+    if values is None and text.startswith("["):
+        return _kind_of(_parsed_from(text, 1) or [], "a JSON document", ".[]")
+    if values is None or len(values) == 1:
+        return _kind_of(values or [], "a JSON document", ".")
+    in_lines = text.partition("\n")[0].rstrip(", ").endswith(("}", "]", '"', "null"))
+    if all(isinstance(value, str) for value in values) and "\\" not in text:
+        return None  # lines in quotation marks, as people write them
+    return _kind_of(values, "JSON lines" if in_lines else "JSON objects, one after the other", ".")
+
+
+def _parsed_from(text: str, at: int) -> list[Any] | None:
+    """The values from `at` on, an object that is cut as {}; None if there is something else."""
+    decoder, found = json.JSONDecoder(), list[Any]()
+    while (at := _BETWEEN.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        if at == len(text) - 1 and text[at] == "]":
+            break
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            if text[at] not in '{["' or not ends_early(error):
+                return None
+            return [*found, {}] if _BEGUN.match(text, at) else found or None
+        except (ValueError, RecursionError):
+            return None
+        found.append(value)
+    return found
+
+
+def _kind_of(values: Sequence[Any], kind: str, path: str) -> Kind | None:
+    """Of values that hold text; None if they are numbers and the like."""
+    records = [value for value in values if isinstance(value, dict)]
+    if records:
+        return _of_records(next(filter(None, records), {}), kind, path)
+    if any(isinstance(value, list) and _kind_of(value, kind, path) for value in values):
+        return Kind(
+            f"{kind} of lists", "write its texts alone, for example with `jq -r '..|strings'`"
+        )
+    texts = sum(isinstance(value, str) for value in values)
+    if path == ".[]" and texts:
+        return Kind("a JSON list of texts", "write the texts alone, for example with `jq -r '.[]'`")
+    if texts > 1:
+        return Kind(
+            "JSON texts, one after the other", "write them without quotes, with `jq -r '.'`"
+        )
     return None
 
 
-def _first_lines(data: bytes) -> Iterator[bytes]:
-    """The first lines that are not empty, of those that a piece holds whole."""
-    at, found = 0, 0
-    while found < _LINES_LOOKED_AT and at < len(data):
-        end = data.find(b"\n", at)
-        end = len(data) if end < 0 else end
-        if line := data[at:end].strip():
-            found += 1
-            yield line
-        at = end + 1
+def _of_records(record: dict[str, Any], kind: str, path: str) -> Kind:
+    for field in _CHAT_FIELDS:
+        if isinstance(record.get(field), list):
+            return Kind(
+                f"{kind} of chats",
+                "write the turns as the text that the model should learn, for example with "
+                f"`jq -r '{_joined(path, field)}[]|.role+\": \"+.content'`",
+            )
+    texts = [name for name, value in record.items() if isinstance(value, str)]
+    field = _text_of(texts) or "text"
+    command = f"`jq -r '{_joined(path, field)}'`"
+    return Kind(kind, f"write its text alone into a file, for example with {command}")
 
 
-def _parsed(text: bytes) -> Any:
-    """The JSON value; None if it is none."""
+def _text_of(names: Sequence[str]) -> str | None:
+    return next((name for name in _TEXT_FIELDS if name in names), next(iter(names), None))
+
+
+def _joined(path: str, field: str) -> str:
+    """The path of `jq` to a field of what `path` names."""
+    dotted = "." if path == "." else f"{path}|."
+    return dotted + (field if re.fullmatch(r"\w{1,40}", field) else "[]")
+
+
+def _some_lines(data: bytes) -> list[bytes]:
+    """All lines of a file that are not empty; of a large one single lines from all over it."""
+    if len(data) <= LOOKED_AT:
+        lines: Iterable[bytes] = data.removeprefix(UTF8_MARK).splitlines()
+    else:
+        steps = (len(data) * i // _LINES_LOOKED_AT for i in range(1, _LINES_LOOKED_AT))
+        starts = {0} | {data.find(b"\n", step) + 1 for step in steps}
+        lines = (_line(data, start) for start in sorted(starts))
+    return [stripped for line in lines if (stripped := line.strip(b" \t\r\n,")) not in b"[]"]
+
+
+def _line(data: bytes, start: int) -> bytes:
+    """The line that starts there; of a long one both ends."""
+    end = data.find(b"\n", start)
+    end = len(data) if end < 0 else end
+    if end - start <= _LONG_LINE:
+        return data[start:end]
+    return data[start : start + _LONG_LINE] + data[end - _LONG_LINE : end]
+
+
+def _record_lines(lines: Sequence[bytes]) -> Kind | None:
+    """Of lines that are JSON objects but for a few, the first and the last perhaps cut."""
+    parsed = [_parsed(line) for line in lines]
+    records = [value for value in parsed if isinstance(value, dict)]
+    if len(lines) < 2 or not records:
+        return None
+    begins_within = parsed[0] is None and lines[0] != b"null"
+    fits = len(records) + (lines[0] == b"null") + (begins_within and lines[0].endswith(b"}"))
+    fits += parsed[-1] is None and lines[-1].startswith(b'{"')
+    if fits < _MOST_OF * len(lines):
+        return None
+    kind = _of_records(next(filter(None, records), {}), "JSON lines", ".")
+    return kind._replace(remedy=_BEGINS_WITHIN + kind.remedy) if begins_within else kind
+
+
+def _parsed(line: bytes) -> Any:
+    """The JSON value of a line, {} for a long one with the ends of an object, else None."""
+    if len(line) > _LONG_LINE:
+        return {} if line.startswith(b'{"') and line.endswith(b"}") else None
     try:
-        return json.loads(text)
+        return json.loads(line)
     except (ValueError, RecursionError):
         return None
 
 
-def _named(kind: str, record: dict[str, Any], path: str) -> tuple[str, str]:
-    for field in _CHAT_FIELDS:
-        if isinstance(record.get(field), list):
-            return (
-                f"{kind} of chats",
-                "write the turns as the text that the model should learn, for example with "
-                f"`jq -r '{path}{field}[]|.role+\": \"+.content'`",
+def _pieces_of_pretty(text: str) -> Kind | None:
+    """Of objects that are spread over lines, the first and the last perhaps cut."""
+    first, *lines = text.split("\n")[:-1] or [""]
+    if not (_OF_PRETTY.fullmatch(first) or re.search(r'(["\]}],?|\d,)$', first)):
+        return None
+    if len(lines) < 3 or not all(map(_OF_PRETTY.fullmatch, lines)):
+        return None
+    if not re.search(r"\}\s*,?\s*\{", text):
+        return None  # one object, as programs have them too
+    kind = _of_records({}, "JSON objects, one after the other", ".")
+    return kind._replace(remedy=_BEGINS_WITHIN + kind.remedy)
+
+
+# -------------------------------------------------------------------------------------- tables
+
+
+def _table(text: str) -> Kind | None:
+    """Of rows of cells below a header."""
+    for delimiter, name in ((",", "CSV"), ("\t", "TSV"), (";", "CSV")):
+        rows = list(islice(_rows(text, delimiter), _ROWS_LOOKED_AT))
+        if _is_table(rows, delimiter):
+            known = [cell for cell in rows[0] if _KNOWN_COLUMN.fullmatch(cell) and cell != "id"]
+            column = _text_of(known or list(filter(None, rows[0])))
+            options = "" if delimiter == "," else f', delimiter="{delimiter}"'.replace("\t", "\\t")
+            return Kind(
+                f"a table ({name})",
+                "write its text column into a file, for example with `python3 -c 'import csv, sys; "
+                f'[print(row["{column}"]) for row in csv.DictReader(sys.stdin{options})]\'`',
             )
-    texts = [name for name, value in record.items() if isinstance(value, str)]
-    field = next((name for name in _TEXT_FIELDS if name in texts), texts[0] if texts else "text")
-    return kind, f"write its text alone into a file, for example with `jq -r '{path}{field:.40}'`"
+    return None
+
+
+def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
+    try:
+        yield from filter(None, csv.reader(io.StringIO(text), delimiter=delimiter))
+    except csv.Error:  # a cell larger than any: what came before it decides
+        return
+
+
+def _is_table(rows: Sequence[Sequence[str]], delimiter: str) -> bool:
+    """Whether cells are as a program writes them: names above, as many below, quotes or numbers."""
+    header, body = (rows[0], rows[1:]) if len(rows) > 2 else ((), ())
+    named = header[1:] if header and not header[0] else header  # pandas leaves its index unnamed
+    if not named or len(set(named)) < len(named) or not all(map(_COLUMN.fullmatch, named)):
+        return False
+    even = [row for row in body if len(row) == len(header)]
+    if len(even) < 0.95 * len(body):
+        return False
+    is_quoted = any(delimiter in cell or "\n" in cell for row in even for cell in row)
+    is_known = any(map(_KNOWN_COLUMN.fullmatch, named))
+    if len(header) == 1:
+        return is_quoted and is_known
+    return (
+        is_quoted
+        or is_known
+        or any(all(map(_NUMBER.fullmatch, cells)) for cells in zip(*even, strict=True))
+    )

@@ -6,6 +6,7 @@ Tokens are little-endian, 2 bytes each where every id of the file fits, else 4. 
 added. The text is cut at line ends into pieces of `PIECE_BYTES` or more, so that memory is bounded.
 """
 
+import json
 import sys
 from array import array
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.terms.errors import Malformed, Refused, TooLarge
+from training.content import need_target, why_no_json
 from training.data.manifest import TOKEN_BYTES, TokenKind
 
 if TYPE_CHECKING:
@@ -58,8 +60,9 @@ def read_token_file(path: Path) -> TokenFile:
 
     Raises:
         Refused: it cannot be read, or the library is not installed. TooLarge: over 64 MiB.
-        Malformed: it is no file of the `tokenizers` library.
+        Malformed: it is no file of the `tokenizers` library. NotFound: a link to nothing.
     """
+    need_target(path, "tokenizer")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -122,7 +125,15 @@ def _parsed(data: bytes) -> "Tokenizer":
     try:
         return Tokenizer.from_buffer(data)
     except Exception as error:  # the library has no class of its own for a file that is none
-        raise Malformed(f"no file of the `tokenizers` library: {error}") from error
+        raise Malformed(f"no file of the `tokenizers` library: {_why(data, error)}") from error
+
+
+def _why(data: bytes, error: Exception) -> str:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError) as no_json:
+        return f"it {why_no_json(data, no_json)}"
+    return str(error)
 
 
 assert {kind: array(code).itemsize for kind, code in _ARRAY_CODES.items()} == TOKEN_BYTES

@@ -4,29 +4,60 @@ Invariant: what is read computes here what it computes there, or it is refused w
 at once. Names and layouts are the same on both sides (the rotary halves too), so tensors are
 copied, never permuted. The folder is data: no code of it is run, and pickles are refused.
 
+What stands beside the weights (config, tokenizer, chat template, generation config, card, licence)
+travels with them and comes back byte for byte, and the weights in the dtype that the config names.
+Programs, pickles, hidden files and folders stay behind. The length of the rows that are trained is
+no property of the model, unless they are longer than the context that it had.
+
 `transformers` itself is not needed; its LlamaConfig decides the fields (versions 4 and 5, which
 differ in where `rope_theta` stands and in what the dtype is called).
 """
 
 import json
+import math
 import os
+import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from contracts.terms.encoding import decode, encode
 from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, TooLarge
 from training.config import BYTE_VOCABULARY, ModelConfig, whole_model
+from training.content import need_target, what_is, why_no_json
 from training.models.parameters import parameter_shapes
-from training.models.sources import FileSource
-from training.models.weights import StoredWeights, Weights, stored_weights, write_weights
+from training.models.sources import FileSource, Source
+from training.models.weights import (
+    MAX_BESIDE_BYTES,
+    Dtype,
+    StoredWeights,
+    Weights,
+    bytes_beside,
+    stored_weights,
+    write_weights,
+)
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
 MAX_JSON_BYTES = 64 * 2**20
+MAX_FILES_BYTES = MAX_BESIDE_BYTES - 2**20  # their names and lengths are written too
+CONTEXT = "max_position_embeddings"
+_BESIDE = re.compile(
+    r"(additional_chat_templates/)?[a-z0-9][\w.-]*\.(json|jinja|txt|md|model)"
+    r"|(LICENSE|NOTICE|README|USE_POLICY)[\w.-]*",
+    re.ASCII | re.IGNORECASE,
+)
+"""Names of files that travel with the weights: none is a program or leaves its folder."""
+_DTYPES: dict[object, Dtype] = {
+    None: "F32", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
+}  # fmt: skip
+
+Beside = Mapping[str, bytes]
+"""Files beside the weights, by name."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +67,7 @@ class ModelFolder:
     config: ModelConfig
     weights: StoredWeights
     tokenizer: Path | None
+    beside: Beside  # the tokenizer's file is not among them: it travels by itself
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -48,7 +80,10 @@ def read_config(folder: Path) -> ModelConfig:
     """
     if not folder.is_dir():
         raise NotFound(f"model: there is no folder {folder}")
-    raw = _json(folder / CONFIG)
+    return _model_config(_json(folder / CONFIG), folder)
+
+
+def _model_config(raw: Mapping[str, Any], folder: Path) -> ModelConfig:
     problems = _problems(raw)
     if problems:
         raise Refused(f"model: {folder} cannot be trained here: {'; '.join(problems)}")
@@ -60,20 +95,22 @@ def read_config(folder: Path) -> ModelConfig:
             num_heads=_whole(raw, "num_attention_heads"),
             num_kv_heads=_whole(raw, "num_key_value_heads", _whole(raw, "num_attention_heads")),
             ffn_width=_whole(raw, "intermediate_size"),
-            sequence_length=_whole(raw, "max_position_embeddings", 2048),
+            sequence_length=_whole(raw, CONTEXT, 2048),
             rope_theta=int(_rope(raw).get("rope_theta", 10_000)),
             norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-            tied_head=bool(raw.get("tie_word_embeddings", False)),
+            tied_head=raw.get("tie_word_embeddings") or False,
         )
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise Malformed(f"model: {folder / CONFIG}: {error}") from error
 
 
 def read_folder(folder: Path) -> ModelFolder:
-    """Config, weights and tokenizer file of a folder.
+    """Config, weights, tokenizer file and what else a folder holds.
 
     Raises: see `read_config`; besides
-        Malformed, NotFinite: the weights do not fit the config, see `stored_weights`.
+        Malformed, NotFinite: the weights do not fit the config, see `stored_weights`; a file is
+            a pointer, or was cut.
+        TooLarge: what is beside the weights is more than `MAX_FILES_BYTES`.
     """
     config = read_config(folder)
     wanted = parameter_shapes(config, whole_model(config))
@@ -83,33 +120,77 @@ def read_folder(folder: Path) -> ModelFolder:
         weights |= stored_weights(FileSource(path), shapes, what=str(path))
     for name in weights:
         weights[name]  # refuses what is not finite
-    tokenizer = folder / TOKENIZER
-    return ModelFolder(config, weights, tokenizer if tokenizer.is_file() else None)
+    need_target(folder / TOKENIZER, "model")
+    tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
+    return ModelFolder(config, weights, tokenizer, _read_beside(folder))
+
+
+def beside_in(file: Source, *, what: str) -> Beside:
+    """The files that the weights of a start carry; none if they carry nothing.
+
+    Raises:
+        Malformed, TooLarge: they are not what `beside_bytes` makes.
+    """
+    if not (data := bytes_beside(file, what=what)):
+        return {}
+    files = decode(data, max_bytes=MAX_BESIDE_BYTES)
+    if not isinstance(files, dict) or CONFIG not in files:
+        raise Malformed(f"{what} carries no {CONFIG}")
+    found = {name: data for name, data in files.items() if isinstance(data, bytes)}
+    if len(found) < len(files) or not all(map(_BESIDE.fullmatch, found)):
+        raise Malformed(f"{what} carries what is no file of a model")
+    return found
+
+
+def beside_bytes(files: Beside) -> bytes:
+    """What `weights_source` puts beside the weights, to be read by `beside_in`."""
+    return encode(dict(files))
 
 
 def write_folder(
-    folder: Path, config: ModelConfig, weights: Weights, tokenizer: bytes | None = None
+    folder: Path,
+    config: ModelConfig,
+    weights: Weights,
+    tokenizer: bytes | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Write a folder that `transformers.AutoModelForCausalLM.from_pretrained` opens.
 
-    It appears under its name when it is whole. Without a tokenizer file the one of bytes is
-    written, whose ids are the bytes, where the vocabulary is theirs.
+    It appears under its name when it is whole. Without `beside` the model is a new one: without a
+    tokenizer file the one of bytes is written, where the vocabulary is theirs.
+
+    Args:
+        folder: Where nothing is yet.
+        config: What was trained; its sequence_length is that of the rows.
+        weights: Of the whole model.
+        tokenizer: The file that its data was made with.
+        beside: What the folder that training started from had beside its weights.
 
     Raises:
         Conflict: there is something at `folder` already. Malformed: tensors are missing, or of
-        another shape. NotFinite: of weights that are on disk. Refused: it cannot be written.
+        another shape, or `beside` is of another model. NotFinite: of weights that are on disk.
+        Refused: it cannot be written.
     """
     if set(weights) != set(parameter_shapes(config, whole_model(config))):
         raise Malformed("these weights are not those of the whole model")
-    if tokenizer is None and config.vocab_size == BYTE_VOCABULARY:
-        tokenizer = _encoded(byte_tokenizer())
-    files = {CONFIG: _encoded(transformers_config(config))}
+    dtype: Dtype = "F32"
+    if beside:
+        raw = _fields(beside[CONFIG], Path(CONFIG))
+        dtype, files = _DTYPES[_dtype(raw)], dict(beside)
+        given = _model_config(raw, folder)
+        if replace(config, sequence_length=given.sequence_length, init_seed=0) != given:
+            raise Malformed(f"the {CONFIG} beside the weights is of another model")
+        if config.sequence_length > given.sequence_length:
+            files[CONFIG] = _encoded(raw | {CONTEXT: config.sequence_length})
+    else:
+        files = {CONFIG: _encoded(transformers_config(config))}
+        if tokenizer is None and config.vocab_size == BYTE_VOCABULARY:
+            tokenizer = _encoded(byte_tokenizer())
+        if tokenizer is not None:
+            files["tokenizer_config.json"] = _encoded(_tokenizer_config(config))
     if tokenizer is not None:
-        files |= {
-            TOKENIZER: tokenizer,
-            "tokenizer_config.json": _encoded(_tokenizer_config(config)),
-        }
-    _write_whole(folder, config, weights, files)
+        files[TOKENIZER] = tokenizer
+    _write_whole(folder, config, weights, files, dtype)
 
 
 def transformers_config(config: ModelConfig) -> dict[str, Any]:
@@ -207,7 +288,24 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         problems.append(f"attention_dropout is {raw['attention_dropout']}, it has to be 0")
     if raw.get("quantization_config"):
         problems.append("its weights are quantized")
+    if (dtype := _dtype(raw)) not in _DTYPES:
+        known = ", ".join(str(each) for each in _DTYPES if each)
+        problems.append(f"dtype is {dtype!r}, only {known} are known")
+    if not isinstance(raw.get("tie_word_embeddings") or False, bool):
+        problems.append(f"tie_word_embeddings is {raw['tie_word_embeddings']!r}, no true or false")
+    if not _is_number(raw.get("rms_norm_eps", 0)):
+        problems.append(f"rms_norm_eps is {raw['rms_norm_eps']!r}, a number is needed")
     return problems + _rope_problems(raw) + _head_problems(raw)
+
+
+def _dtype(raw: Mapping[str, Any]) -> str | None:
+    value = raw.get("dtype", raw.get("torch_dtype"))
+    return None if value is None else str(value)
+
+
+def _is_number(value: object) -> bool:
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_one and math.isfinite(value)  # type: ignore[arg-type]
 
 
 def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -218,16 +316,20 @@ def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _rope_problems(raw: Mapping[str, Any]) -> list[str]:
     rope, scaling = _rope(raw), raw.get("rope_scaling") or {}
+    problems = [
+        f"{name} is {raw[name]!r}, no fields"
+        for name in ("rope_scaling", "rope_parameters")
+        if not isinstance(raw.get(name) or {}, Mapping)
+    ]
     kind = rope.get("rope_type", "default")
     if isinstance(scaling, Mapping):
         kind = scaling.get("rope_type", scaling.get("type", kind))
-    problems = []
     if kind != "default":
         problems.append(f"its rotary positions are scaled ({kind!r}): only 'default' is known")
     if rope.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1)) not in (None, 1):
         problems.append("only a part of each head is rotated")
     theta = rope.get("rope_theta", 10_000)
-    if not isinstance(theta, int | float) or theta != int(theta):
+    if not _is_number(theta) or theta != int(theta):
         problems.append(f"rope_theta is {theta!r}, a whole number is needed")
     return problems
 
@@ -254,8 +356,34 @@ def _whole(raw: Mapping[str, Any], name: str, default: int | None = None) -> int
 # ----------------------------------------------------------------------------------- files
 
 
+def _read_beside(folder: Path) -> Beside:
+    """What travels with the weights, its JSON complete and nothing a stand-in for a file."""
+    found = (folder.glob("*"), folder.glob("additional_chat_templates/*"))
+    names = [path.relative_to(folder).as_posix() for paths in found for path in paths]
+    taken = set(filter(_BESIDE.fullmatch, names)) - {TOKENIZER, INDEX}
+    for name in taken:
+        need_target(folder / name, "model")
+    sizes = {folder / name: (folder / name).stat().st_size for name in sorted(taken)}
+    if sum(sizes.values()) > MAX_FILES_BYTES:
+        raise TooLarge(
+            f"model: the files beside the weights have {sum(sizes.values())} bytes, at most "
+            f"{MAX_FILES_BYTES} travel: move {max(sizes, key=sizes.__getitem__)} out of the folder",
+            size=sum(sizes.values()),
+            limit=MAX_FILES_BYTES,
+        )
+    files = {}
+    for path in filter(Path.is_file, sizes):
+        data = files[path.relative_to(folder).as_posix()] = _read(path)
+        if path.suffix == ".json":
+            _parsed(data, path)
+        elif (kind := what_is(data)) is not None:
+            raise Malformed(f"model: {path} is {kind.name}: {kind.remedy}")
+    return files
+
+
 def _files(folder: Path, names: list[str]) -> dict[Path, list[str]]:
     """Which file holds which of these tensors."""
+    need_target(folder / WEIGHTS, "model")
     if (folder / WEIGHTS).is_file():
         return {folder / WEIGHTS: names}
     if not (folder / INDEX).is_file():
@@ -272,18 +400,31 @@ def _files(folder: Path, names: list[str]) -> dict[Path, list[str]]:
         if not isinstance(file, str) or Path(file).name != file:
             raise Malformed(f"model: {folder / INDEX} names no file of the folder for {name}")
         files.setdefault(folder / file, []).append(name)
+    for path in files:
+        need_target(path, "model")
+        if not path.is_file():
+            raise NotFound(f"model: there is no {path}, which {INDEX} names: download it again")
     return files
 
 
 def _json(path: Path) -> dict[str, Any]:
+    need_target(path, "model")
     if not path.is_file():
         raise NotFound(f"model: there is no {path}: name a folder of transformers")
     if path.stat().st_size > MAX_JSON_BYTES:
         raise TooLarge(f"model: {path} is too large", limit=MAX_JSON_BYTES)
+    return _fields(_read(path), path)
+
+
+def _parsed(data: bytes, path: Path) -> Any:
     try:
-        value = json.loads(_read(path))
-    except ValueError as error:
-        raise Malformed(f"model: {path} is no JSON: {error}") from error
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"model: {path} {why_no_json(data, error)}") from error
+
+
+def _fields(data: bytes, path: Path) -> dict[str, Any]:
+    value = _parsed(data, path)
     if not isinstance(value, dict):
         raise Malformed(f"model: {path} is no JSON object")
     return value
@@ -301,7 +442,7 @@ def _encoded(value: Mapping[str, Any]) -> bytes:
 
 
 def _write_whole(
-    folder: Path, config: ModelConfig, weights: Weights, files: Mapping[str, bytes]
+    folder: Path, config: ModelConfig, weights: Weights, files: Beside, dtype: Dtype
 ) -> None:
     if folder.exists():
         raise Conflict(f"{folder} is there already: name a new folder")
@@ -311,9 +452,11 @@ def _write_whole(
             whole = Path(aside) / "whole"
             whole.mkdir()
             for name, data in files.items():
+                (whole / name).parent.mkdir(exist_ok=True)
                 (whole / name).write_bytes(data)
+            shapes = parameter_shapes(config, whole_model(config))
             with (whole / WEIGHTS).open("wb") as file:
-                write_weights(file, weights, parameter_shapes(config, whole_model(config)))
+                write_weights(file, weights, shapes, dtype=dtype)
             os.rename(whole, folder)
     except OSError as error:
         raise Refused(f"cannot write {folder}: {error.strerror}") from error

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -30,11 +31,15 @@ from market.service.store_checkpoints import claimed_checkpoints, store_checkpoi
 from tallystick.provider.artifacts import MarketArtifacts, weights_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
+from tallystick.sdk.job_file import parse_job_file
+from tallystick.sdk.prepare import prepare
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
 from tests.support.weights import in_parts
 from training.config import model_spec, optimizer_spec, whole_model
-from training.models.sources import parts_of
+from training.fakes.blobs import MemoryBlobs as Fetched
+from training.models.sources import parts_of, read
+from training.models.starting import starting_weights
 from training.recipes import micro
 from training.stages.checkpoint import save_checkpoint
 from training.stages.stage import Stage
@@ -240,6 +245,73 @@ async def test_download__weights_that_a_member_published_in_parts__open_in_trans
     assert all(np.array_equal(opened[name], value) for name, value in stage.weights().items())
     assert len(world.blobs.blobs) > 10  # parts
     assert not (tmp_path / ".model.parts").exists()
+
+
+async def test_download__job_that_started_from_a_chat_model__all_but_the_weights_as_it_was_given(
+    world: World, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # slow to import
+
+    from tests.support.chat_model import STAYS, chat_folder, chat_text, files_of
+
+    given = chat_folder(tmp_path / "given")
+    (tmp_path / "text.txt").write_text(chat_text())
+    job = parse_job_file(
+        {
+            "name": "a chat", "recipe": "micro", "budget": 10, "price_ceiling": 2000,
+            "deadline": "1h", "data": str(tmp_path / "text.txt"),
+            "model": {"folder": str(given), "sequence_length": 64},
+        }
+    )  # fmt: skip
+    prepared = prepare(job, part_bytes=5000)
+    assert prepared.start is not None
+    index, file = prepared.start.index, prepared.start.file
+    starts = range(0, file.num_bytes, 5000)
+    pieces = [(start, min(start + 5000, file.num_bytes)) for start in starts]
+    parts = [bytes(read(file, *piece)) for piece in pieces]
+    for blob in (*parts, index.encoded(), *prepared.corpus.blobs.values()):
+        world.blobs.blobs[blob_digest(blob)] = blob
+    model = prepared.config.model
+    maker = await world.start_job(
+        model=model_spec(model, weights=index.digest()),
+        optimizer=optimizer_spec(CONFIG.optimizer),
+        data=DataSpec(manifest=blob_digest(MANIFEST), seed=3, tokenizer=prepared.tokenizer),
+        rows_per_unit=CONFIG.data.rows_per_unit,
+    )
+    maker.seal_step()
+    await world.send(maker)
+    stage = Stage(model, whole_model(model), CONFIG.optimizer)
+    blobs = Fetched(world.blobs.blobs)
+    stage.load(
+        starting_weights(maker.spec.model, model, whole_model(model), blobs) | stage.moments(), 0
+    )
+    saved = save_checkpoint(stage, tmp_path / "checkpoints", 1).path
+
+    async with client_of_app(world) as client:
+        artifacts = MarketArtifacts(client, maker.spec.job(), member_of(maker), silent)
+        await artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
+        await download(client, maker.spec.job(), tmp_path / "back")
+
+    before, after = files_of(given), files_of(tmp_path / "back")
+    assert set(before) - set(after) == set(STAYS)
+    assert after == {name: data for name, data in before.items() if name not in STAYS}
+    assert model.sequence_length == 64
+    tokenizers = [AutoTokenizer.from_pretrained(each) for each in (given, tmp_path / "back")]
+    models = [AutoModelForCausalLM.from_pretrained(each) for each in (given, tmp_path / "back")]
+    turns = [{"role": "user", "content": "a7 b8"}]
+    first, second = (each.apply_chat_template(turns, tokenize=False) for each in tokenizers)
+    assert first == second == "user: a7 b8<|end|>"
+    opened: Any
+    for opened in models:
+        assert (opened.dtype, opened.config.max_position_embeddings) == (torch.bfloat16, 131_072)
+        said = opened.generate(torch.tensor([[60, 61]]), max_new_tokens=40, do_sample=False)
+        assert said.tolist() == [[60, 61, 62, 63, 0, 1, 2]]  # it counts on, and stops at 2
+        said = opened.generate(torch.tensor([[3]]), max_new_tokens=40, do_sample=False)
+        assert said.tolist() == [[3, 4, 5]]  # or at 5
+    assert all(
+        torch.equal(tensor, models[0].state_dict()[name])
+        for name, tensor in models[1].state_dict().items()
+    )
 
 
 class Losing(MemoryBlobs):

@@ -66,6 +66,22 @@ def test_read_token_file__no_tokenizer__malformed_with_its_path(
         read(tmp_path, data)
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "git lfs pull"),
+        (b"<html><title>403 Forbidden</title></html>", "an HTML page"),
+        (b"\x1f\x8b\x08\x00", "gunzip"),
+        (word_file()[:-30], "ends early"),
+    ],
+)
+def test_read_token_file__stand_in_or_cut__says_what_to_do(
+    tmp_path: Path, data: bytes, words: str
+) -> None:
+    with pytest.raises(Malformed, match=words):
+        read(tmp_path, data)
+
+
 def test_encode__text_that_is_not_utf8__refused_with_the_byte(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="byte 2 of the corpus is not UTF-8"):
         read(tmp_path, word_file()).encode(b"a \xff")

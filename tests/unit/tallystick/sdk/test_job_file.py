@@ -404,3 +404,51 @@ def test_build_spec__checked_and_a_cut_that_audits_do_not_fit__is_refused() -> N
 def kib(size: int) -> str:
     """Bytes as a job file says them, rounded up."""
     return f"{-(-size // 1024)}KiB"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("steps: 010", "line 6: not YAML: 010 would be read as 8: write that"),
+        ("steps: 1:30", "1:30 would be read as 90"),
+        ("epoch_cap: 123456789012.1234567", "would be read as 123456789012.12346"),
+        ("audit_rate: yes", "audit_rate: a number"),
+        ("repeat_rate: '0.5'", "repeat_rate: a number"),
+        ("optimizer: {total_steps: 500}", "unknown field 'total_steps'"),
+    ],
+)
+def test_load_job_file__number_that_is_not_what_is_written__refused(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    lines = "".join(f"{name}: {value}\n" for name, value in GOOD.items())
+
+    with pytest.raises(Malformed) as refused:
+        load_job_file(written(tmp_path, lines + text + "\n"))
+
+    assert words in " ".join(str(refused.value).split())
+
+
+@pytest.mark.parametrize("text", ["0x10", "1_6", "16", "+16"])
+def test_load_job_file__number_in_another_spelling__is_that_number(
+    tmp_path: Path, text: str
+) -> None:
+    lines = "".join(f"{name}: {value}\n" for name, value in GOOD.items())
+
+    assert load_job_file(written(tmp_path, f"{lines}steps: {text}\n")).steps == 16
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"optimizer": {"learning_rate": 2.5e-9}}, "learning_rate = 2.5e-09 is finer than 1/1000"),
+        ({"optimizer": {"beta2": 0.9999999}}, "write 1.0"),
+        ({"optimizer": {"final_ratio": 1e-7}}, "final_ratio = 1e-07"),
+        ({"model": {"norm_eps": 1.25e-12}}, "norm_eps = 1.25e-12"),
+        ({"checking": "on", "audit_rate": 0.0500001}, "audit_rate = 0.0500001"),
+    ],
+)
+def test_build_spec__number_finer_than_what_is_signed__refused_with_what_fits(
+    changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Refused, match=words):
+        spec_of(job(**changed))
