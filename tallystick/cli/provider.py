@@ -246,7 +246,7 @@ async def _start(
             network = await client.network()  # a wrong URL is told at once; later it is waited for
             measured = await _probe(folder.home / "probe.json", device)
             machine = Machine(
-                HomeSettings().home,
+                HomeSettings().home_or(folder.home),
                 measured["device"],
                 memory=measured["memory_bytes"],
                 cores=(os.cpu_count() or 1) * CORE,

@@ -7,10 +7,11 @@ neither its owner nor a coordinator of its own is a party.
 
 import sys
 
+from contracts.settings import settings_of
 from contracts.terms.errors import Malformed, TallystickError
 from contracts.terms.ids import Address
 from market.bodies import HostCredential
-from tallystick.host.settings import OperatorSettings, operator_token, read
+from tallystick.host.settings import OperatorSettings, operator_token
 
 
 def made(arguments: list[str]) -> str:
@@ -27,7 +28,7 @@ def made(arguments: list[str]) -> str:
         owner = b""
     if owner is not None and len(owner) != 20:
         raise Malformed(f"{rest[0]} is no account: 0x and 40 hex digits")
-    token = operator_token(read(OperatorSettings))
+    token = operator_token(settings_of(OperatorSettings))
     return HostCredential(name, None if owner is None else Address(owner)).shown(token)
 
 
