@@ -54,8 +54,8 @@ def proxy_of(url: str) -> httpx.URL | None:
     Raises:
         WrongConfiguration: the proxy does not speak HTTP, or its URL is none.
     """
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return None  # no URL: the request says so
@@ -83,11 +83,12 @@ def ask_directly(host: str) -> None:
 
 def _way(url: str) -> dict[str, Any]:
     proxy = proxy_of(url)
-    is_tls = "https" in (urlsplit(url).scheme, proxy and proxy.scheme)
     # Without TLS there is nothing to verify, and reading all certificates takes 20 ms.
-    trusted = _certificates() if is_tls else None
-    through = None if proxy is None else httpx.Proxy(proxy, ssl_context=trusted)
-    return {"verify": trusted or False, "proxy": through}
+    verify = _certificates() if url.startswith("https:") else False
+    if proxy is None:
+        return {"verify": verify}
+    own = _certificates() if proxy.scheme == "https" else None
+    return {"verify": verify, "proxy": httpx.Proxy(proxy, ssl_context=own)}
 
 
 @cache
