@@ -157,7 +157,7 @@ def may_unshare() -> bool:
 @pytest.mark.parametrize(
     "prefix",
     [(), pytest.param(UNPRIVILEGED, marks=pytest.mark.nightly)],
-    ids=["as-is", "as-1000"],
+    ids=["as-is", "as-nobody-known"],
 )
 def test_kill_up__busy_backend__all_gone_in_5_s_and_next_up_resumes(
     tmp_path: Path, prefix: tuple[str, ...]
