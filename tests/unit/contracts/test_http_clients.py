@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.http_clients import async_client, by_proxy, proxy_of
+from contracts.http_clients import ask_directly, async_client, by_proxy, proxy_of
 
 HTTP, HTTPS = "http://proxy:3128", "http://other:3129"
 NAMED = {"HTTP_PROXY": HTTP, "https_proxy": HTTPS}
@@ -68,6 +68,18 @@ async def test_async_client__no_url__is_told_by_the_request(
     monkeypatch.setenv("http_proxy", HTTP)
 
     await async_client(url).aclose()
+
+
+def test_ask_directly__own_address__is_asked_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {**NAMED, "NO_PROXY": "a.example", "no_proxy": ""}.items():
+        monkeypatch.setenv(name, value)
+
+    ask_directly("10.0.0.2")
+
+    asked = ["http://10.0.0.2", "http://a.example", "http://b.example"]
+    assert list(map(proxy_of, asked)) == [None, None, HTTP]
 
 
 def test_by_proxy__password__is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,9 +232,8 @@ def test_load__one_byte_too_long__is_too_large(tmp_path: Path) -> None:
     assert "larger" in told(written(tmp_path, fits + "#"), TooLarge)
 
 
-def test_load__no_file_or_a_folder__says_so(tmp_path: Path) -> None:
+def test_load__no_file__says_so(tmp_path: Path) -> None:
     assert "no job file" in told(tmp_path / "missing.yaml", NotFound)
-    assert "it is a folder" in told(tmp_path, Refused)
     assert "it is no file" in told(Path("/dev/zero"), Refused)
 
 
