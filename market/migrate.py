@@ -10,19 +10,19 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from pydantic import SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import SecretStr
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
+
+from contracts.settings import ProcessSettings, settings_of
+from contracts.terms.errors import WrongConfiguration
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 LOCK = 0x7A11_0002
 
 
-class MigrateSettings(BaseSettings):
+class MigrateSettings(ProcessSettings):
     """`TALLYSTICK_*` variables of a migration."""
-
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
 
     database_url: SecretStr
 
@@ -53,9 +53,9 @@ def _upgrade(connection: Connection) -> str:
 def main() -> int:
     """Entry point."""
     try:
-        settings = MigrateSettings()
-    except ValidationError:
-        print("error: TALLYSTICK_DATABASE_URL is not set", file=sys.stderr)
+        settings = settings_of(MigrateSettings)
+    except WrongConfiguration as error:
+        print(f"error: {error}", file=sys.stderr)
         return 2
     try:
         revision = migrate(settings.database_url.get_secret_value())

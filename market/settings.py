@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr
 
-from contracts.terms.errors import WrongConfiguration
+from contracts.settings import ProcessSettings
 
 DEFAULT_PORT = 8420
 
 
-class Settings(BaseSettings):
+class Settings(ProcessSettings):
     """`TALLYSTICK_*` variables. A wrong value stops the process before it starts."""
-
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
 
     database_url: SecretStr
     """PostgreSQL, `postgresql://user:password@host:port/name`."""
@@ -85,19 +82,3 @@ class Settings(BaseSettings):
     def site(self) -> str:
         """Origin under which people reach the API."""
         return self.public_url or f"http://127.0.0.1:{self.api_port}"
-
-
-def read_settings() -> Settings:
-    """The settings of this process.
-
-    Raises:
-        WrongConfiguration: a variable is missing or has a value that it cannot have.
-    """
-    try:
-        return Settings()
-    except ValidationError as error:
-        problems = (
-            f"TALLYSTICK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
-            for problem in error.errors(include_input=False)  # an input may be a password
-        )
-        raise WrongConfiguration("; ".join(problems)) from None

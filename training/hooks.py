@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
+from contracts.settings import ProcessSettings
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.messages import RulesSpec
 from training.telling import Tell
@@ -28,10 +27,8 @@ class Hooks:
     """Around a peer's arithmetic."""
 
 
-class HookSettings(BaseSettings):
+class HookSettings(ProcessSettings):
     """`TALLYSTICK_HOOKS`: a module with `HOOKS`, for tests and demos."""
-
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
 
     hooks: str = ""
 

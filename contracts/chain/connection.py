@@ -6,12 +6,11 @@ longer knows raises `ChainForgot`, which means: pin the head again. Writes are i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-import aiohttp
 from eth_typing import ChecksumAddress
 from hexbytes import HexBytes
-from web3 import AsyncHTTPProvider, AsyncWeb3
+from web3 import AsyncWeb3
 from web3.exceptions import (
     BlockNotFound,
     ContractCustomError,
@@ -19,9 +18,11 @@ from web3.exceptions import (
     TransactionNotFound,
     Web3RPCError,
 )
-from web3.types import RPCEndpoint, TxReceipt
+from web3.providers.async_base import AsyncJSONBaseProvider
+from web3.types import RPCEndpoint, RPCResponse, TxReceipt
 
 from contracts.chain.artifacts import error_names
+from contracts.json_rpc import JsonRpc
 from contracts.terms.errors import (
     ChainForgot,
     ChainUnreachable,
@@ -32,7 +33,6 @@ from contracts.terms.errors import (
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixSeconds
 
-_UNREACHABLE = (aiohttp.ClientError, ConnectionError, TimeoutError, OSError)
 _RAN = ("revert", "evm error", "out of gas", "gas required exceeds", "invalid opcode")
 """In the message of an error without revert data: code was run, and the same call fails again."""
 
@@ -82,17 +82,24 @@ def checksummed(address: Address) -> ChecksumAddress:
     return AsyncWeb3.to_checksum_address(address)
 
 
+class _Provider(AsyncJSONBaseProvider):
+    """web3 over our own client, which knows of proxies."""
+
+    def __init__(self, rpc: JsonRpc) -> None:
+        super().__init__()
+        self._rpc = rpc
+
+    async def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
+        """See `AsyncBaseProvider`; raises ChainUnreachable."""
+        return cast(RPCResponse, await self._rpc.post(self.encode_rpc_request(method, params)))
+
+
 class ChainConnection:
-    """A JSON-RPC endpoint. `async with` closes its HTTP session."""
+    """A JSON-RPC endpoint. `async with` closes its connections."""
 
     def __init__(self, url: str, *, timeout_seconds: float = 10.0) -> None:
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        # Loopback clients ignore proxy variables: aiohttp does unless trust_env is set.
-        self._provider = AsyncHTTPProvider(
-            url,
-            request_kwargs={"timeout": timeout},
-            exception_retry_configuration=None,  # callers decide what is retried
-        )
+        self._rpc = JsonRpc(url, timeout_seconds=timeout_seconds)
+        self._provider = _Provider(self._rpc)
         self.web3 = AsyncWeb3(self._provider)
         # It would ask for the chain's id before each call, to compare a field that we never set.
         self.web3.middleware_onion.remove("validation")
@@ -105,8 +112,8 @@ class ChainConnection:
         await self.close()
 
     async def close(self) -> None:
-        """Close the HTTP session."""
-        await self._provider.disconnect()
+        """Close all connections."""
+        await self._rpc.close()
 
     async def chain_id(self) -> int:
         """EIP-155 chain id."""
@@ -193,15 +200,7 @@ class ChainConnection:
             ContractRefused: a contract was run and did not come to its end.
             RpcFailed: any other answer that is an error.
         """
-        try:
-            answer = await self._provider.make_request(RPCEndpoint(method), list(params))
-        except _UNREACHABLE as error:
-            reason = str(error) or type(error).__name__
-            raise ChainUnreachable(f"{method}: {self.url} does not answer ({reason})") from error
-        except (ValueError, RecursionError) as error:
-            raise _no_json_rpc(self.url) from error
-        if not isinstance(answer, Mapping) or not {"result", "error"} & answer.keys():
-            raise _no_json_rpc(self.url)
+        answer = await self._provider.make_request(RPCEndpoint(method), list(params))
         if "error" in answer:
             raise _rpc_error(method, answer["error"])
         return answer.get("result")
@@ -228,8 +227,6 @@ class ChainConnection:
             raise ContractRefused(str(error), error=str(error)) from error
         except (BlockNotFound, Web3RPCError) as error:
             raise ChainForgot(f"block {at.number}: {error}", number=at.number) from error
-        except _UNREACHABLE as error:
-            raise ChainUnreachable(f"{self.url} does not answer ({error!r})") from error
 
     async def receipt(self, transaction: Digest) -> TxReceipt | None:
         """Receipt of a transaction that the chain ran, successfully or not; None if it has not."""
@@ -239,8 +236,6 @@ class ChainConnection:
             return None
         except Web3RPCError:
             return None
-        except _UNREACHABLE as error:
-            raise ChainUnreachable(f"{self.url} does not answer ({error!r})") from error
 
     async def nonce(self, account: Address) -> int:
         """Number of transactions of `account` that the chain ran."""

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import rlp
 from eth_abi.abi import encode as abi_encode
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.chain.artifacts import artifact
 from contracts.chain.connection import ChainConnection
@@ -26,6 +25,7 @@ from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.parameters import KEYS
 from contracts.governance.parameters import PARAMETERS, check_values
 from contracts.keys.store import load_or_create_wallet
+from contracts.settings import ProcessSettings, settings_of
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN
 from contracts.terms.digest import keccak
 from contracts.terms.errors import Conflict, Malformed, TallystickError
@@ -72,10 +72,8 @@ FAUCET_CALL_CAP = 10_000 * BASE_UNITS_PER_TOKEN
 FAUCET_ACCOUNT_CAP = 1_000_000 * BASE_UNITS_PER_TOKEN
 
 
-class DeploySettings(BaseSettings):
+class DeploySettings(ProcessSettings):
     """`TALLYSTICK_*` variables of a deployment."""
-
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
 
     rpc_url: str
     keys: Path
@@ -211,7 +209,7 @@ async def run(settings: DeploySettings) -> Deployment:
 def main() -> int:
     """Entry point."""
     try:
-        deployment = asyncio.run(run(DeploySettings()))
+        deployment = asyncio.run(run(settings_of(DeploySettings)))
     except TallystickError as error:
         print(f"error: {error}", file=sys.stderr)
         return 8

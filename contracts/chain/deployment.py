@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import Address
 from contracts.terms.typed_data import Domain
 from contracts.terms.typed_names import parse_address
@@ -44,7 +44,7 @@ def load_deployment(path: Path) -> Deployment:
 
     Raises:
         NotFound: no such file.
-        Malformed: not what `Deployment.encoded` writes.
+        Refused: it cannot be read. Malformed: not what `Deployment.encoded` writes.
     """
     try:
         raw = json.loads(path.read_text())
@@ -52,5 +52,9 @@ def load_deployment(path: Path) -> Deployment:
         return Deployment(chain_id=raw["chain_id"], block=raw["block"], **addresses)
     except FileNotFoundError as error:
         raise NotFound(f"no deployment file {path}: run `tallystick deploy`") from error
+    except OSError as error:
+        raise Refused(
+            f"cannot read {path}: {error.strerror}; name the file that `tallystick deploy` wrote"
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise Malformed(f"{path} is no deployment file ({error!r})") from error

@@ -7,9 +7,10 @@ import sys
 import uvicorn
 from fastapi import FastAPI
 
+from contracts.settings import settings_of
 from contracts.terms.errors import TallystickError, WrongConfiguration
 from market.api.app import app_of
-from market.settings import Settings, read_settings
+from market.settings import Settings
 
 
 class Server(uvicorn.Server):
@@ -30,7 +31,7 @@ def main() -> int:
     """Serve on loopback, and on the address that is to be reached, until a signal ends it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        settings = read_settings()
+        settings = settings_of(Settings)
         sockets = _listening(settings)
     except TallystickError as error:
         print(f"error: {error.message}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Entry point of worker and beat: `python -m celery -A market.worker.app worker`."""
 
-from market.settings import read_settings
+from contracts.settings import settings_of
+from market.settings import Settings
 from market.worker.tasks import make_app
 
-app = make_app(read_settings())
+app = make_app(settings_of(Settings))

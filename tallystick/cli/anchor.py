@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
+from contracts.json_rpc import JsonRpc
 from contracts.terms.errors import AuditMismatch, ChainUnreachable, Refused
 from contracts.terms.ids import DigestField
 from market.bodies import Body
-from tallystick.audit.rpc import JsonRpc
 from tallystick.cli.complaint import complain
 from tallystick.cli.files import read
 from tallystick.cli.options import Market, ask

@@ -154,8 +154,8 @@ def export_command(
 
     Example: tallystick audit export JOB --to job.tally
     """
+    from contracts.json_rpc import JsonRpc
     from tallystick.audit.export import SHIPS, export
-    from tallystick.audit.rpc import JsonRpc
     from tallystick.sdk.urls import http_url
 
     async def run(client: MarketClient, wanted: JobId) -> AuditFile:

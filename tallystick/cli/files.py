@@ -14,7 +14,8 @@ def read(path: Path, most_bytes: int) -> bytes:
     """
     try:
         if path.exists() and not path.is_file():  # a device may never end
-            raise Refused(f"cannot read {path}: it is no file")
+            what = "a folder" if path.is_dir() else "no file"
+            raise Refused(f"cannot read {path}: it is {what}")
         with path.open("rb") as file:
             data = file.read(most_bytes + 1)
     except FileNotFoundError as error:

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 
 import typer
@@ -28,6 +29,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 
+from contracts.settings import expanded
 from contracts.terms.errors import Malformed
 from market.bodies import Body
 
@@ -128,7 +130,7 @@ def shows(
                 raise Malformed("-o csv: this answer has no rows; choose table or json")
             before = _call.set(call)
             try:
-                found = verb(*arguments, **options)
+                found = verb(*arguments, **{name: _path(each) for name, each in options.items()})
                 if found is not None:
                     answer(found)
             finally:
@@ -139,6 +141,11 @@ def shows(
         return called
 
     return declare
+
+
+def _path(value: object) -> Any:
+    """What an option says; no shell expands the `~` of `--home=~/p` or of a quoted path."""
+    return expanded(value) if isinstance(value, Path) else value
 
 
 def declared_by(verb: Callable[..., object]) -> Shows[Any] | None:

@@ -242,7 +242,7 @@ async def _start(
             resources.need_tasks(TASKS)
             found = await measured(folder.home / "probe.json", device, resources, say)
             machine = Machine(
-                HomeSettings().home,
+                HomeSettings().home_or(folder.home),
                 found.device,
                 memory=memory_to_share(found, resources),
                 cores=cores_to_share(found, resources),

@@ -72,7 +72,7 @@ def command(
             raise typer.Exit(ready)
         _answer(ready)
         return
-    forget_defaults()
+    forget_defaults(settings.listen_address)
     services = Services(settings, api_port=port, only=names, report=notice)
     asyncio.run(serve(services, notice, _answer))
 

@@ -1,7 +1,8 @@
 """Failpoints, adversaries and slow machines, for `TALLYSTICK_HOOKS=tallystick.gym.hooks`."""
 
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from contracts.settings import ProcessSettings
 from contracts.terms.messages import RulesSpec
 from tallystick.gym.failpoints import FailpointFile
 from tallystick.gym.registry import behaviour_of
@@ -10,10 +11,10 @@ from training.hooks import Hooks
 from training.worker.ports import Behaviour, Compute
 
 
-class PlayedSettings(BaseSettings):
+class PlayedSettings(ProcessSettings):
     """`TALLYSTICK_PEER_*` variables that only the gym reads."""
 
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_PEER_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_PEER_")
 
     slowdown: float = 1.0
     """How many times slower it computes than it could; see `slowed`."""

@@ -4,8 +4,9 @@ import os
 import secrets
 import sys
 
+from contracts.settings import settings_of
 from tallystick.host.host import Host
-from tallystick.host.settings import HostSettings, credential_of, read
+from tallystick.host.settings import HostSettings, credential_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.process import run_process
 from tallystick.up.forkserver import starter
@@ -16,7 +17,7 @@ def _say(line: str) -> None:
 
 
 async def _host() -> None:
-    settings = read(HostSettings)
+    settings = settings_of(HostSettings)
     token = credential_of(settings)
     async with MarketClient(settings.api_url, token=token) as client:
         await Host(

@@ -7,10 +7,11 @@ neither its owner nor a coordinator of its own is a party.
 
 import sys
 
+from contracts.settings import settings_of
 from contracts.terms.errors import TallystickError
 from contracts.terms.typed_names import parse_address
 from market.bodies import HostCredential
-from tallystick.host.settings import OperatorSettings, operator_token, read
+from tallystick.host.settings import OperatorSettings, operator_token
 
 
 def made(arguments: list[str]) -> str:
@@ -22,7 +23,7 @@ def made(arguments: list[str]) -> str:
     """
     name, *rest = arguments
     owner = parse_address(rest[0]) if rest else None
-    token = operator_token(read(OperatorSettings))
+    token = operator_token(settings_of(OperatorSettings))
     return HostCredential(name, owner).shown(token)
 
 

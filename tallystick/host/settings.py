@@ -1,22 +1,18 @@
 """What a host is told by its environment."""
 
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr
 
 from contracts.keys.files import load_token
+from contracts.settings import ProcessSettings
 from contracts.terms.errors import Refused, WrongConfiguration
 from market.bodies import HostCredential
 
-S = TypeVar("S", bound=BaseSettings)
 
-
-class OperatorSettings(BaseSettings):
+class OperatorSettings(ProcessSettings):
     """Where the operator's token is."""
-
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True, extra="ignore")
 
     keys: Path
     """Folder with `coordinators/` and, at the operator's, `host-token`."""
@@ -38,22 +34,6 @@ class HostSettings(OperatorSettings):
     """Trainers of a job; 0: two where it has several stages, else one."""
     forkserver: Path | None = None
     """Socket of the forkserver that a job's processes are started from; None: they are executed."""
-
-
-def read(cls: type[S]) -> S:
-    """The settings of this process.
-
-    Raises:
-        WrongConfiguration: a variable is missing or has a value that it cannot have.
-    """
-    try:
-        return cls()
-    except ValidationError as error:
-        problems = (
-            f"TALLYSTICK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
-            for problem in error.errors(include_input=False)  # an input may be the token
-        )
-        raise WrongConfiguration("; ".join(problems)) from None
 
 
 def credential_of(settings: HostSettings) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import httpx
 
+from contracts.http_clients import by_proxy, client
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
 from market.bodies import API_PREFIX, MAX_BLOB_BYTES
 from tallystick.files import replace_file
-from tallystick.sdk.urls import is_loopback
 
 _PATIENCE_SECONDS = 300.0
 _PAUSE_SECONDS = 0.25
@@ -28,10 +28,11 @@ class MarketBlobs:
     ) -> None:
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._http = httpx.Client(
+        self._market = market
+        self._http = client(
+            market,
             base_url=market.rstrip("/") + API_PREFIX,
             timeout=30.0,
-            trust_env=not is_loopback(market),
             transport=transport,
         )
 
@@ -71,10 +72,14 @@ class MarketBlobs:
                 if answer.status_code == httpx.codes.NOT_FOUND:
                     raise NotFound(f"the market has no blob {digest.hex()}")
                 if not answer.is_success:
-                    raise ServiceUnreachable(f"blob {digest.hex()}: HTTP {answer.status_code}")
+                    raise ServiceUnreachable(
+                        f"blob {digest.hex()}: HTTP {answer.status_code}{by_proxy(self._market)}"
+                    )
                 data = _read(answer, digest)
         except httpx.HTTPError as error:
-            raise ServiceUnreachable(f"blob {digest.hex()}: {error!r}") from error
+            raise ServiceUnreachable(
+                f"blob {digest.hex()}: {error!r}{by_proxy(self._market)}"
+            ) from error
         if (actual := blob_digest(data)) != digest:
             raise WrongBytes(f"blob {digest.hex()}", expected=digest, actual=actual)
         return data

@@ -13,9 +13,10 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
+from contracts.settings import ProcessSettings
 from contracts.terms.history import Kept
 from contracts.terms.ids import JobId
 from contracts.terms.typed_data import Domain
@@ -40,10 +41,10 @@ from verification.auditing.outsider_stages import StagesArithmetic
 from verification.docket import begin_job
 
 
-class OutsideSettings(BaseSettings):
+class OutsideSettings(ProcessSettings):
     """`TALLYSTICK_AUDIT_*` variables."""
 
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_AUDIT_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_AUDIT_")
 
     device: str = "cpu"
     nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE

@@ -16,10 +16,11 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
+from contracts.settings import ProcessSettings
 from contracts.terms.errors import BadSignature, Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
@@ -60,10 +61,10 @@ _OVER = ("finished", "closed", "refunded", "failed")
 _POLL = timedelta(seconds=1)  # all peers of a job ask for its whole view, until it is opened
 
 
-class PeerSettings(BaseSettings):
+class PeerSettings(ProcessSettings):
     """`TALLYSTICK_PEER_*` variables."""
 
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_PEER_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_PEER_")
 
     listen: str = "127.0.0.1:0"
     device: str = "cpu"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 
+from contracts.http_clients import async_client, by_proxy
 from contracts.keys.wallet import Wallet
 from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.digest import blob_digest
@@ -38,7 +39,7 @@ from market.bodies import API_PREFIX, Body, read_body
 from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.events import followed
 from tallystick.sdk.signing import MarketClock, Signer, signed_by
-from tallystick.sdk.urls import http_url, is_loopback
+from tallystick.sdk.urls import http_url
 from verification.audit.snapshots import Snapshot, decode_snapshots
 from verification.draws.lanes import LanePage, decode_page
 
@@ -89,11 +90,11 @@ class MarketClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = http_url(url, "a market")
-        self._http = httpx.AsyncClient(
+        self._http = async_client(
+            self.url,
             base_url=self.url + API_PREFIX,
             timeout=timeout.total_seconds(),
             headers={"authorization": f"Bearer {token}"} if token else {},
-            trust_env=not is_loopback(self.url),  # no proxy to oneself
             transport=transport,
         )
         self._clock: MarketClock | None = None  # asked for when something is to be signed
@@ -671,7 +672,9 @@ class MarketClient:
 
 
 def _no_answer(url: str, error: httpx.HTTPError) -> ServiceUnreachable:
-    return ServiceUnreachable(f"no market answers at {url} ({type(error).__name__}); is it up?")
+    # What a proxy says of itself, as `407 Proxy Authentication Required`, is worth repeating.
+    reason = str(error) if isinstance(error, httpx.ProxyError) else type(error).__name__
+    return ServiceUnreachable(f"no market answers at {url}{by_proxy(url)} ({reason}); is it up?")
 
 
 async def _read(response: httpx.Response, *, most: int | None = None) -> bytes:
@@ -731,10 +734,11 @@ def _check(answer: _Answer) -> None:
     try:
         problem = read_body(bodies.Problem, answer.content)
     except Malformed:
+        way = by_proxy(answer.url)
         if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:  # of a proxy before it
-            raise ServiceUnreachable(f"{answer.url}: HTTP {answer.status}") from None
+            raise ServiceUnreachable(f"{answer.url}: HTTP {answer.status}{way}") from None
         raise Malformed(
-            f"{answer.url} does not answer as a market does (HTTP {answer.status})"
+            f"{answer.url} does not answer as a market does (HTTP {answer.status}{way})"
         ) from None
     cls = error_class(problem.code)
     if issubclass(cls, InvariantBroken):  # the market's bug, not this program's
@@ -751,7 +755,7 @@ def _body(answer: _Answer, cls: type[B]) -> B:
         return read_body(cls, answer.content)
     except Malformed as error:
         raise Malformed(
-            f"{answer.url} does not answer as a market does ({error.message})"
+            f"{answer.url} does not answer as a market does{by_proxy(answer.url)} ({error.message})"
         ) from error
 
 

@@ -1,10 +1,10 @@
 """What may a poster write in a job file? The one place that says it: names, units, bounds, words.
 
-The file is data, never a program. Relative paths in it are relative to the file. Amounts are in
-tokens, prices in tokens per PFLOP, spans as `90s`, `30m`, `2h` or `1d`, memory as `8GiB`. What is
-left out takes the recipe's value or the default that the field shows here. The JSON schema for
-editors (`job_schema`), what a refusal says (`job_errors`) and the comments of a starter file
-(`sample`) are all made from the fields below.
+The file is data, never a program. Relative paths in it are relative to the file, and `~` is the
+home folder. Amounts are in tokens, prices in tokens per PFLOP, spans as `90s`, `30m`, `2h` or `1d`,
+memory as `8GiB`. What is left out takes the recipe's value or the default that the field shows
+here. The JSON schema for editors (`job_schema`), what a refusal says (`job_errors`) and the
+comments of a starter file (`sample`) are all made from the fields below.
 
 `model` changes fields of the recipe's model, or names a folder of `transformers` to train further;
 of a folder's model only the length of its rows may be changed: `{folder: F, sequence_length: N}`.
@@ -34,6 +34,7 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 
+from contracts.settings import expanded
 from contracts.terms.amounts import BASE_UNITS_PER_TOKEN, UINT64_MAX, UINT96_MAX
 from contracts.terms.errors import Malformed, NotFound, Refused
 from contracts.terms.ids import MAX_CHUNKS, MAX_PEERS, MAX_STAGES, MAX_UNITS
@@ -609,15 +610,17 @@ def _model(
 
 
 def _with_absolute_paths(job: JobFile, folder: Path) -> JobFile:
+    def absolute(path: str) -> str:
+        return str(folder / expanded(Path(path)))
+
     changed: dict[str, Any] = {}
     if job.data != "builtin":
         patterns = [job.data] if isinstance(job.data, str) else job.data
-        changed["data"] = [str(folder / pattern) for pattern in patterns]
+        changed["data"] = [absolute(pattern) for pattern in patterns]
     if isinstance(job.model, str):
-        changed["model"] = str(folder / job.model)
+        changed["model"] = absolute(job.model)
     elif job.model.folder is not None:
-        absolute = str(folder / job.model.folder)
-        changed["model"] = job.model.model_copy(update={"folder": absolute})
+        changed["model"] = job.model.model_copy(update={"folder": absolute(job.model.folder)})
     if job.tokenizer is not None:
-        changed["tokenizer"] = str(folder / job.tokenizer)
+        changed["tokenizer"] = absolute(job.tokenizer)
     return job.model_copy(update=changed)

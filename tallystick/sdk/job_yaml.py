@@ -74,7 +74,8 @@ def read_text(path: Path) -> Text:
 def _read(path: Path) -> bytes:
     try:
         if path.exists() and not path.is_file():  # a device may never end
-            raise Refused(f"cannot read {path}: it is no file")
+            what = "a folder" if path.is_dir() else "no file"
+            raise Refused(f"cannot read {path}: it is {what}")
         with path.open("rb") as file:
             text = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError as error:

@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 from contracts.terms.errors import Malformed
 
 MAX_URL = 2048
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def http_url(text: str, what: str) -> str:
@@ -29,8 +28,3 @@ def http_url(text: str, what: str) -> str:
             f"{text!r:.80} is no URL of {what}: it has to look like http://127.0.0.1:8420"
         )
     return text.rstrip("/")
-
-
-def is_loopback(url: str) -> bool:
-    """Whether the host is this machine: then no proxy is asked."""
-    return urlsplit(url).hostname in _LOOPBACK

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.http_clients import ask_directly
 from tallystick.up.data_folder import (
     DataFolder,
     Lock,
@@ -59,8 +60,13 @@ class Ready:
         ]
 
 
-def forget_defaults() -> None:
-    """Take proxies and PG* variables out of this process, as its children get none either."""
+def forget_defaults(listen: str = "") -> None:
+    """Take PG* variables out of this process, as its children get none either.
+
+    Its own address `listen` is asked without a proxy.
+    """
+    if listen:
+        ask_directly(listen)
     for name in set(os.environ) - set(scrubbed(dict(os.environ))):
         if not name.startswith("TALLYSTICK_"):
             del os.environ[name]

@@ -29,6 +29,7 @@ import httpx
 import uvicorn
 import uvloop
 
+from contracts.http_clients import async_client
 from contracts.terms.errors import (
     ChainUnreachable,
     Forbidden,
@@ -272,7 +273,7 @@ class HttpUpstream:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._client = httpx.AsyncClient(trust_env=False, timeout=UPSTREAM_SECONDS)
+        self._client = async_client(url, timeout=UPSTREAM_SECONDS)
 
     async def __aenter__(self) -> "HttpUpstream":
         return self

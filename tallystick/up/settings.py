@@ -6,22 +6,15 @@ Each of the three server addresses, when set, is used as it is and no server is 
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr
 
-from contracts.terms.errors import WrongConfiguration
-
-
-def _default_home() -> Path:
-    return Path.home() / ".tallystick"
+from contracts.settings import ProcessSettings, default_home, settings_of
 
 
-class UpSettings(BaseSettings):
+class UpSettings(ProcessSettings):
     """`TALLYSTICK_*` variables. A wrong value stops `up` before it starts anything."""
 
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", frozen=True)
-
-    home: Path = Field(default_factory=_default_home)
+    home: Path = Field(default_factory=default_home)
     """The data folder."""
     database_url: SecretStr | None = None
     """PostgreSQL, `postgresql://user:password@host:port/name`."""
@@ -33,7 +26,7 @@ class UpSettings(BaseSettings):
     """The deployment to use: what `tallystick deploy` wrote."""
     anvil: Path | None = None
     """The anvil program to run, instead of npm's."""
-    chain_parameters: dict[str, int] = {}
+    chain_parameters: Annotated[dict[str, int], Field(default_factory=dict)]
     """Changes to the numbers that the embedded chain starts with, as JSON."""
     listen_address: str = ""
     """IPv4 address of this machine under which others reach it; empty: nobody does."""
@@ -51,11 +44,4 @@ def read_settings(home: Path | None = None) -> UpSettings:
     Raises:
         WrongConfiguration: a variable has a value that it cannot have.
     """
-    try:
-        return UpSettings() if home is None else UpSettings(home=home)
-    except ValidationError as error:
-        problems = (
-            f"TALLYSTICK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
-            for problem in error.errors(include_input=False)  # an input may be a password
-        )
-        raise WrongConfiguration("; ".join(problems)) from None
+    return settings_of(UpSettings, **({} if home is None else {"home": home}))

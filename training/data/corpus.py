@@ -10,6 +10,7 @@ Python versions, so the poster's manifest, not the recipe, is what a job means.
 
 import glob
 import math
+import os
 import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -76,18 +77,30 @@ def matching_files(patterns: Sequence[str]) -> list[Path]:
     """Files that the patterns name, sorted, each once.
 
     Raises:
+        Refused: a folder is named.
         NotFound: a pattern matches no file, or a link to one that is not here.
     """
     found: set[str] = set()
     for pattern in patterns:
-        matched = glob.glob(pattern, recursive=True)
+        if os.path.isdir(pattern):
+            raise Refused(f"data: {pattern} is a folder; write {Path(pattern, '*.txt')}")
+        matched = _named(pattern)
         for name in matched:
             need_target(Path(name), "data")
-        names = [name for name in matched if Path(name).is_file()]
+        names = [name for name in matched if os.path.isfile(name)]
         if not names:
             raise NotFound(f"data: no file matches {pattern!r}; {_REMEDY}")
         found.update(names)
     return [Path(name) for name in sorted(found)]
+
+
+def _named(pattern: str) -> list[str]:
+    """What exists under its literal name is no pattern: a folder may be called `[work]`."""
+    if os.path.isfile(pattern):
+        return [pattern]
+    folder = next((str(each) for each in Path(pattern).parents if os.path.isdir(each)), "")
+    rest = os.path.relpath(pattern, folder)
+    return glob.glob(os.path.join(glob.escape(folder), rest), recursive=True)
 
 
 def read_corpus(files: Iterable[Path], *, max_bytes: int | None = None) -> bytes:

@@ -65,6 +65,8 @@ def read_token_file(path: Path) -> TokenFile:
     need_target(path, "tokenizer")
     try:
         data = path.read_bytes()
+    except IsADirectoryError as error:
+        raise Refused(f"tokenizer: {path} is a folder; write {path / 'tokenizer.json'}") from error
     except OSError as error:
         raise Refused(f"tokenizer: cannot read {path}: {error.strerror}") from error
     if len(data) > MAX_TOKENIZER_BYTES:

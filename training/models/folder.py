@@ -78,6 +78,8 @@ def read_config(folder: Path) -> ModelConfig:
         Refused: it computes what we cannot; says all that is in the way.
         Malformed: no JSON, or a size is missing.
     """
+    if folder.is_file():
+        raise Refused(f"model: {folder} is a file; write the folder, {folder.parent}")
     if not folder.is_dir():
         raise NotFound(f"model: there is no folder {folder}")
     return _model_config(_json(folder / CONFIG), folder)

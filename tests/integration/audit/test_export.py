@@ -9,6 +9,7 @@ import pytest
 
 from contracts.chain.proofs import Header
 from contracts.governance.settlement import EpochSettlement
+from contracts.json_rpc import JsonRpc
 from contracts.terms.errors import (
     ChainForgot,
     ChainUnreachable,
@@ -23,7 +24,6 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from market import bodies
 from tallystick.audit.export import export
-from tallystick.audit.rpc import JsonRpc
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker

@@ -7,13 +7,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from contracts.json_rpc import JsonRpc
 from contracts.terms.moments import UnixSeconds
 from market.api.app import make_app
 from market.domain.jobs import JobState
 from market.service.close_jobs import close_jobs
 from market.service.ports import CloseProof
 from tallystick.audit.export import export
-from tallystick.audit.rpc import JsonRpc
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.integration.market.test_on_chain import in_state, rounds, until

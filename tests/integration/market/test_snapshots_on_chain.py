@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from contracts.json_rpc import JsonRpc
 from contracts.terms.encoding import encode
 from contracts.terms.errors import ChainForgot, RpcFailed
 from contracts.terms.ids import Address, JobId
@@ -18,7 +19,6 @@ from market.service.rows import DebitRow, SnapshotRow
 from market.service.settle_epoch import load_settlement
 from market.service.store_snapshots import shown_snapshots
 from tallystick.audit.export import export
-from tallystick.audit.rpc import JsonRpc
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.on_chain import ChainWorld, chain_world
 from tests.integration.market.test_on_chain import matched_job, rounds, settled

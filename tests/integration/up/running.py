@@ -18,7 +18,8 @@ from tallystick.up.processes import Identity, leftovers
 from tests.support.patience import patience
 
 SERVERS = "postgres,redis,anvil,gateway"
-UNPRIVILEGED = ("unshare", "-U", "--map-user=1000", "--")
+UNPRIVILEGED = ("unshare", "-U", "--map-user=4242", "--map-group=4242", "--", "env", "-u", "HOME")
+"""As a user of a container whom nobody named: no entry in /etc/passwd, no home."""
 HOSTILE = {
     "HTTP_PROXY": "http://127.0.0.1:9",
     "http_proxy": "http://127.0.0.1:9",

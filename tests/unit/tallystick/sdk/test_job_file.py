@@ -25,6 +25,7 @@ from tallystick.sdk.job_file import (
 from tallystick.sdk.job_spec import DataNames, build_spec
 from tallystick.sdk.job_yaml import MAX_FILE_BYTES
 from training.config import slices_of
+from training.data.corpus import matching_files
 from training.flops import unit_flops
 from training.memory import peer_memory
 from training.recipes import micro
@@ -165,16 +166,35 @@ def test_build_spec__value_that_no_message_holds__names_it() -> None:
 TEXT = "name: a job\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
 
 
-def test_load__relative_data__is_relative_to_the_file(
+def test_load__paths__are_relative_to_the_file_and_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "jobs").mkdir()
-    written(tmp_path / "jobs", TEXT + "data: ['text/*.txt', /etc/words]\n")
+    paths = "data: ['text/*.txt', /etc/words, '~/t/*']\ntokenizer: ~/t.json\nmodel: ~/llama\n"
+    written(tmp_path / "jobs", TEXT + paths)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ann")
 
     loaded = load_job_file(Path("jobs/job.yaml"))
 
-    assert loaded.data == [str(tmp_path / "jobs" / "text" / "*.txt"), "/etc/words"]
+    assert loaded.data == [f"{tmp_path}/jobs/text/*.txt", "/etc/words", "/home/ann/t/*"]
+    assert (loaded.tokenizer, loaded.model) == ("/home/ann/t.json", "/home/ann/llama")
+
+
+@pytest.mark.parametrize("folder", ["[work] ann", "all*", "what?", "{a,b}"])
+@pytest.mark.parametrize(
+    "data", ["texts/*.txt", "'records [2024]/a.txt'", "'records [2024]/*'", "'records ?2024]/?.*'"]
+)
+def test_load__names_that_would_be_patterns__are_taken_literally_where_they_exist(
+    folder: str, data: str, tmp_path: Path
+) -> None:
+    text = tmp_path / folder / ("texts" if "texts" in data else "records [2024]") / "a.txt"
+    text.parent.mkdir(parents=True)
+    text.touch()
+
+    loaded = load_job_file(written(tmp_path / folder, f"{TEXT}data: {data}\n"))
+
+    assert matching_files(loaded.data) == [text]
 
 
 @pytest.mark.parametrize(
@@ -212,10 +232,9 @@ def test_load__one_byte_too_long__is_too_large(tmp_path: Path) -> None:
     assert "larger" in told(written(tmp_path, fits + "#"), TooLarge)
 
 
-def test_load__no_file_or_a_folder__says_so(tmp_path: Path) -> None:
+def test_load__no_file__says_so(tmp_path: Path) -> None:
     assert "no job file" in told(tmp_path / "missing.yaml", NotFound)
-    assert "no file" in told(tmp_path, Refused)
-    assert "endless" not in told(Path("/dev/zero"), Refused)
+    assert "it is no file" in told(Path("/dev/zero"), Refused)
 
 
 # ------------------------------------------------------------------------------- stages and peers

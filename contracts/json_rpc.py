@@ -1,0 +1,76 @@
+"""A node of a chain, asked over HTTP by JSON-RPC, with errors of ours. Needs no web3."""
+
+import json
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from contracts.http_clients import async_client, by_proxy
+from contracts.terms.errors import ChainUnreachable, RpcFailed
+
+
+class JsonRpc:
+    """A node at `url`. `async with` closes its connections.
+
+    Raises:
+        WrongConfiguration: the proxy that leads there cannot be used.
+    """
+
+    def __init__(self, url: str, *, timeout_seconds: float = 30.0) -> None:
+        self.url = url
+        headers = {"content-type": "application/json"}
+        self._http = async_client(url, timeout=timeout_seconds, headers=headers)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def request(self, method: str, params: Sequence[object]) -> Any:
+        """The result of one call.
+
+        Raises:
+            ChainUnreachable: no answer, or none that is JSON-RPC.
+            RpcFailed: the node answered with an error.
+        """
+        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
+        answer = await self.post(json.dumps(call).encode())
+        if "error" in answer:
+            raise RpcFailed(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    async def post(self, call: bytes) -> dict[str, Any]:
+        """The whole answer to an encoded call: it has a `result` or an `error`.
+
+        Raises:
+            ChainUnreachable: as of `request`.
+        """
+        try:
+            response = await self._http.post(self.url, content=call)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise ChainUnreachable(
+                f"{self.url} does not answer{by_proxy(self.url)} ({reason})"
+            ) from error
+        try:
+            answer = response.json()
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict) or not {"result", "error"} & answer.keys():
+            status = "" if response.is_success else f" (HTTP {response.status_code})"
+            raise ChainUnreachable(
+                f"{self.url} does not speak JSON-RPC{by_proxy(self.url)}{status}"
+            )
+        return answer
