@@ -41,3 +41,9 @@ StageField = Annotated[StageIndex, Ge(0), Lt(MAX_STAGES)]
 StepField = Annotated[StepNumber, Ge(1), Lt(MAX_STEPS)]
 UnitField = Annotated[UnitId, Ge(0), Lt(MAX_UNITS)]
 ChunkField = Annotated[ChunkIndex, Ge(0), Lt(MAX_CHUNKS)]
+
+
+def bare_hex(text: str) -> str:
+    """The digits of a name that somebody typed or pasted: without blanks, 0x or 0X around them."""
+    text = text.strip()
+    return text[2:] if text[:2] in ("0x", "0X") else text

@@ -23,7 +23,7 @@ from contracts.terms.errors import (
     TallystickError,
     TooLarge,
 )
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, Digest, JobId, bare_hex
 from contracts.terms.moments import UnixMillis
 from market.api.arrivals import Arrivals
 from market.api.examples import example_of
@@ -242,7 +242,7 @@ def parse_bytes(text: str, length: int) -> bytes:
     Raises:
         Malformed: it is none, or of another length.
     """
-    text = text.removeprefix("0x")
+    text = bare_hex(text)
     try:
         value = bytes.fromhex(text)
     except ValueError:
@@ -256,7 +256,7 @@ def _hex_name(length: int) -> Any:
     return Path(
         description=f"{length} bytes in hex",
         json_schema_extra={
-            "pattern": f"^(0x)?[0-9a-fA-F]{{{2 * length}}}$",
+            "pattern": f"^(0[xX])?[0-9a-fA-F]{{{2 * length}}}$",
             "examples": [digest("example", b"name").hex()[: 2 * length]],
         },
     )

@@ -2,8 +2,9 @@
 
 `verify` opens no socket and needs the base dependencies only. Its exit codes: 0 everything fits and
 leads to the reader's own block hash and contract, 10 everything fits but the reader named none, 11
-something does not fit. `rerun` opens none either and needs torch: 0 this machine confirms what the
-auditor says, 10 it does not, 11 no valid bundle.
+something does not fit, 12 the file cannot be read (damage, or another version): it says nothing.
+`rerun` opens none either and needs torch: 0 this machine confirms what the auditor says, 10 it does
+not, 11 no valid bundle, 12 as above.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from rich.table import Table
 from contracts.chain.layout import shipped
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import JobId
 from market import bodies
 from tallystick.audit import report, rerun_report
 from tallystick.cli.anchor import anchor_command
@@ -28,10 +29,9 @@ from tallystick.cli.audit_bodies import (
     Verified,
     body_of,
 )
-from tallystick.cli.complaint import complain
 from tallystick.cli.equivocation import compare_command, equivocation_command
 from tallystick.cli.files import read, write
-from tallystick.cli.options import Job, Market, ask, ask_of_job
+from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_account, parse_digest
 from tallystick.cli.output import answer, short, shows, table
 from tallystick.sdk.client import MarketClient
 from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, verify
@@ -44,13 +44,7 @@ app = typer.Typer(
 
 EXIT_UNANCHORED = 10
 EXIT_NOT_CONFIRMED = 10
-EXIT_MISMATCH = 11
 COMPLETE = ("finished", "closed", "refunded")
-
-
-def mismatch(error: AuditMismatch, *, what: str = "mismatch") -> typer.Exit:
-    """Say that something does not fit; returns the exit to raise."""
-    return complain(error.message, EXIT_MISMATCH, code=error.code, data=error.data, word=what)
 
 
 def _jobs_table(found: AuditableJobs) -> Table:
@@ -110,21 +104,17 @@ def verify_command(
 ) -> None:
     """Check everything that was signed, anchored and paid in a job, offline.
 
-    Exit codes: 0 anchored, 10 self-consistent but unanchored, 11 mismatch.
+    Exit codes: 0 anchored, 10 self-consistent but unanchored, 11 mismatch, 12 no readable file.
 
     Example: tallystick audit verify job.tally --anchor 0x... --settlement 0x...
     """
     if (anchor is None) != (settlement is None):
         raise Malformed("--anchor and --settlement belong together: give both, or neither")
-    own_block = None if anchor is None else Digest(_hex(anchor, 32, "--anchor"))
-    own_contract = None if settlement is None else Address(_hex(settlement, 20, "--settlement"))
+    own_block = None if anchor is None else parse_digest(anchor, "--anchor")
+    own_contract = None if settlement is None else parse_account(settlement)
     ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
-    try:
-        verdict = verify(
-            read(file, MAX_FILE_BYTES), ships, anchor=own_block, settlement=own_contract
-        )
-    except AuditMismatch as error:
-        raise mismatch(error) from error
+    data = read(file, MAX_FILE_BYTES)
+    verdict = verify(data, ships, anchor=own_block, settlement=own_contract)
     answer(body_of(Verified, report.data(verdict)), report.lines(verdict))
     if not verdict.anchored:
         raise typer.Exit(EXIT_UNANCHORED)
@@ -167,7 +157,8 @@ def export_command(
         header, data = file.snapshots[-1].header, file.encoded()
         verdict = verify(data, SHIPS, anchor=header.hash, settlement=file.domain.settlement)
     except AuditMismatch as error:
-        raise mismatch(error, what="the market's records do not fit") from error
+        message = f"the market's records do not fit: {error.message}"
+        raise AuditMismatch(message, **error.data) from error
     write(to, data)
     return Exported(
         file=str(to),
@@ -189,7 +180,7 @@ def rerun_command(
 
     Needs torch, and memory for two copies of the stage's weights.
 
-    Exit codes: 0 confirmed here, 10 not confirmed here, 11 no valid bundle.
+    Exit codes: 0 confirmed here, 10 not confirmed here, 11 no valid bundle, 12 no readable file.
 
     Example: tallystick audit rerun 0f3a.bundle --threads 4
     """
@@ -202,23 +193,10 @@ def rerun_command(
             "`provider` (pip install 'tallystick[provider]')"
         ) from error
     set_threads(threads)
-    try:
-        found = asyncio.run(rerun(file, device=device))
-    except AuditMismatch as error:
-        raise mismatch(error) from error
+    found = asyncio.run(rerun(file, device=device))
     answer(body_of(Rerun, rerun_report.data(found)), rerun_report.lines(found))
     if not found.is_confirmed:
         raise typer.Exit(EXIT_NOT_CONFIRMED)
-
-
-def _hex(text: str, length: int, what: str) -> bytes:
-    try:
-        data = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError as error:
-        raise Malformed(f"{what} {text!r:.80} is not hexadecimal") from error
-    if len(data) != length:
-        raise Malformed(f"{what} has {2 * length} hexadecimal digits, this one has {2 * len(data)}")
-    return data
 
 
 app.command("anchor")(anchor_command)

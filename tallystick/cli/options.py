@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from contracts.terms.errors import Conflict, Malformed, NotFound
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, Digest, JobId, bare_hex
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 
@@ -79,7 +79,7 @@ async def named_job(client: MarketClient, text: str) -> JobId:
     Raises:
         Malformed: neither. NotFound: no job of this market begins so. Conflict: several do.
     """
-    digits = text.removeprefix("0x").lower()
+    digits = bare_hex(text).lower()
     if not _START.fullmatch(digits):
         return JobId(parse_digest(text, "job id"))
     known = [each.job for each in (await client.jobs()).jobs]
@@ -106,7 +106,7 @@ def parse_digest(text: str, what: str) -> Digest:
 
 
 def _parse(text: str, what: str, num_bytes: int) -> bytes:
-    digits = text.removeprefix("0x")
+    digits = bare_hex(text)
     try:
         raw = bytes.fromhex(digits)
     except ValueError as error:

@@ -4,6 +4,7 @@ import os
 import secrets
 import sys
 
+from contracts.terms.printable import printable
 from tallystick.host.host import Host
 from tallystick.host.settings import HostSettings, credential_of, read
 from tallystick.sdk.client import MarketClient
@@ -12,7 +13,7 @@ from tallystick.up.forkserver import starter
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    print(printable(line), flush=True)
 
 
 async def _host() -> None:

@@ -8,7 +8,7 @@ neither its owner nor a coordinator of its own is a party.
 import sys
 
 from contracts.terms.errors import Malformed, TallystickError
-from contracts.terms.ids import Address
+from contracts.terms.ids import Address, bare_hex
 from market.bodies import HostCredential
 from tallystick.host.settings import OperatorSettings, operator_token, read
 
@@ -22,7 +22,7 @@ def made(arguments: list[str]) -> str:
     """
     name, *rest = arguments
     try:
-        owner = bytes.fromhex(rest[0].removeprefix("0x")) if rest else None
+        owner = bytes.fromhex(bare_hex(rest[0])) if rest else None
     except ValueError:
         owner = b""
     if owner is not None and len(owner) != 20:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from contracts.terms.errors import Malformed
-from contracts.terms.ids import ZERO_DIGEST, JobId
+from contracts.terms.ids import ZERO_DIGEST, JobId, bare_hex
 from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
 from market.bodies import EpochSummary
 from market.service.find_job import find_job
@@ -69,7 +69,7 @@ def _wanted(peer: str, verdict: str) -> Wanted:
     fate = next((each for each in FATES if each == verdict), None)
     if verdict and fate is None:
         raise Malformed(f"verdict: one of {', '.join(FATES)}")
-    length = 32 if len(peer.removeprefix("0x")) == HEX_OF_PEER else 20
+    length = 32 if len(bare_hex(peer)) == HEX_OF_PEER else 20
     doer = parse_bytes(peer, length) if peer else None
     return Wanted(doer, fate)
 

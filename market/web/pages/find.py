@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import RedirectResponse
 
 from contracts.terms.errors import NotFound
+from contracts.terms.ids import bare_hex
 
 router = APIRouter()
 
@@ -19,7 +20,7 @@ async def get_find(q: Annotated[str, Query(max_length=256)] = "") -> RedirectRes
     Raises:
         NotFound: it is neither.
     """
-    name = q.strip().lower().removeprefix("0x")
+    name = bare_hex(q).lower()
     kind = _PAGE_BY_DIGITS.get(len(name))
     if kind is None or not set(name) <= set("0123456789abcdef"):
         raise NotFound("neither a job's id (64 hex digits) nor an account (40 hex digits)")
