@@ -18,11 +18,11 @@ from contracts.terms.messages import MESSAGES
 _AGAIN = "fetch it again"
 _BINARY = "fetch it again, as a binary file"
 _FORMS: tuple[tuple[bytes, str, str], ...] = (
-    (b"\x1f\x8b", "compressed by gzip", "unpack it with `gunzip` first"),
+    (b"\x1f\x8b", "compressed by gzip", "unpack it with `gunzip < FILE > NEW`"),
     (b"PK\x03\x04", "in a zip archive", "unpack it with `unzip` first"),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it with `zstd -d` first"),
-    (b"BZh", "compressed by bzip2", "unpack it with `bunzip2` first"),
-    (b"\xfd7zXZ\x00", "compressed by xz", "unpack it with `unxz` first"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it with `zstd -d < FILE > NEW`"),
+    (b"BZh", "compressed by bzip2", "unpack it with `bunzip2 < FILE > NEW`"),
+    (b"\xfd7zXZ\x00", "compressed by xz", "unpack it with `unxz < FILE > NEW`"),
     (b"\xef\xbb\xbf", "stored as text, with a byte order mark", _BINARY),
     (b"\xff\xfe", "stored as text, with a byte order mark", _BINARY),
     (b"\xfe\xff", "stored as text, with a byte order mark", _BINARY),
@@ -102,7 +102,7 @@ def _found(data: bytes) -> str:
         if head.lstrip().startswith(start):
             return f"is {form}: {remedy}"
     if _begins(_from_base64(head)):
-        return "is encoded by base64: decode it with `base64 -d` first"
+        return "is encoded by base64: decode it with `base64 -d < FILE > NEW`"
     if not _begins(head):
         return "is no such file: name another one"
     if 1 < data.count(b"\n") == data.count(b"\r\n"):

@@ -12,6 +12,7 @@ our bug and keeps its traceback.
 
 import errno
 import importlib
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from contracts.terms.printable import OneLine
 from tallystick.cli.complaint import complain, expect_json
 
 
@@ -165,3 +167,5 @@ app = typer.Typer(
 @app.callback()
 def main() -> None:
     """Tallystick: LLM-training work that is checked before it is paid."""
+    assert logging.lastResort is not None  # what a library warns of may quote a stranger
+    logging.lastResort.setFormatter(OneLine())

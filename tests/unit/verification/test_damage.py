@@ -34,16 +34,16 @@ def of_version(data: bytes, version: bytes) -> bytes:
 
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "gzip": (gzip.compress, "compressed by gzip: unpack it with `gunzip` first"),
-    "bzip2": (bz2.compress, "compressed by bzip2: unpack it with `bunzip2` first"),
-    "xz": (lzma.compress, "compressed by xz: unpack it with `unxz` first"),
+    "gzip": (gzip.compress, "compressed by gzip: unpack it with `gunzip < FILE > NEW`"),
+    "bzip2": (bz2.compress, "compressed by bzip2: unpack it with `bunzip2 < FILE > NEW`"),
+    "xz": (lzma.compress, "compressed by xz: unpack it with `unxz < FILE > NEW`"),
     "zip": (zipped, "in a zip archive: unpack it with `unzip` first"),
     "cut": (lambda data: data[:-1], "ends early, after "),
     "cut in half": (lambda data: data[: len(data) // 2], "ends early, after "),
     "cut to a head": (lambda data: data[:9], "ends early, after 9 bytes: fetch it again"),
     "CRLF": (lambda data: data.replace(b"\n", b"\r\n"), "other line ends than were written (CRLF)"),
     "BOM": (lambda data: b"\xef\xbb\xbf" + data, "with a byte order mark"),
-    "base64": (base64.encodebytes, "encoded by base64: decode it with `base64 -d` first"),
+    "base64": (base64.encodebytes, "encoded by base64: decode it with `base64 -d < FILE > NEW`"),
     "base64 in a line": (base64.b64encode, "encoded by base64"),
     "web page": (lambda _: b"\n<!doctype html><title>502", "a web page"),
     "refusal": (lambda _: b'{"code":"not_found"}', "JSON, perhaps a server's refusal"),

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from contracts.terms.ids import bare_hex
 from contracts.terms.printable import OneLine, printable
 
 
@@ -31,3 +32,8 @@ def test_one_line__message_with_line_ends__is_one_line_before_the_traceback() ->
     assert OneLine("%(levelname)s %(message)s").format(record) == (
         "WARNING GET /a ERROR b?[2J\nTraceback:\n  own"
     )
+
+
+@pytest.mark.parametrize("typed", ["ab", "0xab", "0Xab", " 0Xab\n"])
+def test_bare_hex__prefix_and_blanks__are_left_out(typed: str) -> None:
+    assert bare_hex(typed) == "ab"
