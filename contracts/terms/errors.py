@@ -63,7 +63,7 @@ class Malformed(Refused):
 
 
 class Unreadable(Malformed):
-    """A file that was packed, cut, changed on its way or made by another version; accuses nobody."""
+    """A file that was packed, cut, changed, or made by another version; it accuses nobody."""
 
     code = "unreadable"
 

@@ -18,6 +18,6 @@ def printable(text: str) -> str:
 class OneLine(logging.Formatter):
     """Spells a record's message in one line; a traceback of ours keeps its own."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # its name in logging
+    def formatMessage(self, record: logging.LogRecord) -> str:  # its name in logging
         """See `logging.Formatter.formatMessage`."""
         return printable(super().formatMessage(record))

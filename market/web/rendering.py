@@ -1,6 +1,6 @@
 """From a template and values to an answer. Everything is escaped; a name that is missing fails.
 
-Texts that others chose stand on most pages: none runs, and none turns the direction of what follows.
+Texts that others chose stand on most pages: none runs, none turns the direction of what follows.
 """
 
 from functools import cache

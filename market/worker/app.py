@@ -10,7 +10,7 @@ from market.worker.tasks import make_app
 
 
 @after_setup_logger.connect
-def _log_in_lines(logger: logging.Logger, format: str, **_: object) -> None:  # noqa: A002
+def _log_in_lines(logger: logging.Logger, format: str, **_: object) -> None:
     for handler in logger.handlers:
         handler.setFormatter(OneLine(format))
 

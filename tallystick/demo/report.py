@@ -223,14 +223,15 @@ class Report:
             else "Nobody was found to cheat."
         )
         yield (
-            f"{self.checked.num_repeated} pieces of work were drawn by lot and done again by others "
-            f"({self.checked.extra:.0%} more computing); a fresh process then checked the whole job "
-            f"from one file, and found it {self.verdict.partition(':')[0]}."
+            f"{self.checked.num_repeated} pieces of work were drawn by lot and done again by "
+            f"others ({self.checked.extra:.0%} more computing); a fresh process then checked the "
+            f"whole job from one file, and found it {self.verdict.partition(':')[0]}."
         )
+        paid = sum(money.claimed.values()) - forfeited
         yield (
-            f"Of {plain(money.escrowed)} tokens put in and {plain(money.restituted)} out of slashed "
-            f"stake, {plain(sum(money.claimed.values()) - forfeited)} are in the wallets of those who "
-            f"worked, {plain(forfeited)} forfeited, {plain(money.refunded)} back with the poster, "
+            f"Of {plain(money.escrowed)} tokens put in and {plain(money.restituted)} out of "
+            f"slashed stake, {plain(paid)} are in the wallets of those who worked, "
+            f"{plain(forfeited)} forfeited, {plain(money.refunded)} back with the poster, "
             f"{plain(money.remaining)} still in escrow."
         )
 

@@ -114,7 +114,8 @@ def test_verify__any_part_replaced_by_something_else__is_a_mismatch_and_no_crash
         changed = replaced(whole, path, chance)
         if changed == whole:
             continue
-        with suppress(AuditMismatch, Unreadable):  # a list that is not shown leaves a verdict, of less worth
+        # A list that is not shown leaves a verdict, of less worth.
+        with suppress(AuditMismatch, Unreadable):
             assert not check(encode(changed), FILES[name]()).anchored
 
 

@@ -9,7 +9,8 @@ Members are stored, sorted by name, and have one time, so equal contents are equ
 under its final name is whole (written aside, synced, renamed, folder synced).
 
 Reading trusts nothing: whatever is no such zip, or was damaged, raises `Unreadable`; what it holds
-and does not fit raises `AuditMismatch`. No member is longer than its bound in memory. Digests are for whoever knows what the bytes spell (`bundled`). Units: bytes.
+and does not fit raises `AuditMismatch`. No member is longer than its bound in memory. Digests are
+for whoever knows what the bytes spell (`bundled`). Units: bytes.
 """
 
 import os
