@@ -17,7 +17,7 @@ from typing import Any
 
 from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import peer_id
-from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
+from contracts.terms.encoding import MAX_MESSAGE_BYTES, encode
 from contracts.terms.errors import AuditMismatch
 from contracts.terms.history import Kept
 from contracts.terms.ids import Address, JobId, PeerId, SessionKey
@@ -45,6 +45,7 @@ from contracts.terms.signatures import (
     verify_wallet,
 )
 from contracts.terms.typed_data import Domain
+from verification.damage import known, read_map
 from verification.reading import Field, at, mismatch, require
 
 VERSION = "equivocation.v1"
@@ -93,12 +94,11 @@ def read_proof(data: bytes) -> TwoValues:
     """The file that `data` spells. Only its form is checked.
 
     Raises:
-        AuditMismatch: it is none; data: `path`.
+        Unreadable: it is damaged, or of another version.
+        AuditMismatch: it has a field too few or too many; data: `path`.
     """
-    with at("file"):
-        value = decode(data, max_bytes=MAX_PROOF_BYTES)
+    value = read_map(data, VERSION, max_bytes=MAX_PROOF_BYTES)
     fields = Field(value).record("version", "chain", "first", "second", "key", "bonds")
-    fields["version"].text(VERSION)
     chain = fields["chain"].record("chain_id", "settlement")
     chain_id = chain["chain_id"].integer()
     require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
@@ -264,5 +264,5 @@ def _signed_value(signed: Signed[Message]) -> dict[str, Any]:
 def _read_signed(field: Field) -> Signed[Message]:
     fields = field.record("message", "signature")
     value = {"message": fields["message"].value, "signature": fields["signature"].value}
-    with at(field.path):
+    with at(field.path), known():
         return decode_signed(encode(value))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from contracts.terms.encoding import Value
-from contracts.terms.errors import AuditMismatch, TallystickError
+from contracts.terms.errors import AuditMismatch, TallystickError, Unreadable
 
 
 def mismatch(path: str, message: str) -> NoReturn:
@@ -30,10 +30,10 @@ def require(condition: bool, path: str, message: str) -> None:
 
 @contextmanager
 def at(path: str) -> Iterator[None]:
-    """Errors inside are mismatches at `path`."""
+    """Errors inside are mismatches at `path`, but for damage."""
     try:
         yield
-    except AuditMismatch:
+    except (AuditMismatch, Unreadable):
         raise
     except TallystickError as error:
         raise AuditMismatch(f"{path}: {error.message}", path=path) from error

@@ -3,6 +3,7 @@
 * TallystickError
   x Refused                 the caller's request; never retried           HTTP 4xx
     - Malformed             cannot be read as what it should be
+      - Unreadable          a file that was packed, cut, changed, or made by another version
     - TooLarge              over a size bound
     - UnknownVersion        a kind or version that this program does not speak
     - BadSignature          not signed by whom it binds
@@ -59,6 +60,12 @@ class Malformed(Refused):
     """Cannot be read as what it should be."""
 
     code = "malformed"
+
+
+class Unreadable(Malformed):
+    """A file that was packed, cut, changed, or made by another version; it accuses nobody."""
+
+    code = "unreadable"
 
 
 class TooLarge(Refused):

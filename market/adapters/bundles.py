@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 from contracts.governance.checking import Begin
-from contracts.terms.errors import AuditMismatch, Malformed
+from contracts.terms.errors import AuditMismatch, Malformed, Unreadable
 from contracts.terms.history import Kept, kept_digest
 from contracts.terms.ids import Digest
 from market.adapters.blobs import FileBlobs
@@ -30,7 +30,7 @@ class FileBundles:
         try:
             with BundleFile(self._blobs.path(name)) as file:
                 return says(show(file, self._begin))
-        except AuditMismatch as error:
+        except (AuditMismatch, Unreadable) as error:
             raise Malformed(f"no bundle of evidence: {error.message}", **error.data) from error
 
 

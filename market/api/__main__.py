@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from contracts.settings import settings_of
 from contracts.terms.errors import TallystickError, WrongConfiguration
+from contracts.terms.printable import OneLine, printable
 from market.api.app import app_of
 from market.settings import Settings
 
@@ -29,12 +30,14 @@ class Server(uvicorn.Server):
 
 def main() -> int:
     """Serve on loopback, and on the address that is to be reached, until a signal ends it."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    lines = logging.StreamHandler()
+    lines.setFormatter(OneLine("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[lines])
     try:
         settings = settings_of(Settings)
         sockets = _listening(settings)
     except TallystickError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        print(f"error: {printable(error.message)}", file=sys.stderr)
         return 2
     app = app_of(settings)
     config = uvicorn.Config(

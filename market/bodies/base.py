@@ -44,14 +44,17 @@ def _from_text(value: object, info: ValidationInfo) -> object:
     return int(value)
 
 
-_AMOUNT = (
-    BeforeValidator(_from_text),
-    PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": "^[0-9]+$", "description": "decimal integer"}),
-)
-Money = Annotated[BaseUnits, *_AMOUNT, Ge(0), Le(UINT96_MAX)]
-Price = Annotated[PricePerPflop, *_AMOUNT, Ge(0), Le(UINT64_MAX)]
-Wide = Annotated[int, *_AMOUNT, Ge(0)]
+def _integer(unit: str) -> tuple[Any, ...]:
+    what = {"type": "string", "pattern": "^[0-9]+$", "description": f"decimal integer{unit}"}
+    as_text = PlainSerializer(str, return_type=str, when_used="json")
+    return BeforeValidator(_from_text), as_text, WithJsonSchema(what)
+
+
+Money = Annotated[BaseUnits, *_integer(": base units, 1e-6 token"), Ge(0), Le(UINT96_MAX)]
+Price = Annotated[
+    PricePerPflop, *_integer(": base units a PFLOP, 1e-6 token"), Ge(0), Le(UINT64_MAX)
+]
+Wide = Annotated[int, *_integer(""), Ge(0)]
 
 SignedField = Annotated[bytes, Len(1, MAX_JSON_BYTES // 2)]
 SignatureField = Annotated[bytes, Len(64, 65)]

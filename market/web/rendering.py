@@ -1,4 +1,7 @@
-"""From a template and values to an answer. Everything is escaped; a name that is missing fails."""
+"""From a template and values to an answer. Everything is escaped; a name that is missing fails.
+
+Texts that others chose stand on most pages: none runs, none turns the direction of what follows.
+"""
 
 from functools import cache
 from typing import Any
@@ -6,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from contracts.terms.printable import printable
 from market.domain.outcomes import trained
 from market.web import assets, words
 from market.web.tables import label_cells
@@ -17,6 +21,7 @@ def environment() -> Environment:
     made = Environment(
         loader=PackageLoader("market.web"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -48,6 +53,11 @@ def environment() -> Environment:
         "stylesheet": assets.stylesheet,
     }
     return made
+
+
+def _shown(value: Any) -> Any:
+    """A text without what would steer its reader's eye; what is HTML already is ours."""
+    return printable(value) if type(value) is str else value
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:

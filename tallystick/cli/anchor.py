@@ -11,10 +11,9 @@ from typing import Annotated
 import typer
 
 from contracts.json_rpc import JsonRpc
-from contracts.terms.errors import AuditMismatch, ChainUnreachable, Refused
+from contracts.terms.errors import ChainUnreachable, Refused
 from contracts.terms.ids import DigestField
 from market.bodies import Body
-from tallystick.cli.complaint import complain
 from tallystick.cli.files import read
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import notice, shows
@@ -22,8 +21,6 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.urls import http_url
 from verification.audit.audit_file import MAX_FILE_BYTES, read_file
 from verification.audit.collecting import read_header
-
-EXIT_MISMATCH = 11
 
 
 class Anchor(Body):
@@ -47,19 +44,13 @@ def anchor_command(
 
     The hash is worth as much as the node: name one of your own with --rpc.
 
-    Exit codes: 0, or 11 if the file is no audit file.
+    Exit codes: 0, or 12 if the file cannot be read as an audit file.
 
     Example: tallystick audit anchor job.tally --rpc http://127.0.0.1:8545
     """
-    try:
-        if rpc is not None:
-            return asyncio.run(_anchor(file, http_url(rpc, "a node")))
-        return ask(market, lambda client: _as_the_market_says(file, client))
-    except AuditMismatch as error:
-        code, data = error.code, error.data
-        raise complain(
-            error.message, EXIT_MISMATCH, code=code, data=data, word="mismatch"
-        ) from error
+    if rpc is not None:
+        return asyncio.run(_anchor(file, http_url(rpc, "a node")))
+    return ask(market, lambda client: _as_the_market_says(file, client))
 
 
 async def _as_the_market_says(file: Path, client: MarketClient) -> Anchor:

@@ -2,8 +2,9 @@
 
 `verify` opens no socket and needs the base dependencies only. Its exit codes: 0 everything fits and
 leads to the reader's own block hash and contract, 10 everything fits but the reader named none, 11
-something does not fit. `rerun` opens none either and needs torch: 0 this machine confirms what the
-auditor says, 10 it does not, 11 no valid bundle.
+something does not fit, 12 the file cannot be read (damage, or another version): it says nothing.
+`rerun` opens none either and needs torch: 0 this machine confirms what the auditor says, 10 it does
+not, 11 no valid bundle, 12 as above.
 """
 
 import asyncio
@@ -29,7 +30,6 @@ from tallystick.cli.audit_bodies import (
     Verified,
     body_of,
 )
-from tallystick.cli.complaint import complain
 from tallystick.cli.equivocation import compare_command, equivocation_command
 from tallystick.cli.files import read, write
 from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
@@ -45,13 +45,7 @@ app = typer.Typer(
 
 EXIT_UNANCHORED = 10
 EXIT_NOT_CONFIRMED = 10
-EXIT_MISMATCH = 11
 COMPLETE = ("finished", "closed", "refunded")
-
-
-def mismatch(error: AuditMismatch, *, what: str = "mismatch") -> typer.Exit:
-    """Say that something does not fit; returns the exit to raise."""
-    return complain(error.message, EXIT_MISMATCH, code=error.code, data=error.data, word=what)
 
 
 def _jobs_table(found: AuditableJobs) -> Table:
@@ -111,7 +105,7 @@ def verify_command(
 ) -> None:
     """Check everything that was signed, anchored and paid in a job, offline.
 
-    Exit codes: 0 anchored, 10 self-consistent but unanchored, 11 mismatch.
+    Exit codes: 0 anchored, 10 self-consistent but unanchored, 11 mismatch, 12 no readable file.
 
     Example: tallystick audit verify job.tally --anchor 0x... --settlement 0x...
     """
@@ -120,12 +114,8 @@ def verify_command(
     own_block = None if anchor is None else parse_digest(anchor, "block hash")
     own_contract = None if settlement is None else parse_address(settlement, "contract")
     ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
-    try:
-        verdict = verify(
-            read(file, MAX_FILE_BYTES), ships, anchor=own_block, settlement=own_contract
-        )
-    except AuditMismatch as error:
-        raise mismatch(error) from error
+    data = read(file, MAX_FILE_BYTES)
+    verdict = verify(data, ships, anchor=own_block, settlement=own_contract)
     answer(body_of(Verified, report.data(verdict)), report.lines(verdict))
     if not verdict.anchored:
         raise typer.Exit(EXIT_UNANCHORED)
@@ -168,7 +158,8 @@ def export_command(
         header, data = file.snapshots[-1].header, file.encoded()
         verdict = verify(data, SHIPS, anchor=header.hash, settlement=file.domain.settlement)
     except AuditMismatch as error:
-        raise mismatch(error, what="the market's records do not fit") from error
+        message = f"the market's records do not fit: {error.message}"
+        raise AuditMismatch(message, **error.data) from error
     write(to, data)
     return Exported(
         file=str(to),
@@ -190,7 +181,7 @@ def rerun_command(
 
     Needs torch, and memory for two copies of the stage's weights.
 
-    Exit codes: 0 confirmed here, 10 not confirmed here, 11 no valid bundle.
+    Exit codes: 0 confirmed here, 10 not confirmed here, 11 no valid bundle, 12 no readable file.
 
     Example: tallystick audit rerun 0f3a.bundle --threads 4
     """
@@ -203,10 +194,7 @@ def rerun_command(
             "`provider` (pip install 'tallystick[provider]')"
         ) from error
     set_threads(threads)
-    try:
-        found = asyncio.run(rerun(file, device=device))
-    except AuditMismatch as error:
-        raise mismatch(error) from error
+    found = asyncio.run(rerun(file, device=device))
     answer(body_of(Rerun, rerun_report.data(found)), rerun_report.lines(found))
     if not found.is_confirmed:
         raise typer.Exit(EXIT_NOT_CONFIRMED)

@@ -13,6 +13,8 @@ from typing import Any
 
 import typer
 
+from contracts.terms.printable import printable
+
 MAX_MESSAGE = 1000  # characters of an error that are shown
 MAX_LISTED = 20  # things that are wrong with one file; a program gets all of them
 USAGE = "usage"
@@ -55,7 +57,7 @@ def complain(
         for each in found[:MAX_LISTED]:
             typer.echo(f"  {_bounded(each)}", err=True)
         message = message.partition("\n")[0].rstrip(":")
-    line = _bounded(" ".join(message.split()))
+    line = _bounded(message)
     if _as_json.get():
         problem = {"code": code, "message": line, "exit_code": exit_code, "data": dict(data or {})}
         line = json.dumps(problem, default=_plain)
@@ -70,7 +72,7 @@ def _listed(data: Mapping[str, object]) -> list[str]:
     errors = data.get("errors")
     if not isinstance(errors, list) or len(errors) < 2:
         return []
-    return [" ".join(_place(each).split()) for each in errors if isinstance(each, dict)]
+    return [_place(each) for each in errors if isinstance(each, dict)]
 
 
 def _place(error: Mapping[str, object]) -> str:
@@ -79,7 +81,8 @@ def _place(error: Mapping[str, object]) -> str:
     return f"{where}{error.get('key')}: {error.get('problem')}"
 
 
-def _bounded(line: str) -> str:
+def _bounded(text: str) -> str:
+    line = printable(" ".join(text.split()))
     if len(line) <= MAX_MESSAGE:
         return line
     return f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"

@@ -1,7 +1,8 @@
 """`tallystick audit equivocation` and `compare`: two values of one signer, proved by a file.
 
 Both work offline with the base dependencies. Exit codes of `equivocation`: 0 proven, 11 the file
-proves nothing; `compare` exits 3 where two histories do not contradict each other.
+proves nothing, 12 it cannot be read; `compare` exits 3 where two histories do not contradict each
+other.
 """
 
 from pathlib import Path
@@ -9,10 +10,9 @@ from typing import Annotated
 
 import typer
 
-from contracts.terms.errors import AuditMismatch, Conflict, NotFound
+from contracts.terms.errors import Conflict, NotFound, Unreadable
 from contracts.terms.ids import Digest
 from tallystick.cli.audit_bodies import Proven
-from tallystick.cli.complaint import complain
 from tallystick.cli.files import read, write
 from tallystick.cli.output import answer, shows
 from verification.audit.audit_file import MAX_FILE_BYTES, AuditFile, read_file
@@ -24,8 +24,6 @@ from verification.equivocation import (
     read_proof,
 )
 
-EXIT_UNPROVEN = 11
-
 
 @shows(Proven, lines=lambda proven: [proven.file])
 def equivocation_command(
@@ -33,17 +31,11 @@ def equivocation_command(
 ) -> None:
     """Check offline that one key signed two values of what may be said once.
 
-    Exit codes: 0 proven, 11 the file proves nothing.
+    Exit codes: 0 proven, 11 the file proves nothing, 12 it cannot be read.
 
     Example: tallystick audit equivocation seal.equivocation
     """
-    try:
-        found = prove(read_proof(read(file, MAX_PROOF_BYTES)))
-    except AuditMismatch as error:
-        code, data = error.code, error.data
-        raise complain(
-            error.message, EXIT_UNPROVEN, code=code, data=data, word="mismatch"
-        ) from error
+    found = prove(read_proof(read(file, MAX_PROOF_BYTES)))
     answer(_proven(found, file), [_line(found)])
 
 
@@ -69,7 +61,10 @@ def compare_command(
 
 
 def _audit_file(path: Path) -> AuditFile:
-    return read_file(read(path, MAX_FILE_BYTES))
+    try:
+        return read_file(read(path, MAX_FILE_BYTES))
+    except Unreadable as error:  # which of the two
+        raise Unreadable(f"{path}: {error.message}") from error
 
 
 def _line(found: Equivocated) -> str:

@@ -9,10 +9,11 @@ from rich.table import Table
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.messages import MILLION
+from contracts.terms.printable import printable
 from market import bodies
 from market.domain.jobs import JobState, Wanted
 from market.domain.outcomes import outcome, trained
-from tallystick.cli.output import facts, printable, short
+from tallystick.cli.output import facts, short
 from tallystick.sdk.advice import would_fit
 from tallystick.sdk.watch import AuditsLive, JobLive
 
@@ -113,7 +114,7 @@ def _rows(live: JobLive) -> Iterator[tuple[str, str]]:
 
 def _unpublished(live: JobLive) -> Iterator[str]:
     for stage, reason in sorted(live.unpublished.items()):
-        yield f"weights of stage {stage} were not published: {printable(reason)}"
+        yield f"weights of stage {stage} were not published: {reason}"
 
 
 def _peers(live: JobLive) -> str:

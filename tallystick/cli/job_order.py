@@ -56,7 +56,7 @@ class Sampled(Body):
 
 def _sampled_lines(sampled: Sampled) -> Iterator[str]:
     if sampled.file is None:
-        yield sampled.text.rstrip("\n")
+        yield from sampled.text.splitlines()
     else:
         if sampled.checking is not None:
             yield f"checking: {'; '.join(checking_phrases(sampled.checking))}"
@@ -129,7 +129,7 @@ class JobSchema(Body):
 
 
 def _schema_lines(found: JobSchema) -> Iterator[str]:
-    yield schema_text().rstrip("\n") if found.file is None else found.file
+    yield from schema_text().splitlines() if found.file is None else [found.file]
 
 
 @shows(JobSchema, lines=_schema_lines)

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from market.bodies import StageQuoteView
-from tallystick.cli.output import facts, printable, table
+from tallystick.cli.output import facts, table
 from tallystick.sdk.advice import plain, would_fit
 from tallystick.sdk.checking import CheckingPlan, checking_phrases
 from tallystick.sdk.plan import Plan
@@ -110,7 +110,7 @@ def _stages(stages: tuple[StageQuoteView, ...]) -> Table:
 
 def _obstacles(plan: Plan) -> Iterator[RenderableType]:
     for reason in plan.reasons:
-        yield f"why not: {printable(reason)}"
+        yield f"why not: {reason}"
     if plan.not_matched:
         yield table(
             "why not matched",

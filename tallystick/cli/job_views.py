@@ -113,14 +113,14 @@ def _received(received: bodies.ReceivedView) -> str:
 
 def conviction_table(conviction: bodies.ConvictionView) -> Table:
     """A conviction for a person."""
-    rows = {
+    rows: dict[str, str | list[str]] = {
         "account": f"0x{conviction.account.hex()}",
         "subject": conviction.subject.hex(),
         "state": state_of(conviction),
         "stake at risk": format_tokens(conviction.wanted),
     }
     if (slash := conviction.slash) is None:
-        rows["who may show it"] = "\n".join(peer.hex() for peer in conviction.auditors)
+        rows["who may show it"] = [peer.hex() for peer in conviction.auditors]
     else:
         rows["evidence"] = slash.evidence.hex()
         if slash.amount and (slash.state == "executed" or slash.state not in ENDED):

@@ -19,6 +19,7 @@ from contracts.keys import store
 from contracts.keys.files import read_secret, tell_if_exposed
 from contracts.keys.store import open_keystore, save_wallet
 from contracts.keys.wallet import Wallet
+from contracts.settings import expanded
 from contracts.terms.errors import Forbidden, WrongConfiguration
 from contracts.terms.ids import Address
 from tallystick.cli.files import read
@@ -54,7 +55,7 @@ def configured() -> str | None:
         return None
     if not settings.passphrase_file:
         raise _unusable("TALLYSTICK_PASSPHRASE_FILE", "is set and empty")
-    path = Path(settings.passphrase_file).expanduser()
+    path = expanded(Path(settings.passphrase_file))
     text = read(path, MAX_PASSPHRASE_BYTES).decode("utf-8", "surrogateescape")
     tell_if_exposed(path)
     return _usable(text.partition("\n")[0].removesuffix("\r"), str(path))

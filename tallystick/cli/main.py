@@ -12,6 +12,7 @@ our bug and keeps its traceback.
 
 import errno
 import importlib
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from contracts.terms.printable import OneLine
 from tallystick.cli.complaint import complain, expect_json
 
 
@@ -60,6 +62,8 @@ EXIT_CODES: dict[str, int] = {
     "deadline_exceeded": 7,
     "error": 8,
     "unconfirmed": 9,
+    "audit_mismatch": 11,
+    "unreadable": 12,
 }
 """Exit code by an error's `code`; a code that is not listed takes its nearest parent's."""
 
@@ -118,7 +122,11 @@ class Nouns(TyperGroup):
 @contextmanager
 def reported() -> Iterator[None]:
     """Turn errors that somebody else can mend into one complaint and an exit code."""
-    from contracts.terms.errors import InvariantBroken, TallystickError  # not for `--help`
+    from contracts.terms.errors import (  # not for `--help`
+        AuditMismatch,
+        InvariantBroken,
+        TallystickError,
+    )
 
     try:
         yield
@@ -132,7 +140,8 @@ def reported() -> Iterator[None]:
         raise
     except TallystickError as error:
         code, data = type(error).code, error.data
-        raise complain(str(error), exit_code(error), code=code, data=data) from error
+        word = "mismatch" if isinstance(error, AuditMismatch) else "error"
+        raise complain(str(error), exit_code(error), code=code, data=data, word=word) from error
     except OSError as error:
         # With a name it is about a path that somebody gave; without one only a full disk is.
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -158,3 +167,5 @@ app = typer.Typer(
 @app.callback()
 def main() -> None:
     """Tallystick: LLM-training work that is checked before it is paid."""
+    assert logging.lastResort is not None  # what a library warns of may quote a stranger
+    logging.lastResort.setFormatter(OneLine())

@@ -4,6 +4,9 @@ Each verb declares by `shows` the body that it answers with and which field of i
 come its options `-o/--output` and `-q/--quiet`, its JSON document, its CSV, and the JSON Schema
 that `tallystick schema` prints. A verb returns its body; one that says it before it is over calls
 `answer` itself. What is no payload goes through `notice` or `screen`.
+
+Texts that others chose stand in most answers. Here, and nowhere before, they are made safe for who
+reads them: a line or a cell is `printable`, a cell of a CSV file is no formula, JSON is ASCII.
 """
 
 import csv
@@ -12,7 +15,7 @@ import inspect
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -30,8 +33,13 @@ from rich.live import Live
 from rich.table import Table
 
 from contracts.settings import expanded
+from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Malformed
+from contracts.terms.printable import printable
 from market.bodies import Body
+
+_FORMULA = tuple("=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}")
+"""With what a spreadsheet takes a text for a formula."""
 
 B = TypeVar("B", bound=Body)
 P = ParamSpec("P")
@@ -176,7 +184,7 @@ def answer(body: Body, lines: Iterable[RenderableType] | None = None) -> None:
     call.answered = True
     match call.format:
         case Format.JSON:
-            typer.echo(body.model_dump_json(indent=2))
+            typer.echo(body.model_dump_json(indent=2, ensure_ascii=True))
         case Format.CSV:
             typer.echo(_csv(body, call.shows), nl=False)
         case Format.TABLE:
@@ -187,7 +195,8 @@ def _print(lines: Iterable[RenderableType]) -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     for line in lines:
         if isinstance(line, str):
-            typer.echo(line)  # whole, however narrow the terminal: it may be copied from there
+            # Whole, however narrow the terminal: it may be copied from there.
+            typer.echo(printable(line))
         else:
             console.print(line)
 
@@ -195,18 +204,31 @@ def _print(lines: Iterable[RenderableType]) -> None:
 def _csv(body: Body, declared: Shows[Any]) -> str:
     row, text = declared.row, io.StringIO()
     assert row is not None and declared.rows is not None
-    writer = csv.DictWriter(text, list(row.model_fields), lineterminator="\n")
-    writer.writeheader()
+    money = {name for name, each in row.model_fields.items() if _is_money(each.annotation)}
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(f"{name}_tokens" if name in money else name for name in row.model_fields)
     for each in body.model_dump(mode="json")[declared.rows]:
-        writer.writerow({name: _cell(value) for name, value in each.items()})
+        writer.writerow(_cell(value, is_money=name in money) for name, value in each.items())
     return text.getvalue()
 
 
-def _cell(value: object) -> object:
-    """A cell: what is no text or number is JSON, nothing is empty."""
+def _is_money(annotation: Any) -> bool:
+    """Whether a field is an amount or a price: base units for programs, tokens in a spreadsheet."""
+    return annotation in (BaseUnits, PricePerPflop) or any(map(_is_money, get_args(annotation)))
+
+
+def _cell(value: object, *, is_money: bool) -> object:
+    """A cell: what is no text or number is JSON, nothing is empty, no text is a formula."""
     if value is None:
         return ""
-    return json.dumps(value) if isinstance(value, bool | list | dict) else value
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value)
+    if is_money:
+        return format_tokens(int(str(value)))
+    if isinstance(value, str):
+        text = printable(value)
+        return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+    return value
 
 
 # --------------------------------------------------------------------------------- for people
@@ -220,12 +242,12 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
         name = column.removeprefix("#")
         found.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        found.add_row(*(printable(str(cell)) for cell in row))
+        found.add_row(*map(_lines_of, row))
     return found
 
 
-def facts(title: str, rows: dict[str, str]) -> Table:
-    """Names and values."""
+def facts(title: str, rows: Mapping[str, str | Sequence[str]]) -> Table:
+    """Names and values; a value may have several lines."""
     found = Table(
         show_header=False,
         title=printable(title) or None,
@@ -237,13 +259,13 @@ def facts(title: str, rows: dict[str, str]) -> Table:
     found.add_column()
     found.add_column(overflow="fold")
     for name, value in rows.items():
-        found.add_row(name, printable(value))
+        found.add_row(printable(name), _lines_of(value))
     return found
 
 
-def printable(text: str) -> str:
-    """Text of strangers without what would steer a terminal."""
-    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
+def _lines_of(cell: object) -> str:
+    """What stands in a cell: a line, or each of several."""
+    return "\n".join(map(printable, cell if isinstance(cell, list | tuple) else [str(cell)]))
 
 
 def short(name: bytes) -> str:
@@ -275,7 +297,7 @@ def moment_here(millis: int, zone: tzinfo | None = None) -> str:
 def notice(line: str) -> None:
     """Tell a person something that is no payload."""
     if not _is_quiet():
-        typer.echo(line, err=True)
+        typer.echo(printable(line), err=True)
 
 
 def _is_quiet() -> bool:

@@ -35,7 +35,7 @@ def _lines(view: bodies.EarningsView) -> Iterator[RenderableType]:
         "",
         ("what", "#tokens", "state", "by what, or what it waits for"),
         (
-            (_what(line), format_tokens(line.amount), line.state, "\n".join(_trail(line)))
+            (_what(line), format_tokens(line.amount), line.state, tuple(_trail(line)))
             for line in view.lines
         ),
     )
@@ -56,11 +56,12 @@ def _parts(parts: bodies.PartsView) -> Iterator[tuple[str, str]]:
         yield name, f"{'ask for one --job' if amount is None else format_tokens(amount)}: {what}"
 
 
-def _what(line: bodies.EarningView) -> str:
+def _what(line: bodies.EarningView) -> tuple[str, ...]:
     repeated = f", round {line.round}" if line.round else ""
     return (
-        f"{line.kind} {short(line.subject)}\n"
-        f"job {short(line.job)}\nstep {line.step}, stage {line.stage}{repeated}, {line.units} units"
+        f"{line.kind} {short(line.subject)}",
+        f"job {short(line.job)}",
+        f"step {line.step}, stage {line.stage}{repeated}, {line.units} units",
     )
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.terms.amounts import format_tokens
-from contracts.terms.ids import PeerId, StepNumber
+from contracts.terms.ids import Address, PeerId, StepNumber
 from contracts.terms.messages import MILLION
 from market.bodies import PeerChecksView, SlashView
 from tallystick.demo.cast import ACCUSER, LAZY, LIES_FROM
 from tallystick.demo.verdicts import Hearing, PeerStep, Story, Verdicts
 from tallystick.gym.plan import Plan, parse
+from tallystick.sdk.advice import plain
 from verification.draws.odds import Exposed, exact, short
 
 MAX_UNDETECTED = (1, 10**6)
@@ -82,11 +83,36 @@ class Checked:
             if story.hearings[0].auditor == self.accuser and story.doer != self.lazy
         ]
 
+    def cheats(self) -> Iterator[str]:
+        """Who was found to cheat, at what, and the stake that it lost for it."""
+        taken, did = Counter[Address](), dict[PeerId, str]()
+        for slash in self.slashes:
+            taken[slash.account] += slash.amount if slash.state == "executed" else 0
+        for story in self.verdicts.stories:
+            for ruling in story.rulings:
+                if ruling.what in ("convicted", "contradicted"):
+                    is_doer = ruling.peer == story.doer
+                    did[ruling.peer] = "signed false work" if is_doer else "accused another falsely"
+        accounts = {each.peer: each.account for each in self.peers}
+        for peer, what in sorted(did.items(), key=lambda each: self._name(each[0])):
+            stake = taken[accounts[peer]] if peer in accounts else 0
+            lost = f"{plain(stake)} tokens of stake" if stake else "no stake"
+            yield f"{self._name(peer)} {what} and lost {lost}"
+
+    @property
+    def num_repeated(self) -> int:
+        """Pieces of work that others did again."""
+        return sum(each.received.matched + each.received.mismatched for each in self.peers)
+
+    @property
+    def extra(self) -> float:
+        """Work of the audits, in parts of the sealed work."""
+        return self.verdicts.replayed / self.verdicts.work
+
     def lines(self) -> Iterator[str]:
         """This part of the report."""
         verdicts = self.verdicts
-        extra = verdicts.replayed / verdicts.work
-        yield f"audits              {extra:.1%} extra compute, replays over sealed work"
+        yield f"audits              {self.extra:.1%} extra compute, replays over sealed work"
         yield f"checks              {_COLUMNS}"
         for peer in sorted(self.peers, key=lambda each: self._name(each.peer)):
             yield f"                    {self._row(peer)}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from contracts.terms.amounts import FLOPS_PER_PFLOP, format_tokens
 from contracts.terms.ids import Address, Digest, PeerId
+from contracts.terms.merkle import FORFEITED
 from contracts.terms.moments import UnixMillis
 from tallystick.demo.cast import LATE, MACHINES, OUTBID, Machine, Notes
 from tallystick.demo.checked import Checked
@@ -20,6 +21,7 @@ from tallystick.demo.shares import (
     sealed_at,
     shares,
 )
+from tallystick.sdk.advice import plain
 from tallystick.sdk.job_file import tokens
 
 MAX_DIFFERENCE = 1e-4  # relative, of the loss of each step to the plain run; the codec is off
@@ -157,11 +159,12 @@ class Report:
         return [*broken, *self.checked.problems()]
 
     def lines(self) -> Iterator[str]:
-        """The report."""
+        """The report: five lines of what happened, then every figure."""
         money, gain = self.settled, 1 - self.validation_perplexity / self.unigram_perplexity
         paid = sum(money.claimed.values())
         units = sum(row.units for row in self.swarm.shares)
         yield "== report"
+        yield from self._in_short()
         yield f"loss                {self.losses[0]:.4f} first, {self.losses[-1]:.4f} last"
         yield (
             f"validation          perplexity {self.validation_perplexity:.2f} after step "
@@ -198,6 +201,39 @@ class Report:
         yield "phases"
         for name, seconds in self.phases.items():
             yield f"                    {seconds:7.1f} s  {name}"
+
+    def _in_short(self) -> Iterator[str]:
+        """Who trained, what it cost, who cheated, what was audited, where the money is."""
+        work, money = self.swarm.work, self.settled
+        workers = {row.account for row in self.swarm.shares if row.units}
+        yield (
+            f"{len(workers)} providers trained a model of {work.num_stages} stages for "
+            f"{work.num_steps} steps: its loss went from {self.losses[0]:.2f} to "
+            f"{self.losses[-1]:.2f}, {work.lost} units were lost."
+        )
+        yield (
+            f"It cost the poster {plain(money.escrowed - money.refunded)} of the "
+            f"{plain(money.escrowed)} tokens that it had put into escrow."
+        )
+        forfeited = money.claimed.get(FORFEITED, 0)
+        cheats = "; ".join(self.checked.cheats())
+        yield (
+            f"{cheats}; {plain(forfeited)} tokens of their pay were forfeited."
+            if cheats
+            else "Nobody was found to cheat."
+        )
+        yield (
+            f"{self.checked.num_repeated} pieces of work were drawn by lot and done again by "
+            f"others ({self.checked.extra:.0%} more computing); a fresh process then checked the "
+            f"whole job from one file, and found it {self.verdict.partition(':')[0]}."
+        )
+        paid = sum(money.claimed.values()) - forfeited
+        yield (
+            f"Of {plain(money.escrowed)} tokens put in and {plain(money.restituted)} out of "
+            f"slashed stake, {plain(paid)} are in the wallets of those who worked, "
+            f"{plain(forfeited)} forfeited, {plain(money.refunded)} back with the poster, "
+            f"{plain(money.remaining)} still in escrow."
+        )
 
     def _providers(self) -> Iterator[str]:
         columns = "name          slowed  stage  units   share  by speed  paid (tokens)"

@@ -5,6 +5,7 @@ import secrets
 import sys
 
 from contracts.settings import settings_of
+from contracts.terms.printable import printable
 from tallystick.host.host import Host
 from tallystick.host.settings import HostSettings, credential_of
 from tallystick.sdk.client import MarketClient
@@ -13,7 +14,7 @@ from tallystick.up.forkserver import starter
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    print(printable(line), flush=True)
 
 
 async def _host() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from contracts.terms.errors import Refused, Unavailable
+from contracts.terms.printable import printable
 from tallystick.provider.faults import Say
 from tallystick.provider.folder import DRAIN_SIGNAL
 from tallystick.up.child import appended
@@ -55,7 +56,7 @@ class AgentLog:
 
     def __call__(self, line: str) -> None:
         """Say it; neither a closed terminal nor a full disk stops an agent."""
-        text = stamped(line)
+        text = stamped(printable(line))
         with contextlib.suppress(OSError):
             self._terminal(text)
         if self._is_terminal_the_log or not self._home.exists():  # nothing is made for a refusal

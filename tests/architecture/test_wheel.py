@@ -55,7 +55,7 @@ def test_help__whole_command__imports_none_of_its_nouns(installed: Installed) ->
     assert not {"pydantic", "httpx", "yaml", "asyncio"} & modules
     assert {name for name in modules if name.split(".")[0] in PACKAGES} == {
         *("tallystick", "tallystick.cli", "tallystick.cli.main", "tallystick.cli.complaint"),
-        *("contracts", "contracts.terms", "contracts.terms.errors"),
+        *("contracts", "contracts.terms", "contracts.terms.errors", "contracts.terms.printable"),
     }
 
 

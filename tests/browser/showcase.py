@@ -61,8 +61,9 @@ async def showcase() -> Showcase:
     running = await _running(world)
     for nonce, name in enumerate(("dan", "hal"), 5):
         await _paying(world, name, nonce)
-    for name, price in (("eve", PRICE), ("fay", PRICE), ("gil", 2 * PRICE)):
-        await world.offer(name, price)
+    for name in ("eve", "fay", "ida", "jon", "kit"):  # more than stand in one line of a cell
+        await world.offer(name, PRICE)
+    await world.offer("gil", 2 * PRICE)
     waiting = await _waiting(world)
     for _ in range(5):
         world.wait(6)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contracts.terms.encoding import decode, encode
-from contracts.terms.errors import AuditMismatch
+from contracts.terms.errors import AuditMismatch, Unreadable
 from tests.support.altering import Path as LeafPath
 from tests.support.altering import altered, field_path, leaves
 from tests.support.bundles import (
@@ -66,6 +66,8 @@ def test_papers__one_leaf_of_every_field_path_altered__fails_at_its_path(kind: s
     chance, chosen = random.Random(f"{SEED} {kind}"), one_of_every_field_path(kind)
 
     for path in chosen:
+        if path == ("version",):  # a file of another version accuses nobody
+            continue
         with pytest.raises(AuditMismatch) as caught:
             shown(read_papers(encode(altered(decoded(kind), path, chance))))
 
@@ -91,7 +93,7 @@ def test_file__bytes_flipped_by_seed__refused_or_of_no_account(tmp_path: Path) -
                 found = show(file, begin_checked)
                 BundledBytes(found, file, made_digest).check()
             assert found.papers == work_papers(story())  # a date, or a mode
-        except AuditMismatch:
+        except (AuditMismatch, Unreadable):
             refused += 1
 
     assert refused > NUM_FLIPPED / 2

@@ -28,7 +28,7 @@ from contracts.governance.record import JobRecord
 from contracts.governance.settlement import due_shares, share
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.auditors import AuditorList
-from contracts.terms.encoding import decode, encode
+from contracts.terms.encoding import encode
 from contracts.terms.history import Kept, Leaves, decode_kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
 from contracts.terms.merkle import FORFEITED, FROZEN
@@ -52,6 +52,7 @@ from verification.audit.snapshots import (
     snapshot_value,
     wanted_places,
 )
+from verification.damage import known, read_map
 from verification.docket import Docket, begin_job
 from verification.draws.batches import ShownBatch, batch_value, check_batch, drawn_by, read_batch
 from verification.draws.coin import step_coin
@@ -149,12 +150,11 @@ def read_file(data: bytes) -> AuditFile:
     """The file that `data` spells. Only its form is checked.
 
     Raises:
-        AuditMismatch: it is none, or has a field too few or too many; data: `path`.
+        Unreadable: it is damaged, or of another version.
+        AuditMismatch: it has a field too few or too many; data: `path`.
     """
-    with at("file"):
-        value = decode(data, max_bytes=MAX_FILE_BYTES)
+    value = read_map(data, VERSION, max_bytes=MAX_FILE_BYTES)
     fields = Field(value).record("version", "chain", "items", "lane", "code", "snapshots")
-    fields["version"].text(VERSION)
     chain = fields["chain"].record("chain_id", "settlement")
     chain_id = chain["chain_id"].integer()
     require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
@@ -188,7 +188,7 @@ def verify(
         begin: By which the draws of a checked job are folded: with the shipped calibration table.
 
     Raises:
-        AuditMismatch: anything does not fit; data: `path`.
+        Unreadable: see `read_file`. AuditMismatch: anything does not fit; data: `path`.
     """
     file = read_file(data)
     if settlement is not None:
@@ -288,7 +288,7 @@ def _accounts(
 
 def _read_item(field: Field) -> Kept:
     value = field.value
-    with at(field.path):
+    with at(field.path), known():
         if isinstance(value, dict) and value.get("type") == "signed":
             fields = field.record("type", "message", "signature")
             signed = {"message": fields["message"].value, "signature": fields["signature"].value}

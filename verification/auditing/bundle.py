@@ -25,7 +25,7 @@ from contracts.governance.record import (
 )
 from contracts.terms.amounts import Flops
 from contracts.terms.auditors import AuditorList, decode_auditors
-from contracts.terms.encoding import decode, encode
+from contracts.terms.encoding import encode
 from contracts.terms.errors import Conflict
 from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import MAX_UNITS, ZERO_DIGEST, Address, Digest, PeerId, UnitId
@@ -44,6 +44,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
+from verification.damage import known, read_map
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.coin import ordering_coin
@@ -174,14 +175,13 @@ def read_papers(data: bytes) -> Papers:
     """The papers that `data` spells. Only their form is checked.
 
     Raises:
-        AuditMismatch: they are none, or have a field too few or too many; data: `path`.
+        Unreadable: they are none, or of another version.
+        AuditMismatch: they have a field too few or too many; data: `path`.
     """
-    with at("bundle"):
-        value = decode(data, max_bytes=MAX_PAPERS_BYTES)
+    value = read_map(data, VERSION, max_bytes=MAX_PAPERS_BYTES)
     fields = Field(value).record(
         "version", "chain", "spec", "opening", "outside", "leases", "claim", "report"
     )
-    fields["version"].text(VERSION)
     chain = fields["chain"].record("chain_id", "settlement")
     chain_id = chain["chain_id"].integer()
     require(chain_id < 2**64, chain["chain_id"].path, "no chain id")
@@ -236,7 +236,7 @@ def _leaf(field: Field) -> UnitLeaf:
 
 
 def _signed(field: Field, cls: type[T]) -> Signed[T]:
-    with at(field.path):
+    with at(field.path), known():
         return expect(decode_signed(encode(field.value)), cls)
 
 

@@ -8,8 +8,9 @@
 Members are stored, sorted by name, and have one time, so equal contents are equal bytes. A file
 under its final name is whole (written aside, synced, renamed, folder synced).
 
-Reading trusts nothing: whatever is no such zip raises `AuditMismatch`, and no member is longer than
-its bound in memory. Digests are for whoever knows what the bytes spell (`bundled`). Units: bytes.
+Reading trusts nothing: whatever is no such zip, or was damaged, raises `Unreadable`; what it holds
+and does not fit raises `AuditMismatch`. No member is longer than its bound in memory. Digests are
+for whoever knows what the bytes spell (`bundled`). Units: bytes.
 """
 
 import os
@@ -23,9 +24,10 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from contracts.disk import sync
-from contracts.terms.errors import NotFound, Refused, TooLarge
+from contracts.terms.errors import NotFound, Refused, TooLarge, Unreadable
 from contracts.terms.ids import Digest
 from verification.auditing.bundle import MAX_BUNDLE_BYTES, MAX_PAPERS_BYTES
+from verification.damage import damaged
 from verification.reading import mismatch, require
 
 MAX_BLOB_BYTES = 256 * 2**20
@@ -35,6 +37,7 @@ MAX_MEMBERS = 65_535
 PAPERS, WEIGHTS, BLOBS = "bundle.msgpack", "weights", "blobs/"
 _TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip can name
 _UNIX = 3
+_START = b"PK\x03\x04"
 _END = struct.Struct("<4s4H2LH")  # the record that ends a zip without a comment
 _LOCATOR_BYTES = 20  # of the 64-bit record that may stand before it
 _MOST_PER_NAME = 256  # bytes of the directory
@@ -92,7 +95,7 @@ class BundleFile:
 
         Raises:
             NotFound: no such file. Refused: it cannot be read. TooLarge: larger than any bundle.
-            AuditMismatch: it is no bundle.
+            Unreadable: it is no bundle, or a damaged one.
         """
         try:
             if path.exists() and not path.is_file():  # a device may never end
@@ -107,7 +110,7 @@ class BundleFile:
             if size > MAX_BUNDLE_BYTES + MAX_MEMBERS * _MOST_PER_NAME:
                 raise TooLarge(f"{path} is larger than any bundle", limit=MAX_BUNDLE_BYTES)
             _check_end(self._file, size)
-            with _readable("file"):
+            with _readable():
                 self._zip = zipfile.ZipFile(self._file)
             self._members = _members_of(self._zip)
         except BaseException:
@@ -127,7 +130,7 @@ class BundleFile:
         self._file.close()
 
     def papers(self) -> bytes:
-        """Its signed part, as bytes; raises AuditMismatch."""
+        """Its signed part, as bytes; raises AuditMismatch, Unreadable."""
         require(PAPERS in self._members, PAPERS, "is missing")
         return self._read(PAPERS, MAX_PAPERS_BYTES)
 
@@ -144,12 +147,12 @@ class BundleFile:
             mismatch(name, "is missing" if name in wanted else "belongs to no such bundle")
 
     def blob(self, name: Digest) -> bytes:
-        """Bytes that claim this digest; raises AuditMismatch."""
+        """Bytes that claim this digest; raises AuditMismatch, Unreadable."""
         return self._read(f"{BLOBS}{name.hex()}", MAX_BLOB_BYTES)
 
     def copy_weights(self, to: Path) -> None:
-        """Write the weights to a file of their own; raises AuditMismatch, OSError."""
-        with to.open("wb") as target, _readable(WEIGHTS), self._zip.open(WEIGHTS) as member:
+        """Write the weights to a file of their own; raises Unreadable, OSError."""
+        with to.open("wb") as target, _readable(), self._zip.open(WEIGHTS) as member:
             shutil.copyfileobj(member, target, _AT_A_TIME)
 
     def _read(self, name: str, most: int) -> bytes:
@@ -157,38 +160,46 @@ class BundleFile:
         if about is None:
             mismatch(name, "is missing")
         require(about.file_size <= most, name, f"more than {most} bytes")
-        with _readable(name):
+        with _readable():
             return self._zip.read(about)
 
 
 @contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """What the zip module finds wrong is a mismatch at `path`."""
+def _readable() -> Iterator[None]:
+    """What the zip module finds wrong came on the way: each member has a checksum."""
     try:
         yield
     except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, struct.error) as error:
-        mismatch(path, f"no part of a bundle: {error}")
+        raise Unreadable(f"the bundle was changed on its way ({error}): fetch it again") from error
 
 
 def _check_end(file: BinaryIO, size: int) -> None:
     """Refuse a directory that would take much memory, before it is read."""
-    before = _END.size + _LOCATOR_BYTES
-    require(size >= before, "file", "no bundle")
-    file.seek(-before, os.SEEK_END)
-    locator, tail = file.read(_LOCATOR_BYTES), file.read(_END.size)
-    mark, _, _, _, members, directory, _, comment = _END.unpack(tail)
-    require(mark == b"PK\x05\x06" and not comment, "file", "no bundle")
-    require(not locator.startswith(b"PK\x06\x07"), "file", "no bundle: 64-bit fields")
-    require(directory <= (members + 1) * _MOST_PER_NAME, "file", "no bundle: long names")
+    head, before = file.read(_MOST_PER_NAME), _END.size + _LOCATOR_BYTES
+    if not head.startswith(_START):
+        damaged(head)
+    file.seek(max(0, size - before))
+    locator, tail = file.read(before - _END.size), file.read(_END.size)
+    mark, _, _, _, members, directory, _, comment = _END.unpack(tail.rjust(_END.size, b"\0"))
+    if mark != b"PK\x05\x06":
+        raise Unreadable(f"the bundle is cut or longer than written ({size} bytes): fetch it again")
+    is_ours = not comment and not locator.startswith(b"PK\x06\x07")
+    _need(is_ours and directory <= (members + 1) * _MOST_PER_NAME)
 
 
 def _members_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     found: dict[str, zipfile.ZipInfo] = {}
     for about in archive.infolist():
-        name = about.filename
-        require(name not in found, "file", f"{name:.80} is there twice")
         is_plain = about.compress_type == zipfile.ZIP_STORED and not about.flag_bits & 1
         is_plain &= about.file_size == about.compress_size
-        require(is_plain, "file", f"{name:.80} is not stored as it is")
-        found[name] = about
+        _need(is_plain and about.filename not in found)
+        found[about.filename] = about
     return found
+
+
+def _need(is_as_written: bool) -> None:
+    if not is_as_written:
+        raise Unreadable(
+            "the file is a zip that was packed by something else: unpack it if it holds a bundle, "
+            "or fetch the bundle again"
+        )

@@ -26,7 +26,8 @@ def show(file: BundleFile, begin: Begin = begin_job) -> Shown:
     """What a file's papers show, once they were checked, and it has all that they name.
 
     Raises:
-        AuditMismatch: it is not a whole bundle; data: `path`. Refused: see `check_papers`.
+        AuditMismatch: it is not a whole bundle; data: `path`. Unreadable: it is damaged, or none.
+        Refused: see `check_papers`.
     """
     shown = check_papers(read_papers(file.papers()), begin)
     file.need(shown.wanted, weights=not shown.case.is_of_sum)

@@ -47,7 +47,8 @@ async def rerun(path: Path, *, device: str = "cpu", begin: Begin = begin_job) ->
         begin: Makes the rules of the job's draws: with the shipped calibration table.
 
     Raises:
-        AuditMismatch: it is no bundle, or does not fit itself; data: `path`.
+        Unreadable: it is no bundle, or damaged.
+        AuditMismatch: it does not fit itself; data: `path`.
         Refused: no such device; no calibrated threshold between it and that of the claim; or the
             job names another calibration table. NotFound: no such file.
         Unavailable: the device failed, or has no memory left.

@@ -50,7 +50,7 @@ def test_compare__one_history__is_no_contradiction(files: Path, tmp_path: Path) 
     assert "no key has said two things" in complaint
 
 
-def test_equivocation__altered_or_something_else__exits_11(files: Path, tmp_path: Path) -> None:
+def test_equivocation__altered_or_another_file__exits_11_or_12(files: Path, tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     run_here(
         "audit",
@@ -61,11 +61,12 @@ def test_equivocation__altered_or_something_else__exits_11(files: Path, tmp_path
         str(proof),
     )
     data = bytearray(proof.read_bytes())
-    data[-1] ^= 1
+    data[data.index(b"signature") + 20] ^= 1
     proof.write_bytes(data)
 
     altered = run_here("audit", "equivocation", str(proof))
     other = run_here("audit", "equivocation", str(files / "mine.tally"))
 
-    assert (altered[0], other[0]) == (11, 11)
+    assert (altered[0], other[0]) == (11, 12)
     assert altered[2].startswith("mismatch: ")
+    assert other[2] == "error: the file is no equivocation: name another file\n"

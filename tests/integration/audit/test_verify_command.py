@@ -1,5 +1,6 @@
 """`tallystick audit verify` with base dependencies only and no network: exit codes and words."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -37,7 +38,28 @@ def test_verify__nothing_of_the_readers_own_or_no_audit_file_or_altered__has_its
 
     assert (code, "unanchored" in said) == (10, True)
     assert (altered, complaint.partition(": ")[0]) == (11, "mismatch")
-    assert verify_here(b"something else")[0] == 11
+    assert verify_here(settled().data[:-1])[::2] == (
+        12,
+        f"error: the file ends early, after {len(settled().data) - 1} bytes: fetch it again\n",
+    )
+
+
+def test_compare__damaged_file__says_which(tmp_path: Path) -> None:
+    (tmp_path / "mine.tally").write_bytes(settled().data)
+    (tmp_path / "theirs.tally").write_bytes(gzip.compress(settled().data))
+    files = [str(tmp_path / name) for name in ("mine.tally", "theirs.tally")]
+
+    code, _, complaint = run_here("audit", "compare", *files, "--to", str(tmp_path / "proof"))
+
+    assert code == 12 and f"error: {files[1]}: the file is compressed by gzip" in complaint
+
+
+def test_verify__hash_and_address_with_0X__are_taken() -> None:
+    anchor, settlement = (f"0X{each.hex().upper()}" for each in (settled().anchor, SETTLEMENT))
+
+    code, _, _ = verify_here(settled().data, "--anchor", anchor, "--settlement", settlement)
+
+    assert code == 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from tallystick.cli.main import EXIT_CODES, NOUNS, app, noun_of
 
 USAGE = 2
-MISMATCH = 11  # of `audit` alone
+MISMATCH = 11
+OF_FILES = {MISMATCH, 12}  # of `audit` alone
 URLS = ("market", "rpc")
 
 

@@ -1,6 +1,7 @@
 """Does a verb answer on standard output alone, in three forms, and complain in two?"""
 
 import json
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -8,12 +9,13 @@ import typer
 from jsonschema_rs import Draft202012Validator
 from typer.testing import CliRunner
 
+from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed, NoMatch
 from contracts.terms.ids import Address, AddressField
 from market.bodies import Body, Money
 from tallystick.cli import main
 from tallystick.cli.complaint import asks_for_json
-from tallystick.cli.output import Shows, answer, notice, shows
+from tallystick.cli.output import Shows, answer, facts, notice, shows, table
 
 ANN = Address(b"a" * 20)
 
@@ -66,7 +68,7 @@ def run(*words: str) -> tuple[int, str, str]:
     ("words", "said"),
     [
         ((), "1 rows\n"),
-        (("-o", "csv"), f'account,paid,note,tags\n{ANN.hex()},5,,"[""a,b""]"\n'),
+        (("-o", "csv"), f'account,paid_tokens,note,tags\n{ANN.hex()},0.000005,,"[""a,b""]"\n'),
     ],
 )
 def test_answer__table_or_csv__is_all_of_standard_output(
@@ -75,6 +77,69 @@ def test_answer__table_or_csv__is_all_of_standard_output(
     verb(lambda: ROWS)
 
     assert run(*words) == (0, said, "")
+
+
+STRANGE = {
+    "=1+1": "'=1+1",
+    "+49": "'+49",
+    "-2+3": "'-2+3",
+    "@SUM(A1)": "'@SUM(A1)",
+    "\t=1": "' =1",
+    "\r\n=1": "'  =1",
+    "\uff1d1": "'\uff1d1",
+    'a "b", c': '"a ""b"", c"',
+    "a\x1b[2J\x9b\u202eb\nc": "a?[2J??b c",
+    "a=b": "a=b",
+}
+
+
+@pytest.mark.parametrize(("note", "cell"), STRANGE.items())
+def test_answer__csv_cell_of_a_stranger__is_text_in_one_line(
+    verb: Callable[..., None], note: str, cell: str
+) -> None:
+    verb(lambda: Rows(rows=(Row(account=ANN, paid=BaseUnits(5), note=note),)))
+
+    assert run("-o", "csv")[1].splitlines()[1:] == [f"{ANN.hex()},0.000005,{cell},[]"]
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "json")])
+def test_answer__note_that_steers__leaves_as_what_steers_nothing(
+    verb: Callable[..., None], words: tuple[str, ...]
+) -> None:
+    note = "a\x1b[2J\x9b\u202eb\nc"
+
+    def said() -> None:
+        notice(note)
+        answer(Rows(rows=(Row(account=ANN, paid=BaseUnits(5), note=note),)),
+               [note, table("", ("note",), [(note,)]), facts(note, {"note": note})])  # fmt: skip
+
+    verb(said)
+    _, told, heard = run(*words)
+
+    assert all(each.isprintable() for each in f"{told}{heard}".splitlines())
+    assert heard == "a?[2J??b c\n"
+    assert not words or json.loads(told)["rows"][0]["note"] == note
+
+
+def test_warning__of_a_library__is_one_line_that_steers_nothing(verb: Callable[..., None]) -> None:
+    def said() -> None:
+        assert logging.lastResort is not None and logging.lastResort.formatter is not None
+        record = logging.LogRecord("n", 30, "p", 1, "a\x1b[2J\nerror: b", (), None)
+        notice(logging.lastResort.formatter.format(record))
+        answer(ROWS)
+
+    verb(said)
+
+    assert run()[2] == "a?[2J error: b\n"
+
+
+def test_complaint__error_that_steers__is_one_line_that_does_not(verb: Callable[..., None]) -> None:
+    def refused() -> Body:
+        raise Malformed("a\x1b[2J\u202eb\nerror: c")
+
+    verb(refused)
+
+    assert run()[2] == "error: a?[2J?b error: c\n"
 
 
 def test_answer__json__is_one_document_that_its_schema_takes(verb: Callable[..., None]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import StageIndex
+from contracts.terms.merkle import FORFEITED
 from contracts.terms.moments import UnixMillis
 from tallystick.demo.cast import LATE, MACHINES, OUTBID, Notes
 from tallystick.demo.report import Report, Settled, Swarm
@@ -86,6 +87,34 @@ def report() -> Report:
 
 def test_problems__everything_holds__are_none() -> None:
     assert report().problems() == []
+
+
+def test_lines__first_five__say_in_plain_words_what_happened() -> None:
+    money = {account: 10 for account in ACCOUNTS.values()} | {FORFEITED: 2}
+    settled = replace(report().settled, claimed=money, escrowed=147)
+
+    lines = list(replace(report(), settled=settled, verdict="anchored: 2 steps").lines())[:6]
+
+    assert lines == [
+        "== report",
+        "10 providers trained a model of 3 stages for 2 steps: its loss went from 5.00 to 4.00, "
+        "0 units were lost.",
+        "It cost the poster 0.000097 of the 0.000147 tokens that it had put into escrow.",
+        "provider-2 signed false work and lost 2.5 tokens of stake; provider-8 accused another "
+        "falsely and lost no stake; 0.000002 tokens of their pay were forfeited.",
+        "3 pieces of work were drawn by lot and done again by others (30% more computing); a fresh "
+        "process then checked the whole job from one file, and found it anchored.",
+        "Of 0.000147 tokens put in and 0.000005 out of slashed stake, 0.0001 are in the wallets of "
+        "those who worked, 0.000002 forfeited, 0.00005 back with the poster, 0 still in escrow.",
+    ]
+
+
+def test_lines__nobody_cheated__say_so() -> None:
+    verdicts = replace(checked().verdicts, stories=())
+
+    lines = replace(report(), checked=replace(checked(), verdicts=verdicts)).lines()
+
+    assert "Nobody was found to cheat." in lines
 
 
 def test_lines__a_good_report__have_every_provider_the_kill_and_the_late_one() -> None:

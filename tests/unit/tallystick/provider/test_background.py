@@ -13,8 +13,8 @@ def test_say__terminal_is_closed__goes_to_the_log_alone(tmp_path: Path) -> None:
     log = AgentLog(tmp_path, closed)
 
     log("offering")
-    log("stopped")
+    log("stopped: a\x1b[2J\n2026-01-01 00:00:00Z paid")  # an error of the market
     log.close()
 
     lines = (tmp_path / "logs" / "agent.log").read_text().splitlines()
-    assert [line[21:] for line in lines] == ["offering", "stopped"]
+    assert [line[21:] for line in lines] == ["offering", "stopped: a?[2J 2026-01-01 00:00:00Z paid"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from contracts.terms.auditors import AuditorList
-from contracts.terms.errors import AuditMismatch, Refused
+from contracts.terms.errors import AuditMismatch, Refused, Unreadable
 from contracts.terms.ids import Digest, StepNumber
 from contracts.terms.messages import JobSpec
 from tests.support.bundles import (
@@ -233,7 +233,7 @@ def test_check_papers__job_that_nobody_checks__is_refused(story: Story) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"no msgpack", b"\xc1", b"\x81\xa1a\x01"])
 def test_read_papers__something_else__is_one_clear_error(data: bytes) -> None:
-    with pytest.raises(AuditMismatch):
+    with pytest.raises(Unreadable):
         read_papers(data)
 
 
