@@ -1,4 +1,4 @@
-"""The attacks of docs/protocol.md 8, one a row of the table, and how each has to end.
+"""The attacks of docs/threat-model.md, one a row of the table, and how each has to end.
 
 A `Run` is what a job on which one was played says of itself: its sealed history, all of it checked.
 """

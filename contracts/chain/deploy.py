@@ -85,7 +85,7 @@ class DeploySettings(ProcessSettings):
 
 
 class Roles:
-    """Accounts with powers of their own (README, who trusts whom)."""
+    """Accounts with powers of their own (contracts/solidity/README.md, Roles)."""
 
     def __init__(self, keys: Path) -> None:
         self._keys = keys

@@ -9,7 +9,7 @@ An upload lasts no longer than its bytes need at `SLOWEST`, so that who announce
 nothing keeps nobody out for long. One that its process did not live to end is settled after twice
 that time, by the next one of whomever, or replaced at once by one of the same account and name.
 Nothing is ever deleted here, as nothing knows all that names a blob: what nobody wants any more
-stays, and stays charged (README, 72).
+stays, and stays charged (README, decision 7).
 """
 
 import asyncio

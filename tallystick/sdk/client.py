@@ -73,7 +73,7 @@ class MarketClient:
 
     Args:
         url: For example `http://127.0.0.1:8420`.
-        token: A bearer token: of a host, of a session, or a key. What is public needs none.
+        token: The bearer token of a host; others sign their requests. What is public needs none.
         timeout: Of one request.
         transport: What carries the requests instead of the network, for tests.
 

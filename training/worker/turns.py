@@ -22,7 +22,7 @@ class Rank(IntEnum):
 
 
 PATIENCE = 4
-"""Two units of a middle stage: replays of half of the work keep up with it (decision 17)."""
+"""Two units of a middle stage: replays of half of the work keep up with it (README, decision 2)."""
 
 _Waiting = tuple[Rank, int, "asyncio.Future[None]"]
 
