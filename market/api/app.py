@@ -32,7 +32,7 @@ from market.api.routes import (
     status,
     tracing,
 )
-from market.bodies import API_PREFIX, MAX_BUNDLE_BYTES
+from market.bodies.base import API_PREFIX, MAX_BUNDLE_BYTES
 from market.bootstrap import assemble, load_host_token, prepare_blobs
 from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate

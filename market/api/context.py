@@ -30,14 +30,10 @@ from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
 from market.api.kept_market import KeptMarket, Make, V
 from market.api.watching import Watching
-from market.bodies import (
-    MAX_JSON_BYTES,
-    Body,
-    NetworkView,
-    host_credential,
-    read_body,
-    signed_call,
-)
+from market.bodies.base import MAX_JSON_BYTES, Body, read_body
+from market.bodies.credentials import host_credential
+from market.bodies.network import NetworkView
+from market.bodies.requests import signed_call
 from market.bootstrap import Market
 from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate

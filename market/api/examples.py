@@ -12,7 +12,7 @@ from pydantic import PlainSerializer
 
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
-from market.bodies import Body
+from market.bodies.base import Body
 
 _BY_TYPE = object()  # the type says it better than the table
 _NAMED: Mapping[str, object] = {

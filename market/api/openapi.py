@@ -22,12 +22,11 @@ from contracts.terms.errors import (
     TallystickError,
     TooLarge,
 )
-from market import bodies
 from market.api.examples import example_of
 from market.api.hex_schemas import hex_fields
 from market.api.problems import status_of
 from market.api.refusals import CODES, spelled
-from market.bodies import Body, Problem
+from market.bodies.base import Body, Problem
 
 _UNCOUNTED = ("get_health",)
 _STORELESS = ("get_health", "post_nonce")
@@ -161,10 +160,17 @@ def _exemplify(status: str, answer: dict[str, Any]) -> None:
         answer.pop("content", None)
     for content in answer.get("content", {}).values():
         name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
-        cls = getattr(bodies, name, None)
+        cls = _bodies(Body).get(name)
         if cls is not None:
             answer["description"] = _said_of(cls)
             content["example"] = example_of(cls)
+
+
+def _bodies(cls: type[Body]) -> dict[str, type[Body]]:
+    found = {cls.__name__: cls}
+    for each in cls.__subclasses__():
+        found |= _bodies(each)
+    return found
 
 
 def _said_of(cls: type[Body]) -> str:

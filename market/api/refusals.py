@@ -19,7 +19,7 @@ from contracts.terms.errors import (
     error_class,
 )
 from market.api.problems import MEDIA_TYPE, status_of
-from market.bodies import Problem
+from market.bodies.base import Problem
 
 CODES = "x-codes"
 SIGNED_MESSAGE = (Malformed, TooLarge, UnknownVersion, BadSignature)

@@ -18,7 +18,8 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.network import NetworkView
+from market.bodies.settlement import BatchView, EpochLeafView, EpochsView, EpochView
 from verification.audit.audit_file import AuditFile
 from verification.audit.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
 from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants, is_near, wanted_places
@@ -31,7 +32,7 @@ SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 class Market(Protocol):
     """What is asked of a market; `sdk.client.MarketClient` is one."""
 
-    async def network(self) -> bodies.NetworkView:
+    async def network(self) -> NetworkView:
         """Chain and contracts."""
         ...
 
@@ -43,15 +44,15 @@ class Market(Protocol):
         """What was stored of what the chain proved about a job, in order."""
         ...
 
-    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
+    async def epochs(self, *, cursor: str | None = None) -> EpochsView:
         """The newest settlements, or those that follow a part which said `next`."""
         ...
 
-    async def epoch(self, number: int) -> bodies.EpochView:
+    async def epoch(self, number: int) -> EpochView:
         """One settlement with all its leaves."""
         ...
 
-    async def batch(self, root: Digest) -> bodies.BatchView:
+    async def batch(self, root: Digest) -> BatchView:
         """A batch with all its entries."""
         ...
 
@@ -170,11 +171,11 @@ async def find_settlement(client: Market, root: Digest) -> EpochSettlement:
     raise NotFound(f"the market knows no epoch with the final root {root.hex()}")
 
 
-def _account(leaf: bodies.EpochLeafView) -> AccountPay:
+def _account(leaf: EpochLeafView) -> AccountPay:
     return AccountPay(leaf.account, tuple((each.job, each.cumulative) for each in leaf.jobs))
 
 
-def _address(network: bodies.NetworkView, name: str) -> Address:
+def _address(network: NetworkView, name: str) -> Address:
     return Address(bytes(getattr(network.contracts, name)))
 
 

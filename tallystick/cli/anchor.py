@@ -12,7 +12,7 @@ import typer
 
 from contracts.terms.errors import AuditMismatch, ChainUnreachable, Refused
 from contracts.terms.ids import DigestField
-from market.bodies import Body
+from market.bodies.base import Body
 from tallystick.audit.rpc import JsonRpc
 from tallystick.cli.complaint import complain
 from tallystick.cli.files import read

@@ -17,7 +17,7 @@ from contracts.chain.layout import shipped
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
 from contracts.terms.ids import Address, Digest, JobId
-from market import bodies
+from market.bodies.jobs import JobSummary
 from tallystick.audit import report, rerun_report
 from tallystick.cli.anchor import anchor_command
 from tallystick.cli.audit_bodies import (
@@ -85,7 +85,7 @@ def list_command(market: Market = None) -> AuditableJobs:
     return AuditableJobs(jobs=tuple(_auditable(each) for each in view.jobs if each.step))
 
 
-def _auditable(each: bodies.JobSummary) -> AuditableJob:
+def _auditable(each: JobSummary) -> AuditableJob:
     return AuditableJob(
         job=each.job,
         name=each.name,

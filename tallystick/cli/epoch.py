@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from contracts.terms.amounts import format_tokens
-from market import bodies
+from market.bodies.settlement import EpochSummary, EpochsView, EpochView
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import facts, moment, short, shows, table
 
@@ -20,7 +20,7 @@ def epoch() -> None:
     """See settlements: what was paid for what, and when."""
 
 
-def _table(view: bodies.EpochsView) -> Table:
+def _table(view: EpochsView) -> Table:
     columns = ("#epoch", "state", "#sum so far", "window ends (UTC)", "transaction")
     return table(
         "",
@@ -32,17 +32,17 @@ def _table(view: bodies.EpochsView) -> Table:
     )
 
 
-def _ends(each: bodies.EpochSummary) -> str:
+def _ends(each: EpochSummary) -> str:
     return "" if each.window_ends is None else moment(1000 * each.window_ends)
 
 
-def _transaction(each: bodies.EpochSummary) -> str:
+def _transaction(each: EpochSummary) -> str:
     return "" if each.transaction is None else f"0x{short(each.transaction)}"
 
 
 @app.command("list")
-@shows(bodies.EpochsView, lines=lambda view: [_table(view)], rows="epochs")
-def list_command(market: Market = None) -> bodies.EpochsView:
+@shows(EpochsView, lines=lambda view: [_table(view)], rows="epochs")
+def list_command(market: Market = None) -> EpochsView:
     """List epochs, newest first: state, what all accounts are granted, until when it is open.
 
     Example: tallystick epoch list
@@ -50,7 +50,7 @@ def list_command(market: Market = None) -> bodies.EpochsView:
     return ask(market, lambda client: client.epochs())
 
 
-def _lines(view: bodies.EpochView) -> Iterator[RenderableType]:
+def _lines(view: EpochView) -> Iterator[RenderableType]:
     rows = {
         "state": view.state,
         "root": view.root.hex(),
@@ -76,13 +76,13 @@ def _lines(view: bodies.EpochView) -> Iterator[RenderableType]:
 
 
 @app.command("show")
-@shows(bodies.EpochView, lines=_lines, rows="leaves")
+@shows(EpochView, lines=_lines, rows="leaves")
 def show_command(
     number: Annotated[
         int, typer.Argument(help="Number of the epoch.", min=1, max=2**47, metavar="EPOCH")
     ],
     market: Market = None,
-) -> bodies.EpochView:
+) -> EpochView:
     """Show an epoch: what it takes from each job by which seal, what each account is granted.
 
     Example: tallystick epoch show 3

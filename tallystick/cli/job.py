@@ -10,8 +10,10 @@ import typer
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import DigestField, JobId, JobIdField
-from market import bodies
-from market.bodies import Body
+from market.bodies.auditing import ChecksView
+from market.bodies.base import Body
+from market.bodies.jobs import JobsView, JobView, StepReport
+from market.bodies.slashes import ConvictionsView
 from tallystick.cli.job_order import plan_command, sample_command, schema_command, submit_command
 from tallystick.cli.job_trail import peers_command, spend_command, steps_command, trace_command
 from tallystick.cli.job_views import (
@@ -48,8 +50,8 @@ app.command("submit")(submit_command)
 
 
 @app.command("list")
-@shows(bodies.JobsView, lines=lambda view: [jobs_table(view)], rows="jobs")
-def list_command(market: Market = None) -> bodies.JobsView:
+@shows(JobsView, lines=lambda view: [jobs_table(view)], rows="jobs")
+def list_command(market: Market = None) -> JobsView:
     """List the newest jobs: state, progress, budget and what was paid.
 
     Example: tallystick job list -o csv
@@ -58,8 +60,8 @@ def list_command(market: Market = None) -> bodies.JobsView:
 
 
 @app.command("show")
-@shows(bodies.JobView, lines=lambda view: [job_table(view)])
-def show_command(job: Job, market: Market = None) -> bodies.JobView:
+@shows(JobView, lines=lambda view: [job_table(view)])
+def show_command(job: Job, market: Market = None) -> JobView:
     """Show a job: its state, progress, price and money.
 
     Example: tallystick job show JOB -o json
@@ -74,7 +76,7 @@ class Logged(Body):
     """Step reports of a job, in the order of steps."""
 
     job: JobIdField
-    reports: tuple[bodies.StepReport, ...]
+    reports: tuple[StepReport, ...]
 
 
 @app.command("logs")
@@ -101,7 +103,7 @@ app.command("trace")(trace_command)
 
 
 @app.command("checks")
-@shows(bodies.ChecksView, lines=checks_lines, rows="peers")
+@shows(ChecksView, lines=checks_lines, rows="peers")
 def checks_command(
     job: Job,
     falsified: Annotated[
@@ -109,7 +111,7 @@ def checks_command(
         typer.Option(help="State the odds of so many false peer-steps.", min=1, max=10_000_000),
     ] = None,
     market: Market = None,
-) -> bodies.ChecksView:
+) -> ChecksView:
     """Show what checking has shown of each provider: audits, rates, odds, stake.
 
     P(undetected) is stated three times: if nobody who may audit is a friend of the cheat; if the
@@ -123,14 +125,14 @@ def checks_command(
 
 
 @app.command("slashes")
-@shows(bodies.ConvictionsView, lines=conviction_lines, rows="convictions")
-def slashes_command(job: Job, market: Market = None) -> bodies.ConvictionsView:
+@shows(ConvictionsView, lines=conviction_lines, rows="convictions")
+def slashes_command(job: Job, market: Market = None) -> ConvictionsView:
     """Show who was convicted in a job: the evidence, the slash of the stake, and its split.
 
     Example: tallystick job slashes JOB
     """
     found = ask_of_job(market, job, lambda client, wanted: client.convictions(wanted))
-    return bodies.ConvictionsView(convictions=found)
+    return ConvictionsView(convictions=found)
 
 
 # ---------------------------------------------------------------------------- what came of it

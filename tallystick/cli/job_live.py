@@ -9,7 +9,7 @@ from rich.table import Table
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.messages import MILLION
-from market import bodies
+from market.bodies.jobs import JobView
 from market.domain.jobs import JobState, Wanted
 from market.domain.outcomes import outcome, trained
 from tallystick.cli.output import facts, printable, short
@@ -20,7 +20,7 @@ BAR_WIDTH = 30
 WORKING = ("accepted", "active")
 
 
-def progress_line(view: bodies.JobView) -> str:
+def progress_line(view: JobView) -> str:
     """State, step, loss and money of a job in one line."""
     progress = view.progress
     return _line(

@@ -16,7 +16,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Conflict, Malformed, Unconfirmed
 from contracts.terms.ids import AddressField, JobIdField
 from contracts.terms.moments import UnixSeconds
-from market.bodies import Body, Money
+from market.bodies.base import Body, Money
 from tallystick.cli.files import write
 from tallystick.cli.job_plan import plan_lines
 from tallystick.cli.job_watch import DAY, follow

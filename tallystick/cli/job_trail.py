@@ -9,7 +9,9 @@ from rich.console import RenderableType
 
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.ids import MAX_STEPS, JobId, PeerId, StepNumber
-from market import bodies
+from market.bodies.earnings import DrawnView
+from market.bodies.running import SPEND_PAGE, OutlookView, PeersView, SpendView
+from market.bodies.tracing import STEPS_PAGE, AuditsView, StepsView, StepView, WorkTraceView
 from tallystick.cli import trail
 from tallystick.cli.options import Job, Market, ask_of_job, parse_digest
 from tallystick.cli.output import facts, moment, short, shows, table
@@ -22,7 +24,7 @@ MAX_ROUND = 2**31
 # ----------------------------------------------------------------------------------------- spend
 
 
-def _spend_lines(view: bodies.SpendView) -> Iterator[RenderableType]:
+def _spend_lines(view: SpendView) -> Iterator[RenderableType]:
     yield facts(f"job {short(view.job)}, {view.state}", dict(_spend_rows(view)))
     yield table(
         "by account",
@@ -37,7 +39,7 @@ def _spend_lines(view: bodies.SpendView) -> Iterator[RenderableType]:
     )
 
 
-def _spend_rows(view: bodies.SpendView) -> Iterator[tuple[str, str]]:
+def _spend_rows(view: SpendView) -> Iterator[tuple[str, str]]:
     yield "budget", f"{_tokens(view.budget)}; {_tokens(view.escrowed)} went into escrow"
     yield "earned", f"{_tokens(view.earned)}; {_tokens(view.unearned)} are left"
     yield "vested", f"{_tokens(view.vested)}; in epochs {_tokens(view.debited)}"
@@ -55,7 +57,7 @@ def _spend_rows(view: bodies.SpendView) -> Iterator[tuple[str, str]]:
         yield "outlook", _outlook(outlook)
 
 
-def _outlook(outlook: bodies.OutlookView) -> str:
+def _outlook(outlook: OutlookView) -> str:
     found = f"ends {moment(outlook.ends_at)} UTC with {_tokens(outlook.spent_then)} spent"
     if not outlook.lasts:
         found += f"; the budget ends at step {outlook.spent_up_at_step}"
@@ -66,17 +68,17 @@ def _tokens(amount: BaseUnits) -> str:
     return format_tokens(amount)
 
 
-@shows(bodies.SpendView, lines=_spend_lines, rows="steps")
-def spend_command(job: Job, market: Market = None, after: After = 0) -> bodies.SpendView:
+@shows(SpendView, lines=_spend_lines, rows="steps")
+def spend_command(job: Job, market: Market = None, after: After = 0) -> SpendView:
     """Show what a job has spent, on whom, how fast, and whether the budget lasts.
 
     Example: tallystick job spend JOB -o csv
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> bodies.SpendView:
+    async def run(client: MarketClient, wanted: JobId) -> SpendView:
         page = await client.spend(wanted, after=after)
         first, pages = page, [page.steps]
-        while len(page.steps) == bodies.SPEND_PAGE:
+        while len(page.steps) == SPEND_PAGE:
             page = await client.spend(wanted, after=page.steps[-1].step)
             pages.append(page.steps)
         return first.model_copy(update={"steps": tuple(chain.from_iterable(pages))})
@@ -87,7 +89,7 @@ def spend_command(job: Job, market: Market = None, after: After = 0) -> bodies.S
 # ----------------------------------------------------------------------------------------- peers
 
 
-def _peers_lines(view: bodies.PeersView) -> Iterator[RenderableType]:
+def _peers_lines(view: PeersView) -> Iterator[RenderableType]:
     yield f"step {view.step}: {view.num_seats} seats in {view.stages} stages"
     yield table(
         "",
@@ -107,14 +109,14 @@ def _peers_lines(view: bodies.PeersView) -> Iterator[RenderableType]:
     )
 
 
-@shows(bodies.PeersView, lines=_peers_lines, rows="seats")
-def peers_command(job: Job, market: Market = None) -> bodies.PeersView:
+@shows(PeersView, lines=_peers_lines, rows="seats")
+def peers_command(job: Job, market: Market = None) -> PeersView:
     """Show a job's peers by stage: state, part of the work, speed, pay, reputation.
 
     Example: tallystick job peers JOB
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> bodies.PeersView:
+    async def run(client: MarketClient, wanted: JobId) -> PeersView:
         page = await client.peers(wanted)
         first, pages = page, [page.seats]
         while page.next is not None:
@@ -130,7 +132,7 @@ def peers_command(job: Job, market: Market = None) -> bodies.PeersView:
 # ----------------------------------------------------------------------------------------- steps
 
 
-def _steps_lines(view: bodies.StepsView) -> Iterator[RenderableType]:
+def _steps_lines(view: StepsView) -> Iterator[RenderableType]:
     yield table(
         "",
         ("#step", "seal", "on chain", "coin", "#drawn", "#match", "#earned"),
@@ -149,7 +151,7 @@ def _steps_lines(view: bodies.StepsView) -> Iterator[RenderableType]:
     )
 
 
-@shows(bodies.StepsView, lines=_steps_lines, rows="steps")
+@shows(StepsView, lines=_steps_lines, rows="steps")
 def steps_command(
     job: Job,
     market: Market = None,
@@ -157,20 +159,20 @@ def steps_command(
     limit: Annotated[
         int, typer.Option("--limit", help="So many steps at most.", min=1, max=MAX_STEPS)
     ] = 1000,
-) -> bodies.StepsView:
+) -> StepsView:
     """Show sealed steps: seal, anchor, coin, what was drawn and found.
 
     Example: tallystick job steps JOB --after 100
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> bodies.StepsView:
-        found: list[bodies.StepView] = []
+    async def run(client: MarketClient, wanted: JobId) -> StepsView:
+        found: list[StepView] = []
         while len(found) < limit:
             page = await client.steps(wanted, after=found[-1].step if found else after)
             found += page
-            if len(page) < bodies.STEPS_PAGE:
+            if len(page) < STEPS_PAGE:
                 break
-        return bodies.StepsView(job=wanted, steps=tuple(found[:limit]))
+        return StepsView(job=wanted, steps=tuple(found[:limit]))
 
     return ask_of_job(market, job, run)
 
@@ -178,13 +180,13 @@ def steps_command(
 # ----------------------------------------------------------------------------------------- trace
 
 
-def _trace_lines(view: bodies.WorkTraceView) -> Iterator[RenderableType]:
+def _trace_lines(view: WorkTraceView) -> Iterator[RenderableType]:
     yield facts(
         f"step {view.step}, stage {view.stage} by {view.peer.hex()}", dict(_trace_rows(view))
     )
 
 
-def _trace_rows(view: bodies.WorkTraceView) -> Iterator[tuple[str, str]]:
+def _trace_rows(view: WorkTraceView) -> Iterator[tuple[str, str]]:
     yield "account", f"0x{view.account.hex()}"
     yield "amount", f"{format_tokens(view.amount)} tokens, {view.state}"
     yield "GradCommit", view.commit.grad_commit.hex()
@@ -198,13 +200,13 @@ def _trace_rows(view: bodies.WorkTraceView) -> Iterator[tuple[str, str]]:
         yield f"payment {number}", trail.paid(each.part)
 
 
-def _audit_rows(audits: bodies.AuditsView | None) -> Iterator[tuple[str, str]]:
+def _audit_rows(audits: AuditsView | None) -> Iterator[tuple[str, str]]:
     if audits is None:
         yield "draw", "never drawn"
         return
     draw = audits.draw
     heard = tuple(report.auditor for report in audits.reports)
-    said = bodies.DrawnView(rate=draw.rate, drawn=draw.drawn, outcome=draw.outcome, auditors=heard)
+    said = DrawnView(rate=draw.rate, drawn=draw.drawn, outcome=draw.outcome, auditors=heard)
     yield "draw", trail.drawn(said)
     for number, report in enumerate(audits.reports, start=1):
         by = f"{report.verdict} by {short(report.auditor)}"
@@ -213,7 +215,7 @@ def _audit_rows(audits: bodies.AuditsView | None) -> Iterator[tuple[str, str]]:
         yield f"ruling {number}", f"{ruling.what} in step {ruling.step}: {short(ruling.peer)}"
 
 
-@shows(bodies.WorkTraceView, lines=_trace_lines, rows="epochs")
+@shows(WorkTraceView, lines=_trace_lines, rows="epochs")
 def trace_command(
     job: Job,
     step: Annotated[int, typer.Argument(help="Step of the work.", min=1, max=MAX_STEPS)],
@@ -222,7 +224,7 @@ def trace_command(
     round_number: Annotated[
         int, typer.Option("--round", help="Round of the step.", min=0, max=MAX_ROUND)
     ] = 0,
-) -> bodies.WorkTraceView:
+) -> WorkTraceView:
     """Trace a peer-step from its GradCommit to the money; as JSON with every Merkle path.
 
     Example: tallystick job trace JOB 3 PEER -o json

@@ -4,7 +4,7 @@ import typer
 from rich.table import Table
 
 from contracts.terms.amounts import format_tokens
-from market import bodies
+from market.bodies.offers import OffersView
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import short, shows, table
 
@@ -16,7 +16,7 @@ def offers() -> None:
     """See what machines are offered."""
 
 
-def _table(view: bodies.OffersView) -> Table:
+def _table(view: OffersView) -> Table:
     columns = ("offer", "account", "state", "#price", "#MiB", "#GFLOP/s", "device")
     return table(
         "",
@@ -37,8 +37,8 @@ def _table(view: bodies.OffersView) -> Table:
 
 
 @app.command("list")
-@shows(bodies.OffersView, lines=lambda view: [_table(view)], rows="offers")
-def list_command(market: Market = None) -> bodies.OffersView:
+@shows(OffersView, lines=lambda view: [_table(view)], rows="offers")
+def list_command(market: Market = None) -> OffersView:
     """List the offers that stand or are leased, cheapest first; prices in tokens per PFLOP.
 
     Example: tallystick offers list -o csv

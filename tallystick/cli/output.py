@@ -29,7 +29,7 @@ from rich.live import Live
 from rich.table import Table
 
 from contracts.terms.errors import Malformed
-from market.bodies import Body
+from market.bodies.base import Body
 
 B = TypeVar("B", bound=Body)
 P = ParamSpec("P")

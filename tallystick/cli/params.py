@@ -6,8 +6,8 @@ import typer
 from rich.console import RenderableType
 
 from contracts.terms.ids import AddressField
-from market import bodies
-from market.bodies import Body, Wide
+from market.bodies.base import Body, Wide
+from market.bodies.network import NetworkView
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import facts, shows, table
 
@@ -62,7 +62,7 @@ def show_command(market: Market = None) -> Parameters:
     return _parameters(network)
 
 
-def _parameters(network: bodies.NetworkView) -> Parameters:
+def _parameters(network: NetworkView) -> Parameters:
     return Parameters(
         chain_id=network.chain_id,
         embedded=network.embedded,

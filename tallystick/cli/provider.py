@@ -20,7 +20,9 @@ from contracts.terms.amounts import (
 )
 from contracts.terms.errors import Malformed, WrongConfiguration
 from contracts.terms.ids import AddressField, Digest
-from market.bodies import Body, ContestSlash, SlashView, contest_digest
+from market.bodies.base import Body
+from market.bodies.signing import contest_digest
+from market.bodies.slashes import ContestSlash, SlashView
 from tallystick.cli.keystore import open_or_create, open_wallet
 from tallystick.cli.options import (
     Market,

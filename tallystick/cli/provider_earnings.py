@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from contracts.keys.store import account_in
 from contracts.terms.amounts import format_tokens
 from contracts.terms.ids import Address, JobId
-from market import bodies
+from market.bodies.earnings import EARNINGS_PAGE, EarningsView, EarningView, PartsView
 from tallystick.cli import trail
 from tallystick.cli.options import (
     Market,
@@ -26,7 +26,7 @@ from tallystick.provider.folder import keystore_in
 from tallystick.sdk.client import MarketClient
 
 
-def _lines(view: bodies.EarningsView) -> Iterator[RenderableType]:
+def _lines(view: EarningsView) -> Iterator[RenderableType]:
     yield facts(f"earned by 0x{view.account.hex()}", dict(_parts(view.parts)))
     if not view.lines:
         yield "no line"
@@ -43,7 +43,7 @@ def _lines(view: bodies.EarningsView) -> Iterator[RenderableType]:
         yield f"more: --after {view.next}"
 
 
-def _parts(parts: bodies.PartsView) -> Iterator[tuple[str, str]]:
+def _parts(parts: PartsView) -> Iterator[tuple[str, str]]:
     for name, amount, what in (
         ("waiting", parts.waiting, "sealed, and not vested"),
         ("frozen", parts.frozen, "held by an open case"),
@@ -56,7 +56,7 @@ def _parts(parts: bodies.PartsView) -> Iterator[tuple[str, str]]:
         yield name, f"{'ask for one --job' if amount is None else format_tokens(amount)}: {what}"
 
 
-def _what(line: bodies.EarningView) -> str:
+def _what(line: EarningView) -> str:
     repeated = f", round {line.round}" if line.round else ""
     return (
         f"{line.kind} {short(line.subject)}\n"
@@ -64,7 +64,7 @@ def _what(line: bodies.EarningView) -> str:
     )
 
 
-def _trail(line: bodies.EarningView) -> Iterator[str]:
+def _trail(line: EarningView) -> Iterator[str]:
     seal = "" if line.seal is None else f" {short(line.seal)}"
     yield f"seal of step {line.sealed}{seal}"
     yield trail.anchored(line.anchor)
@@ -75,7 +75,7 @@ def _trail(line: bodies.EarningView) -> Iterator[str]:
     yield from trail.waits(line.waits_for)
 
 
-@shows(bodies.EarningsView, lines=_lines, rows="lines")
+@shows(EarningsView, lines=_lines, rows="lines")
 def earnings_command(
     market: Market = None,
     home: ProviderHome = None,
@@ -91,7 +91,7 @@ def earnings_command(
     limit: Annotated[
         int, typer.Option("--limit", help="So many lines at most.", min=1, max=1_000_000)
     ] = 1000,
-) -> bodies.EarningsView:
+) -> EarningsView:
     """Show what was earned, line by line: peer-step, seal, root, draw, verdict, epoch, transaction.
 
     A line that is not paid yet says what it waits for and until when. `job trace JOB STEP PEER`
@@ -101,7 +101,7 @@ def earnings_command(
     """
     who = _account(account, home)
 
-    async def run(client: MarketClient) -> bodies.EarningsView:
+    async def run(client: MarketClient) -> EarningsView:
         wanted = None if job is None else await named_job(client, job)
         return await _earnings(client, who, wanted, after, limit)
 
@@ -114,7 +114,7 @@ def _account(account: str | None, home: Path | None) -> Address:
 
 async def _earnings(
     client: MarketClient, who: Address, job: JobId | None, after: str | None, limit: int
-) -> bodies.EarningsView:
+) -> EarningsView:
     """So many lines, page by page; all else is as on the first page."""
     first = page = await client.earnings(who, job=job, after=after, limit=_page(limit))
     pages = [page.lines]
@@ -126,4 +126,4 @@ async def _earnings(
 
 
 def _page(left: int) -> int:
-    return min(left, bodies.EARNINGS_PAGE)
+    return min(left, EARNINGS_PAGE)

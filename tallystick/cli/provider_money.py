@@ -23,8 +23,10 @@ from contracts.terms.errors import (
     Malformed,
 )
 from contracts.terms.ids import Address, AddressField, Digest, DigestField
-from market import bodies
-from market.bodies import Body, Money
+from market.bodies.base import Body, Money
+from market.bodies.network import AccountView
+from market.bodies.offers import Withdrawal
+from market.bodies.signing import withdrawal_digest
 from tallystick.cli.keystore import open_wallet
 from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
 from tallystick.cli.output import moment_here, notice, shows
@@ -117,9 +119,9 @@ def claim_command(
 async def _until(
     client: MarketClient,
     account: Address,
-    holds: Callable[[bodies.AccountView], bool],
+    holds: Callable[[AccountView], bool],
     ends: float,
-) -> bodies.AccountView:
+) -> AccountView:
     while not holds(now := await client.account(account)):
         if time.monotonic() > ends:
             raise DeadlineExceeded(
@@ -133,12 +135,12 @@ async def _until(
     return now
 
 
-def _pending(account: bodies.AccountView) -> BaseUnits:
+def _pending(account: AccountView) -> BaseUnits:
     return BaseUnits(max(0, account.earned - account.claimed - account.claimable))
 
 
 def _claimed(
-    account: bodies.AccountView,
+    account: AccountView,
     *,
     by: Literal["us", "agent", "nobody"],
     amount: BaseUnits,
@@ -288,8 +290,8 @@ async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -
     if not dry_run:
         # Noted first: an agent that looks in between must not renew it.
         note_withdrawn(home, offer)
-        signature = session.private_key.sign(bodies.withdrawal_digest(name))
-        await client.withdraw_offer(name, bodies.Withdrawal(signature=signature))
+        signature = session.private_key.sign(withdrawal_digest(name))
+        await client.withdraw_offer(name, Withdrawal(signature=signature))
     return name
 
 

@@ -14,8 +14,9 @@ from contracts.keys.store import account_in
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import DeadlineExceeded, NotFound
 from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
-from market import bodies
-from market.bodies import Body, Money, Price
+from market.bodies.base import Body, Money, Price, Wide
+from market.bodies.network import StakeView
+from market.bodies.offers import LeaseState, OfferView, ReputationView
 from tallystick.cli.job_views import reputation_words
 from tallystick.cli.options import (
     DryRun,
@@ -50,7 +51,7 @@ class OwnLease(Body):
 
     lease: DigestField
     job: JobIdField
-    state: bodies.LeaseState
+    state: LeaseState
     stage: int
     price: Price
     stake: Money
@@ -71,15 +72,15 @@ class ProviderStatus(Body):
     home: str | None
     pid: int | None
     is_matched: bool
-    reputation: bodies.ReputationView
+    reputation: ReputationView
     token: Money
-    gas: bodies.Wide  # wei
-    stake: bodies.StakeView
+    gas: Wide  # wei
+    stake: StakeView
     earned: Money
     vested: Money
     claimable: Money
     claimed: Money
-    offers: tuple[bodies.OfferView, ...]
+    offers: tuple[OfferView, ...]
     leases: tuple[OwnLease, ...]
     lost: tuple[Lost, ...]  # in the jobs of the newest leases here
 

@@ -17,7 +17,8 @@ from contracts.keys.wallet import Wallet
 from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import Conflict, Forbidden, Malformed
 from contracts.terms.ids import ZERO_DIGEST, AddressField
-from market.bodies import AccountView, Body
+from market.bodies.base import Body
+from market.bodies.network import AccountView
 from tallystick.cli.files import read
 from tallystick.cli.keystore import HOW, chosen, configured, is_terminal, new_wallet
 from tallystick.cli.options import DryRun, Market, ask

@@ -19,7 +19,9 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import PostReports
+from market.bodies.jobs import StepReport as StepReportBody
+from market.bodies.signing import reports_digest
 from tallystick.host.folder import (
     WishFile,
     announce,
@@ -62,7 +64,7 @@ class MarketFeed:
     async def report(self, reports: Sequence[StepReport]) -> None:
         """Post step reports, signed by the coordinator's session key."""
         rows = tuple(
-            bodies.StepReport(
+            StepReportBody(
                 step=report.step,
                 loss_millionths=report.loss_millionths,
                 tokens_per_second=report.tokens_per_second,
@@ -71,8 +73,8 @@ class MarketFeed:
             )
             for report in reports
         )
-        signature = self.session.private_key.sign(bodies.reports_digest(self.job, rows))
-        body = bodies.PostReports(reports=rows, signature=signature)
+        signature = self.session.private_key.sign(reports_digest(self.job, rows))
+        body = PostReports(reports=rows, signature=signature)
         with noting_refusals(self.folder):
             await self.client.post_reports(self.job, body)
 

@@ -7,7 +7,8 @@ could replace the provider that is killed, and that is not its part.
 from pathlib import Path
 
 from contracts.terms.errors import NotFound
-from market.bodies import Withdrawal, withdrawal_digest
+from market.bodies.offers import Withdrawal
+from market.bodies.signing import withdrawal_digest
 from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
 

@@ -37,7 +37,8 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import JobView
+from market.bodies.slashes import SlashView
 from tallystick.demo.cast import (
     ACCUSER,
     AUDITORS,
@@ -240,9 +241,9 @@ class Story:
         self,
         client: MarketClient,
         job: JobId,
-        holds: Callable[[bodies.JobView], bool],
+        holds: Callable[[JobView], bool],
         patience: timedelta,
-    ) -> bodies.JobView:
+    ) -> JobView:
         ends = time.monotonic() + patience.total_seconds()
         while time.monotonic() < ends:
             self.crowd.check_alive()
@@ -312,7 +313,7 @@ class Story:
                 await asyncio.sleep(_POLL_SECONDS)
         raise DeadlineExceeded(f"claimed {settled.claimed} of {view.earned} base units in time")
 
-    async def _slashes(self, client: MarketClient, job: JobId) -> tuple[bodies.SlashView, ...]:
+    async def _slashes(self, client: MarketClient, job: JobId) -> tuple[SlashView, ...]:
         """What became of each case, once all have ended or patience has."""
         ends = time.monotonic() + _SLASH_PATIENCE.total_seconds()
         while time.monotonic() < ends:
@@ -324,7 +325,7 @@ class Story:
         return slashes
 
     async def _checked(
-        self, client: MarketClient, view: bodies.JobView, slashes: Sequence[bodies.SlashView]
+        self, client: MarketClient, view: JobView, slashes: Sequence[SlashView]
     ) -> Checked:
         names = {self._account(machine): machine.name for machine in (*MACHINES, LATE)}
         names |= {self._wallet(name).account: name for name in AUDITORS}
@@ -465,15 +466,15 @@ async def _domain(client: MarketClient) -> Domain:
     return Domain(network.chain_id, network.contracts.settlement)
 
 
-def _has_leases(view: bodies.JobView) -> bool:
+def _has_leases(view: JobView) -> bool:
     return bool(view.leases)
 
 
-def _has_started(view: bodies.JobView) -> bool:
+def _has_started(view: JobView) -> bool:
     return view.state in ("running", "finished", "closed", "refunded")
 
 
-def _is_refunded(view: bodies.JobView) -> bool:
+def _is_refunded(view: JobView) -> bool:
     return view.state == "refunded"
 
 
@@ -500,7 +501,7 @@ def _events(log: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _peer_of(view: bodies.JobView, account: Address) -> PeerId | None:
+def _peer_of(view: JobView, account: Address) -> PeerId | None:
     """The peer of an account's first lease in this job."""
     for lease in view.leases:
         if lease.account == account and lease.session_key is not None:

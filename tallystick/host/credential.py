@@ -9,7 +9,7 @@ import sys
 
 from contracts.terms.errors import Malformed, TallystickError
 from contracts.terms.ids import Address
-from market.bodies import HostCredential
+from market.bodies.credentials import HostCredential
 from tallystick.host.settings import OperatorSettings, operator_token, read
 
 

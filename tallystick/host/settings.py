@@ -7,7 +7,7 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.terms.errors import WrongConfiguration
-from market.bodies import HostCredential
+from market.bodies.credentials import HostCredential
 
 S = TypeVar("S", bound=BaseSettings)
 

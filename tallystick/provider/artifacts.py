@@ -18,7 +18,9 @@ from contracts.keys.wallet import Session
 from contracts.terms.errors import Malformed, Misbehaved, Refused, TallystickError, Unavailable
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.parts import MAX_PART_BYTES, Parts
-from market.bodies import MAX_FAILURE, PostCheckpoint, checkpoint_digest
+from market.bodies.base import MAX_FAILURE
+from market.bodies.jobs import PostCheckpoint
+from market.bodies.signing import checkpoint_digest
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.parts import Stored, put_parts
 from training.models.sources import FileSource, Source, parts_of

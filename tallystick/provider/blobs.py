@@ -12,7 +12,7 @@ import httpx
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
-from market.bodies import API_PREFIX, MAX_BLOB_BYTES
+from market.bodies.base import API_PREFIX, MAX_BLOB_BYTES
 from tallystick.files import replace_file
 from tallystick.sdk.urls import is_loopback
 

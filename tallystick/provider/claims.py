@@ -12,7 +12,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused, NotFound
 from contracts.terms.ids import Address
 from contracts.terms.merkle import Proof, SumNode
-from market.bodies import ProofView
+from market.bodies.settlement import ProofView
 from tallystick.sdk.client import MarketClient
 
 

@@ -30,7 +30,7 @@ from contracts.terms.ids import Address, JobId, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import JobView
 from tallystick.sdk.client import MarketClient
 from verification.audit.collecting import read_lane
 from verification.draws.lanes import FollowedLane, LanePage, Sighting
@@ -330,7 +330,7 @@ class CoinWatches:
         )
 
 
-def checked_opening(view: bodies.JobView, job: JobId, domain: Domain) -> JobOpening | None:
+def checked_opening(view: JobView, job: JobId, domain: Domain) -> JobOpening | None:
     """The opening of a job that is checked, None for another; both signatures hold.
 
     Raises:

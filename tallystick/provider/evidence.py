@@ -19,7 +19,8 @@ from pathlib import Path
 from contracts.keys.wallet import Session
 from contracts.terms.errors import Misbehaved, Refused, TooLarge, Unavailable
 from contracts.terms.ids import Digest, JobId
-from market.bodies import PostEvidence, evidence_digest
+from market.bodies.signing import evidence_digest
+from market.bodies.slashes import PostEvidence
 from tallystick.sdk.client import MarketClient
 from training.tasks import first_error
 from training.telling import Tell

@@ -22,7 +22,7 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies import LeaseView
+from market.bodies.offers import LeaseView
 from tallystick.provider.evidence import ALL_SEALED, bundles_in
 from tallystick.sdk.client import MarketClient
 

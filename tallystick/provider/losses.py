@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, JobId
-from market.bodies import EARNINGS_PAGE, EarningView
+from market.bodies.earnings import EARNINGS_PAGE, EarningView
 from tallystick.provider.faults import Say
 from tallystick.sdk.client import MarketClient
 

@@ -10,7 +10,7 @@ from contracts.chain.contracts import Contracts, bind
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.wallet import Wallet
-from market.bodies import NetworkView
+from market.bodies.network import NetworkView
 from tallystick.sdk.on_chain import deployment_of
 
 

@@ -19,7 +19,9 @@ from contracts.terms.errors import Expired, NotFound, Refused, Unavailable
 from contracts.terms.ids import NO_OFFER, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
-from market import bodies
+from market.bodies.auditing import BondAsked, RegisterAuditor
+from market.bodies.offers import AcceptLease
+from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.beats import heartbeat
 from tallystick.provider.coins import CoinWatches
 from tallystick.provider.faults import Faults, Say
@@ -69,7 +71,7 @@ class OutsideAudits:
             adopt: Told of each auditor; what breaks it is to end the agent.
         """
         session, is_known = self.folder.audit_session(), False
-        subject = bodies.auditor_subject(self.wallet.account)
+        subject = auditor_subject(self.wallet.account)
         while True:
             try:
                 if not is_known:
@@ -90,8 +92,8 @@ class OutsideAudits:
 
     async def _register_auditor(self, session: Session) -> None:
         at = UnixMillis(time.time_ns() // 1_000_000)
-        said = bodies.auditor_digest(self.wallet.account, session.key, self.device_class, at)
-        body = bodies.RegisterAuditor(
+        said = auditor_digest(self.wallet.account, session.key, self.device_class, at)
+        body = RegisterAuditor(
             account=self.wallet.account,
             session_key=session.key,
             device_class=self.device_class,
@@ -107,7 +109,7 @@ class OutsideAudits:
 
     async def _reserve(
         self,
-        asked: tuple[bodies.BondAsked, ...],
+        asked: tuple[BondAsked, ...],
         free: BaseUnits,
         session: Session,
         deployment: Deployment,
@@ -128,20 +130,18 @@ class OutsideAudits:
                     f"bond {bond.job.hex()}", f"stake for job {bond.job.hex()[:12]}: {error}"
                 )
 
-    async def _promise(
-        self, bond: bodies.BondAsked, session: Session, deployment: Deployment
-    ) -> None:
+    async def _promise(self, bond: BondAsked, session: Session, deployment: Deployment) -> None:
         folder = self.folder.audit(bond.job)
         accept = load_accept(folder)
         if accept is None:
             accept = self.wallet.sign(self._bond_accept(bond, session), deployment.domain)
             save_accept(folder, accept)
-        body = bodies.AcceptLease(signed=accept.encoded())
+        body = AcceptLease(signed=accept.encoded())
         await self.client.accept_bond(self.wallet.account, body)
         amount = format_tokens(bond.stake)
         self.say(f"reserves {amount} tokens to audit job {bond.job.hex()[:12]}")
 
-    def _bond_accept(self, bond: bodies.BondAsked, session: Session) -> LeaseAccept:
+    def _bond_accept(self, bond: BondAsked, session: Session) -> LeaseAccept:
         return LeaseAccept(
             job=bond.job,
             account=self.wallet.account,

@@ -24,7 +24,7 @@ from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import JobView
 from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
@@ -171,7 +171,7 @@ async def _checking(
     return Checking(auditors, begin_job, CoinFile(folder), MemberAuditor(Auditing(report_on)))
 
 
-async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> bodies.JobView | None:
+async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> JobView | None:
     """The job once its coordinator has opened it and can be dialled; None if we leave before."""
     while not leave.is_set():
         with contextlib.suppress(Unavailable):
@@ -183,7 +183,7 @@ async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> bod
     return None
 
 
-def _checked_spec(view: bodies.JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
+def _checked_spec(view: JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
     spec = expect(decode_signed(view.signed), JobSpec)
     if spec.message.job() != job:
         raise BadSignature(f"the market answered with another job than {job.hex()}")

@@ -3,7 +3,7 @@
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import DeadlineExceeded, InsufficientStake, Refused
 from contracts.terms.ids import Address
-from market import bodies
+from market.bodies.network import NetworkView
 from tallystick.provider.faults import Say
 from tallystick.provider.on_chain import OnChain
 from tallystick.sdk.client import MarketClient
@@ -15,7 +15,7 @@ async def prepare(
     client: MarketClient,
     account: Address,
     wanted: BaseUnits,
-    network: bodies.NetworkView,
+    network: NetworkView,
     own: OnChain,
     say: Say,
 ) -> None:

@@ -33,8 +33,96 @@ from contracts.terms.errors import (
 )
 from contracts.terms.history import Kept, decode_kept
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
-from market import bodies
-from market.bodies import API_PREFIX, Body, read_body
+from market.bodies.auditing import (
+    AuditorJobs,
+    AuditorRegistered,
+    AuditorsView,
+    BondView,
+    ChecksView,
+    RegisterAuditor,
+)
+from market.bodies.base import (
+    API_PREFIX,
+    MAX_BLOB_BYTES,
+    MAX_BUNDLE_BYTES,
+    Body,
+    Page,
+    Problem,
+    SignedBody,
+    Stored,
+    read_body,
+)
+from market.bodies.earnings import EARNINGS_PAGE, EarningsView, EarningView
+from market.bodies.events import (
+    HEARTBEAT_SECONDS,
+    REPORTS_PAGE,
+    NumberedJobEvent,
+    NumberedMarketEvent,
+    ReportsView,
+    read_job_event,
+    read_market_event,
+)
+from market.bodies.hosting import (
+    ClaimJobs,
+    HostedJob,
+    HostedJobs,
+    HostHeartbeat,
+    HostRegistered,
+    RegisterHost,
+)
+from market.bodies.jobs import (
+    CheckpointStored,
+    CheckpointsView,
+    JobPosted,
+    JobsView,
+    JobView,
+    PostCheckpoint,
+    PostJob,
+    PostReports,
+    QuoteRequest,
+    QuoteView,
+    StepReport,
+)
+from market.bodies.market import ROUNDS_PAGE, ClearingRoundsView, ClearingRoundView, MarketView
+from market.bodies.network import (
+    AccountView,
+    CoordinatorView,
+    FaucetRequest,
+    FaucetView,
+    NetworkView,
+)
+from market.bodies.offers import (
+    AcceptLease,
+    Heartbeat,
+    LeaseHeard,
+    LeasesView,
+    LeaseView,
+    OfferStored,
+    OffersView,
+    ProviderView,
+    Withdrawal,
+)
+from market.bodies.operations import AskJob, JobAction, OperationView
+from market.bodies.running import PeersView, SpendView
+from market.bodies.settlement import (
+    AnchoredStepView,
+    BatchView,
+    CoinsView,
+    EpochsView,
+    EpochView,
+    ProofView,
+)
+from market.bodies.slashes import (
+    ContestSlash,
+    ConvictionsView,
+    ConvictionView,
+    JudgeContest,
+    PostEvidence,
+    SlashesView,
+    SlashView,
+)
+from market.bodies.status import StatusView
+from market.bodies.tracing import StepLinesView, StepsView, StepView, WorkTraceView
 from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.events import followed
 from tallystick.sdk.signing import MarketClock, Signer, signed_by
@@ -43,14 +131,14 @@ from verification.audit.snapshots import Snapshot, decode_snapshots
 from verification.draws.lanes import LanePage, decode_page
 
 B = TypeVar("B", bound=Body)
-P = TypeVar("P", bound=bodies.Page)
+P = TypeVar("P", bound=Page)
 R = TypeVar("R")
 _Reader = Callable[[httpx.Response], Awaitable[bytes]]
 
 _MSGPACK = {"content-type": "application/msgpack"}
 MAX_ANSWER_BYTES = 260 * 2**20  # of any list
 _MAX_PAUSE = 60.0  # seconds, whatever a market asks for
-_STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * bodies.HEARTBEAT_SECONDS)
+_STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * HEARTBEAT_SECONDS)
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
 
 
@@ -115,26 +203,26 @@ class MarketClient:
 
     # ------------------------------------------------------------------------------ the market
 
-    async def network(self) -> bodies.NetworkView:
+    async def network(self) -> NetworkView:
         """Chain, contracts, parameters and clock of this market."""
-        return await self._get("/network", bodies.NetworkView)
+        return await self._get("/network", NetworkView)
 
-    async def faucet(self, account: Address, *, idempotency_key: str) -> bodies.FaucetView:
+    async def faucet(self, account: Address, *, idempotency_key: str) -> FaucetView:
         """Gas and test tokens, on an embedded chain only."""
-        body = bodies.FaucetRequest(account=account)
-        return await self._post("/faucet", body, bodies.FaucetView, key=idempotency_key)
+        body = FaucetRequest(account=account)
+        return await self._post("/faucet", body, FaucetView, key=idempotency_key)
 
-    async def account(self, account: Address) -> bodies.AccountView:
+    async def account(self, account: Address) -> AccountView:
         """Balances and ledger lines."""
-        return await self._get(f"/accounts/{account.hex()}", bodies.AccountView)
+        return await self._get(f"/accounts/{account.hex()}", AccountView)
 
-    async def market(self) -> bodies.MarketView:
+    async def market(self) -> MarketView:
         """Offers by device class, the last prices, and the jobs that wait."""
-        return await self._get("/market", bodies.MarketView)
+        return await self._get("/market", MarketView)
 
-    async def status(self) -> bodies.StatusView:
+    async def status(self) -> StatusView:
         """Chain, queues, jobs by state, anchors, hosts and workers, each with its age."""
-        return await self._get("/status", bodies.StatusView)
+        return await self._get("/status", StatusView)
 
     async def rounds(
         self,
@@ -142,15 +230,15 @@ class MarketClient:
         after: int | None = None,
         before: int | None = None,
         job: JobId | None = None,
-        limit: int = bodies.ROUNDS_PAGE,
-    ) -> tuple[bodies.ClearingRoundView, ...]:
+        limit: int = ROUNDS_PAGE,
+    ) -> tuple[ClearingRoundView, ...]:
         """Clearing rounds beyond `after`, or else the newest ones, ascending; one page."""
         params = {"limit": str(limit)}
         params |= {} if after is None else {"after": str(after)}
         params |= {} if before is None else {"before": str(before)}
         params |= {} if job is None else {"job": job.hex()}
         answer = await self._send("GET", "/market/rounds", params=params)
-        return _body(answer, bodies.ClearingRoundsView).rounds
+        return _body(answer, ClearingRoundsView).rounds
 
     async def earnings(
         self,
@@ -158,18 +246,18 @@ class MarketClient:
         *,
         job: JobId | None = None,
         after: str | None = None,
-        limit: int = bodies.EARNINGS_PAGE,
-    ) -> bodies.EarningsView:
+        limit: int = EARNINGS_PAGE,
+    ) -> EarningsView:
         """What an account earned, line by line beyond a cursor, and why a line waits; one page."""
         params = {"limit": str(limit)}
         params |= {} if job is None else {"job": job.hex()}
         params |= {} if after is None else {"after": after}
         answer = await self._send("GET", f"/accounts/{account.hex()}/earnings", params=params)
-        return _body(answer, bodies.EarningsView)
+        return _body(answer, EarningsView)
 
     async def all_earnings(
         self, account: Address, *, job: JobId | None = None
-    ) -> AsyncIterator[bodies.EarningView]:
+    ) -> AsyncIterator[EarningView]:
         """All lines of an account, page by page."""
         after: str | None = None
         while True:
@@ -182,23 +270,23 @@ class MarketClient:
 
     # ---------------------------------------------------------------------------------- offers
 
-    async def post_offer(self, signed: bytes) -> bodies.OfferStored:
+    async def post_offer(self, signed: bytes) -> OfferStored:
         """Offer a machine; the same offer again is no second one."""
-        body = bodies.SignedBody(signed=signed)
-        return await self._post("/offers", body, bodies.OfferStored)
+        body = SignedBody(signed=signed)
+        return await self._post("/offers", body, OfferStored)
 
-    async def provider(self, account: Address) -> bodies.ProviderView:
+    async def provider(self, account: Address) -> ProviderView:
         """What is known of an account, and what it offers."""
-        return await self._get(f"/providers/{account.hex()}", bodies.ProviderView)
+        return await self._get(f"/providers/{account.hex()}", ProviderView)
 
-    async def offers(self) -> bodies.OffersView:
+    async def offers(self) -> OffersView:
         """All offers, cheapest first."""
-        parts = [part async for part in self._parts("/offers", bodies.OffersView)]
-        return bodies.OffersView(offers=tuple(each for part in parts for each in part.offers))
+        parts = [part async for part in self._parts("/offers", OffersView)]
+        return OffersView(offers=tuple(each for part in parts for each in part.offers))
 
     async def heartbeat_offer(
-        self, offer: Digest, body: bodies.Heartbeat, *, wait_seconds: int = 0
-    ) -> bodies.LeasesView:
+        self, offer: Digest, body: Heartbeat, *, wait_seconds: int = 0
+    ) -> LeasesView:
         """Say that the offer's agent is alive; answers with its leases.
 
         If it has none, the market may take `wait_seconds` to answer, or until the first one comes.
@@ -206,78 +294,76 @@ class MarketClient:
         path = f"/offers/{offer.hex()}/heartbeat"
         if wait_seconds:
             path += f"?wait={wait_seconds}"
-        return await self._post(path, body, bodies.LeasesView)
+        return await self._post(path, body, LeasesView)
 
-    async def withdraw_offer(self, offer: Digest, body: bodies.Withdrawal) -> None:
+    async def withdraw_offer(self, offer: Digest, body: Withdrawal) -> None:
         """Take an offer from the market; its lease, if any, goes on."""
         await self._send("DELETE", f"/offers/{offer.hex()}", content=body.json_bytes())
 
-    async def lease(self, lease: Digest) -> bodies.LeaseView:
+    async def lease(self, lease: Digest) -> LeaseView:
         """One lease."""
-        return await self._get(f"/leases/{lease.hex()}", bodies.LeaseView)
+        return await self._get(f"/leases/{lease.hex()}", LeaseView)
 
-    async def accept_lease(self, lease: Digest, body: bodies.AcceptLease) -> bodies.LeaseView:
+    async def accept_lease(self, lease: Digest, body: AcceptLease) -> LeaseView:
         """Bind oneself to a job."""
-        return await self._post(f"/leases/{lease.hex()}/accept", body, bodies.LeaseView)
+        return await self._post(f"/leases/{lease.hex()}/accept", body, LeaseView)
 
-    async def heartbeat_lease(self, lease: Digest, body: bodies.Heartbeat) -> bodies.LeaseHeard:
+    async def heartbeat_lease(self, lease: Digest, body: Heartbeat) -> LeaseHeard:
         """Say that the lease's peer is alive."""
-        return await self._post(f"/leases/{lease.hex()}/heartbeat", body, bodies.LeaseHeard)
+        return await self._post(f"/leases/{lease.hex()}/heartbeat", body, LeaseHeard)
 
     # -------------------------------------------------------------------------------- auditors
 
-    async def register_auditor(self, body: bodies.RegisterAuditor) -> bodies.AuditorRegistered:
+    async def register_auditor(self, body: RegisterAuditor) -> AuditorRegistered:
         """Offer to audit from outside."""
-        return await self._post("/auditors", body, bodies.AuditorRegistered)
+        return await self._post("/auditors", body, AuditorRegistered)
 
-    async def heartbeat_auditor(
-        self, account: Address, body: bodies.Heartbeat
-    ) -> bodies.AuditorJobs:
+    async def heartbeat_auditor(self, account: Address, body: Heartbeat) -> AuditorJobs:
         """Say that an auditor is alive; answers with jobs that may draw it or ask for stake."""
-        return await self._post(f"/auditors/{account.hex()}/heartbeat", body, bodies.AuditorJobs)
+        return await self._post(f"/auditors/{account.hex()}/heartbeat", body, AuditorJobs)
 
-    async def accept_bond(self, account: Address, body: bodies.AcceptLease) -> bodies.BondView:
+    async def accept_bond(self, account: Address, body: AcceptLease) -> BondView:
         """Have an auditor's stake reserved for a job that asks for it."""
-        return await self._post(f"/auditors/{account.hex()}/bonds", body, bodies.BondView)
+        return await self._post(f"/auditors/{account.hex()}/bonds", body, BondView)
 
     async def auditors(self, job: JobId) -> AuditorList:
         """The outside auditors of a job; whoever relies on it compares it with the opening."""
-        view = await self._get(f"/jobs/{job.hex()}/auditors", bodies.AuditorsView)
+        view = await self._get(f"/jobs/{job.hex()}/auditors", AuditorsView)
         return decode_auditors(view.encoded)
 
     # --------------------------------------------------------------------------------- slashes
 
-    async def convictions(self, job: JobId) -> tuple[bodies.ConvictionView, ...]:
+    async def convictions(self, job: JobId) -> tuple[ConvictionView, ...]:
         """What a job's seals made slashable, who may show why, and what became of it."""
-        parts = self._parts(f"/jobs/{job.hex()}/convictions", bodies.ConvictionsView)
+        parts = self._parts(f"/jobs/{job.hex()}/convictions", ConvictionsView)
         return tuple([each async for part in parts for each in part.convictions])
 
-    async def convictions_of(self, account: Address) -> tuple[bodies.ConvictionView, ...]:
+    async def convictions_of(self, account: Address) -> tuple[ConvictionView, ...]:
         """The same of an account, in all jobs."""
-        parts = self._parts(f"/accounts/{account.hex()}/convictions", bodies.ConvictionsView)
+        parts = self._parts(f"/accounts/{account.hex()}/convictions", ConvictionsView)
         return tuple([each async for part in parts for each in part.convictions])
 
-    async def slash(self, evidence: Digest) -> bodies.SlashView:
+    async def slash(self, evidence: Digest) -> SlashView:
         """One slash, by its evidence."""
-        return await self._get(f"/slashes/{evidence.hex()}", bodies.SlashView)
+        return await self._get(f"/slashes/{evidence.hex()}", SlashView)
 
-    async def slashes(self, job: JobId) -> tuple[bodies.SlashView, ...]:
+    async def slashes(self, job: JobId) -> tuple[SlashView, ...]:
         """Who was convicted in a job, and where each part of the stake went."""
-        parts = self._parts(f"/jobs/{job.hex()}/slashes", bodies.SlashesView)
+        parts = self._parts(f"/jobs/{job.hex()}/slashes", SlashesView)
         return tuple([each async for part in parts for each in part.slashes])
 
-    async def post_evidence(self, job: JobId, body: bodies.PostEvidence) -> bodies.SlashView:
+    async def post_evidence(self, job: JobId, body: PostEvidence) -> SlashView:
         """Name the bundle that shows what an audit found; an auditor of it only."""
-        return await self._post(f"/jobs/{job.hex()}/evidence", body, bodies.SlashView)
+        return await self._post(f"/jobs/{job.hex()}/evidence", body, SlashView)
 
-    async def contest_slash(self, evidence: Digest, body: bodies.ContestSlash) -> bodies.SlashView:
+    async def contest_slash(self, evidence: Digest, body: ContestSlash) -> SlashView:
         """Show a bundle that speaks against a slash; signed by the convicted account."""
-        return await self._post(f"/slashes/{evidence.hex()}/contest", body, bodies.SlashView)
+        return await self._post(f"/slashes/{evidence.hex()}/contest", body, SlashView)
 
-    async def judge_contest(self, evidence: Digest, *, upheld: bool) -> bodies.SlashView:
+    async def judge_contest(self, evidence: Digest, *, upheld: bool) -> SlashView:
         """Say what came of running both bundles again; no party to the contest may."""
         path = f"/slashes/{evidence.hex()}/judgement"
-        return await self._post(path, bodies.JudgeContest(upheld=upheld), bodies.SlashView)
+        return await self._post(path, JudgeContest(upheld=upheld), SlashView)
 
     # ------------------------------------------------------------------------------------ jobs
 
@@ -285,38 +371,36 @@ class MarketClient:
         """A hosted coordinator for a job that `by` is about to sign."""
         headers = {"idempotency-key": idempotency_key}
         answer = await self._send_signed("POST", "/coordinators", b"", by, headers=headers)
-        return _body(answer, bodies.CoordinatorView).coordinator
+        return _body(answer, CoordinatorView).coordinator
 
-    async def quote(self, spec: bytes) -> bodies.QuoteView:
+    async def quote(self, spec: bytes) -> QuoteView:
         """What an unsigned JobSpec would cost, and whether it fits."""
-        return await self._post("/jobs/quote", bodies.QuoteRequest(spec=spec), bodies.QuoteView)
+        return await self._post("/jobs/quote", QuoteRequest(spec=spec), QuoteView)
 
-    async def post_job(self, body: bodies.PostJob, *, idempotency_key: str) -> bodies.JobPosted:
+    async def post_job(self, body: PostJob, *, idempotency_key: str) -> JobPosted:
         """Order work; the same job again is no second one."""
-        return await self._post("/jobs", body, bodies.JobPosted, key=idempotency_key)
+        return await self._post("/jobs", body, JobPosted, key=idempotency_key)
 
     async def ask_job(
-        self, job: JobId, action: bodies.JobAction, body: bodies.AskJob, *, idempotency_key: str
-    ) -> bodies.OperationView:
+        self, job: JobId, action: JobAction, body: AskJob, *, idempotency_key: str
+    ) -> OperationView:
         """Pause, resume or cancel a job; signed by its poster."""
         path = f"/jobs/{job.hex()}/{action}"
-        return await self._post(path, body, bodies.OperationView, key=idempotency_key)
+        return await self._post(path, body, OperationView, key=idempotency_key)
 
-    async def operation(self, operation: Digest) -> bodies.OperationView:
+    async def operation(self, operation: Digest) -> OperationView:
         """What became of something that was asked of a job."""
-        return await self._get(f"/operations/{operation.hex()}", bodies.OperationView)
+        return await self._get(f"/operations/{operation.hex()}", OperationView)
 
-    async def jobs(self, *, cursor: str | None = None) -> bodies.JobsView:
+    async def jobs(self, *, cursor: str | None = None) -> JobsView:
         """The newest jobs, or those that follow a part which said `next`."""
-        return await self._get(_part("/jobs", cursor), bodies.JobsView)
+        return await self._get(_part("/jobs", cursor), JobsView)
 
-    async def job(self, job: JobId) -> bodies.JobView:
+    async def job(self, job: JobId) -> JobView:
         """One job."""
-        return await self._get(f"/jobs/{job.hex()}", bodies.JobView)
+        return await self._get(f"/jobs/{job.hex()}", JobView)
 
-    async def post_messages(
-        self, job: JobId, items: Sequence[bytes], *, by: Wallet
-    ) -> bodies.Stored:
+    async def post_messages(self, job: JobId, items: Sequence[bytes], *, by: Wallet) -> Stored:
         """Store kept items (`history.encode_kept`) in their order; known ones are skipped.
 
         Raises:
@@ -326,7 +410,7 @@ class MarketClient:
         answer = await self._send_signed(
             "POST", f"/jobs/{job.hex()}/messages", encode(values), by, headers=_MSGPACK
         )
-        return _body(answer, bodies.Stored)
+        return _body(answer, Stored)
 
     async def messages(self, job: JobId, *, after: int = 0) -> AsyncIterator[tuple[int, Kept]]:
         """All kept items of a job beyond `after` with their sequence numbers, in order."""
@@ -342,21 +426,21 @@ class MarketClient:
             found += page
         return found
 
-    async def post_reports(self, job: JobId, body: bodies.PostReports) -> bodies.Stored:
+    async def post_reports(self, job: JobId, body: PostReports) -> Stored:
         """Store step reports."""
-        return await self._post(f"/jobs/{job.hex()}/reports", body, bodies.Stored)
+        return await self._post(f"/jobs/{job.hex()}/reports", body, Stored)
 
     async def reports(
-        self, job: JobId, *, after: int = 0, limit: int = bodies.REPORTS_PAGE
-    ) -> tuple[bodies.StepReport, ...]:
+        self, job: JobId, *, after: int = 0, limit: int = REPORTS_PAGE
+    ) -> tuple[StepReport, ...]:
         """Step reports beyond step `after`, by step; one page."""
         params = {"after": after, "limit": limit}
         answer = await self._send("GET", f"/jobs/{job.hex()}/reports", params=params)
-        return _body(answer, bodies.ReportsView).reports
+        return _body(answer, ReportsView).reports
 
     async def job_events(
         self, job: JobId, *, after: int = 0, patience: timedelta | None = None
-    ) -> AsyncGenerator[bodies.NumberedJobEvent, None]:
+    ) -> AsyncGenerator[NumberedJobEvent, None]:
         """What happens to a job, each event once and in order, until it is refunded.
 
         Interruptions are nobody's concern, unless the market is away for longer than `patience`.
@@ -364,48 +448,48 @@ class MarketClient:
         path = f"/jobs/{job.hex()}/events"
         found = followed(
             lambda place: self._stream(path, place),
-            bodies.read_job_event,
+            read_job_event,
             after=after,
             patience=patience,
         )
         async with aclosing(found):
             async for number, event in found:
-                yield bodies.NumberedJobEvent(number, event)
+                yield NumberedJobEvent(number, event)
 
     async def market_events(
         self, *, after: int, patience: timedelta | None = None
-    ) -> AsyncGenerator[bodies.NumberedMarketEvent, None]:
+    ) -> AsyncGenerator[NumberedMarketEvent, None]:
         """What happens in the market behind event `after`, for ever; as `job_events`."""
         found = followed(
             lambda place: self._stream("/market/events", place),
-            bodies.read_market_event,
+            read_market_event,
             after=after,
             patience=patience,
         )
         async with aclosing(found):
             async for number, event in found:
-                yield bodies.NumberedMarketEvent(number, event)
+                yield NumberedMarketEvent(number, event)
 
-    async def post_checkpoint(self, job: JobId, body: bodies.PostCheckpoint) -> bool:
+    async def post_checkpoint(self, job: JobId, body: PostCheckpoint) -> bool:
         """Say which blob holds a stage's weights; answers whether it is still to be uploaded."""
         path = f"/jobs/{job.hex()}/checkpoints"
-        return (await self._post(path, body, bodies.CheckpointStored)).wanted
+        return (await self._post(path, body, CheckpointStored)).wanted
 
-    async def checkpoints(self, job: JobId) -> bodies.CheckpointsView:
+    async def checkpoints(self, job: JobId) -> CheckpointsView:
         """Where a job's weights are, by stage, the newest step first, and what failed."""
-        return await self._get(f"/jobs/{job.hex()}/checkpoints", bodies.CheckpointsView)
+        return await self._get(f"/jobs/{job.hex()}/checkpoints", CheckpointsView)
 
-    async def checks(self, job: JobId, *, falsified: int | None = None) -> bodies.ChecksView:
+    async def checks(self, job: JobId, *, falsified: int | None = None) -> ChecksView:
         """Audits, rates, odds and stakes of a job's peers; odds of so many peer-steps, too."""
         params = {} if falsified is None else {"falsified": falsified}
         answer = await self._send("GET", f"/jobs/{job.hex()}/checks", params=params)
-        return _body(answer, bodies.ChecksView)
+        return _body(answer, ChecksView)
 
-    async def coins(self, job: JobId, *, after: int = 0) -> tuple[bodies.AnchoredStepView, ...]:
+    async def coins(self, job: JobId, *, after: int = 0) -> tuple[AnchoredStepView, ...]:
         """Anchored steps beyond `after` with their coins, as the market says; one page."""
         path = f"/jobs/{job.hex()}/coins"
         answer = await self._send("GET", path, params={"after": after})
-        return _body(answer, bodies.CoinsView).steps
+        return _body(answer, CoinsView).steps
 
     async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
         """Batches of the job's anchorer, to be checked against the chain; one page."""
@@ -416,34 +500,34 @@ class MarketClient:
         except AuditMismatch as error:
             raise Malformed(f"lane: the market answered with none: {error.message}") from error
 
-    async def spend(self, job: JobId, *, after: int = 0) -> bodies.SpendView:
+    async def spend(self, job: JobId, *, after: int = 0) -> SpendView:
         """What a job has spent and how long it lasts; its steps beyond `after`, one page."""
         answer = await self._send("GET", f"/jobs/{job.hex()}/spend", params={"after": after})
-        return _body(answer, bodies.SpendView)
+        return _body(answer, SpendView)
 
-    async def peers(self, job: JobId, *, after: int = 0) -> bodies.PeersView:
+    async def peers(self, job: JobId, *, after: int = 0) -> PeersView:
         """A job's peers by stage, beyond the first `after`; one page."""
         answer = await self._send("GET", f"/jobs/{job.hex()}/peers", params={"after": after})
-        return _body(answer, bodies.PeersView)
+        return _body(answer, PeersView)
 
-    async def steps(self, job: JobId, *, after: int = 0) -> tuple[bodies.StepView, ...]:
+    async def steps(self, job: JobId, *, after: int = 0) -> tuple[StepView, ...]:
         """Sealed steps beyond `after`, with anchors, coins and what was drawn; one page."""
         answer = await self._send("GET", f"/jobs/{job.hex()}/steps", params={"after": after})
-        return _body(answer, bodies.StepsView).steps
+        return _body(answer, StepsView).steps
 
-    async def step(self, job: JobId, step: StepNumber, *, after: int = 0) -> bodies.StepLinesView:
+    async def step(self, job: JobId, step: StepNumber, *, after: int = 0) -> StepLinesView:
         """A sealed step with its peer-steps and paid audits beyond `after`; one page."""
         path = f"/jobs/{job.hex()}/steps/{step}"
         answer = await self._send("GET", path, params={"after": after})
-        return _body(answer, bodies.StepLinesView)
+        return _body(answer, StepLinesView)
 
     async def work_trace(
         self, job: JobId, step: StepNumber, peer: PeerId, *, round_number: int = 0
-    ) -> bodies.WorkTraceView:
+    ) -> WorkTraceView:
         """A peer-step from its GradCommit to the money, with every Merkle path."""
         path = f"/jobs/{job.hex()}/steps/{step}/work/{peer.hex()}"
         answer = await self._send("GET", path, params={"round": round_number})
-        return _body(answer, bodies.WorkTraceView)
+        return _body(answer, WorkTraceView)
 
     async def _snapshots_page(self, job: JobId, after: int) -> tuple[Snapshot, ...]:
         answer = await self._send("GET", f"/jobs/{job.hex()}/snapshots", params={"after": after})
@@ -480,7 +564,7 @@ class MarketClient:
         _check(answer)
         return True
 
-    async def get_blob(self, name: Digest, *, max_bytes: int = bodies.MAX_BLOB_BYTES) -> bytes:
+    async def get_blob(self, name: Digest, *, max_bytes: int = MAX_BLOB_BYTES) -> bytes:
         """A blob, checked against its digest.
 
         Raises:
@@ -501,7 +585,7 @@ class MarketClient:
             TooLarge: no market takes as much, or the account has no room for it.
         """
         size, name = await asyncio.to_thread(measured, path)
-        if size > (most := bodies.MAX_BUNDLE_BYTES):
+        if size > (most := MAX_BUNDLE_BYTES):
             raise TooLarge(f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most)
         if not await self.has_blob(name):
             await self.put_pieces(name, size, lambda: pieces(path), by=by)
@@ -525,7 +609,7 @@ class MarketClient:
             NotFound: the market does not hold it.
             WrongBytes: it answered with other bytes.
         """
-        with written(path, name, max_bytes=bodies.MAX_BUNDLE_BYTES) as append:
+        with written(path, name, max_bytes=MAX_BUNDLE_BYTES) as append:
 
             async def keep(response: httpx.Response) -> bytes:
                 if not response.is_success:
@@ -538,42 +622,42 @@ class MarketClient:
 
     # ---------------------------------------------------------------------------------- hosting
 
-    async def register_host(self, body: bodies.RegisterHost) -> int:
+    async def register_host(self, body: RegisterHost) -> int:
         """Name the coordinators that a host runs; answers how many are known."""
-        answer = await self._post("/hosting/register", body, bodies.HostRegistered)
+        answer = await self._post("/hosting/register", body, HostRegistered)
         return answer.coordinators
 
-    async def claim_jobs(self, host: str, *, wait_seconds: int = 0) -> tuple[bodies.HostedJob, ...]:
+    async def claim_jobs(self, host: str, *, wait_seconds: int = 0) -> tuple[HostedJob, ...]:
         """Lease jobs to `host`; answers with all that it holds.
 
         If it has none, the market may take `wait_seconds` to answer, or until one may be there.
         """
-        path, body = "/hosting/claim", bodies.ClaimJobs(host=host)
+        path, body = "/hosting/claim", ClaimJobs(host=host)
         if wait_seconds:
             path += f"?wait={wait_seconds}"
-        return (await self._post(path, body, bodies.HostedJobs)).jobs
+        return (await self._post(path, body, HostedJobs)).jobs
 
-    async def heartbeat_host(self, body: bodies.HostHeartbeat) -> tuple[bodies.HostedJob, ...]:
+    async def heartbeat_host(self, body: HostHeartbeat) -> tuple[HostedJob, ...]:
         """Renew a host's rows."""
-        return (await self._post("/hosting/heartbeat", body, bodies.HostedJobs)).jobs
+        return (await self._post("/hosting/heartbeat", body, HostedJobs)).jobs
 
     # --------------------------------------------------------------------------------- epochs
 
-    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
+    async def epochs(self, *, cursor: str | None = None) -> EpochsView:
         """The newest settlements, or those that follow a part which said `next`."""
-        return await self._get(_part("/epochs", cursor), bodies.EpochsView)
+        return await self._get(_part("/epochs", cursor), EpochsView)
 
-    async def epoch(self, number: int) -> bodies.EpochView:
+    async def epoch(self, number: int) -> EpochView:
         """One settlement with its leaves."""
-        return await self._get(f"/epochs/{number}", bodies.EpochView)
+        return await self._get(f"/epochs/{number}", EpochView)
 
-    async def proof(self, number: int, account: Address) -> bodies.ProofView:
+    async def proof(self, number: int, account: Address) -> ProofView:
         """What a claim of `account` under this epoch's root needs."""
-        return await self._get(f"/epochs/{number}/proofs/{account.hex()}", bodies.ProofView)
+        return await self._get(f"/epochs/{number}/proofs/{account.hex()}", ProofView)
 
-    async def batch(self, root: Digest) -> bodies.BatchView:
+    async def batch(self, root: Digest) -> BatchView:
         """An anchored batch of seals."""
-        return await self._get(f"/batches/{root.hex()}", bodies.BatchView)
+        return await self._get(f"/batches/{root.hex()}", BatchView)
 
     # ---------------------------------------------------------------------------------- wiring
 
@@ -729,7 +813,7 @@ def _check(answer: _Answer) -> None:
     if answer.is_success:
         return
     try:
-        problem = read_body(bodies.Problem, answer.content)
+        problem = read_body(Problem, answer.content)
     except Malformed:
         if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:  # of a proxy before it
             raise ServiceUnreachable(f"{answer.url}: HTTP {answer.status}") from None

@@ -19,7 +19,7 @@ from contracts.terms.errors import Conflict, NotFound, Refused
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies import CheckpointsView, CheckpointView, UnpublishedView
+from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.parts import get_parts
 from training.config import slices_of, train_config

@@ -13,16 +13,8 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
 from contracts.terms.moments import UnixSeconds
-from market.bodies import (
-    AdviceView,
-    Body,
-    Excluded,
-    Money,
-    Price,
-    QuoteView,
-    StageQuoteView,
-    Wide,
-)
+from market.bodies.base import Body, Money, Price, Wide
+from market.bodies.jobs import AdviceView, Excluded, QuoteView, StageQuoteView
 from tallystick.sdk.advice import in_words, plain
 from tallystick.sdk.checking import CheckingPlan, checking_plan
 from tallystick.sdk.client import MarketClient

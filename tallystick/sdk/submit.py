@@ -29,7 +29,8 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
-from market import bodies
+from market.bodies.jobs import Permit, PostJob, QuoteView
+from market.bodies.network import NetworkView
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
@@ -181,7 +182,7 @@ class _Placing:
 
     client: MarketClient
     wallet: Wallet
-    network: bodies.NetworkView
+    network: NetworkView
     prepared: Prepared
     file: OrderFile
     consent: Consent
@@ -232,7 +233,7 @@ class _Placing:
         """Send an order; if the market refuses it and does not have it, `refused` is stored."""
         job = signed.message.job()
         permit = await self._permit(signed.message, now)
-        body = bodies.PostJob(signed=signed.encoded(), permit=permit)
+        body = PostJob(signed=signed.encoded(), permit=permit)
         # A later call signs another permit: the answer that is stored belongs to this very request.
         key = hashlib.sha256(body.json_bytes()).hexdigest()
         try:
@@ -275,7 +276,7 @@ class _Placing:
                 budget=spec.budget,
             )
 
-    async def _permit(self, spec: JobSpec, now: UnixSeconds) -> bodies.Permit:
+    async def _permit(self, spec: JobSpec, now: UnixSeconds) -> Permit:
         account, network = self.wallet.account, self.network
         deadline = UnixSeconds(now + PERMIT_SECONDS)
         token = token_domain(network)
@@ -283,7 +284,7 @@ class _Placing:
         self.file.save_permitted(Permitted(nonce=nonce, job=spec.job()))
         values = (account, network.contracts.escrow, spec.budget, nonce, deadline)
         signature = self.wallet.sign_permit(PERMIT, values, token.separator)
-        return bodies.Permit(deadline=deadline, signature=signature)
+        return Permit(deadline=deadline, signature=signature)
 
     async def _nonce(self) -> int:
         """Of the next permit; the one that the last had, while its job is not with the market.
@@ -306,7 +307,7 @@ class _Placing:
         return nonce
 
 
-def token_domain(network: bodies.NetworkView) -> WalletDomain:
+def token_domain(network: NetworkView) -> WalletDomain:
     """What permits of a network's token are signed under.
 
     Raises:
@@ -338,7 +339,7 @@ def clock_sentence(ahead_millis: int) -> str:
     return f"this machine's clock is {abs(ahead_millis) // 1000} s {where} the market's"
 
 
-def _need_match(quote: bodies.QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
+def _need_match(quote: QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
     """Refuse a job that fails all offers there are for good; without any it waits for some.
 
     Raises:

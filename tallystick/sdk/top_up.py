@@ -28,7 +28,7 @@ from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, Unaff
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market import bodies
+from market.bodies.network import NetworkView
 from tallystick.files import replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import deployment_of
@@ -125,7 +125,7 @@ class _Payer:
     """One account that pays."""
 
     client: MarketClient
-    network: bodies.NetworkView
+    network: NetworkView
     contracts: Contracts
     sender: Sender
     store: SqliteTransactions

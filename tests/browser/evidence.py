@@ -5,7 +5,7 @@ from typing import Any
 
 from contracts.terms.ids import JobId, StepNumber
 from contracts.terms.messages import MILLION
-from market.bodies import WorkTraceView
+from market.bodies.tracing import WorkTraceView
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.test_earnings import PEOPLE, claim, sdk
 from tests.support.history import JobMaker

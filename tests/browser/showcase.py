@@ -8,7 +8,8 @@ from contracts.terms.ids import Address, JobId, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.bodies import PostCheckpoint, PostReports, StepReport, checkpoint_digest, reports_digest
+from market.bodies.jobs import PostCheckpoint, PostReports, StepReport
+from market.bodies.signing import checkpoint_digest, reports_digest
 from market.service.rows import EpochRow
 from market.service.store_checkpoints import store_checkpoint
 from market.service.store_reports import store_reports

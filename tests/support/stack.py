@@ -27,7 +27,9 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import JobId, PeerId
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import JobView
+from market.bodies.offers import Withdrawal
+from market.bodies.signing import withdrawal_digest
 from tallystick.demo.shares import JobWork, read_work
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import ProviderFolder
@@ -137,9 +139,9 @@ class Stack:
             folder.close()
         if offer is not None:
             digest = offer.message.digest()
-            signature = session.private_key.sign(bodies.withdrawal_digest(digest))
+            signature = session.private_key.sign(withdrawal_digest(digest))
             with contextlib.suppress(NotFound):  # it was stopped before the market had it
-                await self.client.withdraw_offer(digest, bodies.Withdrawal(signature=signature))
+                await self.client.withdraw_offer(digest, Withdrawal(signature=signature))
 
     def lease_folder(self, name: str, job: JobId) -> Path:
         """What a provider keeps of its lease in `job`; there once its peer was started."""
@@ -187,7 +189,7 @@ class Stack:
             consent=Consent(again=True),
         )
 
-    async def job(self, job: JobId) -> bodies.JobView:
+    async def job(self, job: JobId) -> JobView:
         """The job as the API shows it; waits while the API is down."""
         while True:
             with contextlib.suppress(Unavailable):
@@ -195,8 +197,8 @@ class Stack:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def until(
-        self, job: JobId, holds: Callable[[bodies.JobView], bool], *, within: float
-    ) -> bodies.JobView:
+        self, job: JobId, holds: Callable[[JobView], bool], *, within: float
+    ) -> JobView:
         """Wait until `holds` of the job."""
         view = await self.job(job)
         try:
@@ -211,7 +213,7 @@ class Stack:
             ) from None
         return view
 
-    async def settled(self, job: JobId, *, within: float) -> bodies.JobView:
+    async def settled(self, job: JobId, *, within: float) -> JobView:
         """Wait until the job's money is where it belongs: claimed and refunded."""
         return await self.until(
             job, lambda v: v.state == "refunded" and v.paid == v.earned, within=within

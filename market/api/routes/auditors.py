@@ -14,14 +14,8 @@ from contracts.terms.errors import (
 )
 from market.api.context import AccountPath, ApiDep, WorkDep, answer, body, documented
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.bodies import (
-    AcceptLease,
-    AuditorJobs,
-    AuditorRegistered,
-    BondView,
-    Heartbeat,
-    RegisterAuditor,
-)
+from market.bodies.auditing import AuditorJobs, AuditorRegistered, BondView, RegisterAuditor
+from market.bodies.offers import AcceptLease, Heartbeat
 from market.service.audit_bonds import accept_bond
 from market.service.auditors import hear_auditor, register_auditor
 

@@ -22,7 +22,8 @@ from market.api.context import (
 )
 from market.api.openapi import in_bytes
 from market.api.refusals import refused
-from market.bodies import MAX_BUNDLE_BYTES, signed_call
+from market.bodies.base import MAX_BUNDLE_BYTES
+from market.bodies.requests import signed_call
 from market.service.store_blob import Upload, store_blob
 
 router = APIRouter(tags=["blobs"])

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import NotFound
 from market.api.context import ApiDep, JobPath, WorkDep, answer
 from market.api.refusals import refused
-from market.bodies import ChecksView
+from market.bodies.auditing import ChecksView
 from market.service.show_checks import checks_of_job
 from verification.draws.odds import VOLUMES
 

@@ -9,7 +9,7 @@ from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, JobId
 from market.api.context import AccountPath, Api, ApiDep, WorkDep, answer, parse_bytes
 from market.api.refusals import refused
-from market.bodies import EARNINGS_PAGE, EarningsView
+from market.bodies.earnings import EARNINGS_PAGE, EarningsView
 from market.service.ports import UnitOfWork
 from market.service.show_earnings import Period, earnings_of
 

@@ -23,7 +23,7 @@ from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, JobPath, WorkDep, answer, inlined
 from market.api.examples import example_of
 from market.api.refusals import refused
-from market.bodies import (
+from market.bodies.events import (
     REPORTS_PAGE,
     EndEvent,
     ReportsView,

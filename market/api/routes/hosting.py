@@ -10,13 +10,7 @@ from contracts.terms.errors import BadSignature
 from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, HostDep, WorkDep, answer, body, check_host, documented
 from market.api.refusals import refused
-from market.bodies import (
-    ClaimJobs,
-    HostedJobs,
-    HostHeartbeat,
-    HostRegistered,
-    RegisterHost,
-)
+from market.bodies.hosting import ClaimJobs, HostedJobs, HostHeartbeat, HostRegistered, RegisterHost
 from market.service.host_jobs import claim_jobs, hear_host, register_host
 from market.service.life import FOR_HOSTS
 

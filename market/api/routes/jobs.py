@@ -40,17 +40,19 @@ from market.api.context import (
 from market.api.cursors import asked
 from market.api.openapi import in_bytes
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.bodies import (
+from market.bodies.auditing import AuditorsView
+from market.bodies.base import (
     COINS_PAGE,
     LANE_PAGE,
     MAX_MESSAGES_BYTES,
     MAX_MESSAGES_POSTED,
     MESSAGES_PAGE,
     SNAPSHOTS_PAGE,
-    AuditorsView,
+    Stored,
+)
+from market.bodies.jobs import (
     CheckpointStored,
     CheckpointsView,
-    CoinsView,
     JobPosted,
     JobsView,
     JobView,
@@ -60,8 +62,8 @@ from market.bodies import (
     PostReports,
     QuoteRequest,
     QuoteView,
-    Stored,
 )
+from market.bodies.settlement import CoinsView
 from market.service.listing import Asked
 from market.service.ports import UnitOfWork
 from market.service.post_job import post_job, quote_job

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.ids import JobId
 from market.api.context import ApiDep, WorkDep, answer, parse_bytes
-from market.bodies import ROUNDS_PAGE, ClearingRoundsView, MarketView
+from market.bodies.market import ROUNDS_PAGE, ClearingRoundsView, MarketView
 from market.service.show_market import rounds_view, shown_market
 
 router = APIRouter(tags=["market"])

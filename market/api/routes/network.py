@@ -25,13 +25,13 @@ from market.api.context import (
     documented,
 )
 from market.api.refusals import CHAIN, refused
-from market.bodies import (
+from market.bodies.base import Money
+from market.bodies.network import (
     AccountView,
     CoordinatorView,
     FaucetRequest,
     FaucetView,
     HealthView,
-    Money,
     NetworkView,
 )
 from market.service.coordinators import allocate_coordinator

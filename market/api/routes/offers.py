@@ -9,7 +9,8 @@ from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, DigestPath, WorkDep, answer, body, documented
 from market.api.cursors import asked
 from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.bodies import (
+from market.bodies.base import SignedBody
+from market.bodies.offers import (
     AcceptLease,
     Heartbeat,
     LeaseHeard,
@@ -17,7 +18,6 @@ from market.bodies import (
     LeaseView,
     OfferStored,
     OffersView,
-    SignedBody,
     Withdrawal,
 )
 from market.service.accept_lease import accept_lease

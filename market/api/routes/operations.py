@@ -24,7 +24,8 @@ from market.api.context import (
     documented,
 )
 from market.api.refusals import refused
-from market.bodies import AskJob, JobAction, OperationView, wish_digest
+from market.bodies.operations import AskJob, JobAction, OperationView
+from market.bodies.signing import wish_digest
 from market.domain.jobs import Action
 from market.service.ask_job import ask_job, find_operation
 from market.service.ports import UnitOfWork

@@ -11,7 +11,8 @@ from contracts.terms.signatures import Signed, expect
 from market.api.context import ApiDep, KeyedDep, WorkDep, answer, body, carry_out, documented
 from market.api.refusals import CHAIN, refused
 from market.api.routes.jobs import POSTING, accept_job
-from market.bodies import JobPosted, OrderLike, OrderTyped, PostOrder
+from market.bodies.jobs import JobPosted
+from market.bodies.orders import OrderLike, OrderTyped, PostOrder
 from market.service.order_like import check_budget, typed_order, write_order
 from market.service.ports import UnitOfWork
 

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from market.api.context import AccountPath, ApiDep, WorkDep, answer
-from market.bodies import ProviderView
+from market.bodies.offers import ProviderView
 from market.service.show_offers import show_provider
 
 router = APIRouter(tags=["providers"])

@@ -9,7 +9,7 @@ from contracts.terms.ids import MAX_STEPS, JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep, answer
 from market.api.refusals import refused
 from market.api.routes.earnings import period_of
-from market.bodies import PEERS_PAGE, SPEND_PAGE, PeersView, SpendView
+from market.bodies.running import PEERS_PAGE, SPEND_PAGE, PeersView, SpendView
 from market.service.ports import UnitOfWork
 from market.service.show_peers import peers_of
 from market.service.show_spend import spend_of

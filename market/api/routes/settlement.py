@@ -9,7 +9,7 @@ from contracts.terms.errors import NotFound
 from market.api.context import IMMUTABLE, AccountPath, DigestPath, WorkDep, answer
 from market.api.cursors import asked
 from market.api.refusals import refused
-from market.bodies import BatchView, EpochState, EpochsView, EpochView, ProofView
+from market.bodies.settlement import BatchView, EpochState, EpochsView, EpochView, ProofView
 from market.service.listing import Asked
 from market.service.show_epochs import list_epochs, show_batch, show_epoch, show_proof
 

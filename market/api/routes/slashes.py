@@ -24,7 +24,7 @@ from market.api.context import (
 )
 from market.api.cursors import asked
 from market.api.refusals import CHAIN, refused
-from market.bodies import (
+from market.bodies.slashes import (
     ContestSlash,
     ConvictionsView,
     JudgeContest,

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from market.api.context import Api, ApiDep, WorkDep, answer
-from market.bodies import StatusView
+from market.bodies.status import StatusView
 from market.service.ports import UnitOfWork
 from market.service.show_status import status_of
 

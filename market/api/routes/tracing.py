@@ -8,7 +8,13 @@ from contracts.terms.errors import NotFound
 from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
 from market.api.context import ApiDep, JobPath, WorkDep, answer, parse_bytes
 from market.api.refusals import refused
-from market.bodies import STEP_LINES_PAGE, STEPS_PAGE, StepLinesView, StepsView, WorkTraceView
+from market.bodies.tracing import (
+    STEP_LINES_PAGE,
+    STEPS_PAGE,
+    StepLinesView,
+    StepsView,
+    WorkTraceView,
+)
 from market.service.show_steps import lines_of_step, steps_of
 from market.service.trace_work import trace_work
 

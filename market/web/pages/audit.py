@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
-from market.bodies import EpochSummary
+from market.bodies.settlement import EpochSummary
 from market.service.find_job import find_job
 from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
 from market.service.ports import UnitOfWork

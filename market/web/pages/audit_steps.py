@@ -14,16 +14,10 @@ from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.earnings import period_of
 from market.api.routes.tracing import PeerPath, StepPath
-from market.bodies import (
-    API_PREFIX,
-    STEP_LINES_PAGE,
-    ChecksView,
-    DistanceView,
-    EarningView,
-    PeerChecksView,
-    StepView,
-    WorkTraceView,
-)
+from market.bodies.auditing import ChecksView, PeerChecksView
+from market.bodies.base import API_PREFIX
+from market.bodies.earnings import EarningView
+from market.bodies.tracing import STEP_LINES_PAGE, DistanceView, StepView, WorkTraceView
 from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.ports import UnitOfWork

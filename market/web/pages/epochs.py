@@ -7,7 +7,8 @@ from starlette.responses import RedirectResponse
 
 from market.api.context import AccountPath, ApiDep, WorkDep
 from market.api.routes.settlement import EpochPath
-from market.bodies import API_PREFIX, EpochSummary
+from market.bodies.base import API_PREFIX
+from market.bodies.settlement import EpochSummary
 from market.service.show_epochs import epoch_row, newest_epochs, show_epoch, show_proof
 from market.web.rendering import page
 

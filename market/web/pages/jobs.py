@@ -11,14 +11,10 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.running import peers_view, spend_view
-from market.bodies import (
-    API_PREFIX,
-    JobView,
-    NumberedJobEvent,
-    SeatView,
-    StepReport,
-    read_job_event,
-)
+from market.bodies.base import API_PREFIX
+from market.bodies.events import NumberedJobEvent, read_job_event
+from market.bodies.jobs import JobView, StepReport
+from market.bodies.running import SeatView
 from market.domain.jobs import JobState
 from market.domain.outcomes import Outcome, sentence
 from market.service.feeds import newest_events

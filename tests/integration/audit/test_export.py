@@ -21,7 +21,15 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market import bodies
+from market.bodies.network import ContractsView, NetworkView, TokenView
+from market.bodies.settlement import (
+    BatchEntryView,
+    BatchView,
+    EpochLeafView,
+    EpochsView,
+    EpochView,
+    JobPay,
+)
 from tallystick.audit.export import export
 from tallystick.audit.rpc import JsonRpc
 from tests.support.anvil import DeployedChain, deployed_chain
@@ -40,20 +48,18 @@ class FakeMarket:
 
     market: ChainMarket
 
-    async def network(self) -> bodies.NetworkView:
+    async def network(self) -> NetworkView:
         """See `export.Market`."""
         deployment = self.market.deployed.deployment
-        names = bodies.ContractsView.model_fields
-        return bodies.NetworkView(
+        names = ContractsView.model_fields
+        return NetworkView(
             version="test",
             chain_id=deployment.chain_id,
             rpc_url="",
             embedded=True,
-            contracts=bodies.ContractsView(**{n: getattr(deployment, n) for n in names}),
+            contracts=ContractsView(**{n: getattr(deployment, n) for n in names}),
             deployed_block=0,
-            token=bodies.TokenView(
-                name="", version="", symbol="", decimals=6, domain_separator=NOTHING
-            ),
+            token=TokenView(name="", version="", symbol="", decimals=6, domain_separator=NOTHING),
             parameters={},
             anchorer=self.market.deployed.senders["anchorer"].account,
             epoch_seconds=2,
@@ -73,26 +79,24 @@ class FakeMarket:
         """See `export.Market`."""
         return self.market.snapshots
 
-    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
+    async def epochs(self, *, cursor: str | None = None) -> EpochsView:
         """See `export.Market`."""
-        return bodies.EpochsView(
-            epochs=tuple(self._view(each) for each in self.market.settlements[:0:-1])
-        )
+        return EpochsView(epochs=tuple(self._view(each) for each in self.market.settlements[:0:-1]))
 
-    async def epoch(self, number: int) -> bodies.EpochView:
+    async def epoch(self, number: int) -> EpochView:
         """See `export.Market`."""
         return self._view(self.market.settlements[number])
 
-    async def batch(self, root: Digest) -> bodies.BatchView:
+    async def batch(self, root: Digest) -> BatchView:
         """See `export.Market`."""
         entries = tuple(
-            bodies.BatchEntryView(job=job, step=step, seal=seal)
+            BatchEntryView(job=job, step=step, seal=seal)
             for job, step, seal in self.market.batches[root]
         )
-        return bodies.BatchView(root=root, entries=entries, transaction=None, block=None, coin=None)
+        return BatchView(root=root, entries=entries, transaction=None, block=None, coin=None)
 
-    def _view(self, settled: EpochSettlement) -> bodies.EpochView:
-        return bodies.EpochView(
+    def _view(self, settled: EpochSettlement) -> EpochView:
+        return EpochView(
             epoch=settled.epoch,
             state="final",
             root=settled.root.hash,
@@ -101,13 +105,11 @@ class FakeMarket:
             transaction=None,
             debits=(),
             leaves=tuple(
-                bodies.EpochLeafView(
+                EpochLeafView(
                     account=each.account,
                     jobs_root=each.jobs_root.hash,
                     cumulative=each.cumulative,
-                    jobs=tuple(
-                        bodies.JobPay(job=job, cumulative=amount) for job, amount in each.jobs
-                    ),
+                    jobs=tuple(JobPay(job=job, cumulative=amount) for job, amount in each.jobs),
                 )
                 for each in settled.accounts
             ),

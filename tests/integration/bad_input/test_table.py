@@ -21,8 +21,11 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.typed_data import Domain
-from market import bodies
 from market.api.problems import STATUS, status_of
+from market.bodies.base import MAX_JSON_BYTES, Problem, read_body
+from market.bodies.jobs import Permit, PostJob
+from market.bodies.offers import Heartbeat, Withdrawal
+from market.bodies.signing import heartbeat_digest, withdrawal_digest
 from tallystick.cli.main import exit_code
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import load_job_file
@@ -35,7 +38,7 @@ from tests.support.market_world import market_spec, sign_digest
 from tests.support.patience import patience
 from training.transport.calls import METHODS
 
-PERMIT = bodies.Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
+PERMIT = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
 GOOD = "name: a\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
 ELSEWHERE_CHAIN = Domain(DOMAIN.chain_id + 1, DOMAIN.settlement)
 TEN_MINUTES = 600
@@ -62,13 +65,13 @@ class Place:
         spec = market_spec()
         await self.poster.world.give_tokens(spec, "poster")
         signed = wallet.sign(spec, domain).encoded()
-        body = bodies.PostJob(signed=signed, permit=PERMIT)
+        body = PostJob(signed=signed, permit=PERMIT)
         await self.client.post_job(body, idempotency_key="k")
 
     async def ask(self, method: str, path: str, content: bytes, **headers: str) -> None:
         """A request as somebody else's program may send it; raises the problem that comes back."""
         answer = await self.http.request(method, path, content=content, headers=headers)
-        problem = bodies.read_body(bodies.Problem, answer.content)
+        problem = read_body(Problem, answer.content)
         cls = error_class(problem.code)
         assert answer.status_code == STATUS.get(cls, status_of(cls)), problem
         raise cls(problem.detail)
@@ -121,13 +124,13 @@ async def signed_for_another_chain(place: Place) -> None:
 
 async def withdrawn_by_another(place: Place) -> None:
     offer = await place.poster.world.offer("ann", 10**10)
-    signature = sign_digest(make_session("eve"), bodies.withdrawal_digest(offer))
-    await place.client.withdraw_offer(offer, bodies.Withdrawal(signature=signature))
+    signature = sign_digest(make_session("eve"), withdrawal_digest(offer))
+    await place.client.withdraw_offer(offer, Withdrawal(signature=signature))
 
 
 async def heartbeat(place: Place, offer: Digest, at: UnixMillis) -> None:
-    signature = sign_digest(make_session("agent ann"), bodies.heartbeat_digest(offer, at))
-    await place.client.heartbeat_offer(offer, bodies.Heartbeat(at=at, signature=signature))
+    signature = sign_digest(make_session("agent ann"), heartbeat_digest(offer, at))
+    await place.client.heartbeat_offer(offer, Heartbeat(at=at, signature=signature))
 
 
 async def replayed_heartbeat(place: Place) -> None:
@@ -154,7 +157,7 @@ async def offer_without_stake(place: Place) -> None:
 
 
 async def body_over_a_megabyte(place: Place) -> None:
-    await place.ask("POST", "/offers", b" " * (bodies.MAX_JSON_BYTES + 1))
+    await place.ask("POST", "/offers", b" " * (MAX_JSON_BYTES + 1))
 
 
 async def body_that_says_it_is_small(place: Place) -> None:
@@ -163,7 +166,7 @@ async def body_that_says_it_is_small(place: Place) -> None:
             yield bytes(2**16)
 
     answer = await place.http.post("/offers", content=pieces())
-    problem = bodies.read_body(bodies.Problem, answer.content)
+    problem = read_body(Problem, answer.content)
     raise error_class(problem.code)(problem.detail)
 
 

@@ -19,16 +19,10 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.bodies import (
-    CoordinatorClaim,
-    HostCredential,
-    HostHeartbeat,
-    Permit,
-    PostJob,
-    RefusedJob,
-    RegisterHost,
-    hosting_digest,
-)
+from market.bodies.credentials import HostCredential
+from market.bodies.hosting import CoordinatorClaim, HostHeartbeat, RefusedJob, RegisterHost
+from market.bodies.jobs import Permit, PostJob
+from market.bodies.signing import hosting_digest
 from market.domain.blob_quotas import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events

@@ -12,7 +12,7 @@ from contracts.terms.errors import BadSignature, Conflict, NotFound
 from contracts.terms.ids import Digest, JobId, SessionKey
 from contracts.terms.moments import UnixSeconds
 from market.api.app import make_app
-from market.bodies import AcceptLease
+from market.bodies.offers import AcceptLease
 from market.domain.jobs import JobState
 from market.domain.slashing import Conviction
 from market.service.audit_bonds import PATIENCE_MILLIS

@@ -23,7 +23,8 @@ from contracts.terms.errors import (
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
 from market.api.app import make_app
-from market.bodies import CheckpointView, PostCheckpoint, checkpoint_digest
+from market.bodies.jobs import CheckpointView, PostCheckpoint
+from market.bodies.signing import checkpoint_digest
 from market.fakes.memory import MemoryBlobs
 from market.service.rows import CheckpointRow, LeaseRow
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint

@@ -16,12 +16,8 @@ from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.bodies import (
-    ContestSlash,
-    PostEvidence,
-    contest_digest,
-    evidence_digest,
-)
+from market.bodies.signing import contest_digest, evidence_digest
+from market.bodies.slashes import ContestSlash, PostEvidence
 from market.service.coding import items
 from market.service.contests import judge_contest
 from market.service.convictions import note_convictions

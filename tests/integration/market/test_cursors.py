@@ -9,7 +9,10 @@ from contracts.terms.amounts import UINT64_MAX, BaseUnits
 from contracts.terms.ids import Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
-from market.bodies import EpochsView, JobsView, OffersView, Problem, read_body
+from market.bodies.base import Problem, read_body
+from market.bodies.jobs import JobsView
+from market.bodies.offers import OffersView
+from market.bodies.settlement import EpochsView
 from market.service.rows import ConvictionRow, EpochRow, JobRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.client import client_of

@@ -12,7 +12,7 @@ from contracts.terms.ids import Address, JobId
 from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.moments import UnixSeconds
 from market.api.app import make_app
-from market.bodies import EarningsView, EarningView
+from market.bodies.earnings import EarningsView, EarningView
 from market.domain import ledger
 from market.service.booking import balances_of
 from market.service.coding import decode_pay

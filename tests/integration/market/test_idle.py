@@ -2,7 +2,7 @@
 
 import asyncio
 
-from market.bodies import HostCredential
+from market.bodies.credentials import HostCredential
 from market.domain.jobs import JobState
 from market.fakes.memory_chain import MemoryChain
 from market.service.ports import ChainBlock, ChainEvent

@@ -13,7 +13,7 @@ from contracts.terms.errors import RateLimited, Unavailable
 from market.adapters.redis_limiter import RedisLimiter
 from market.api.app import make_app
 from market.api.context import Api
-from market.bodies import Problem, read_body
+from market.bodies.base import Problem, read_body
 from market.domain.rates import SECOND, Rate
 from market.fakes.memory import MemoryLimiter
 from market.service.ports import Limiter

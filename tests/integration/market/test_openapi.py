@@ -4,23 +4,18 @@ import json
 from typing import Any
 
 from contracts.terms.errors import TallystickError, error_class
-from market import bodies
 from market.api.app import make_app
 from market.api.examples import example_of
 from market.api.openapi import operations
 from market.api.problems import MEDIA_TYPE, status_of
-from market.bodies import Body, Problem, read_body
+from market.bodies.base import Body, Problem, read_body
 from tests.integration.market.client import client_of
 from tests.support.market_world import World, memory_world
 
 DOCUMENT = make_app(memory_world().api()).openapi()
 OPERATIONS = {f"{method} {path}": each for method, path, each in operations(DOCUMENT)}
 BODIES = sorted(
-    (
-        each
-        for each in vars(bodies).values()
-        if isinstance(each, type) and issubclass(each, Body) and each is not Body
-    ),
+    (each for each in Body.__subclasses__() if each.__module__.startswith("market.")),
     key=lambda cls: cls.__name__,
 )
 

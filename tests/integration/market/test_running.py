@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.terms.merkle import FORFEITED
-from market.bodies import SeatView, SpendView
+from market.bodies.running import SeatView, SpendView
 from market.service.coding import decode_pay
 from market.service.reconcile import reconcile_job
 from market.service.rows import SealRow

@@ -18,7 +18,8 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, Digest, JobId
 from market.api.app import make_app
-from market.bodies import ContestSlash, contest_digest
+from market.bodies.signing import contest_digest
+from market.bodies.slashes import ContestSlash
 from market.domain import ledger
 from market.domain.slashing import Conviction, Slash
 from market.service.booking import balances_of

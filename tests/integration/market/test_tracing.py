@@ -7,7 +7,8 @@ import pytest
 from contracts.terms.digest import digest, keccak
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import PeerId, StepNumber
-from market.bodies import AnchoredView, AuditsView, PlainStep, ProofStep, WorkTraceView
+from market.bodies.settlement import ProofStep
+from market.bodies.tracing import AnchoredView, AuditsView, PlainStep, WorkTraceView
 from market.service.rows import BatchRow, EpochRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.test_earnings import PEOPLE, account_of, claim, sdk

@@ -6,7 +6,8 @@ import pytest
 
 from contracts.terms.errors import Expired
 from contracts.terms.moments import UnixMillis
-from market.bodies import Heartbeat, heartbeat_digest
+from market.bodies.offers import Heartbeat
+from market.bodies.signing import heartbeat_digest
 from market.service.hear import SessionKeys, hear_offer
 from market.service.rows import HeartbeatRow
 from tests.integration.market.test_earnings import sdk

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market import bodies
+from market.bodies.hosting import HostedJob, HostHeartbeat, RegisterHost
 from tallystick.host.folder import note_refusal
 from tallystick.host.host import WAIT_SECONDS, Host
 from tallystick.sdk.client import MarketClient
@@ -28,17 +28,17 @@ class FakeMarket:
     wish: int = 0
     is_hosted: bool = True
     url: str = "http://market"
-    beats: list[bodies.HostHeartbeat] = field(default_factory=list)
+    beats: list[HostHeartbeat] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)  # seconds that it was allowed to take
 
-    async def register_host(self, body: bodies.RegisterHost) -> int:
+    async def register_host(self, body: RegisterHost) -> int:
         """See `MarketClient.register_host`."""
         return 10
 
-    async def claim_jobs(self, host: str, *, wait_seconds: int = 0) -> tuple[bodies.HostedJob, ...]:
+    async def claim_jobs(self, host: str, *, wait_seconds: int = 0) -> tuple[HostedJob, ...]:
         """See `MarketClient.claim_jobs`."""
         self.waits.append(wait_seconds)
-        held = bodies.HostedJob(
+        held = HostedJob(
             job=JOB,
             state="running",
             spec=SPEC.encoded(),
@@ -47,7 +47,7 @@ class FakeMarket:
         )
         return (held,) if self.is_hosted else ()
 
-    async def heartbeat_host(self, body: bodies.HostHeartbeat) -> tuple[bodies.HostedJob, ...]:
+    async def heartbeat_host(self, body: HostHeartbeat) -> tuple[HostedJob, ...]:
         """See `MarketClient.heartbeat_host`."""
         self.beats.append(body)
         return ()

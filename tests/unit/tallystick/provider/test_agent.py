@@ -20,10 +20,9 @@ from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies import (
+from market.bodies.auditing import BondAsked, BondView
+from market.bodies.offers import (
     AcceptLease,
-    BondAsked,
-    BondView,
     Heartbeat,
     LeaseHeard,
     LeasesView,

@@ -6,7 +6,7 @@ from typing import cast
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest
-from market.bodies import EpochState, EpochSummary, ProofView
+from market.bodies.settlement import EpochState, EpochSummary, ProofView
 from tallystick.provider.claims import Dues
 from tallystick.sdk.client import MarketClient
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, JobId
-from market.bodies import EarningsView, EarningView, PartsView, WaitsForView
+from market.bodies.earnings import EarningsView, EarningView, PartsView, WaitsForView
 from tallystick.provider.losses import Losses
 from tallystick.sdk.client import MarketClient
 

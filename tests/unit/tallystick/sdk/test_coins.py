@@ -2,7 +2,7 @@
 
 from contracts.terms.coins import Coin
 from contracts.terms.ids import Digest, JobId, StepNumber
-from market.bodies import AnchoredStepView
+from market.bodies.settlement import AnchoredStepView
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.coins import ASK_EVERY, MarketCoins
 
