@@ -16,6 +16,7 @@ from pydantic import (
 
 from contracts.terms.amounts import UINT64_MAX, UINT96_MAX, BaseUnits, PricePerPflop
 from contracts.terms.errors import Malformed
+from contracts.terms.ids import Hex
 
 MAX_JSON_BYTES = 2**20
 MAX_FAILURE = 300  # characters of why something could not be done
@@ -53,8 +54,8 @@ Money = Annotated[BaseUnits, *_AMOUNT, Ge(0), Le(UINT96_MAX)]
 Price = Annotated[PricePerPflop, *_AMOUNT, Ge(0), Le(UINT64_MAX)]
 Wide = Annotated[int, *_AMOUNT, Ge(0)]
 
-SignedField = Annotated[bytes, Len(1, MAX_JSON_BYTES // 2)]
-SignatureField = Annotated[bytes, Len(64, 65)]
+SignedField = Annotated[bytes, Len(1, MAX_JSON_BYTES // 2), Hex()]
+SignatureField = Annotated[bytes, Len(64, 65), Hex()]
 Endpoint = Annotated[str, Field(min_length=3, max_length=256, pattern=r"^[^\s:]+:\d{1,5}$")]
 Chance = Annotated[str, Field(min_length=3, pattern=r"^(0x)?[0-9a-f]+/(0x)?[0-9a-f]+$")]
 DeviceClass = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x20-\x7e]+$")]

@@ -362,16 +362,6 @@ def read_market_event(data: bytes) -> MarketEvent:
     return _read(_MARKET, data)
 
 
-def job_event_schema() -> dict[str, object]:
-    """JSON schema of a job's events."""
-    return _JOB.json_schema()
-
-
-def market_event_schema() -> dict[str, object]:
-    """JSON schema of the market's events."""
-    return _MARKET.json_schema()
-
-
 def _read(adapter: TypeAdapter[E], data: bytes) -> E:
     try:
         return adapter.validate_json(data)

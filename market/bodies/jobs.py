@@ -8,6 +8,7 @@ from contracts.terms.ids import (
     MAX_STEPS,
     AddressField,
     DigestField,
+    Hex,
     JobIdField,
     PeerIdField,
     SessionKeyField,
@@ -46,7 +47,7 @@ class Permit(Body):
     """EIP-2612 over the token, for JobEscrow and the budget of the job."""
 
     deadline: UnixSecondsField
-    signature: Annotated[bytes, Len(65, 65)]
+    signature: Annotated[bytes, Len(65, 65), Hex()]
 
 
 class PostJob(Body):

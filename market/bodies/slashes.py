@@ -7,6 +7,7 @@ from annotated_types import Len
 from contracts.terms.ids import (
     AddressField,
     DigestField,
+    Hex,
     JobIdField,
     PeerIdField,
     SessionKeyField,
@@ -86,7 +87,7 @@ class ContestSlash(Body):
     """`signature` by the convicted account's wallet over `contest_digest`."""
 
     bundle: DigestField
-    signature: Annotated[bytes, Len(65, 65)]
+    signature: Annotated[bytes, Len(65, 65), Hex()]
 
 
 class JudgeContest(Body):

@@ -9,11 +9,12 @@ keccak(1 | left hash, sum | right hash, sum). Sums take 12 bytes, big-endian. Si
 bottom up.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from contracts.terms.ids import (
     AddressField,
     DigestField,
+    Hex,
     JobIdField,
     PeerIdField,
     StageField,
@@ -188,7 +189,7 @@ class AnchoredView(Body):
 class DrawView(Body):
     """Drawn iff prf / 2^256 < rate; BLAKE3 in the context `tallystick 1 draw` of coin | name."""
 
-    name: bytes  # that the PRF is taken of
+    name: Annotated[bytes, Hex()]  # that the PRF is taken of
     rate: Chance  # q
     coin: StepCoinView | None
     step_coin: DigestField | None  # B; None: not here, or too late and all is drawn

@@ -23,7 +23,6 @@ from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 import typer
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import BytesSchema
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -73,23 +72,8 @@ class Shows(Generic[B]):
 
     def schema(self) -> JsonSchemaValue:
         """JSON Schema of the document under `-o json`."""
-        adapter = TypeAdapter(self.body)
-        schema = adapter.json_schema(mode="serialization", schema_generator=_Hexadecimal)
+        schema = TypeAdapter(self.body).json_schema(mode="serialization")
         return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
-
-
-class _Hexadecimal(GenerateJsonSchema):
-    """Bodies write bytes as hexadecimal: two digits each."""
-
-    def bytes_schema(self, schema: BytesSchema) -> JsonSchemaValue:
-        """See `GenerateJsonSchema.bytes_schema`."""
-        least, most = schema.get("min_length"), schema.get("max_length")
-        found: JsonSchemaValue = {"type": "string", "pattern": "^([0-9a-f]{2})*$"}
-        if least is not None:
-            found["minLength"] = 2 * least
-        if most is not None:
-            found["maxLength"] = 2 * most
-        return found
 
 
 @dataclass

@@ -24,7 +24,7 @@ STEPS_PAGE = 100
 HEX_OF_PEER = 64
 
 
-@router.get("/audit/{name}")
+@router.get("/audit/{job}")
 async def get_audit_page(
     job: JobPath,
     api: ApiDep,

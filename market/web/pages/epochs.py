@@ -49,7 +49,7 @@ async def get_proof_form(
     return RedirectResponse(f"/epochs/{number}/proofs/{account.strip()}", 303)
 
 
-@router.get("/epochs/{number}/proofs/{name}")
+@router.get("/epochs/{number}/proofs/{account}")
 async def get_proof_page(
     number: EpochPath, account: AccountPath, api: ApiDep, work: WorkDep
 ) -> Response:

@@ -38,7 +38,7 @@ OVER = ("refunded", "failed")
 """States after which a page needs no refresh."""
 
 
-@router.get("/jobs/{name}")
+@router.get("/jobs/{job}")
 async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """A job."""
     events = await _events(job, api, work)
@@ -55,25 +55,25 @@ async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     )
 
 
-@router.get("/jobs/{name}/fragment/now")
+@router.get("/jobs/{job}/fragment/now")
 async def get_now(job: JobPath, work: WorkDep) -> Response:
     """State and step of a job's page: asked for most often, so it costs least."""
     return page("job_now.html", **await _now(job, work))
 
 
-@router.get("/jobs/{name}/fragment/events")
+@router.get("/jobs/{job}/fragment/events")
 async def get_events(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """The newest events of a job's page."""
     return page("events_list.html", **await _events(job, api, work))
 
 
-@router.get("/jobs/{name}/fragment/progress")
+@router.get("/jobs/{job}/fragment/progress")
 async def get_progress(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """Money, losses and peers of a job's page."""
     return page("job_progress.html", piece=True, **await _progress(job, api, work))
 
 
-@router.get("/jobs/{name}/fragment/checking")
+@router.get("/jobs/{job}/fragment/checking")
 async def get_checking(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """Checks, verdicts, convictions and checkpoints of a job's page."""
     return page("job_checking.html", **await _checking(job, api, work))

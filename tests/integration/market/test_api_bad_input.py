@@ -42,7 +42,7 @@ OPEN = {
 
 
 def filled(path: str, name: str) -> str:
-    return re.sub(r"\{(name|number|step|peer)\}", name, path).removeprefix("/v1")
+    return re.sub(r"\{\w+\}", name, path).removeprefix("/v1")
 
 
 def check_problem(response: httpx.Response) -> Problem:
