@@ -34,6 +34,14 @@ ABOUT = """Who works for whom, at what price; and what was paid for which work.
 """
 _REF = "#/components/schemas/{model}"
 _BYTES = {"type": "string", "format": "binary"}
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {"type": "string"},
+    },
+}
 _METHODS = ("get", "put", "post", "delete", "head", "patch")
 
 
@@ -131,10 +139,10 @@ def _content(what: type | None, route: Route[Any]) -> dict[str, Any]:
         return {"content": {"application/json": {"schema": _reference(what)}}}
     if what is not bytes:
         return {}
-    content: dict[str, Any] = {"schema": _BYTES}
-    if route.tells:
-        content["x-event-data"] = {"oneOf": [_reference(each) for each in route.tells]}
-    return {"content": {route.media: content}}
+    if not route.tells:
+        return {"content": {route.media: {"schema": _BYTES}}}
+    told = {"oneOf": [_reference(each) for each in route.tells]}
+    return {"content": {route.media: {"schema": _EVENT, "x-event-data": told}}}
 
 
 def _problem(description: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What all bodies have in common: fields and their bounds, the strict class, how one is read."""
 
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from annotated_types import Ge, Le, Len
 from pydantic import (
@@ -102,8 +102,26 @@ class SignedBody(Body):
     signed: SignedField
 
 
-class Page(Body):
+class Part(Body):
     """A part of a list; what is inserted meanwhile moves nothing from one part to another."""
+
+    rows: ClassVar[str]  # the field with the list
+    place: ClassVar[str] = "after"  # the query that says where a part begins
+    most: ClassVar[int]  # rows of one part
+
+    def behind(self) -> object:
+        """Return the value of `place` with which the next part is asked for; None at the end."""
+        if "next" in type(self).model_fields:
+            return getattr(self, "next")  # noqa: B009
+        rows = getattr(self, self.rows)
+        return rows[-1].step if len(rows) == self.most else None
+
+
+class Page(Part):
+    """A part of a list that has a cursor."""
+
+    place: ClassVar[str] = "cursor"
+    most: ClassVar[int] = LIST_PAGE
 
     next: Cursor | None = None  # the `cursor` of what follows; None at the end
 

@@ -1,6 +1,6 @@
 """Jobs: posting, quotes, what is shown of one, step reports and checkpoints."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, Len
 
@@ -167,6 +167,8 @@ class JobSummary(Body):
 
 class JobsView(Page):
     """Jobs, newest first."""
+
+    rows: ClassVar[str] = "jobs"
 
     jobs: tuple[JobSummary, ...]
 

@@ -1,6 +1,6 @@
 """Offers, who makes them, and the leases that they become."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contracts.terms.ids import (
     AddressField,
@@ -40,6 +40,8 @@ class OfferView(Body):
 
 class OffersView(Page):
     """Offers, cheapest first."""
+
+    rows: ClassVar[str] = "offers"
 
     offers: tuple[OfferView, ...]
 

@@ -1,10 +1,10 @@
 """A job that runs, for people: what it has spent and how long it lasts, and its peers by stage."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField, PeerIdField, StageField
 from contracts.terms.moments import UnixMillisField
-from market.bodies.base import Body, Money, Price
+from market.bodies.base import Body, Money, Part, Price
 from market.bodies.jobs import JobState
 from market.bodies.offers import ReputationView
 
@@ -69,8 +69,11 @@ class StepSpendView(Body):
     stored_at: UnixMillisField
 
 
-class SpendView(Body):
+class SpendView(Part):
     """Where a job's money is and how long it lasts. escrowed = unearned + earned + refunded."""
+
+    rows: ClassVar[str] = "steps"
+    most: ClassVar[int] = SPEND_PAGE
 
     job: JobIdField
     state: JobState
@@ -119,8 +122,11 @@ class SeatView(Body):
     reputation: ReputationView
 
 
-class PeersView(Body):
+class PeersView(Part):
     """A job's seats by stage; `next` is where the next page begins, None after the last one."""
+
+    rows: ClassVar[str] = "seats"
+    most: ClassVar[int] = PEERS_PAGE
 
     job: JobIdField
     stages: int

@@ -1,6 +1,6 @@
 """Convictions, and the slashes that follow."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Len
 
@@ -65,11 +65,15 @@ class ConvictionView(Body):
 class ConvictionsView(Page):
     """Convictions in the order of their seals, of one job or of one account."""
 
+    rows: ClassVar[str] = "convictions"
+
     convictions: tuple[ConvictionView, ...]
 
 
 class SlashesView(Page):
     """Slashes of a job, in the order of convictions."""
+
+    rows: ClassVar[str] = "slashes"
 
     slashes: tuple[SlashView, ...]
 

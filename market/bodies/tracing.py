@@ -9,7 +9,7 @@ keccak(1 | left hash, sum | right hash, sum). Sums take 12 bytes, big-endian. Si
 bottom up.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from contracts.terms.ids import (
     AddressField,
@@ -21,7 +21,7 @@ from contracts.terms.ids import (
 )
 from contracts.terms.messages import Verdict
 from contracts.terms.moments import UnixMillisField
-from market.bodies.base import Body, Chance, Money, Price, Wide
+from market.bodies.base import Body, Chance, Money, Part, Price, Wide
 from market.bodies.earnings import (
     AnchorView,
     DrawnView,
@@ -100,8 +100,11 @@ class StepView(Body):
     outcomes: OutcomesView
 
 
-class StepsView(Body):
+class StepsView(Part):
     """Sealed steps of a job, ascending; ask again beyond the last one for those that follow."""
+
+    rows: ClassVar[str] = "steps"
+    most: ClassVar[int] = STEPS_PAGE
 
     job: JobIdField
     steps: tuple[StepView, ...]
@@ -126,8 +129,11 @@ class StepLineView(Body):
     draw: DrawnView | None
 
 
-class StepLinesView(Body):
+class StepLinesView(Part):
     """A step with its lines; `next` is where the next page begins, None after the last line."""
+
+    rows: ClassVar[str] = "lines"
+    most: ClassVar[int] = STEP_LINES_PAGE
 
     job: JobIdField
     step: StepView

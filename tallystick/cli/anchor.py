@@ -13,6 +13,7 @@ import typer
 from contracts.terms.errors import AuditMismatch, ChainUnreachable, Refused
 from contracts.terms.ids import DigestField
 from market.bodies.base import Body
+from market.bodies.routes import GET_NETWORK
 from tallystick.audit.rpc import JsonRpc
 from tallystick.cli.complaint import complain
 from tallystick.cli.files import read
@@ -63,7 +64,7 @@ def anchor_command(
 
 
 async def _as_the_market_says(file: Path, client: MarketClient) -> Anchor:
-    named = http_url((await client.network()).rpc_url, "a node")
+    named = http_url((await client.call(GET_NETWORK)).rpc_url, "a node")
     notice(f"asked {named}, the market's own node; name yours with --rpc")
     return await _anchor(file, named)
 

@@ -18,6 +18,7 @@ from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
 from contracts.terms.ids import Address, Digest, JobId
 from market.bodies.jobs import JobSummary
+from market.bodies.routes import GET_JOBS, GET_NETWORK
 from tallystick.audit import report, rerun_report
 from tallystick.cli.anchor import anchor_command
 from tallystick.cli.audit_bodies import (
@@ -81,7 +82,7 @@ def list_command(market: Market = None) -> AuditableJobs:
 
     Example: tallystick audit list
     """
-    view = ask(market, lambda client: client.jobs())
+    view = ask(market, lambda client: client.call(GET_JOBS))
     return AuditableJobs(jobs=tuple(_auditable(each) for each in view.jobs if each.step))
 
 
@@ -158,7 +159,7 @@ def export_command(
     from tallystick.sdk.urls import http_url
 
     async def run(client: MarketClient, wanted: JobId) -> AuditFile:
-        named = (await client.network()).rpc_url if rpc is None else rpc
+        named = (await client.call(GET_NETWORK)).rpc_url if rpc is None else rpc
         async with JsonRpc(http_url(named, "a node")) as node:
             return await export(client, node, wanted)
 

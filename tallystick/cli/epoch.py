@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from contracts.terms.amounts import format_tokens
+from market.bodies.routes import GET_EPOCH, GET_EPOCHS
 from market.bodies.settlement import EpochSummary, EpochsView, EpochView
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import facts, moment, short, shows, table
@@ -47,7 +48,7 @@ def list_command(market: Market = None) -> EpochsView:
 
     Example: tallystick epoch list
     """
-    return ask(market, lambda client: client.epochs())
+    return ask(market, lambda client: client.call(GET_EPOCHS))
 
 
 def _lines(view: EpochView) -> Iterator[RenderableType]:
@@ -87,4 +88,4 @@ def show_command(
 
     Example: tallystick epoch show 3
     """
-    return ask(market, lambda client: client.epoch(number))
+    return ask(market, lambda client: client.call(GET_EPOCH, number=number))

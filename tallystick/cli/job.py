@@ -13,6 +13,7 @@ from contracts.terms.ids import DigestField, JobId, JobIdField
 from market.bodies.auditing import ChecksView
 from market.bodies.base import Body
 from market.bodies.jobs import JobsView, JobView, StepReport
+from market.bodies.routes import GET_CHECKS, GET_CONVICTIONS, GET_JOB, GET_JOBS, GET_SLASH
 from market.bodies.slashes import ConvictionsView
 from tallystick.cli.job_order import plan_command, sample_command, schema_command, submit_command
 from tallystick.cli.job_trail import peers_command, spend_command, steps_command, trace_command
@@ -56,7 +57,7 @@ def list_command(market: Market = None) -> JobsView:
 
     Example: tallystick job list -o csv
     """
-    return ask(market, lambda client: client.jobs())
+    return ask(market, lambda client: client.call(GET_JOBS))
 
 
 @app.command("show")
@@ -66,7 +67,7 @@ def show_command(job: Job, market: Market = None) -> JobView:
 
     Example: tallystick job show JOB -o json
     """
-    return ask_of_job(market, job, lambda client, wanted: client.job(wanted))
+    return ask_of_job(market, job, lambda client, wanted: client.call(GET_JOB, job=wanted))
 
 
 app.command("watch")(watch_command)
@@ -92,7 +93,7 @@ def logs_command(
 
     Example: tallystick job logs JOB --last 20 -o csv
     """
-    view = ask_of_job(market, job, lambda client, wanted: client.job(wanted))
+    view = ask_of_job(market, job, lambda client, wanted: client.call(GET_JOB, job=wanted))
     return Logged(job=view.job, reports=view.reports[-(last or 0) :])
 
 
@@ -120,7 +121,7 @@ def checks_command(
     Example: tallystick job checks JOB --falsified 20
     """
     return ask_of_job(
-        market, job, lambda client, wanted: client.checks(wanted, falsified=falsified)
+        market, job, lambda client, wanted: client.call(GET_CHECKS, job=wanted, falsified=falsified)
     )
 
 
@@ -131,8 +132,7 @@ def slashes_command(job: Job, market: Market = None) -> ConvictionsView:
 
     Example: tallystick job slashes JOB
     """
-    found = ask_of_job(market, job, lambda client, wanted: client.convictions(wanted))
-    return ConvictionsView(convictions=found)
+    return ask_of_job(market, job, lambda client, wanted: client.whole(GET_CONVICTIONS, job=wanted))
 
 
 # ---------------------------------------------------------------------------- what came of it
@@ -165,7 +165,7 @@ def evidence_command(
     """
 
     async def run(client: MarketClient) -> EvidenceSaved:
-        slash = await client.slash(parse_digest(evidence, "evidence"))
+        slash = await client.call(GET_SLASH, evidence=parse_digest(evidence, "evidence"))
         wanted = slash.contest if contest else slash.evidence
         if wanted is None:
             raise NotFound("nobody has contested this slash")

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.ids import MAX_STEPS, JobId, PeerId, StepNumber
 from market.bodies.earnings import DrawnView
+from market.bodies.routes import GET_PEERS, GET_SPEND, GET_STEPS, GET_WORK
 from market.bodies.running import SPEND_PAGE, OutlookView, PeersView, SpendView
 from market.bodies.tracing import STEPS_PAGE, AuditsView, StepsView, StepView, WorkTraceView
 from tallystick.cli import trail
@@ -76,10 +77,10 @@ def spend_command(job: Job, market: Market = None, after: After = 0) -> SpendVie
     """
 
     async def run(client: MarketClient, wanted: JobId) -> SpendView:
-        page = await client.spend(wanted, after=after)
+        page = await client.call(GET_SPEND, job=wanted, after=after)
         first, pages = page, [page.steps]
         while len(page.steps) == SPEND_PAGE:
-            page = await client.spend(wanted, after=page.steps[-1].step)
+            page = await client.call(GET_SPEND, job=wanted, after=page.steps[-1].step)
             pages.append(page.steps)
         return first.model_copy(update={"steps": tuple(chain.from_iterable(pages))})
 
@@ -117,10 +118,10 @@ def peers_command(job: Job, market: Market = None) -> PeersView:
     """
 
     async def run(client: MarketClient, wanted: JobId) -> PeersView:
-        page = await client.peers(wanted)
+        page = await client.call(GET_PEERS, job=wanted)
         first, pages = page, [page.seats]
         while page.next is not None:
-            page = await client.peers(wanted, after=page.next)
+            page = await client.call(GET_PEERS, job=wanted, after=page.next)
             pages.append(page.seats)
         return first.model_copy(
             update={"seats": tuple(chain.from_iterable(pages)), "next": page.next}
@@ -168,7 +169,9 @@ def steps_command(
     async def run(client: MarketClient, wanted: JobId) -> StepsView:
         found: list[StepView] = []
         while len(found) < limit:
-            page = await client.steps(wanted, after=found[-1].step if found else after)
+            page = (
+                await client.call(GET_STEPS, job=wanted, after=found[-1].step if found else after)
+            ).steps
             found += page
             if len(page) < STEPS_PAGE:
                 break
@@ -233,7 +236,7 @@ def trace_command(
     return ask_of_job(
         market,
         job,
-        lambda client, wanted: client.work_trace(
-            wanted, StepNumber(step), worker, round_number=round_number
+        lambda client, wanted: client.call(
+            GET_WORK, job=wanted, step=StepNumber(step), peer=worker, round=round_number
         ),
     )

@@ -11,6 +11,7 @@ from datetime import timedelta
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.ids import JobId
 from market.bodies.jobs import JobView
+from market.bodies.routes import GET_JOB
 from tallystick.cli.job_live import live_line, live_picture, progress_line
 from tallystick.cli.options import Job, Market, Timeout, ask_of_job
 from tallystick.cli.output import Show, screen, shows
@@ -44,10 +45,10 @@ async def follow(client: MarketClient, job: JobId, timeout: timedelta) -> JobVie
         Refused: it failed.
         Unavailable: no market answers at first, or later for two minutes.
     """
-    view = await client.job(job)  # a wrong name or URL is told at once
+    view = await client.call(GET_JOB, job=job)  # a wrong name or URL is told at once
     if view.state not in DONE_STATES:
         await _until_done(client, job, timeout)
-        view = await retrying(lambda: client.job(job), patience=PATIENCE)
+        view = await retrying(lambda: client.call(GET_JOB, job=job), patience=PATIENCE)
     if view.state == "failed":
         raise Refused(f"the job failed: {view.failure}", job=job)
     return view

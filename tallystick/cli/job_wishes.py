@@ -18,6 +18,7 @@ from contracts.terms.signatures import decode_signed, expect
 from market.bodies.base import Body, Money
 from market.bodies.jobs import JobState, JobView, JobWanted
 from market.bodies.operations import JobAction, OperationError, OperationView, OperationWait
+from market.bodies.routes import GET_JOB
 from tallystick.cli.job_watch import DAY
 from tallystick.cli.keystore import open_wallet
 from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, poster_wallet
@@ -137,7 +138,7 @@ def _ask(
     poster = account_in(keystore)
 
     async def run(client: MarketClient, wanted: JobId) -> Asked:
-        view = await client.job(wanted)
+        view = await client.call(GET_JOB, job=wanted)
         asked = Asked(
             job=wanted, action=action, state=view.state, wanted=view.wanted, operation=None
         )
@@ -223,7 +224,7 @@ def topup_command(
     account_in(keystore)  # that there is none is told before a market is asked
 
     async def run(client: MarketClient, wanted: JobId) -> ToppedUp:
-        await client.job(wanted)
+        await client.call(GET_JOB, job=wanted)
         with needs_chain():
             from tallystick.sdk.top_up import rehearse_top_up, top_up
         if dry_run:

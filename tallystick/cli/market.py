@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from contracts.terms.amounts import format_tokens
 from market.bodies.base import Price
 from market.bodies.market import ROUNDS_PAGE, ClassView, ClearingRoundView, DemandView, MarketView
+from market.bodies.routes import GET_MARKET, GET_ROUNDS
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import moment, short, shows, table
 from tallystick.sdk.client import MarketClient
@@ -83,7 +84,10 @@ def show_command(
     """
 
     async def run(client: MarketClient) -> MarketShown:
-        view, newest = await client.market(), await client.rounds(limit=rounds)
+        view, newest = (
+            await client.call(GET_MARKET),
+            (await client.call(GET_ROUNDS, limit=rounds)).rounds,
+        )
         return MarketShown(**dict(view), rounds=newest)
 
     return ask(market, run)

@@ -5,6 +5,7 @@ from rich.table import Table
 
 from contracts.terms.amounts import format_tokens
 from market.bodies.offers import OffersView
+from market.bodies.routes import GET_OFFERS
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import short, shows, table
 
@@ -43,4 +44,4 @@ def list_command(market: Market = None) -> OffersView:
 
     Example: tallystick offers list -o csv
     """
-    return ask(market, lambda client: client.offers())
+    return ask(market, lambda client: client.whole(GET_OFFERS))

@@ -10,6 +10,7 @@ import typer
 
 from contracts.terms.errors import Conflict, Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId
+from market.bodies.routes import GET_JOBS
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 
@@ -82,7 +83,7 @@ async def named_job(client: MarketClient, text: str) -> JobId:
     digits = text.removeprefix("0x").lower()
     if not _START.fullmatch(digits):
         return JobId(parse_digest(text, "job id"))
-    known = [each.job for each in (await client.jobs()).jobs]
+    known = [each.job for each in (await client.call(GET_JOBS)).jobs]
     found = [job for job in known if job.hex().startswith(digits)]
     if len(found) > 1:
         raise Conflict(f"{len(found)} jobs begin with {digits}: give more digits")

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from contracts.terms.ids import AddressField
 from market.bodies.base import Body, Wide
 from market.bodies.network import NetworkView
+from market.bodies.routes import GET_NETWORK
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import facts, shows, table
 
@@ -58,7 +59,7 @@ def show_command(market: Market = None) -> Parameters:
 
     Example: tallystick params show
     """
-    network = ask(market, lambda client: client.network())
+    network = ask(market, lambda client: client.call(GET_NETWORK))
     return _parameters(network)
 
 

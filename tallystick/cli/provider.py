@@ -21,6 +21,7 @@ from contracts.terms.amounts import (
 from contracts.terms.errors import Malformed, WrongConfiguration
 from contracts.terms.ids import AddressField, Digest
 from market.bodies.base import Body
+from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_CONTEST
 from market.bodies.signing import contest_digest
 from market.bodies.slashes import ContestSlash, SlashView
 from tallystick.cli.keystore import open_or_create, open_wallet
@@ -205,11 +206,13 @@ def contest(
 async def _contest(
     client: MarketClient, evidence: Digest, bundle: Path | None, keystore: Path
 ) -> SlashView:
-    await client.slash(evidence)  # before anything large is sent
+    await client.call(GET_SLASH, evidence=evidence)  # before anything large is sent
     wallet = open_wallet(keystore)
     name = evidence if bundle is None else await client.put_file(bundle, by=wallet)
     signature = wallet.sign_digest(contest_digest(evidence, name))
-    return await client.contest_slash(evidence, ContestSlash(bundle=name, signature=signature))
+    return await client.call(
+        POST_CONTEST, ContestSlash(bundle=name, signature=signature), evidence=evidence
+    )
 
 
 async def _start(
@@ -245,7 +248,9 @@ async def _start(
     folder = ProviderFolder(home)
     try:
         async with MarketClient(market) as client:
-            network = await client.network()  # a wrong URL is told at once; later it is waited for
+            network = await client.call(
+                GET_NETWORK
+            )  # a wrong URL is told at once; later it is waited for
             measured = await _probe(folder.home / "probe.json", device)
             machine = Machine(
                 HomeSettings().home,

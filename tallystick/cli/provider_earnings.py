@@ -12,6 +12,7 @@ from contracts.keys.store import account_in
 from contracts.terms.amounts import format_tokens
 from contracts.terms.ids import Address, JobId
 from market.bodies.earnings import EARNINGS_PAGE, EarningsView, EarningView, PartsView
+from market.bodies.routes import GET_EARNINGS
 from tallystick.cli import trail
 from tallystick.cli.options import (
     Market,
@@ -116,10 +117,14 @@ async def _earnings(
     client: MarketClient, who: Address, job: JobId | None, after: str | None, limit: int
 ) -> EarningsView:
     """So many lines, page by page; all else is as on the first page."""
-    first = page = await client.earnings(who, job=job, after=after, limit=_page(limit))
+    first = page = await client.call(
+        GET_EARNINGS, account=who, job=job, after=after, limit=_page(limit)
+    )
     pages = [page.lines]
     while page.next is not None and (left := limit - sum(map(len, pages))) > 0:
-        page = await client.earnings(who, job=job, after=page.next, limit=_page(left))
+        page = await client.call(
+            GET_EARNINGS, account=who, job=job, after=page.next, limit=_page(left)
+        )
         pages.append(page.lines)
     lines = tuple(chain.from_iterable(pages))
     return first.model_copy(update={"lines": lines, "next": page.next})

@@ -26,6 +26,7 @@ from contracts.terms.ids import Address, AddressField, Digest, DigestField
 from market.bodies.base import Body, Money
 from market.bodies.network import AccountView
 from market.bodies.offers import Withdrawal
+from market.bodies.routes import DELETE_OFFER, GET_ACCOUNT, GET_NETWORK, GET_PROVIDER
 from market.bodies.signing import withdrawal_digest
 from tallystick.cli.keystore import open_wallet
 from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
@@ -98,7 +99,7 @@ def claim_command(
     account, ends = account_in(keystore_in(folder)), time.monotonic() + timeout
 
     async def run(client: MarketClient) -> Claimed:
-        before = now = await client.account(account)
+        before = now = await client.call(GET_ACCOUNT, account=account)
         if wait and not now.claimable and _pending(now):
             notice("nothing to claim yet")
             # An agent that runs may have claimed it before we look.
@@ -122,7 +123,7 @@ async def _until(
     holds: Callable[[AccountView], bool],
     ends: float,
 ) -> AccountView:
-    while not holds(now := await client.account(account)):
+    while not holds(now := await client.call(GET_ACCOUNT, account=account)):
         if time.monotonic() > ends:
             raise DeadlineExceeded(
                 f"{format_tokens(now.claimable)} tokens are claimable, "
@@ -176,13 +177,15 @@ async def _claimed_by_us(client: MarketClient, home: Path) -> Claimed:
                     raise
                 continue
             return _claimed(
-                await client.account(account),
+                await client.call(GET_ACCOUNT, account=account),
                 by="us",
                 amount=due.amount,
                 epoch=due.proof.epoch,
                 transaction=receipt.transaction,
             )
-    return _claimed(await client.account(account), by="nobody", amount=BaseUnits(0))
+    return _claimed(
+        await client.call(GET_ACCOUNT, account=account), by="nobody", amount=BaseUnits(0)
+    )
 
 
 # ------------------------------------------------------------------------------------ withdraw
@@ -284,14 +287,14 @@ async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -
         return None
     offer, session = stored
     name = offer.message.digest()
-    standing = (await client.provider(offer.message.account)).offers
+    standing = (await client.call(GET_PROVIDER, account=offer.message.account)).offers
     if name not in (each.offer for each in standing):
         return None
     if not dry_run:
         # Noted first: an agent that looks in between must not renew it.
         note_withdrawn(home, offer)
         signature = session.private_key.sign(withdrawal_digest(name))
-        await client.withdraw_offer(name, Withdrawal(signature=signature))
+        await client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=name)
     return name
 
 
@@ -305,7 +308,7 @@ async def _as_it_is(
 ) -> Withdrawn:
     """The answer where no stake moves: as the market sees it."""
     account = account_in(keystore_in(home))
-    stake = (await client.account(account)).stake
+    stake = (await client.call(GET_ACCOUNT, account=account)).stake
     free = BaseUnits(stake.active - stake.reserved)
     asked = free if amount is None else amount
     if asked > free:
@@ -372,7 +375,7 @@ async def _own(client: MarketClient, home: Path) -> "AsyncIterator[OnChain]":
     folder = ProviderFolder(home)
     try:
         wallet = open_wallet(keystore_in(home))
-        async with on_chain(await client.network(), wallet, folder.transactions) as own:
+        async with on_chain(await client.call(GET_NETWORK), wallet, folder.transactions) as own:
             yield own
     finally:
         folder.close()

@@ -17,6 +17,7 @@ from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
 from market.bodies.base import Body, Money, Price, Wide
 from market.bodies.network import StakeView
 from market.bodies.offers import LeaseState, OfferView, ReputationView
+from market.bodies.routes import GET_ACCOUNT, GET_LEASE, GET_PROVIDER
 from tallystick.cli.job_views import reputation_words
 from tallystick.cli.options import (
     DryRun,
@@ -149,7 +150,10 @@ def status_command(
 
 
 async def _status(client: MarketClient, account: Address, home: Path | None) -> ProviderStatus:
-    known, money = await client.provider(account), await client.account(account)
+    known, money = (
+        await client.call(GET_PROVIDER, account=account),
+        await client.call(GET_ACCOUNT, account=account),
+    )
     return ProviderStatus(
         account=account,
         home=None if home is None else str(home),
@@ -185,7 +189,7 @@ async def _leases(client: MarketClient, home: Path) -> tuple[OwnLease, ...]:
     found = []
     for name in leases_in(home)[:MAX_LEASES]:
         try:
-            lease = await client.lease(name)
+            lease = await client.call(GET_LEASE, lease=name)
         except NotFound:  # of another market
             continue
         if lease.state not in OVER:

@@ -19,6 +19,7 @@ from contracts.terms.errors import Conflict, Forbidden, Malformed
 from contracts.terms.ids import ZERO_DIGEST, AddressField
 from market.bodies.base import Body
 from market.bodies.network import AccountView
+from market.bodies.routes import GET_ACCOUNT
 from tallystick.cli.files import read
 from tallystick.cli.keystore import HOW, chosen, configured, is_terminal, new_wallet
 from tallystick.cli.options import DryRun, Market, ask
@@ -95,7 +96,9 @@ def show_command(
     """
     path = _path(wallet)
     account = account_in(path)
-    money = ask(market, lambda client: client.account(account)) if balance else None
+    money = (
+        ask(market, lambda client: client.call(GET_ACCOUNT, account=account)) if balance else None
+    )
     return Shown(file=str(path), account=account, dry_run=False, money=money)
 
 

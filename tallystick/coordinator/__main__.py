@@ -21,6 +21,7 @@ from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import PostReports
 from market.bodies.jobs import StepReport as StepReportBody
+from market.bodies.routes import GET_JOB, GET_NETWORK, POST_REPORTS
 from market.bodies.signing import reports_digest
 from tallystick.host.folder import (
     WishFile,
@@ -76,7 +77,7 @@ class MarketFeed:
         signature = self.session.private_key.sign(reports_digest(self.job, rows))
         body = PostReports(reports=rows, signature=signature)
         with noting_refusals(self.folder):
-            await self.client.post_reports(self.job, body)
+            await self.client.call(POST_REPORTS, body, job=self.job)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class MarketRoster:
 
     async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
         """LeaseAccepts whose stake is reserved."""
-        leases = (await self.client.job(self.job)).leases
+        leases = (await self.client.call(GET_JOB, job=self.job)).leases
         return [
             expect(decode_signed(lease.accept), LeaseAccept)
             for lease in leases
@@ -125,7 +126,7 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
     )
     wallet = load_wallet(Path(told.wallet))
     async with MarketClient(told.market) as client:
-        network = await retrying(client.network)
+        network = await retrying(lambda: client.call(GET_NETWORK))
         opening = Opening(
             anchorer=network.anchorer,
             opening_block=network.block if told.opening_block is None else told.opening_block,

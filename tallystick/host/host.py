@@ -22,6 +22,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies.hosting import (
     MAX_REASON,
+    ClaimJobs,
     CoordinatorClaim,
     HeededWish,
     HostedJob,
@@ -30,6 +31,7 @@ from market.bodies.hosting import (
     RefusedJob,
     RegisterHost,
 )
+from market.bodies.routes import POST_CLAIM, POST_HOST, POST_HOST_HEARTBEAT
 from market.bodies.signing import hosting_digest
 from tallystick.host.folder import (
     JobFileOnHost,
@@ -110,11 +112,11 @@ class Host:
             for wallet in wallets
         )
         body = RegisterHost(host=self.name, coordinators=claims)
-        return await self.client.register_host(body)
+        return (await self.client.call(POST_HOST, body)).coordinators
 
     async def _beat(self) -> None:
         wait = 0 if self._running else WAIT_SECONDS
-        held = await self.client.claim_jobs(self.name, wait_seconds=wait)
+        held = (await self.client.call(POST_CLAIM, ClaimJobs(host=self.name), wait=wait)).jobs
         here = {hosted.job for hosted in held}
         for job in set(self._running) - here:
             await self._stop(job)
@@ -133,7 +135,7 @@ class Host:
             refused=self._refusals(),
         )
         if body != self._said:  # claiming keeps the jobs for another while, too
-            await self.client.heartbeat_host(body)
+            await self.client.call(POST_HOST_HEARTBEAT, body)
             self._said = body
 
     def _endpoints(self) -> tuple[JobEndpoint, ...]:

@@ -39,8 +39,17 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
+from market.bodies.base import SignedBody
 from market.bodies.network import NetworkView
 from market.bodies.offers import AcceptLease, LeaseHeard, LeaseView, Withdrawal
+from market.bodies.routes import (
+    DELETE_OFFER,
+    GET_NETWORK,
+    POST_ACCEPT,
+    POST_LEASE_HEARTBEAT,
+    POST_OFFER,
+    POST_OFFER_HEARTBEAT,
+)
 from market.bodies.signing import withdrawal_digest
 from tallystick.provider.awake import Clocks, aftermath, interruption, read_clocks
 from tallystick.provider.beats import heartbeat
@@ -156,7 +165,7 @@ class Agent:
 
     async def run(self) -> None:
         """Offer and work until cancelled; then the peers leave. Cancelled again, they are ended."""
-        network = await retrying(self.client.network, on_error=self._waiting)
+        network = await retrying(lambda: self.client.call(GET_NETWORK), on_error=self._waiting)
         self.faults.over("market")
         check_clock(network.clock, UnixSeconds(int(time.time())))
         deployment = deployment_of(network)
@@ -231,7 +240,7 @@ class Agent:
         if offer is None or not (self._is_asked(offer) or await self._was_leased(offer)):
             offer = self.wallet.sign(self._new_offer(int(time.time())), deployment.domain)
             self.folder.save_offer(offer)
-        stored = await self.client.post_offer(offer.encoded())
+        stored = await self.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
         said = offer.message
         if not stored.takes_checked_jobs:
             self.faults.tell(
@@ -278,7 +287,7 @@ class Agent:
 
     async def _take_back(self, offer: Digest) -> None:
         signature = self.session.private_key.sign(withdrawal_digest(offer))
-        await self.client.withdraw_offer(offer, Withdrawal(signature=signature))
+        await self.client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=offer)
 
     def _new_offer(self, now: int) -> Offer:
         return Offer(
@@ -411,7 +420,7 @@ class Agent:
     ) -> tuple[LeaseView, ...]:
         name, client = offer.message.digest(), self.client
         beat = heartbeat(self.session, name)
-        return (await client.heartbeat_offer(name, beat, wait_seconds=wait_seconds)).leases
+        return (await client.call(POST_OFFER_HEARTBEAT, beat, offer=name, wait=wait_seconds)).leases
 
     async def _follow(self, leases: tuple[LeaseView, ...], deployment: Deployment) -> None:
         for lease in leases:
@@ -442,7 +451,7 @@ class Agent:
 
     async def _send_heartbeat(self, lease: Digest) -> LeaseHeard:
         session = load_or_create_session(self.folder.lease(lease) / "session.key")
-        return await self.client.heartbeat_lease(lease, heartbeat(session, lease))
+        return await self.client.call(POST_LEASE_HEARTBEAT, heartbeat(session, lease), lease=lease)
 
     async def _accept_lease(self, lease: LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)
@@ -456,7 +465,7 @@ class Agent:
             accept = self.wallet.sign(self._lease_accept(lease, session), deployment.domain)
             save_accept(folder, accept)
         body = AcceptLease(signed=accept.encoded())
-        await self.client.accept_lease(lease.lease, body)
+        await self.client.call(POST_ACCEPT, body, lease=lease.lease)
         self.say(f"accepted job {lease.job.hex()[:12]} at {format_tokens(lease.price)} per PFLOP")
 
     def _lease_accept(self, lease: LeaseView, session: Session) -> LeaseAccept:

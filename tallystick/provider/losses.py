@@ -10,6 +10,7 @@ from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, JobId
 from market.bodies.earnings import EARNINGS_PAGE, EarningView
+from market.bodies.routes import GET_EARNINGS
 from tallystick.provider.faults import Say
 from tallystick.sdk.client import MarketClient
 
@@ -26,12 +27,16 @@ def lost_by_reason(lines: Iterable[EarningView]) -> dict[str, BaseUnits]:
 
 async def losses_in(client: MarketClient, account: Address, job: JobId) -> dict[str, BaseUnits]:
     """What an account lost in a job, by reason; raises NotFound, Unavailable."""
-    page = await client.earnings(account, job=job, after=None, limit=EARNINGS_PAGE)
+    page = await client.call(
+        GET_EARNINGS, account=account, job=job, after=None, limit=EARNINGS_PAGE
+    )
     if not page.parts.forfeited:
         return {}
     lines = list(page.lines)
     while page.next is not None:
-        page = await client.earnings(account, job=job, after=page.next, limit=EARNINGS_PAGE)
+        page = await client.call(
+            GET_EARNINGS, account=account, job=job, after=page.next, limit=EARNINGS_PAGE
+        )
         lines += page.lines
     return lost_by_reason(lines)
 

@@ -21,6 +21,7 @@ from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
 from market.bodies.auditing import BondAsked, RegisterAuditor
 from market.bodies.offers import AcceptLease
+from market.bodies.routes import POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.beats import heartbeat
 from tallystick.provider.coins import CoinWatches
@@ -78,7 +79,9 @@ class OutsideAudits:
                     await self._register_auditor(session)
                     is_known = True
                 beat = heartbeat(session, subject)
-                told = await self.client.heartbeat_auditor(self.wallet.account, beat)
+                told = await self.client.call(
+                    POST_AUDITOR_HEARTBEAT, beat, account=self.wallet.account
+                )
                 if told.asked:
                     free = await self._free_stake(contracts)
                     await self._reserve(told.asked, free, session, deployment)
@@ -100,7 +103,7 @@ class OutsideAudits:
             at=at,
             signature=self.wallet.sign_digest(said),
         )
-        registered = await self.client.register_auditor(body)
+        registered = await self.client.call(POST_AUDITOR, body)
         self.say(f"auditing from outside with {format_tokens(registered.stake)} tokens at stake")
 
     async def _free_stake(self, contracts: Contracts) -> BaseUnits:
@@ -137,7 +140,7 @@ class OutsideAudits:
             accept = self.wallet.sign(self._bond_accept(bond, session), deployment.domain)
             save_accept(folder, accept)
         body = AcceptLease(signed=accept.encoded())
-        await self.client.accept_bond(self.wallet.account, body)
+        await self.client.call(POST_AUDITOR_BOND, body, account=self.wallet.account)
         amount = format_tokens(bond.stake)
         self.say(f"reserves {amount} tokens to audit job {bond.job.hex()[:12]}")
 

@@ -19,12 +19,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
+from contracts.terms.auditors import decode_auditors
 from contracts.terms.errors import BadSignature, Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
+from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
 from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
@@ -83,7 +85,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
     session = load_or_create_session(folder / "session.key")
     set_threads(peer.threads)
     async with MarketClient(peer.market) as client:
-        network = await retrying(client.network)
+        network = await retrying(lambda: client.call(GET_NETWORK))
         domain = Domain(network.chain_id, network.contracts.settlement)
         view = await _opened(client, job, leave)
         if view is None:
@@ -99,7 +101,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
         try:
             await _work(folder, settings, membership, connection, client, leave, tell)
         except Conflict as error:
-            shown = await retrying(lambda: client.job(job))
+            shown = await retrying(lambda: client.call(GET_JOB, job=job))
             if shown.state not in _OVER and "suspended" not in error.data:
                 raise
             tell("too_late", reason=error.message)  # starting again would change nothing
@@ -167,7 +169,8 @@ async def _checking(
     """What a checked job needs; the list is compared with the opening where it is read."""
     if spec.rules.audit is None:
         return None
-    auditors = await retrying(lambda: client.auditors(JobId(opening.job)))
+    listed = await retrying(lambda: client.call(GET_AUDITORS, job=opening.job))
+    auditors = decode_auditors(listed.encoded)
     return Checking(auditors, begin_job, CoinFile(folder), MemberAuditor(Auditing(report_on)))
 
 
@@ -175,7 +178,7 @@ async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> Job
     """The job once its coordinator has opened it and can be dialled; None if we leave before."""
     while not leave.is_set():
         with contextlib.suppress(Unavailable):
-            view = await client.job(job)
+            view = await client.call(GET_JOB, job=job)
             if view.opening and view.coordinator_address:
                 return view
         with contextlib.suppress(TimeoutError):

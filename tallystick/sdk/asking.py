@@ -14,10 +14,16 @@ from contracts.terms.errors import DeadlineExceeded
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
 from market.bodies.operations import AskJob, JobAction, OperationView
+from market.bodies.routes import GET_OPERATION, POST_CANCEL, POST_PAUSE, POST_RESUME, Route
 from market.bodies.signing import wish_digest
 from tallystick.sdk.client import MarketClient, retrying
 
 LOOK_EVERY = 0.5  # seconds
+_ROUTES: dict[JobAction, Route[OperationView]] = {
+    "pause": POST_PAUSE,
+    "resume": POST_RESUME,
+    "cancel": POST_CANCEL,
+}
 
 
 async def ask_job(
@@ -50,7 +56,7 @@ async def ask_job(
     body = AskJob(at=at, signature=signature)
     key = hashlib.sha256(action.encode() + body.json_bytes()).hexdigest()
     return await retrying(
-        lambda: client.ask_job(job, action, body, idempotency_key=key), patience=patience
+        lambda: client.call(_ROUTES[action], body, key=key, job=job), patience=patience
     )
 
 
@@ -76,7 +82,9 @@ async def until_over(
     ends = loop.time() + within.total_seconds()
     while True:
         left = timedelta(seconds=max(0.0, ends - loop.time()))
-        view = await retrying(lambda: client.operation(operation), patience=left)
+        view = await retrying(
+            lambda: client.call(GET_OPERATION, operation=operation), patience=left
+        )
         if (view.state, view.waits_for) != seen:
             seen = view.state, view.waits_for
             on_change(view)

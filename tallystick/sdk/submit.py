@@ -30,7 +30,15 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
 from market.bodies.jobs import Permit, PostJob, QuoteView
-from market.bodies.network import NetworkView
+from market.bodies.network import FaucetRequest, NetworkView
+from market.bodies.routes import (
+    GET_ACCOUNT,
+    GET_JOB,
+    GET_NETWORK,
+    POST_COORDINATOR,
+    POST_FAUCET,
+    POST_JOB,
+)
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import JobFile
@@ -126,7 +134,7 @@ async def submit(
     corpus = prepared.corpus
     say(f"corpus: {len(corpus.manifest.train)} shards to train, "
         f"{len(corpus.manifest.validation)} to validate")  # fmt: skip
-    network = await client.network()
+    network = await client.call(GET_NETWORK)
     check_clock(network.clock, now)
     with open_order(orders, fingerprint_of(job, wallet.account, network, prepared)) as file:
         if found := await _ordered(client, file, corpus, again=consent.again):
@@ -158,7 +166,7 @@ async def _ordered(
         return None
     name = signed.message.job()
     try:
-        view = await client.job(name)
+        view = await client.call(GET_JOB, job=name)
     except NotFound as error:
         if not order.is_posted:
             return None
@@ -202,7 +210,9 @@ class _Placing:
             order = before.next()
         await self._fund(drafted, order.key)
         key = f"coordinator-{order.key}"
-        coordinator = await self.client.coordinator(by=self.wallet, idempotency_key=key)
+        coordinator = (
+            await self.client.call(POST_COORDINATOR, by=self.wallet, key=key)
+        ).coordinator
         await self._bring()
         nonce = secrets.randbits(52)
         spec = drafted.model_copy(update={"coordinator": coordinator, "nonce": nonce})
@@ -237,7 +247,7 @@ class _Placing:
         # A later call signs another permit: the answer that is stored belongs to this very request.
         key = hashlib.sha256(body.json_bytes()).hexdigest()
         try:
-            await self.client.post_job(body, idempotency_key=key)
+            await self.client.call(POST_JOB, body, key=key)
         except Refused:  # or an answer that cannot be read: then it may have the job all the same
             if not await self._is_known(job):
                 self._note_refused()
@@ -252,7 +262,7 @@ class _Placing:
 
     async def _is_known(self, job: JobId) -> bool:
         try:
-            await self.client.job(job)
+            await self.client.call(GET_JOB, job=job)
         except NotFound:
             return False
         return True
@@ -260,13 +270,13 @@ class _Placing:
     async def _fund(self, spec: JobSpec, key: str) -> None:
         """Tokens for the budget, from the faucet where there is one and they are missing."""
         client, account = self.client, self.wallet.account
-        held = (await client.account(account)).token
+        held = (await client.call(GET_ACCOUNT, account=account)).token
         if held < spec.budget and self.network.embedded:
             try:
-                await client.faucet(account, idempotency_key=f"faucet-{key}")
+                await client.call(POST_FAUCET, FaucetRequest(account=account), key=f"faucet-{key}")
             except Refused as error:
                 self.say(f"faucet: {error}")
-            held = (await client.account(account)).token
+            held = (await client.call(GET_ACCOUNT, account=account)).token
             self.say(f"faucet: the wallet holds {format_tokens(held)} test tokens")
         if held < spec.budget:
             raise Unaffordable(
@@ -292,7 +302,7 @@ class _Placing:
         Raises:
             Conflict: that one was used, so that job may be in escrow.
         """
-        nonce = (await self.client.account(self.wallet.account)).permit_nonce
+        nonce = (await self.client.call(GET_ACCOUNT, account=self.wallet.account)).permit_nonce
         last = self.file.permitted()
         if last is None or last.nonce == nonce or self.consent.again:
             return nonce

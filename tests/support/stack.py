@@ -29,6 +29,7 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import Domain
 from market.bodies.jobs import JobView
 from market.bodies.offers import Withdrawal
+from market.bodies.routes import DELETE_OFFER, GET_JOB, GET_NETWORK
 from market.bodies.signing import withdrawal_digest
 from tallystick.demo.shares import JobWork, read_work
 from tallystick.gym.registry import MODULE
@@ -141,7 +142,7 @@ class Stack:
             digest = offer.message.digest()
             signature = session.private_key.sign(withdrawal_digest(digest))
             with contextlib.suppress(NotFound):  # it was stopped before the market had it
-                await self.client.withdraw_offer(digest, Withdrawal(signature=signature))
+                await self.client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=digest)
 
     def lease_folder(self, name: str, job: JobId) -> Path:
         """What a provider keeps of its lease in `job`; there once its peer was started."""
@@ -193,7 +194,7 @@ class Stack:
         """The job as the API shows it; waits while the API is down."""
         while True:
             with contextlib.suppress(Unavailable):
-                return await self.client.job(job)
+                return await self.client.call(GET_JOB, job=job)
             await asyncio.sleep(_POLL_SECONDS)
 
     async def until(
@@ -221,7 +222,7 @@ class Stack:
 
     async def work(self, job: JobId) -> JobWork:
         """Who did what in a job, from its sealed messages."""
-        network = await self.client.network()
+        network = await self.client.call(GET_NETWORK)
         domain = Domain(network.chain_id, network.contracts.settlement)
         return read_work([item async for _, item in self.client.messages(job)], domain)
 

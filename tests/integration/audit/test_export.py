@@ -32,6 +32,7 @@ from market.bodies.settlement import (
 )
 from tallystick.audit.export import export
 from tallystick.audit.rpc import JsonRpc
+from tests.support.answering import AnsweringMarket
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker
@@ -43,12 +44,12 @@ NOTHING = Digest(bytes(32))
 
 
 @dataclass
-class FakeMarket:
+class FakeMarket(AnsweringMarket):
     """Answers from a `ChainMarket` as the API would."""
 
     market: ChainMarket
 
-    async def network(self) -> NetworkView:
+    async def get_network(self) -> NetworkView:
         """See `export.Market`."""
         deployment = self.market.deployed.deployment
         names = ContractsView.model_fields
@@ -67,7 +68,7 @@ class FakeMarket:
             clock=UnixMillis(0),
         )
 
-    async def messages(self, job: JobId) -> AsyncIterator[tuple[int, Kept]]:
+    async def messages(self, job: JobId, *, after: int = 0) -> AsyncIterator[tuple[int, Kept]]:
         """See `export.Market`."""
         maker = next((each for each in self.market.jobs if each.spec.job() == job), None)
         if maker is None:
@@ -75,19 +76,19 @@ class FakeMarket:
         for number, item in enumerate(maker.items):
             yield number, item
 
-    async def snapshots(self, job: JobId) -> Sequence[Snapshot]:
+    async def snapshots(self, job: JobId) -> list[Snapshot]:
         """See `export.Market`."""
         return self.market.snapshots
 
-    async def epochs(self, *, cursor: str | None = None) -> EpochsView:
+    async def get_epochs(self) -> EpochsView:
         """See `export.Market`."""
         return EpochsView(epochs=tuple(self._view(each) for each in self.market.settlements[:0:-1]))
 
-    async def epoch(self, number: int) -> EpochView:
+    async def get_epoch(self, number: int) -> EpochView:
         """See `export.Market`."""
         return self._view(self.market.settlements[number])
 
-    async def batch(self, root: Digest) -> BatchView:
+    async def get_batch(self, root: Digest) -> BatchView:
         """See `export.Market`."""
         entries = tuple(
             BatchEntryView(job=job, step=step, seal=seal)

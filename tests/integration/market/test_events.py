@@ -28,6 +28,7 @@ from market.bodies.events import (
     read_job_event,
 )
 from market.bodies.jobs import PostReports, StepReport
+from market.bodies.routes import GET_EPOCHS, GET_JOB, GET_REPORTS, POST_REPORTS
 from market.bodies.signing import reports_digest
 from market.service.feeds import MARKET, tell_job
 from market.service.histories import Histories
@@ -161,9 +162,9 @@ async def test_job_events__whole_life__each_once_in_order_and_folded_as_the_job_
         await refund(world, maker)
         async with asyncio.timeout(patience(10)):
             lives = await watching
-        view = await client.job(job)
+        view = await client.call(GET_JOB, job=job)
         told = [each async for each in client.job_events(job)]
-        epoch = (await client.epochs()).epochs[0]
+        epoch = (await client.call(GET_EPOCHS)).epochs[0]
 
     rows = await rows_of(world, job)
     numbers = [number for number, event in told if event.kind != "end"]
@@ -411,8 +412,8 @@ async def test_post_reports__an_earlier_one_of_a_step_again__changes_nothing(wor
     shown: list[StepReport] = []
     async with served(world.api()) as url, MarketClient(url) as client:
         for number in (0, 1, 0, 2, 1, 0):  # somebody overheard them
-            await client.post_reports(job, said[number])
-            shown += await client.reports(job)
+            await client.call(POST_REPORTS, said[number], job=job)
+            shown += (await client.call(GET_REPORTS, job=job)).reports
 
     assert shown == [first, second, second, last, last, last]
     assert [row.kind for row in await rows_of(world, job)].count("report") == 3

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.hosting import HostedJob, HostHeartbeat, RegisterHost
+from market.bodies.hosting import HostedJob, HostedJobs, HostHeartbeat, HostRegistered
+from market.bodies.routes import POST_HOST, POST_HOST_HEARTBEAT, Route
 from tallystick.host.folder import note_refusal
 from tallystick.host.host import WAIT_SECONDS, Host
 from tallystick.sdk.client import MarketClient
@@ -31,13 +32,14 @@ class FakeMarket:
     beats: list[HostHeartbeat] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)  # seconds that it was allowed to take
 
-    async def register_host(self, body: RegisterHost) -> int:
-        """See `MarketClient.register_host`."""
-        return 10
-
-    async def claim_jobs(self, host: str, *, wait_seconds: int = 0) -> tuple[HostedJob, ...]:
-        """See `MarketClient.claim_jobs`."""
-        self.waits.append(wait_seconds)
+    async def call(self, route: Route[Any], body: Any, *, wait: int = 0) -> Any:
+        """See `MarketClient.call`."""
+        if route is POST_HOST:
+            return HostRegistered(coordinators=10)
+        if route is POST_HOST_HEARTBEAT:
+            self.beats.append(body)
+            return HostedJobs(jobs=())
+        self.waits.append(wait)
         held = HostedJob(
             job=JOB,
             state="running",
@@ -45,12 +47,7 @@ class FakeMarket:
             until=UnixMillis(0),
             wish=self.wish,
         )
-        return (held,) if self.is_hosted else ()
-
-    async def heartbeat_host(self, body: HostHeartbeat) -> tuple[HostedJob, ...]:
-        """See `MarketClient.heartbeat_host`."""
-        self.beats.append(body)
-        return ()
+        return HostedJobs(jobs=(held,) if self.is_hosted else ())
 
 
 class Ended:
