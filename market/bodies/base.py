@@ -71,6 +71,8 @@ class Body(BaseModel):
         frozen=True, strict=True, extra="forbid", ser_json_bytes="hex", val_json_bytes="hex"
     )
 
+    columns: ClassVar[tuple[str, ...]] = ()  # of a table whose rows these are
+
     @classmethod
     def of(cls, source: object, **others: Any) -> Self:
         """A body of `others`, and of the attributes of `source` that are called as its fields are.

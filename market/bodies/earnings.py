@@ -91,6 +91,16 @@ class PaidPartView(Body):
 class EarningView(Body):
     """A peer-step, or an audit that is paid."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "kind",
+        "job",
+        "step",
+        "stage",
+        "peer",
+        "amount",
+        "state",
+    )
+
     cursor: LineCursor
     kind: Literal["work", "audit"]
     job: JobIdField

@@ -154,6 +154,16 @@ class ProgressView(Body):
 class JobSummary(Body):
     """A job in a list."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "job",
+        "name",
+        "outcome",
+        "step",
+        "steps",
+        "budget",
+        "paid",
+    )
+
     job: JobIdField
     name: str
     state: JobState
@@ -205,6 +215,14 @@ class JobView(Body):
 
 class StepReport(Body):
     """What a coordinator says of a step, for people: not paid, not audited."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "at",
+        "step",
+        "loss_millionths",
+        "validation_millionths",
+        "tokens_per_second",
+    )
 
     step: Annotated[int, Ge(1), Le(MAX_STEPS)]
     loss_millionths: Annotated[int, Ge(-(2**53)), Le(2**53)]  # 1e-6 nats per token

@@ -26,6 +26,16 @@ class OfferStored(Body):
 class OfferView(Body):
     """An offer as the market knows it."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "offer",
+        "account",
+        "state",
+        "price",
+        "memory_bytes",
+        "flops_per_second",
+        "device_class",
+    )
+
     offer: DigestField
     signed: SignedField
     account: AddressField
@@ -85,6 +95,15 @@ class Withdrawal(Body):
 
 class LeaseView(Body):
     """An offer bound to a job."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "lease",
+        "job",
+        "state",
+        "stage",
+        "price",
+        "stake",
+    )
 
     lease: DigestField
     state: LeaseState

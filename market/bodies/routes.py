@@ -8,7 +8,7 @@ not signed, asked too often, a store that does not answer) any operation may giv
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Generic, TypeVar, get_args
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from contracts.terms.errors import (
     BadSignature,
@@ -124,7 +124,7 @@ class Route(Generic[V]):
     def target(self, **named: object) -> str:
         """The path with its query for a call; a name whose value is None is left out."""
         said = {name: _text(value) for name, value in named.items() if value is not None}
-        path = self.path.format_map({name: said.pop(name) for name in self.names})
+        path = self.path.format_map({name: quote(said.pop(name), safe="") for name in self.names})
         return f"{path}?{urlencode(said)}" if said else path
 
 

@@ -49,6 +49,15 @@ class OutlookView(Body):
 class AccountSpendView(Body):
     """What a job spends on an account; the other amounts sum to `earned`."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "account",
+        "earned",
+        "waiting",
+        "vested",
+        "debited",
+        "claimed",
+    )
+
     account: AddressField
     earned: Money
     waiting: Money
@@ -61,6 +70,14 @@ class AccountSpendView(Body):
 
 class StepSpendView(Body):
     """What a step cost, and what of all vested in it."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "step",
+        "seal",
+        "earned",
+        "vested",
+        "stored_at",
+    )
 
     step: int
     seal: DigestField
@@ -101,6 +118,16 @@ class SpendView(Part):
 
 class SeatView(Body):
     """A peer of a job, or a lease whose peer has not come yet."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "stage",
+        "peer",
+        "account",
+        "state",
+        "share",
+        "tokens_per_second",
+        "earned",
+    )
 
     lease: DigestField
     account: AddressField

@@ -33,6 +33,11 @@ class JobPay(Body):
 class EpochLeafView(Body):
     """A leaf of an epoch's tree."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "account",
+        "cumulative",
+    )
+
     account: AddressField
     jobs_root: DigestField
     cumulative: Money
@@ -41,6 +46,14 @@ class EpochLeafView(Body):
 
 class EpochSummary(Body):
     """An epoch in a list."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "epoch",
+        "state",
+        "sum",
+        "window_ends",
+        "transaction",
+    )
 
     epoch: int
     state: EpochState

@@ -52,6 +52,13 @@ class SlashView(Body):
 class ConvictionView(Body):
     """What a job's seals made slashable; `slash` once an auditor has named the bundle."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "account",
+        "subject",
+        "step",
+        "wanted",
+    )
+
     job: JobIdField
     subject: DigestField  # the message that was found wrong
     step: StepField  # of the seal that ruled so

@@ -79,6 +79,15 @@ class DrawablesView(Body):
 class StepView(Body):
     """A sealed step."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "step",
+        "seal",
+        "drawn",
+        "earned",
+        "vested",
+        "stored_at",
+    )
+
     step: int
     seal: DigestField
     previous: DigestField

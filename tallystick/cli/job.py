@@ -21,8 +21,6 @@ from tallystick.cli.job_views import (
     checks_lines,
     conviction_lines,
     job_table,
-    jobs_table,
-    reports_table,
 )
 from tallystick.cli.job_watch import watch_command
 from tallystick.cli.job_wishes import (
@@ -33,6 +31,7 @@ from tallystick.cli.job_wishes import (
 )
 from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
 from tallystick.cli.output import notice, shows
+from tallystick.cli.shown import lines_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
 
@@ -51,7 +50,7 @@ app.command("submit")(submit_command)
 
 
 @app.command("list")
-@shows(JobsView, lines=lambda view: [jobs_table(view)], rows="jobs")
+@shows(JobsView, lines=lines_of)
 def list_command(market: Market = None) -> JobsView:
     """List the newest jobs: state, progress, budget and what was paid.
 
@@ -81,7 +80,7 @@ class Logged(Body):
 
 
 @app.command("logs")
-@shows(Logged, lines=lambda logged: [reports_table(logged.reports)], rows="reports")
+@shows(Logged, lines=lines_of, rows="reports")
 def logs_command(
     job: Job,
     market: Market = None,
@@ -126,7 +125,7 @@ def checks_command(
 
 
 @app.command("slashes")
-@shows(ConvictionsView, lines=conviction_lines, rows="convictions")
+@shows(ConvictionsView, lines=conviction_lines)
 def slashes_command(job: Job, market: Market = None) -> ConvictionsView:
     """Show who was convicted in a job: the evidence, the slash of the stake, and its split.
 

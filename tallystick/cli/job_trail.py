@@ -1,22 +1,21 @@
 """Where a job's work and money are: `job spend`, `peers`, `steps` and `trace`."""
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.ids import MAX_STEPS, JobId, PeerId, StepNumber
+from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
 from market.bodies.earnings import DrawnView
 from market.bodies.routes import GET_PEERS, GET_SPEND, GET_STEPS, GET_WORK
-from market.bodies.running import SPEND_PAGE, OutlookView, PeersView, SpendView
-from market.bodies.tracing import STEPS_PAGE, AuditsView, StepsView, StepView, WorkTraceView
+from market.bodies.running import OutlookView, PeersView, SpendView
+from market.bodies.tracing import AuditsView, StepsView, WorkTraceView
 from tallystick.cli import trail
 from tallystick.cli.options import Job, Market, ask_of_job, parse_digest
 from tallystick.cli.output import facts, moment, short, shows, table
-from tallystick.sdk.client import MarketClient
+from tallystick.cli.shown import lines_of
 
 After = Annotated[int, typer.Option("--after", help="Steps beyond this one.", min=0, max=MAX_STEPS)]
 MAX_ROUND = 2**31
@@ -69,90 +68,35 @@ def _tokens(amount: BaseUnits) -> str:
     return format_tokens(amount)
 
 
-@shows(SpendView, lines=_spend_lines, rows="steps")
+@shows(SpendView, lines=_spend_lines)
 def spend_command(job: Job, market: Market = None, after: After = 0) -> SpendView:
     """Show what a job has spent, on whom, how fast, and whether the budget lasts.
 
     Example: tallystick job spend JOB -o csv
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> SpendView:
-        page = await client.call(GET_SPEND, job=wanted, after=after)
-        first, pages = page, [page.steps]
-        while len(page.steps) == SPEND_PAGE:
-            page = await client.call(GET_SPEND, job=wanted, after=page.steps[-1].step)
-            pages.append(page.steps)
-        return first.model_copy(update={"steps": tuple(chain.from_iterable(pages))})
-
-    return ask_of_job(market, job, run)
+    return ask_of_job(
+        market, job, lambda client, wanted: client.whole(GET_SPEND, job=wanted, after=after)
+    )
 
 
 # ----------------------------------------------------------------------------------------- peers
 
 
-def _peers_lines(view: PeersView) -> Iterator[RenderableType]:
-    yield f"step {view.step}: {view.num_seats} seats in {view.stages} stages"
-    yield table(
-        "",
-        ("#stage", "peer", "account", "state", "#share", "#tokens/s", "#earned"),
-        (
-            (
-                each.stage,
-                "" if each.peer is None else short(each.peer),
-                f"0x{each.account.hex()[:10]}",
-                each.state,
-                trail.percent(each.share),
-                each.tokens_per_second,
-                _tokens(each.earned),
-            )
-            for each in view.seats
-        ),
-    )
-
-
-@shows(PeersView, lines=_peers_lines, rows="seats")
+@shows(PeersView, lines=lines_of)
 def peers_command(job: Job, market: Market = None) -> PeersView:
     """Show a job's peers by stage: state, part of the work, speed, pay, reputation.
 
     Example: tallystick job peers JOB
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> PeersView:
-        page = await client.call(GET_PEERS, job=wanted)
-        first, pages = page, [page.seats]
-        while page.next is not None:
-            page = await client.call(GET_PEERS, job=wanted, after=page.next)
-            pages.append(page.seats)
-        return first.model_copy(
-            update={"seats": tuple(chain.from_iterable(pages)), "next": page.next}
-        )
-
-    return ask_of_job(market, job, run)
+    return ask_of_job(market, job, lambda client, wanted: client.whole(GET_PEERS, job=wanted))
 
 
 # ----------------------------------------------------------------------------------------- steps
 
 
-def _steps_lines(view: StepsView) -> Iterator[RenderableType]:
-    yield table(
-        "",
-        ("#step", "seal", "on chain", "coin", "#drawn", "#match", "#earned"),
-        (
-            (
-                each.step,
-                short(each.seal),
-                "not yet" if each.anchor is None else f"block {each.anchor.block}",
-                "" if each.coin is None else short(each.coin.coin),
-                each.drawn,
-                each.outcomes.matched,
-                _tokens(each.earned),
-            )
-            for each in view.steps
-        ),
-    )
-
-
-@shows(StepsView, lines=_steps_lines, rows="steps")
+@shows(StepsView, lines=lines_of)
 def steps_command(
     job: Job,
     market: Market = None,
@@ -166,18 +110,11 @@ def steps_command(
     Example: tallystick job steps JOB --after 100
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> StepsView:
-        found: list[StepView] = []
-        while len(found) < limit:
-            page = (
-                await client.call(GET_STEPS, job=wanted, after=found[-1].step if found else after)
-            ).steps
-            found += page
-            if len(page) < STEPS_PAGE:
-                break
-        return StepsView(job=wanted, steps=tuple(found[:limit]))
-
-    return ask_of_job(market, job, run)
+    return ask_of_job(
+        market,
+        job,
+        lambda client, wanted: client.whole(GET_STEPS, most=limit, job=wanted, after=after),
+    )
 
 
 # ----------------------------------------------------------------------------------------- trace

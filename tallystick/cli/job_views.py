@@ -11,13 +11,12 @@ from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
 from market.bodies.auditing import ChecksView, PeerChecksView, ReceivedView
-from market.bodies.jobs import JobsView, JobView, ProgressView, StepReport
+from market.bodies.jobs import JobView, ProgressView
 from market.bodies.offers import ReputationView
 from market.bodies.slashes import ConvictionsView, ConvictionView
 from market.domain.outcomes import trained
 from tallystick.cli.job_plan import devices_line
-from tallystick.cli.output import facts, moment, table
-from tallystick.cli.output import short as digits
+from tallystick.cli.output import facts
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.convictions import ENDED, split_of, state_of
 from tallystick.sdk.plan import devices_of
@@ -154,46 +153,3 @@ def conviction_lines(view: ConvictionsView) -> Iterator[RenderableType]:
         yield "nobody was convicted so that stake may be slashed"
     for each in view.convictions:
         yield conviction_table(each)
-
-
-def jobs_table(view: JobsView) -> Table:
-    """Jobs in a list."""
-    columns = ("job", "name", "outcome", "#step", "#budget", "#paid")
-    return table(
-        "",
-        columns,
-        (
-            (
-                digits(each.job),
-                each.name,
-                each.outcome,
-                f"{trained(each.step, each.steps)}/{each.steps}",
-                format_tokens(each.budget),
-                format_tokens(each.paid),
-            )
-            for each in view.jobs
-        ),
-    )
-
-
-def reports_table(reports: tuple[StepReport, ...]) -> Table:
-    """Step reports, a line each."""
-    columns = ("time (UTC)", "#step", "#loss", "#validation", "#tokens/s")
-    return table(
-        "",
-        columns,
-        (
-            (
-                moment(each.at),
-                each.step,
-                _nats(each.loss_millionths),
-                _nats(each.validation_millionths),
-                each.tokens_per_second,
-            )
-            for each in reports
-        ),
-    )
-
-
-def _nats(millionths: int | None) -> str:
-    return "" if millionths is None else f"{millionths / MILLION:.4f}"

@@ -72,6 +72,8 @@ class Shows(Generic[B]):
 
     def schema(self) -> JsonSchemaValue:
         """JSON Schema of the document under `-o json`."""
+        if self.body is Body:  # of any kind
+            return {"$schema": GenerateJsonSchema.schema_dialect, "type": "object"}
         schema = TypeAdapter(self.body).json_schema(mode="serialization")
         return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
 
@@ -86,6 +88,7 @@ class _Call:
     answered: bool = field(default=False)
 
 
+_NO_ROWS = "-o csv: this answer has no rows; choose table or json"
 _call: ContextVar[_Call] = ContextVar("_call")
 
 
@@ -100,16 +103,16 @@ def shows(
     Args:
         body: What the verb returns, and what is printed under `-o json`.
         lines: The body for people.
-        rows: The field of it that `-o csv` prints; None: it has no rows.
+        rows: The field of it that `-o csv` prints, where the body does not say it itself.
     """
-    declared = Shows(body, lines, rows)
+    declared = Shows(body, lines, rows or getattr(body, "rows", None))
 
     def declare(verb: Callable[P, B | None]) -> Callable[P, None]:
         @functools.wraps(verb)
         def called(*arguments: P.args, **options: P.kwargs) -> None:
             call = _Call(declared, options.pop("output"), options.pop("quiet"))  # type: ignore[arg-type]
-            if call.format is Format.CSV and rows is None:
-                raise Malformed("-o csv: this answer has no rows; choose table or json")
+            if call.format is Format.CSV and declared.row is None and body is not Body:
+                raise Malformed(_NO_ROWS)
             before = _call.set(call)
             try:
                 found = verb(*arguments, **options)
@@ -170,8 +173,11 @@ def _print(lines: Iterable[RenderableType]) -> None:
 
 
 def _csv(body: Body, declared: Shows[Any]) -> str:
+    if declared.body is Body:  # whatever it is
+        declared = Shows(type(body), declared.lines, getattr(type(body), "rows", None))
     row, text = declared.row, io.StringIO()
-    assert row is not None and declared.rows is not None
+    if row is None or declared.rows is None:
+        raise Malformed(_NO_ROWS)
     writer = csv.DictWriter(text, list(row.model_fields), lineterminator="\n")
     writer.writeheader()
     for each in body.model_dump(mode="json")[declared.rows]:

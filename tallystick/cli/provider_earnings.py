@@ -1,7 +1,6 @@
 """`tallystick provider earnings`: each line from the work to the transaction, or why it waits."""
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,8 @@ from rich.console import RenderableType
 
 from contracts.keys.store import account_in
 from contracts.terms.amounts import format_tokens
-from contracts.terms.ids import Address, JobId
-from market.bodies.earnings import EARNINGS_PAGE, EarningsView, EarningView, PartsView
+from contracts.terms.ids import Address
+from market.bodies.earnings import EarningsView, EarningView, PartsView
 from market.bodies.routes import GET_EARNINGS
 from tallystick.cli import trail
 from tallystick.cli.options import (
@@ -76,7 +75,7 @@ def _trail(line: EarningView) -> Iterator[str]:
     yield from trail.waits(line.waits_for)
 
 
-@shows(EarningsView, lines=_lines, rows="lines")
+@shows(EarningsView, lines=_lines)
 def earnings_command(
     market: Market = None,
     home: ProviderHome = None,
@@ -104,31 +103,10 @@ def earnings_command(
 
     async def run(client: MarketClient) -> EarningsView:
         wanted = None if job is None else await named_job(client, job)
-        return await _earnings(client, who, wanted, after, limit)
+        return await client.whole(GET_EARNINGS, most=limit, account=who, job=wanted, after=after)
 
     return ask(market, run)
 
 
 def _account(account: str | None, home: Path | None) -> Address:
     return parse_account(account) if account else account_in(keystore_in(provider_home(home)))
-
-
-async def _earnings(
-    client: MarketClient, who: Address, job: JobId | None, after: str | None, limit: int
-) -> EarningsView:
-    """So many lines, page by page; all else is as on the first page."""
-    first = page = await client.call(
-        GET_EARNINGS, account=who, job=job, after=after, limit=_page(limit)
-    )
-    pages = [page.lines]
-    while page.next is not None and (left := limit - sum(map(len, pages))) > 0:
-        page = await client.call(
-            GET_EARNINGS, account=who, job=job, after=page.next, limit=_page(left)
-        )
-        pages.append(page.lines)
-    lines = tuple(chain.from_iterable(pages))
-    return first.model_copy(update={"lines": lines, "next": page.next})
-
-
-def _page(left: int) -> int:
-    return min(left, EARNINGS_PAGE)

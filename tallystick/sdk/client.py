@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import httpx
 
@@ -63,8 +63,10 @@ from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.events import followed
 from tallystick.sdk.signing import MarketClock, Signer, signed_by
 from tallystick.sdk.urls import http_url, is_loopback
-from verification.audit.snapshots import Snapshot, decode_snapshots
 from verification.draws.lanes import LanePage, decode_page
+
+if TYPE_CHECKING:
+    from verification.audit.snapshots import Snapshot
 
 V = TypeVar("V")
 P = TypeVar("P", bound=Part)
@@ -195,7 +197,7 @@ class MarketClient:
                 yield sequence, decode_kept(data)
                 after = sequence
 
-    async def snapshots(self, job: JobId) -> list[Snapshot]:
+    async def snapshots(self, job: JobId) -> "list[Snapshot]":
         """All that the market stored of what the chain proved about a job, in order."""
         found: list[Snapshot] = []
         while page := await self._snapshots_page(job, len(found)):
@@ -242,7 +244,9 @@ class MarketClient:
         except AuditMismatch as error:
             raise Malformed(f"lane: the market answered with none: {error.message}") from error
 
-    async def _snapshots_page(self, job: JobId, after: int) -> tuple[Snapshot, ...]:
+    async def _snapshots_page(self, job: JobId, after: int) -> "tuple[Snapshot, ...]":
+        from verification.audit.snapshots import decode_snapshots  # slow, and few ask for any
+
         page = await self.call(GET_SNAPSHOTS, job=job, after=after)
         try:
             return decode_snapshots(page)
