@@ -100,14 +100,15 @@ class DocumentedApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document; made once."""
         if self.openapi_schema is None:
-            document = super().openapi()
             named = [t for r in TABLE.values() for t in (r.answers, r.takes, *r.tells)]
             bodies = dict.fromkeys(each for each in (Problem, *named) if _is_body(each))
-            schemas = models_json_schema(
+            models = models_json_schema(
                 [(each, "validation") for each in bodies], ref_template=_REF
-            )[1]["$defs"]
-            document.setdefault("components", {})["schemas"] = schemas
-        return self.openapi_schema or {}
+            )
+            document = super().openapi()  # which keeps it
+            document.setdefault("components", {})["schemas"] = models[1]["$defs"]
+            return document
+        return self.openapi_schema
 
 
 def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

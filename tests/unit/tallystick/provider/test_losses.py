@@ -26,7 +26,7 @@ class Lines(AnsweringMarket):
 
     async def get_earnings(self, account: Address, **asked: Any) -> EarningsView:
         """One line, and where the next is."""
-        at = int(asked["after"] or 0)
+        at = int(asked.get("after") or 0)
         lost = sum(each.amount for each in self.lines if each.state == "forfeited")
         view: Any = EarningsView
         parts: Any = PartsView
