@@ -316,8 +316,6 @@ def check_host(shown: str, said: str) -> None:
 
 IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
 """Of what is the same for everybody, for ever."""
-PRIVATE = {"Cache-Control": "no-store"}
-"""Of what is the caller's alone."""
 
 
 def answer(view: Body, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -68,7 +68,12 @@ class Body(BaseModel):
     """A frozen, strict JSON body."""
 
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", ser_json_bytes="hex", val_json_bytes="hex"
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        ser_json_bytes="hex",
+        val_json_bytes="hex",
+        defer_build=True,  # a program uses few of two hundred
     )
 
     columns: ClassVar[tuple[str, ...]] = ()  # of a table whose rows these are

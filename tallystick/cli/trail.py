@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from contracts.terms.messages import MILLION
 from market.bodies.earnings import AnchorView, DrawnView, PaidPartView, WaitsForView
 from tallystick.cli.output import moment, short
 from verification.draws.odds import read_exact
@@ -49,8 +48,3 @@ def waits(reason: WaitsForView | None) -> Iterator[str]:
     until = [f"seal of step {reason.step}"] if reason.step is not None else []
     until += [f"{moment(reason.at)} UTC"] if reason.at is not None else []
     yield f"waits: {reason.sentence}" + (f" (until {', '.join(until)})" if until else "")
-
-
-def percent(millionths: int) -> str:
-    """A part, as people read it."""
-    return f"{millionths / MILLION:.1%}"
