@@ -41,6 +41,7 @@ from bench.measuring import tell as tell_on_stderr
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.typed_data import Domain
+from market.bodies.routes import GET_NETWORK
 from tallystick.sdk.client import retrying
 from tallystick.sdk.download import ENDED, download
 from tallystick.sdk.submit import Submitted
@@ -285,7 +286,7 @@ class Theatre:
 
     async def _read(self, submitted: Submitted, names: Mapping[Address, str]) -> Run:
         client = self._stack.client
-        network = await client.network()
+        network = await client.call(GET_NETWORK)
         items = [item async for _, item in client.messages(submitted.job)]
         domain = Domain(network.chain_id, network.contracts.settlement)
         return Run.read(submitted, items, domain, names)

@@ -33,6 +33,7 @@ from transformers import AutoModelForCausalLM
 
 from bench.measuring import about, limit, parsed, parser_of
 from contracts.terms.ids import JobId
+from market.bodies.routes import GET_CHECKPOINTS
 from tallystick.sdk.job_file import parse_job_file
 from tallystick.sdk.plan import Plan, plan
 from tallystick.sdk.sample import model_of_size
@@ -165,11 +166,11 @@ async def measure(market: Stack, parameters: int, stages: int, steps: int) -> di
     ended = ("finished", "closed", "refunded")
     await market.until(submitted.job, lambda view: view.state in ended, within=PATIENCE)
     trained = time.monotonic() - begun
-    view = await market.client.checkpoints(submitted.job)
+    view = await market.client.call(GET_CHECKPOINTS, job=submitted.job)
     while len([each for each in view.checkpoints if each.num_bytes]) < stages:
         assert not view.unpublished, view
         await asyncio.sleep(0.1)
-        view = await market.client.checkpoints(submitted.job)
+        view = await market.client.call(GET_CHECKPOINTS, job=submitted.job)
     sampling.cancel()
     checkpoints = sorted(watched.held.iterdir())
     folder, downloaded = market.folder / f"model-{parameters}", time.monotonic()

@@ -4,9 +4,12 @@ A digest, a job, a peer and a session key are each 32 bytes, an account 20. They
 types, so that the checker refuses one where another is meant.
 """
 
-from typing import Annotated, NewType
+from dataclasses import dataclass
+from typing import Annotated, Any, NewType
 
 from annotated_types import Ge, Len, Lt
+from pydantic import GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 Digest = NewType("Digest", bytes)  # 32 bytes, BLAKE3 or keccak-256 as the message says
 JobId = NewType("JobId", bytes)  # 32 bytes, keccak-256 of the job's header
@@ -32,11 +35,27 @@ MAX_UNITS = 65_536
 MAX_CHUNKS = 4096
 MAX_STEPS = 10_000_000
 
-DigestField = Annotated[Digest, Len(32, 32)]
-JobIdField = Annotated[JobId, Len(32, 32)]
-PeerIdField = Annotated[PeerId, Len(32, 32)]
-SessionKeyField = Annotated[SessionKey, Len(32, 32)]
-AddressField = Annotated[Address, Len(20, 20)]
+
+@dataclass(frozen=True)
+class Hex:
+    """Says in a JSON schema that bytes are written as hex: two digits each."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """See pydantic: the schema of the bytes, changed."""
+        found = handler(schema)
+        digits: dict[str, Any] = {
+            bound: 2 * found[bound] for bound in ("minLength", "maxLength") if bound in found
+        }
+        return {"type": "string", "pattern": "^([0-9a-f]{2})*$", **digits}
+
+
+DigestField = Annotated[Digest, Len(32, 32), Hex()]
+JobIdField = Annotated[JobId, Len(32, 32), Hex()]
+PeerIdField = Annotated[PeerId, Len(32, 32), Hex()]
+SessionKeyField = Annotated[SessionKey, Len(32, 32), Hex()]
+AddressField = Annotated[Address, Len(20, 20), Hex()]
 StageField = Annotated[StageIndex, Ge(0), Lt(MAX_STAGES)]
 StepField = Annotated[StepNumber, Ge(1), Lt(MAX_STEPS)]
 UnitField = Annotated[UnitId, Ge(0), Lt(MAX_UNITS)]

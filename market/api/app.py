@@ -11,7 +11,6 @@ from market.api import problems
 from market.api.conditional import Conditional
 from market.api.context import Api
 from market.api.limits import Limits
-from market.api.openapi import DocumentedApp, operation_id
 from market.api.routes import (
     auditors,
     blobs,
@@ -32,7 +31,8 @@ from market.api.routes import (
     status,
     tracing,
 )
-from market.bodies import API_PREFIX, MAX_BUNDLE_BYTES
+from market.api.routing import ABOUT, DocumentedApp
+from market.bodies.base import API_PREFIX, MAX_BUNDLE_BYTES
 from market.bootstrap import assemble, load_host_token, prepare_blobs
 from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate
@@ -71,12 +71,15 @@ def make_app(api: Api | None = None, lifespan: Lifespan | None = None) -> FastAP
     app = DocumentedApp(
         title="Tallystick market",
         version=VERSION,
+        summary="A marketplace for training work that has been checked",
+        description=ABOUT,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         lifespan=lifespan,
         openapi_url=f"{API_PREFIX}/openapi.json",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=operation_id,
+        generate_unique_id_function=lambda route: route.name,
     )
     problems.install(app)
     app.add_middleware(Conditional)

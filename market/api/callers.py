@@ -15,7 +15,7 @@ from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.ids import Address, SessionKey
 from contracts.terms.signatures import recover
 from market.api.context import ApiDep, WorkDep
-from market.bodies import REQUEST_SCHEME, request_digest, signed_call
+from market.bodies.requests import REQUEST_SCHEME, request_digest, signed_call
 from market.domain.offers import check_moment
 from market.service.session import account_of_session, check_session
 

@@ -7,10 +7,12 @@ strict classes of `market.bodies`.
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Header, Path, Request
+from fastapi import Depends, Header, Path, Query, Request
 from fastapi.security import HTTPBearer
+from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -23,22 +25,16 @@ from contracts.terms.errors import (
     TallystickError,
     TooLarge,
 )
-from contracts.terms.ids import Address, Digest, JobId
+from contracts.terms.ids import Address, Digest, JobId, PeerId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_names import parse_name
 from market.api.arrivals import Arrivals
-from market.api.examples import example_of
-from market.api.hex_schemas import hex_fields
 from market.api.kept_market import KeptMarket, Make, V
 from market.api.watching import Watching
-from market.bodies import (
-    MAX_JSON_BYTES,
-    Body,
-    NetworkView,
-    host_credential,
-    read_body,
-    signed_call,
-)
+from market.bodies.base import MAX_JSON_BYTES, Body, read_body
+from market.bodies.credentials import host_credential
+from market.bodies.network import NetworkView
+from market.bodies.requests import signed_call
 from market.bootstrap import Market
 from market.domain.blob_quotas import BlobBounds
 from market.domain.rates import Rate
@@ -57,7 +53,6 @@ B = TypeVar("B", bound=Body)
 SAFE = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing (RFC 9110, 9.2.1)."""
 NETWORK_MILLIS = 10_000  # parameters change with notice; nobody needs them fresher
-MAX_KEY = 128
 _DIGITS = 19  # of a length that any disk has
 GENEROUS = Rate(per_second=300, burst=3000)
 USUAL = BlobBounds()
@@ -215,25 +210,6 @@ def body(cls: type[B]) -> Any:
     return Depends(read)
 
 
-def documented(cls: type[Body]) -> dict[str, Any]:
-    """What OpenAPI says of a body that `body` reads."""
-    schema = cls.model_json_schema()
-    whole = hex_fields(inlined(schema, schema.pop("$defs", {})))
-    content = {"application/json": {"schema": whole, "example": example_of(cls)}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def inlined(value: Any, parts: dict[str, Any]) -> Any:
-    """`value`, a JSON schema with these parts, without references: they are in no other place."""
-    if isinstance(value, list):
-        return [inlined(each, parts) for each in value]
-    if not isinstance(value, dict):
-        return value
-    if name := value.get("$ref"):
-        return inlined(parts[name.rpartition("/")[2]], parts)
-    return {key: inlined(each, parts) for key, each in value.items()}
-
-
 # ------------------------------------------------------------------------------------------- names
 
 
@@ -242,40 +218,26 @@ def parse_bytes(text: str, length: int) -> bytes:
     return parse_name(text, f"name of {length} bytes", length)
 
 
-def _hex_name(length: int) -> Any:
-    return Path(
-        description=f"{length} bytes in hex",
-        json_schema_extra={
-            "pattern": f"^(0[xX])?[0-9a-fA-F]{{{2 * length}}}$",
-            "examples": [digest("example", b"name").hex()[: 2 * length]],
-        },
-    )
-
-
-async def _digest(name: Annotated[str, _hex_name(32)]) -> Digest:
-    return Digest(parse_bytes(name, 32))
-
-
-async def _job(name: Annotated[str, _hex_name(32)]) -> JobId:
-    return JobId(parse_bytes(name, 32))
-
-
-async def _account(name: Annotated[str, _hex_name(20)]) -> Address:
-    return Address(parse_bytes(name, 20))
-
-
 def job_of(text: str) -> JobId:
-    """A job's id that somebody named.
-
-    Raises:
-        Malformed: not 32 bytes in hex.
-    """
+    """The job's id that somebody typed; raises as `parse_bytes`."""
     return JobId(parse_bytes(text, 32))
 
 
-DigestPath = Annotated[Digest, Depends(_digest)]
-JobPath = Annotated[JobId, Depends(_job)]
-AccountPath = Annotated[Address, Depends(_account)]
+def _hex(length: int) -> Any:
+    """How a name of so many bytes is parsed and documented: in hex, 0x or not."""
+    pattern = f"^(0[xX])?[0-9a-fA-F]{{{2 * length}}}$"
+    return (
+        BeforeValidator(partial(parse_bytes, length=length)),
+        WithJsonSchema({"type": "string", "pattern": pattern}),
+    )
+
+
+_NAME = Path(description="32 bytes in hex")
+DigestPath = Annotated[Digest, *_hex(32), _NAME]
+JobPath = Annotated[JobId, *_hex(32), _NAME]
+PeerPath = Annotated[PeerId, *_hex(32), _NAME]
+AccountPath = Annotated[Address, *_hex(20), Path(description="20 bytes in hex")]
+JobQuery = Annotated[JobId | None, *_hex(32), Query(description="of this job alone")]
 
 
 # ------------------------------------------------------------------------------------------- hosts
@@ -344,8 +306,6 @@ def check_host(shown: str, said: str) -> None:
 
 IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
 """Of what is the same for everybody, for ever."""
-PRIVATE = {"Cache-Control": "no-store"}
-"""Of what is the caller's alone."""
 
 
 def answer(view: Body, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -353,33 +313,16 @@ def answer(view: Body, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(view.json_bytes(), status, headers, media_type="application/json")
 
 
-async def idempotency_key(
-    key: Annotated[
-        str,
-        Header(
-            alias="Idempotency-Key",
-            max_length=1024,
-            description=f"a name of the caller's own for this request, 1 to {MAX_KEY} characters",
-            json_schema_extra={
-                "minLength": 1,
-                "maxLength": MAX_KEY,
-                "pattern": "^[ -~]+$",
-                "examples": ["order 7"],
-            },
-        ),
-    ],
-) -> str:
-    """The key under which an answer is stored.
-
-    Raises:
-        Malformed: it is missing or too long.
-    """
-    if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
-        raise Malformed(f"Idempotency-Key: 1 to {MAX_KEY} printable characters, where money moves")
-    return key
-
-
-KeyDep = Annotated[str, Depends(idempotency_key)]
+KeyDep = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=128,
+        pattern="^[ -~]+$",
+        description="a name of the caller's own for this request, where money moves",
+    ),
+]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
-from market.bodies import LIST_PAGE, Cursor
+from market.bodies.base import LIST_PAGE, Cursor
 from market.service.listing import Asked
 
 

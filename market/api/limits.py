@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from contracts.terms.errors import RateLimited
 from market.api.context import Api, api_of, host_of
 from market.api.problems import problem
-from market.bodies import API_PREFIX
+from market.bodies.base import API_PREFIX
 from market.domain.rates import SECOND, Allowance
 
 _FREE = (f"{API_PREFIX}/health",)

@@ -34,7 +34,7 @@ from contracts.terms.errors import (
     UnknownVersion,
     WrongConfiguration,
 )
-from market.bodies import Problem
+from market.bodies.base import Problem
 from market.web.failures import failure_page
 from market.web.headers import is_page
 

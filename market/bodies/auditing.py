@@ -8,6 +8,7 @@ from contracts.terms.auditors import MAX_LIST_BYTES
 from contracts.terms.ids import (
     AddressField,
     DigestField,
+    Hex,
     JobIdField,
     PeerIdField,
     SessionKeyField,
@@ -27,7 +28,7 @@ class RegisterAuditor(Body):
     session_key: SessionKeyField
     device_class: DeviceClass  # that replays are made on
     at: UnixMillisField
-    signature: Annotated[bytes, Len(65, 65)]
+    signature: Annotated[bytes, Len(65, 65), Hex()]
 
 
 class AuditorRegistered(Body):
@@ -74,7 +75,7 @@ class AuditorsView(Body):
 
     block: int
     digest: DigestField
-    encoded: Annotated[bytes, Len(1, MAX_LIST_BYTES)]  # `contracts.terms.auditors`, for programs
+    encoded: Annotated[bytes, Len(1, MAX_LIST_BYTES), Hex()]  # see `contracts.terms.auditors`
     auditors: tuple[AuditorView, ...]  # the same, for people
 
 

@@ -1,6 +1,6 @@
 """What all bodies have in common: fields and their bounds, the strict class, how one is read."""
 
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from annotated_types import Ge, Le, Len
 from pydantic import (
@@ -16,6 +16,7 @@ from pydantic import (
 
 from contracts.terms.amounts import UINT64_MAX, UINT96_MAX, BaseUnits, PricePerPflop
 from contracts.terms.errors import Malformed
+from contracts.terms.ids import Hex
 
 MAX_JSON_BYTES = 2**20
 MAX_FAILURE = 300  # characters of why something could not be done
@@ -56,8 +57,8 @@ Price = Annotated[
 ]
 Wide = Annotated[int, *_integer(""), Ge(0)]
 
-SignedField = Annotated[bytes, Len(1, MAX_JSON_BYTES // 2)]
-SignatureField = Annotated[bytes, Len(64, 65)]
+SignedField = Annotated[bytes, Len(1, MAX_JSON_BYTES // 2), Hex()]
+SignatureField = Annotated[bytes, Len(64, 65), Hex()]
 Endpoint = Annotated[str, Field(min_length=3, max_length=256, pattern=r"^[^\s:]+:\d{1,5}$")]
 Chance = Annotated[str, Field(min_length=3, pattern=r"^(0x)?[0-9a-f]+/(0x)?[0-9a-f]+$")]
 DeviceClass = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x20-\x7e]+$")]
@@ -70,8 +71,15 @@ class Body(BaseModel):
     """A frozen, strict JSON body."""
 
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", ser_json_bytes="hex", val_json_bytes="hex"
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        ser_json_bytes="hex",
+        val_json_bytes="hex",
+        defer_build=True,  # a program uses few of two hundred
     )
+
+    columns: ClassVar[tuple[str, ...]] = ()  # of a table whose rows these are
 
     @classmethod
     def of(cls, source: object, **others: Any) -> Self:
@@ -104,8 +112,26 @@ class SignedBody(Body):
     signed: SignedField
 
 
-class Page(Body):
+class Part(Body):
     """A part of a list; what is inserted meanwhile moves nothing from one part to another."""
+
+    rows: ClassVar[str]  # the field with the list
+    place: ClassVar[str] = "after"  # the query that says where a part begins
+    most: ClassVar[int]  # rows of one part
+
+    def behind(self) -> object:
+        """Return the value of `place` with which the next part is asked for; None at the end."""
+        if "next" in type(self).model_fields:
+            return getattr(self, "next")  # noqa: B009
+        rows = getattr(self, self.rows)
+        return rows[-1].step if len(rows) == self.most else None
+
+
+class Page(Part):
+    """A part of a list that has a cursor."""
+
+    place: ClassVar[str] = "cursor"
+    most: ClassVar[int] = LIST_PAGE
 
     next: Cursor | None = None  # the `cursor` of what follows; None at the end
 

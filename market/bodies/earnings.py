@@ -1,12 +1,12 @@
 """What an account earned, line by line, and why a line waits."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField, PeerIdField, StageField
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
-from market.bodies.base import Body, Chance, Money, Price, Wide
+from market.bodies.base import Body, Chance, Money, Part, Price, Wide
 
 EARNINGS_PAGE = 200
 
@@ -91,6 +91,16 @@ class PaidPartView(Body):
 class EarningView(Body):
     """A peer-step, or an audit that is paid."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "kind",
+        "job",
+        "step",
+        "stage",
+        "peer",
+        "amount",
+        "state",
+    )
+
     cursor: LineCursor
     kind: Literal["work", "audit"]
     job: JobIdField
@@ -116,12 +126,15 @@ class EarningView(Body):
     waits_for: WaitsForView | None
 
 
-class EarningsView(Body):
+class EarningsView(Part):
     """A page of an account's lines, in the order in which they were sealed, job by job.
 
     `parts` is of all lines, of one job if one was asked for. Lines are only ever added; `next` is
     where the next page begins, and None after the last line.
     """
+
+    rows: ClassVar[str] = "lines"
+    most: ClassVar[int] = EARNINGS_PAGE
 
     account: AddressField
     job: JobIdField | None

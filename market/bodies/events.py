@@ -6,7 +6,7 @@ milliseconds: of a step report the coordinator's, of all others the market's. Am
 names.
 """
 
-from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from annotated_types import Ge
 from pydantic import Field, TypeAdapter, ValidationError
@@ -22,7 +22,7 @@ from contracts.terms.ids import (
 )
 from contracts.terms.messages import Verdict
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
-from market.bodies.base import Body, Failure, Money, Price
+from market.bodies.base import Body, Failure, Money, Part, Price
 from market.bodies.jobs import Excluded, JobState, StepReport
 from market.bodies.offers import LeaseState
 from market.bodies.settlement import EpochState
@@ -338,8 +338,11 @@ class NumberedMarketEvent(NamedTuple):
     event: MarketEvent
 
 
-class ReportsView(Body):
+class ReportsView(Part):
     """Step reports, by step."""
+
+    rows: ClassVar[str] = "reports"
+    most: ClassVar[int] = REPORTS_PAGE
 
     reports: tuple[StepReport, ...]
 
@@ -360,16 +363,6 @@ def read_job_event(data: bytes) -> JobEvent:
 def read_market_event(data: bytes) -> MarketEvent:
     """The event of the market in `data`; raises as `read_job_event`."""
     return _read(_MARKET, data)
-
-
-def job_event_schema() -> dict[str, object]:
-    """JSON schema of a job's events."""
-    return _JOB.json_schema()
-
-
-def market_event_schema() -> dict[str, object]:
-    """JSON schema of the market's events."""
-    return _MARKET.json_schema()
 
 
 def _read(adapter: TypeAdapter[E], data: bytes) -> E:

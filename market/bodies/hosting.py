@@ -7,6 +7,7 @@ from annotated_types import Len
 from contracts.terms.auditors import MAX_LIST_BYTES
 from contracts.terms.ids import (
     AddressField,
+    Hex,
     JobIdField,
 )
 from contracts.terms.moments import UnixMillisField
@@ -20,7 +21,7 @@ class CoordinatorClaim(Body):
     """`signature` by the coordinator's wallet over `hosting_digest`."""
 
     address: AddressField
-    signature: Annotated[bytes, Len(65, 65)]
+    signature: Annotated[bytes, Len(65, 65), Hex()]
 
 
 class RegisterHost(Body):
@@ -52,7 +53,7 @@ class HostedJob(Body):
     wanted: JobWanted = "running"
     wish: WishNumber = 0  # of what is wanted: grows with every change
     opening_block: int | None = None  # that the opening of a checked job has to name
-    auditors: Annotated[bytes, Len(1, MAX_LIST_BYTES)] | None = None  # and the list
+    auditors: Annotated[bytes, Len(1, MAX_LIST_BYTES), Hex()] | None = None  # and the list
 
 
 class HostedJobs(Body):

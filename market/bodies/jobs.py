@@ -1,6 +1,6 @@
 """Jobs: posting, quotes, what is shown of one, step reports and checkpoints."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, Len
 
@@ -8,6 +8,7 @@ from contracts.terms.ids import (
     MAX_STEPS,
     AddressField,
     DigestField,
+    Hex,
     JobIdField,
     PeerIdField,
     SessionKeyField,
@@ -46,7 +47,7 @@ class Permit(Body):
     """EIP-2612 over the token, for JobEscrow and the budget of the job."""
 
     deadline: UnixSecondsField
-    signature: Annotated[bytes, Len(65, 65)]
+    signature: Annotated[bytes, Len(65, 65), Hex()]
 
 
 class PostJob(Body):
@@ -153,6 +154,16 @@ class ProgressView(Body):
 class JobSummary(Body):
     """A job in a list."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "job",
+        "name",
+        "outcome",
+        "step",
+        "steps",
+        "budget",
+        "paid",
+    )
+
     job: JobIdField
     name: str
     state: JobState
@@ -166,6 +177,8 @@ class JobSummary(Body):
 
 class JobsView(Page):
     """Jobs, newest first."""
+
+    rows: ClassVar[str] = "jobs"
 
     jobs: tuple[JobSummary, ...]
 
@@ -202,6 +215,14 @@ class JobView(Body):
 
 class StepReport(Body):
     """What a coordinator says of a step, for people: not paid, not audited."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "at",
+        "step",
+        "loss_millionths",
+        "validation_millionths",
+        "tokens_per_second",
+    )
 
     step: Annotated[int, Ge(1), Le(MAX_STEPS)]
     loss_millionths: Annotated[int, Ge(-(2**53)), Le(2**53)]  # 1e-6 nats per token

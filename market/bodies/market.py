@@ -1,6 +1,6 @@
 """The market for people: depth by device class, demand, and what clearing rounds decided."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -78,6 +78,14 @@ class WinnerView(Body):
 
 class ClearingRoundView(Body):
     """What a clearing round decided for a job: whom it bought, or why nobody."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "number",
+        "at",
+        "job",
+        "asks",
+        "price",
+    )
 
     number: int
     job: JobIdField

@@ -1,6 +1,6 @@
 """Offers, who makes them, and the leases that they become."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contracts.terms.ids import (
     AddressField,
@@ -26,6 +26,16 @@ class OfferStored(Body):
 class OfferView(Body):
     """An offer as the market knows it."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "offer",
+        "account",
+        "state",
+        "price",
+        "memory_bytes",
+        "flops_per_second",
+        "device_class",
+    )
+
     offer: DigestField
     signed: SignedField
     account: AddressField
@@ -40,6 +50,8 @@ class OfferView(Body):
 
 class OffersView(Page):
     """Offers, cheapest first."""
+
+    rows: ClassVar[str] = "offers"
 
     offers: tuple[OfferView, ...]
 
@@ -83,6 +95,15 @@ class Withdrawal(Body):
 
 class LeaseView(Body):
     """An offer bound to a job."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "lease",
+        "job",
+        "state",
+        "stage",
+        "price",
+        "stake",
+    )
 
     lease: DigestField
     state: LeaseState

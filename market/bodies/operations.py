@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Len
 
-from contracts.terms.ids import DigestField, JobIdField
+from contracts.terms.ids import DigestField, Hex, JobIdField
 from contracts.terms.moments import UnixMillisField
 from market.bodies.base import Body, Money
 from market.bodies.jobs import JobState, JobWanted
@@ -26,7 +26,7 @@ class AskJob(Body):
     """
 
     at: UnixMillisField
-    signature: Annotated[bytes, Len(65, 65)] | None = None
+    signature: Annotated[bytes, Len(65, 65), Hex()] | None = None
 
 
 class OperationResult(Body):

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le, Len
 
-from contracts.terms.ids import MAX_STEPS, AddressField, JobIdField
+from contracts.terms.ids import MAX_STEPS, AddressField, Hex, JobIdField
 from contracts.terms.messages import Text
 from contracts.terms.moments import UnixSecondsField
 from market.bodies.base import Body, Money, Price, SignedField
@@ -37,5 +37,5 @@ class PostOrder(Body):
     """A JobSpec, its poster's signature, and the permit that pays for it."""
 
     spec: SignedField
-    signature: Annotated[bytes, Len(65, 65)]
+    signature: Annotated[bytes, Len(65, 65), Hex()]
     permit: Permit

@@ -1,10 +1,10 @@
 """A job that runs, for people: what it has spent and how long it lasts, and its peers by stage."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField, PeerIdField, StageField
 from contracts.terms.moments import UnixMillisField
-from market.bodies.base import Body, Money, Price
+from market.bodies.base import Body, Money, Part, Price
 from market.bodies.jobs import JobState
 from market.bodies.offers import ReputationView
 
@@ -49,6 +49,15 @@ class OutlookView(Body):
 class AccountSpendView(Body):
     """What a job spends on an account; the other amounts sum to `earned`."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "account",
+        "earned",
+        "waiting",
+        "vested",
+        "debited",
+        "claimed",
+    )
+
     account: AddressField
     earned: Money
     waiting: Money
@@ -62,6 +71,14 @@ class AccountSpendView(Body):
 class StepSpendView(Body):
     """What a step cost, and what of all vested in it."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "step",
+        "seal",
+        "earned",
+        "vested",
+        "stored_at",
+    )
+
     step: int
     seal: DigestField
     earned: Money
@@ -69,8 +86,11 @@ class StepSpendView(Body):
     stored_at: UnixMillisField
 
 
-class SpendView(Body):
+class SpendView(Part):
     """Where a job's money is and how long it lasts. escrowed = unearned + earned + refunded."""
+
+    rows: ClassVar[str] = "steps"
+    most: ClassVar[int] = SPEND_PAGE
 
     job: JobIdField
     state: JobState
@@ -99,6 +119,16 @@ class SpendView(Body):
 class SeatView(Body):
     """A peer of a job, or a lease whose peer has not come yet."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "stage",
+        "peer",
+        "account",
+        "state",
+        "share",
+        "tokens_per_second",
+        "earned",
+    )
+
     lease: DigestField
     account: AddressField
     peer: PeerIdField | None
@@ -119,8 +149,11 @@ class SeatView(Body):
     reputation: ReputationView
 
 
-class PeersView(Body):
+class PeersView(Part):
     """A job's seats by stage; `next` is where the next page begins, None after the last one."""
+
+    rows: ClassVar[str] = "seats"
+    most: ClassVar[int] = PEERS_PAGE
 
     job: JobIdField
     stages: int

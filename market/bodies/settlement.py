@@ -1,6 +1,6 @@
 """Epochs, proofs of pay, batches of seals and coins."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contracts.terms.ids import (
     AddressField,
@@ -9,7 +9,7 @@ from contracts.terms.ids import (
     StepField,
 )
 from contracts.terms.moments import UnixSecondsField
-from market.bodies.base import Body, Money, Page
+from market.bodies.base import COINS_PAGE, Body, Money, Page, Part
 
 EpochState = Literal["planned", "proposed", "final", "rejected"]
 
@@ -33,6 +33,11 @@ class JobPay(Body):
 class EpochLeafView(Body):
     """A leaf of an epoch's tree."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "account",
+        "cumulative",
+    )
+
     account: AddressField
     jobs_root: DigestField
     cumulative: Money
@@ -41,6 +46,14 @@ class EpochLeafView(Body):
 
 class EpochSummary(Body):
     """An epoch in a list."""
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "epoch",
+        "state",
+        "sum",
+        "window_ends",
+        "transaction",
+    )
 
     epoch: int
     state: EpochState
@@ -52,6 +65,8 @@ class EpochSummary(Body):
 
 class EpochsView(Page):
     """Epochs, newest first."""
+
+    rows: ClassVar[str] = "epochs"
 
     epochs: tuple[EpochSummary, ...]
 
@@ -112,7 +127,10 @@ class AnchoredStepView(Body):
     coin: DigestField | None
 
 
-class CoinsView(Body):
+class CoinsView(Part):
     """Anchored steps of a job, ascending."""
+
+    rows: ClassVar[str] = "steps"
+    most: ClassVar[int] = COINS_PAGE
 
     steps: tuple[AnchoredStepView, ...]

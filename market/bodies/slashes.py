@@ -1,12 +1,13 @@
 """Convictions, and the slashes that follow."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Len
 
 from contracts.terms.ids import (
     AddressField,
     DigestField,
+    Hex,
     JobIdField,
     PeerIdField,
     SessionKeyField,
@@ -51,6 +52,13 @@ class SlashView(Body):
 class ConvictionView(Body):
     """What a job's seals made slashable; `slash` once an auditor has named the bundle."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "account",
+        "subject",
+        "step",
+        "wanted",
+    )
+
     job: JobIdField
     subject: DigestField  # the message that was found wrong
     step: StepField  # of the seal that ruled so
@@ -64,11 +72,15 @@ class ConvictionView(Body):
 class ConvictionsView(Page):
     """Convictions in the order of their seals, of one job or of one account."""
 
+    rows: ClassVar[str] = "convictions"
+
     convictions: tuple[ConvictionView, ...]
 
 
 class SlashesView(Page):
     """Slashes of a job, in the order of convictions."""
+
+    rows: ClassVar[str] = "slashes"
 
     slashes: tuple[SlashView, ...]
 
@@ -86,7 +98,7 @@ class ContestSlash(Body):
     """`signature` by the convicted account's wallet over `contest_digest`."""
 
     bundle: DigestField
-    signature: Annotated[bytes, Len(65, 65)]
+    signature: Annotated[bytes, Len(65, 65), Hex()]
 
 
 class JudgeContest(Body):

@@ -9,18 +9,19 @@ keccak(1 | left hash, sum | right hash, sum). Sums take 12 bytes, big-endian. Si
 bottom up.
 """
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 from contracts.terms.ids import (
     AddressField,
     DigestField,
+    Hex,
     JobIdField,
     PeerIdField,
     StageField,
 )
 from contracts.terms.messages import Verdict
 from contracts.terms.moments import UnixMillisField
-from market.bodies.base import Body, Chance, Money, Price, Wide
+from market.bodies.base import Body, Chance, Money, Part, Price, Wide
 from market.bodies.earnings import (
     AnchorView,
     DrawnView,
@@ -78,6 +79,15 @@ class DrawablesView(Body):
 class StepView(Body):
     """A sealed step."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        "step",
+        "seal",
+        "drawn",
+        "earned",
+        "vested",
+        "stored_at",
+    )
+
     step: int
     seal: DigestField
     previous: DigestField
@@ -99,8 +109,11 @@ class StepView(Body):
     outcomes: OutcomesView
 
 
-class StepsView(Body):
+class StepsView(Part):
     """Sealed steps of a job, ascending; ask again beyond the last one for those that follow."""
+
+    rows: ClassVar[str] = "steps"
+    most: ClassVar[int] = STEPS_PAGE
 
     job: JobIdField
     steps: tuple[StepView, ...]
@@ -125,8 +138,11 @@ class StepLineView(Body):
     draw: DrawnView | None
 
 
-class StepLinesView(Body):
+class StepLinesView(Part):
     """A step with its lines; `next` is where the next page begins, None after the last line."""
+
+    rows: ClassVar[str] = "lines"
+    most: ClassVar[int] = STEP_LINES_PAGE
 
     job: JobIdField
     step: StepView
@@ -188,7 +204,7 @@ class AnchoredView(Body):
 class DrawView(Body):
     """Drawn iff prf / 2^256 < rate; BLAKE3 in the context `tallystick 1 draw` of coin | name."""
 
-    name: bytes  # that the PRF is taken of
+    name: Annotated[bytes, Hex()]  # that the PRF is taken of
     rate: Chance  # q
     coin: StepCoinView | None
     step_coin: DigestField | None  # B; None: not here, or too late and all is drawn

@@ -8,7 +8,7 @@ from math import ceil
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Refused
 from contracts.terms.messages import JobSpec
-from market.bodies import AdviceView, ChangeView, Excluded
+from market.bodies.jobs import AdviceView, ChangeView, Excluded
 from market.domain.admission import could_be_posted, least_budget_at
 from market.domain.bundles import Bundle
 from market.domain.cuts import Cut, Terms, cut_of, other_cuts

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies import Excluded
+from market.bodies.jobs import Excluded
 from market.domain.auction import Ask
 from market.domain.offers import Candidate, is_heard
 from market.domain.reputation import is_trusted, standing

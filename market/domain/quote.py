@@ -11,7 +11,7 @@ from contracts.terms.errors import NoMatch, Refused
 from contracts.terms.ids import Address
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.bodies import QuoteView, StageQuoteView
+from market.bodies.jobs import QuoteView, StageQuoteView
 from market.domain.admission import (
     Surroundings,
     check_terms,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.moments import UnixMillis
-from market.bodies import OutlookView
+from market.bodies.running import OutlookView
 
 RECENT = 16
 """Steps that a pace is taken of."""

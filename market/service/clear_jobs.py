@@ -19,7 +19,8 @@ from contracts.terms.errors import NoMatch, Unavailable
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.bodies import RoundEvent, UnmatchedEvent, WinnerView
+from market.bodies.events import RoundEvent, UnmatchedEvent
+from market.bodies.market import WinnerView
 from market.domain.advice import WhyNot, why_no_bundle
 from market.domain.auction import Clearing
 from market.domain.book import Book

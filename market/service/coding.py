@@ -11,7 +11,8 @@ from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import JobSpec, LeaseAccept, Message, Seal, equivocation_name
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.bodies import Excluded, WinnerView
+from market.bodies.jobs import Excluded
+from market.bodies.market import WinnerView
 from market.domain.advice import Advice, WhyNot
 from market.domain.relaxation import Change
 from market.service.rows import AuditBondRow, JobRow, LeaseRow, SealRow

@@ -22,7 +22,7 @@ from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.bodies import contest_digest
+from market.bodies.signing import contest_digest
 from market.service.convictions import accusers_of, show_next
 from market.service.evidence import Bundles, need_contest
 from market.service.ports import Chain, UnitOfWork

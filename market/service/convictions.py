@@ -23,7 +23,7 @@ from contracts.terms.ids import Address, Digest, JobId, PeerId, SessionKey
 from contracts.terms.messages import AuditReport, AveragedChunk, GradCommit, Message
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.bodies import evidence_digest
+from market.bodies.signing import evidence_digest
 from market.domain.slashing import Conviction
 from market.service.coding import items
 from market.service.evidence import Bundles, need_evidence, need_kept, need_unused

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from contracts.terms.ids import JobId
-from market.bodies import JobEvent, MarketEvent
+from market.bodies.events import JobEvent, MarketEvent
 from market.service.ports import UnitOfWork
 from market.service.rows import EventRow, FeedRow
 

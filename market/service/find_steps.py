@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from contracts.terms.ids import JobId, StepNumber
-from market.bodies import StepLineView, StepView
+from market.bodies.tracing import StepLineView, StepView
 from market.service.find_job import find_job
 from market.service.follow_jobs import Followed, FollowedJobs
 from market.service.ports import UnitOfWork

@@ -3,7 +3,8 @@
 from contracts.terms.errors import Conflict, NotFound
 from contracts.terms.ids import Digest, SessionKey
 from contracts.terms.moments import UnixMillis
-from market.bodies import LeasesView, heartbeat_digest
+from market.bodies.offers import LeasesView
+from market.bodies.signing import heartbeat_digest
 from market.domain.offers import check_moment
 from market.service.ports import UnitOfWork
 from market.service.rows import HeartbeatRow, LeaseRow, OfferRow

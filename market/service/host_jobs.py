@@ -11,14 +11,8 @@ from contracts.terms.errors import BadSignature, Forbidden
 from contracts.terms.ids import Address, JobId
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.bodies import (
-    HeededWish,
-    HostedJob,
-    HostedJobs,
-    HostHeartbeat,
-    JobEndpoint,
-    hosting_digest,
-)
+from market.bodies.hosting import HeededWish, HostedJob, HostedJobs, HostHeartbeat, JobEndpoint
+from market.bodies.signing import hosting_digest
 from market.domain.jobs import JobState, Wanted, is_hosted
 from market.service.auditors import is_checked, list_of_job
 from market.service.coding import spec_of

@@ -15,7 +15,8 @@ from contracts.terms.digest import digest
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.bodies import LeaseEvent, LeaseState
+from market.bodies.events import LeaseEvent
+from market.bodies.offers import LeaseState
 from market.domain.reputation import Outcome
 from market.service.feeds import tell_job
 from market.service.ports import UnitOfWork

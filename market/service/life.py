@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import cast
 
 from contracts.terms.moments import UnixMillis
-from market import bodies
-from market.bodies import JobChangedEvent, StateEvent
+from market.bodies.events import JobChangedEvent, StateEvent
+from market.bodies.jobs import JobState as JobStateName
 from market.domain.jobs import (
     AskForHost,
     CloseEscrow,
@@ -50,6 +50,6 @@ async def happen(row: JobRow, event: Event, now: UnixMillis, work: UnitOfWork) -
 
 def tell_of_state(row: JobRow, now: UnixMillis, work: UnitOfWork) -> None:
     """Tell who watches the job, or the market, in which state it is now."""
-    state = cast(bodies.JobState, row.state)
+    state = cast(JobStateName, row.state)
     tell_job(row.job, StateEvent(at=now, state=state, failure=row.failure), work)
     tell_market(JobChangedEvent(at=now, job=row.job, name=row.name, state=state), work)

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import Malformed, TooLarge
-from market.bodies import LIST_PAGE
+from market.bodies.base import LIST_PAGE
 from market.service.ports import Place, UnitOfWork
 from market.service.rows import Row
 

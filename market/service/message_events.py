@@ -21,7 +21,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.bodies import AuditedEvent, JobEvent, PeerEvent, RuledEvent, SealedEvent
+from market.bodies.events import AuditedEvent, JobEvent, PeerEvent, RuledEvent, SealedEvent
 from verification.docket import Docket
 
 M = TypeVar("M", bound=Message)

@@ -6,7 +6,8 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import JobSpec, decode_message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
-from market.bodies import Permit, PostedEvent, QuoteView
+from market.bodies.events import PostedEvent
+from market.bodies.jobs import Permit, QuoteView
 from market.domain.admission import Surroundings, check_job, named_blobs
 from market.domain.jobs import JobState
 from market.domain.quote import quote

@@ -12,7 +12,8 @@ from contracts.terms.ids import Address, Digest
 from contracts.terms.messages import Offer
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
-from market.bodies import OfferEvent, withdrawal_digest
+from market.bodies.events import OfferEvent
+from market.bodies.signing import withdrawal_digest
 from market.domain.offers import check_offer
 from market.service.feeds import tell_market
 from market.service.ports import Chain, StakeNow, UnitOfWork

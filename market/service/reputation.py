@@ -11,7 +11,7 @@ from dataclasses import asdict
 from contracts.governance.record import JobRecord
 from contracts.terms.errors import InvariantBroken
 from contracts.terms.ids import Address, JobId, PeerId, StepNumber
-from market.bodies import ReputationView
+from market.bodies.offers import ReputationView
 from market.domain.reputation import SCALE, Audited, Outcome, Reputation, fold
 from market.service.ports import UnitOfWork
 from market.service.rows import CountedRow, ReputationRow

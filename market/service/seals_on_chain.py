@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from contracts.terms.ids import JobId
-from market.bodies import AnchorView
+from market.bodies.earnings import AnchorView
 from market.service.ports import UnitOfWork
 from market.service.rows import BatchRow, SealRow
 

@@ -22,7 +22,8 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused, InvariantBroken
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.bodies import EpochEvent, EpochState
+from market.bodies.events import EpochEvent
+from market.bodies.settlement import EpochState
 from market.domain.jobs import SETTLES, JobState
 from market.service.closes import payable_due, shown_by_close
 from market.service.coding import decode_pay, seal_of, spec_of

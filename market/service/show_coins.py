@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contracts.governance.lane import AnchoredBatch, recorded
 from contracts.terms.errors import Conflict, InvariantBroken, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId
-from market.bodies import AnchoredStepView, CoinsView
+from market.bodies.settlement import AnchoredStepView, CoinsView
 from market.service.coding import decode_arguments
 from market.service.find_job import find_job
 from market.service.ports import UnitOfWork

@@ -12,13 +12,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies import (
-    DrawnView,
-    EarningsView,
-    EarningView,
-    PaidPartView,
-    PartsView,
-)
+from market.bodies.earnings import DrawnView, EarningsView, EarningView, PaidPartView, PartsView
 from market.domain import ledger
 from market.domain.earnings import Around, PartPaid, paid_parts, parts_of, reason_of, state_of
 from market.domain.jobs import JobState

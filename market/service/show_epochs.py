@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest, EpochNumber, JobId
-from market.bodies import (
+from market.bodies.settlement import (
     BatchEntryView,
     BatchView,
     DebitView,

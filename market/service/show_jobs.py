@@ -5,15 +5,14 @@ from collections.abc import Iterable, Sequence
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import encode
 from contracts.terms.ids import Digest, JobId
-from market.bodies import (
-    AuditorsView,
-    AuditorView,
+from market.bodies.auditing import AuditorsView, AuditorView
+from market.bodies.events import ReportsView
+from market.bodies.jobs import (
     JobOutcome,
     JobSummary,
     JobsView,
     JobView,
     ProgressView,
-    ReportsView,
     StepReport,
     UnpublishedView,
 )

@@ -10,7 +10,7 @@ from typing import Any
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies import (
+from market.bodies.market import (
     ClassView,
     ClearedView,
     ClearingRoundsView,

@@ -3,7 +3,7 @@
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
 from contracts.terms.moments import UnixMillis
-from market.bodies import (
+from market.bodies.network import (
     AccountView,
     ContractsView,
     LedgerEntryView,

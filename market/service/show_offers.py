@@ -6,7 +6,7 @@ from typing import Any
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis
-from market.bodies import LeasesView, LeaseView, OffersView, OfferView, ProviderView
+from market.bodies.offers import LeasesView, LeaseView, OffersView, OfferView, ProviderView
 from market.domain.offers import offer_state
 from market.domain.reputation import is_trusted
 from market.service.listing import Asked, Listing

@@ -6,8 +6,8 @@ The caller is in a transaction. Units: base units, milliseconds.
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import JobId, StepNumber
 from contracts.terms.messages import StepCoin
-from market.bodies import (
-    AnchorView,
+from market.bodies.earnings import AnchorView
+from market.bodies.tracing import (
     DrawablesView,
     OutcomesView,
     StepCoinView,

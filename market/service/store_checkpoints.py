@@ -21,15 +21,9 @@ from contracts.terms.ids import (
     StepNumber,
 )
 from contracts.terms.moments import UnixMillis
-from market.bodies import (
-    CheckpointEvent,
-    CheckpointsView,
-    CheckpointView,
-    PostCheckpoint,
-    UnpublishedEvent,
-    UnpublishedView,
-    checkpoint_digest,
-)
+from market.bodies.events import CheckpointEvent, UnpublishedEvent
+from market.bodies.jobs import CheckpointsView, CheckpointView, PostCheckpoint, UnpublishedView
+from market.bodies.signing import checkpoint_digest
 from market.service.feeds import tell_job
 from market.service.find_job import find_job
 from market.service.histories import Histories

@@ -32,7 +32,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
-from market.bodies import Stored
+from market.bodies.base import Stored
 from market.domain.jobs import JobState, LastSealed, Opened, Wanted, takes_messages
 from market.domain.ledger import escrow, sealed
 from market.service.auditors import check_opening

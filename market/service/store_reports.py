@@ -7,7 +7,10 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies import ReportedEvent, StepReport, Stored, reports_digest
+from market.bodies.base import Stored
+from market.bodies.events import ReportedEvent
+from market.bodies.jobs import StepReport
+from market.bodies.signing import reports_digest
 from market.service.feeds import tell_job
 from market.service.find_job import find_job
 from market.service.ports import UnitOfWork

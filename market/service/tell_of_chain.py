@@ -10,15 +10,15 @@ from typing import cast
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, EpochNumber, JobId, StepNumber
 from contracts.terms.moments import UnixMillis
-from market.bodies import (
+from market.bodies.events import (
     AnchoredEvent,
     ClaimedEvent,
     CoinEvent,
     DepositedEvent,
-    EpochState,
     RefundedEvent,
     SettledEvent,
 )
+from market.bodies.settlement import EpochState
 from market.domain import ledger
 from market.service.booking import balances_of
 from market.service.coding import wide

@@ -17,18 +17,18 @@ from contracts.terms.ids import ZERO_DIGEST, Digest, EpochNumber, JobId, PeerId,
 from contracts.terms.merkle import Proof, SumNode, batch_leaf, plain_leaf, plain_node
 from contracts.terms.messages import UNDER_A_SEAL, AuditReport, GradCommit, Message
 from contracts.terms.signatures import Signed
-from market.bodies import (
+from market.bodies.earnings import PartsView
+from market.bodies.settlement import ProofStep
+from market.bodies.tracing import (
     AnchoredView,
     AuditsView,
     CommitView,
     DistanceView,
     DrawView,
     EpochSlipView,
-    PartsView,
     PaySlipView,
     PayStep,
     PlainStep,
-    ProofStep,
     ReportView,
     RoundView,
     RulingView,

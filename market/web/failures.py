@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from market.bodies import Problem
+from market.bodies.base import Problem
 from market.web.headers import HEADERS
 from market.web.rendering import page
 

@@ -7,7 +7,7 @@ into a job's name cannot become a program even if a template forgot to escape it
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from market.bodies import API_PREFIX
+from market.bodies.base import API_PREFIX
 
 POLICY = "; ".join(
     (

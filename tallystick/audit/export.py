@@ -7,7 +7,7 @@ file is verified before it is written, as its readers will.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from contracts.chain.layout import Place, shipped
 from contracts.governance.lane import AnchoredBatch
@@ -18,7 +18,10 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.base import Body
+from market.bodies.network import NetworkView
+from market.bodies.routes import GET_BATCH, GET_EPOCH, GET_EPOCHS, GET_NETWORK, Route
+from market.bodies.settlement import EpochLeafView
 from verification.audit.audit_file import AuditFile
 from verification.audit.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
 from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants, is_near, wanted_places
@@ -28,11 +31,17 @@ SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 """The contracts as this program ships them."""
 
 
+V = TypeVar("V")
+
+
 class Market(Protocol):
     """What is asked of a market; `sdk.client.MarketClient` is one."""
 
-    async def network(self) -> bodies.NetworkView:
-        """Chain and contracts."""
+    async def call(
+        self, route: Route[V], body: Body | None = None, *, key: str = "", by: Any = None,
+        **named: Any,
+    ) -> V:  # fmt: skip
+        """What an operation answers."""
         ...
 
     def messages(self, job: JobId) -> AsyncIterator[tuple[int, Kept]]:
@@ -41,18 +50,6 @@ class Market(Protocol):
 
     async def snapshots(self, job: JobId) -> Sequence[Snapshot]:
         """What was stored of what the chain proved about a job, in order."""
-        ...
-
-    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
-        """The newest settlements, or those that follow a part which said `next`."""
-        ...
-
-    async def epoch(self, number: int) -> bodies.EpochView:
-        """One settlement with all its leaves."""
-        ...
-
-    async def batch(self, root: Digest) -> bodies.BatchView:
-        """A batch with all its entries."""
         ...
 
 
@@ -68,7 +65,7 @@ async def export(client: Market, rpc: Rpc, job: JobId) -> AuditFile:
         ChainForgot: nothing is stored and the node cannot prove its head.
         Unavailable: market or node do not answer.
     """
-    network = await client.network()
+    network = await client.call(GET_NETWORK)
     stored = await client.snapshots(job)
     head = int(await rpc.request("eth_blockNumber", []), 16)
     # Seals are kept before they are anchored: read after the head, the history covers the lane.
@@ -159,22 +156,22 @@ async def find_settlement(client: Market, root: Digest) -> EpochSettlement:
     """
     if root == ZERO_DIGEST:
         return NOTHING_SETTLED
-    part = await client.epochs()
+    part = await client.call(GET_EPOCHS)
     while part.next and all(each.root != root for each in part.epochs):
-        part = await client.epochs(cursor=part.next)
+        part = await client.call(GET_EPOCHS, cursor=part.next)
     for summary in part.epochs:
         if summary.root == root:
-            view = await client.epoch(summary.epoch)
+            view = await client.call(GET_EPOCH, number=summary.epoch)
             accounts = tuple(_account(leaf) for leaf in view.leaves)
             return EpochSettlement(EpochNumber(view.epoch), accounts, ())
     raise NotFound(f"the market knows no epoch with the final root {root.hex()}")
 
 
-def _account(leaf: bodies.EpochLeafView) -> AccountPay:
+def _account(leaf: EpochLeafView) -> AccountPay:
     return AccountPay(leaf.account, tuple((each.job, each.cumulative) for each in leaf.jobs))
 
 
-def _address(network: bodies.NetworkView, name: str) -> Address:
+def _address(network: NetworkView, name: str) -> Address:
     return Address(bytes(getattr(network.contracts, name)))
 
 
@@ -192,7 +189,7 @@ async def _shown(client: Market, batch: AnchoredBatch, opening: JobOpening) -> S
         return ShownBatch(batch, ())
     hidden = ShownBatch(batch, (), is_served=False)
     try:
-        view = await client.batch(batch.root)
+        view = await client.call(GET_BATCH, root=batch.root)
     except NotFound:  # the market lost the list, or hides it: the file says so
         return hidden
     entries = [(each.job, each.step, each.seal) for each in view.entries]

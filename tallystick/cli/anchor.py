@@ -13,7 +13,8 @@ import typer
 from contracts.json_rpc import JsonRpc
 from contracts.terms.errors import ChainUnreachable, Refused
 from contracts.terms.ids import DigestField
-from market.bodies import Body
+from market.bodies.base import Body
+from market.bodies.routes import GET_NETWORK
 from tallystick.cli.files import read
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import notice, shows
@@ -54,7 +55,7 @@ def anchor_command(
 
 
 async def _as_the_market_says(file: Path, client: MarketClient) -> Anchor:
-    named = http_url((await client.network()).rpc_url, "a node")
+    named = http_url((await client.call(GET_NETWORK)).rpc_url, "a node")
     notice(f"asked {named}, the market's own node; name yours with --rpc")
     return await _anchor(file, named)
 

@@ -19,7 +19,8 @@ from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import AuditMismatch, Malformed, WrongConfiguration
 from contracts.terms.ids import JobId
 from contracts.terms.typed_names import parse_address
-from market import bodies
+from market.bodies.jobs import JobSummary
+from market.bodies.routes import GET_JOBS, GET_NETWORK
 from tallystick.audit import report, rerun_report
 from tallystick.cli.anchor import anchor_command
 from tallystick.cli.audit_bodies import (
@@ -76,11 +77,11 @@ def list_command(market: Market = None) -> AuditableJobs:
 
     Example: tallystick audit list
     """
-    view = ask(market, lambda client: client.jobs())
+    view = ask(market, lambda client: client.call(GET_JOBS))
     return AuditableJobs(jobs=tuple(_auditable(each) for each in view.jobs if each.step))
 
 
-def _auditable(each: bodies.JobSummary) -> AuditableJob:
+def _auditable(each: JobSummary) -> AuditableJob:
     return AuditableJob(
         job=each.job,
         name=each.name,
@@ -149,7 +150,7 @@ def export_command(
     from tallystick.sdk.urls import http_url
 
     async def run(client: MarketClient, wanted: JobId) -> AuditFile:
-        named = (await client.network()).rpc_url if rpc is None else rpc
+        named = (await client.call(GET_NETWORK)).rpc_url if rpc is None else rpc
         async with JsonRpc(http_url(named, "a node")) as node:
             return await export(client, node, wanted)
 

@@ -5,7 +5,9 @@ from typing import Any, Literal, TypeVar
 from pydantic import TypeAdapter
 
 from contracts.terms.ids import AddressField, DigestField, JobIdField, PeerIdField
-from market.bodies import Body, JobState, Money, OddsView, read_body
+from market.bodies.auditing import OddsView
+from market.bodies.base import Body, Money, read_body
+from market.bodies.jobs import JobState
 
 B = TypeVar("B", bound=Body)
 

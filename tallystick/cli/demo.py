@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from market.bodies import Body
+from market.bodies.base import Body
 from tallystick.cli.output import answer, notice, shows
 
 EXIT_FAILED, EXIT_STOPPED = 1, 130

@@ -9,7 +9,8 @@ import typer
 
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField
-from market.bodies import Body, ContractsView
+from market.bodies.base import Body
+from market.bodies.network import ContractsView
 from tallystick.cli.output import shows
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from market.bodies import Body
+from market.bodies.base import Body
 from tallystick.cli.options import Market, provider_home
 from tallystick.cli.output import answer, shows
 from tallystick.provider.fitness import examine_provider

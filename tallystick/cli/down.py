@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from contracts.terms.errors import DeadlineExceeded, Forbidden, NotFound
-from market.bodies import Body
+from market.bodies.base import Body
 from tallystick.cli.output import shows
 from tallystick.up.data_folder import DataFolder
 from tallystick.up.foreground import running_up, wait_ended

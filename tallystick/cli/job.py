@@ -10,16 +10,17 @@ import typer
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import DigestField, JobId, JobIdField
-from market import bodies
-from market.bodies import Body
+from market.bodies.auditing import ChecksView
+from market.bodies.base import Body
+from market.bodies.jobs import JobsView, JobView, StepReport
+from market.bodies.routes import GET_CHECKS, GET_CONVICTIONS, GET_JOB, GET_JOBS, GET_SLASH
+from market.bodies.slashes import ConvictionsView
 from tallystick.cli.job_order import plan_command, sample_command, schema_command, submit_command
 from tallystick.cli.job_trail import peers_command, spend_command, steps_command, trace_command
 from tallystick.cli.job_views import (
     checks_lines,
     conviction_lines,
     job_table,
-    jobs_table,
-    reports_table,
 )
 from tallystick.cli.job_watch import watch_command
 from tallystick.cli.job_wishes import (
@@ -30,6 +31,7 @@ from tallystick.cli.job_wishes import (
 )
 from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
 from tallystick.cli.output import notice, shows
+from tallystick.cli.shown import lines_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
 
@@ -48,23 +50,23 @@ app.command("submit")(submit_command)
 
 
 @app.command("list")
-@shows(bodies.JobsView, lines=lambda view: [jobs_table(view)], rows="jobs")
-def list_command(market: Market = None) -> bodies.JobsView:
+@shows(JobsView, lines=lines_of)
+def list_command(market: Market = None) -> JobsView:
     """List the newest jobs: state, progress, budget and what was paid.
 
     Example: tallystick job list -o csv
     """
-    return ask(market, lambda client: client.jobs())
+    return ask(market, lambda client: client.call(GET_JOBS))
 
 
 @app.command("show")
-@shows(bodies.JobView, lines=lambda view: [job_table(view)])
-def show_command(job: Job, market: Market = None) -> bodies.JobView:
+@shows(JobView, lines=lambda view: [job_table(view)])
+def show_command(job: Job, market: Market = None) -> JobView:
     """Show a job: its state, progress, price and money.
 
     Example: tallystick job show JOB -o json
     """
-    return ask_of_job(market, job, lambda client, wanted: client.job(wanted))
+    return ask_of_job(market, job, lambda client, wanted: client.call(GET_JOB, job=wanted))
 
 
 app.command("watch")(watch_command)
@@ -74,11 +76,11 @@ class Logged(Body):
     """Step reports of a job, in the order of steps."""
 
     job: JobIdField
-    reports: tuple[bodies.StepReport, ...]
+    reports: tuple[StepReport, ...]
 
 
 @app.command("logs")
-@shows(Logged, lines=lambda logged: [reports_table(logged.reports)], rows="reports")
+@shows(Logged, lines=lines_of, rows="reports")
 def logs_command(
     job: Job,
     market: Market = None,
@@ -90,7 +92,7 @@ def logs_command(
 
     Example: tallystick job logs JOB --last 20 -o csv
     """
-    view = ask_of_job(market, job, lambda client, wanted: client.job(wanted))
+    view = ask_of_job(market, job, lambda client, wanted: client.call(GET_JOB, job=wanted))
     return Logged(job=view.job, reports=view.reports[-(last or 0) :])
 
 
@@ -101,7 +103,7 @@ app.command("trace")(trace_command)
 
 
 @app.command("checks")
-@shows(bodies.ChecksView, lines=checks_lines, rows="peers")
+@shows(ChecksView, lines=checks_lines, rows="peers")
 def checks_command(
     job: Job,
     falsified: Annotated[
@@ -109,7 +111,7 @@ def checks_command(
         typer.Option(help="State the odds of so many false peer-steps.", min=1, max=10_000_000),
     ] = None,
     market: Market = None,
-) -> bodies.ChecksView:
+) -> ChecksView:
     """Show what checking has shown of each provider: audits, rates, odds, stake.
 
     P(undetected) is stated three times: if nobody who may audit is a friend of the cheat; if the
@@ -118,19 +120,18 @@ def checks_command(
     Example: tallystick job checks JOB --falsified 20
     """
     return ask_of_job(
-        market, job, lambda client, wanted: client.checks(wanted, falsified=falsified)
+        market, job, lambda client, wanted: client.call(GET_CHECKS, job=wanted, falsified=falsified)
     )
 
 
 @app.command("slashes")
-@shows(bodies.ConvictionsView, lines=conviction_lines, rows="convictions")
-def slashes_command(job: Job, market: Market = None) -> bodies.ConvictionsView:
+@shows(ConvictionsView, lines=conviction_lines)
+def slashes_command(job: Job, market: Market = None) -> ConvictionsView:
     """Show who was convicted in a job: the evidence, the slash of the stake, and its split.
 
     Example: tallystick job slashes JOB
     """
-    found = ask_of_job(market, job, lambda client, wanted: client.convictions(wanted))
-    return bodies.ConvictionsView(convictions=found)
+    return ask_of_job(market, job, lambda client, wanted: client.whole(GET_CONVICTIONS, job=wanted))
 
 
 # ---------------------------------------------------------------------------- what came of it
@@ -163,7 +164,7 @@ def evidence_command(
     """
 
     async def run(client: MarketClient) -> EvidenceSaved:
-        slash = await client.slash(parse_digest(evidence, "evidence"))
+        slash = await client.call(GET_SLASH, evidence=parse_digest(evidence, "evidence"))
         wanted = slash.contest if contest else slash.evidence
         if wanted is None:
             raise NotFound("nobody has contested this slash")

@@ -10,7 +10,7 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.messages import MILLION
 from contracts.terms.printable import printable
-from market import bodies
+from market.bodies.jobs import JobView
 from market.domain.jobs import JobState, Wanted
 from market.domain.outcomes import outcome, trained
 from tallystick.cli.output import facts, short
@@ -21,7 +21,7 @@ BAR_WIDTH = 30
 WORKING = ("accepted", "active")
 
 
-def progress_line(view: bodies.JobView) -> str:
+def progress_line(view: JobView) -> str:
     """State, step, loss and money of a job in one line."""
     progress = view.progress
     return _line(

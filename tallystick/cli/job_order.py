@@ -15,7 +15,8 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Conflict, Malformed, Unconfirmed
 from contracts.terms.ids import AddressField, JobIdField
 from contracts.terms.moments import UnixSeconds
-from market.bodies import Body, Money
+from market.bodies.base import Body, Money
+from market.bodies.routes import GET_ACCOUNT, GET_NETWORK
 from tallystick.cli.files import write
 from tallystick.cli.job_plan import plan_lines
 from tallystick.cli.job_watch import DAY, follow
@@ -295,9 +296,11 @@ def _tell_of_repetition(posted: Ordered, *, wait: bool) -> None:
 
 
 async def _rehearse(client: MarketClient, keystore: Path, job: JobFile) -> Submitted:
-    check_clock((await client.network()).clock, _now())
+    check_clock((await client.call(GET_NETWORK)).clock, _now())
     poster = account_in(keystore) if keystore.exists() else None
-    held = BaseUnits(0) if poster is None else (await client.account(poster)).token
+    held = (
+        BaseUnits(0) if poster is None else (await client.call(GET_ACCOUNT, account=poster)).token
+    )
     dry = Rehearsed(poster=poster, held=held, plan=await plan(client, job))
     return Submitted(job=None, dry_run=dry)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from rich.console import RenderableType
 from rich.table import Table
 
-from market.bodies import StageQuoteView
+from market.bodies.jobs import StageQuoteView
 from tallystick.cli.output import facts, table
 from tallystick.sdk.advice import plain, would_fit
 from tallystick.sdk.checking import CheckingPlan, checking_phrases

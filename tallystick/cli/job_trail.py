@@ -1,19 +1,21 @@
 """Where a job's work and money are: `job spend`, `peers`, `steps` and `trace`."""
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 
 from contracts.terms.amounts import BaseUnits, format_tokens
-from contracts.terms.ids import MAX_STEPS, JobId, PeerId, StepNumber
-from market import bodies
+from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
+from market.bodies.earnings import DrawnView
+from market.bodies.routes import GET_PEERS, GET_SPEND, GET_STEPS, GET_WORK
+from market.bodies.running import OutlookView, PeersView, SpendView
+from market.bodies.tracing import AuditsView, StepsView, WorkTraceView
 from tallystick.cli import trail
 from tallystick.cli.options import Job, Market, ask_of_job, parse_digest
 from tallystick.cli.output import facts, moment, short, shows, table
-from tallystick.sdk.client import MarketClient
+from tallystick.cli.shown import lines_of
 
 After = Annotated[int, typer.Option("--after", help="Steps beyond this one.", min=0, max=MAX_STEPS)]
 MAX_ROUND = 2**31
@@ -22,7 +24,7 @@ MAX_ROUND = 2**31
 # ----------------------------------------------------------------------------------------- spend
 
 
-def _spend_lines(view: bodies.SpendView) -> Iterator[RenderableType]:
+def _spend_lines(view: SpendView) -> Iterator[RenderableType]:
     yield facts(f"job {short(view.job)}, {view.state}", dict(_spend_rows(view)))
     yield table(
         "by account",
@@ -37,7 +39,7 @@ def _spend_lines(view: bodies.SpendView) -> Iterator[RenderableType]:
     )
 
 
-def _spend_rows(view: bodies.SpendView) -> Iterator[tuple[str, str]]:
+def _spend_rows(view: SpendView) -> Iterator[tuple[str, str]]:
     yield "budget", f"{_tokens(view.budget)}; {_tokens(view.escrowed)} went into escrow"
     yield "earned", f"{_tokens(view.earned)}; {_tokens(view.unearned)} are left"
     yield "vested", f"{_tokens(view.vested)}; in epochs {_tokens(view.debited)}"
@@ -55,7 +57,7 @@ def _spend_rows(view: bodies.SpendView) -> Iterator[tuple[str, str]]:
         yield "outlook", _outlook(outlook)
 
 
-def _outlook(outlook: bodies.OutlookView) -> str:
+def _outlook(outlook: OutlookView) -> str:
     found = f"ends {moment(outlook.ends_at)} UTC with {_tokens(outlook.spent_then)} spent"
     if not outlook.lasts:
         found += f"; the budget ends at step {outlook.spent_up_at_step}"
@@ -66,90 +68,35 @@ def _tokens(amount: BaseUnits) -> str:
     return format_tokens(amount)
 
 
-@shows(bodies.SpendView, lines=_spend_lines, rows="steps")
-def spend_command(job: Job, market: Market = None, after: After = 0) -> bodies.SpendView:
+@shows(SpendView, lines=_spend_lines)
+def spend_command(job: Job, market: Market = None, after: After = 0) -> SpendView:
     """Show what a job has spent, on whom, how fast, and whether the budget lasts.
 
     Example: tallystick job spend JOB -o csv
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> bodies.SpendView:
-        page = await client.spend(wanted, after=after)
-        first, pages = page, [page.steps]
-        while len(page.steps) == bodies.SPEND_PAGE:
-            page = await client.spend(wanted, after=page.steps[-1].step)
-            pages.append(page.steps)
-        return first.model_copy(update={"steps": tuple(chain.from_iterable(pages))})
-
-    return ask_of_job(market, job, run)
+    return ask_of_job(
+        market, job, lambda client, wanted: client.whole(GET_SPEND, job=wanted, after=after)
+    )
 
 
 # ----------------------------------------------------------------------------------------- peers
 
 
-def _peers_lines(view: bodies.PeersView) -> Iterator[RenderableType]:
-    yield f"step {view.step}: {view.num_seats} seats in {view.stages} stages"
-    yield table(
-        "",
-        ("#stage", "peer", "account", "state", "#share", "#tokens/s", "#earned"),
-        (
-            (
-                each.stage,
-                "" if each.peer is None else short(each.peer),
-                f"0x{each.account.hex()[:10]}",
-                each.state,
-                trail.percent(each.share),
-                each.tokens_per_second,
-                _tokens(each.earned),
-            )
-            for each in view.seats
-        ),
-    )
-
-
-@shows(bodies.PeersView, lines=_peers_lines, rows="seats")
-def peers_command(job: Job, market: Market = None) -> bodies.PeersView:
+@shows(PeersView, lines=lines_of)
+def peers_command(job: Job, market: Market = None) -> PeersView:
     """Show a job's peers by stage: state, part of the work, speed, pay, reputation.
 
     Example: tallystick job peers JOB
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> bodies.PeersView:
-        page = await client.peers(wanted)
-        first, pages = page, [page.seats]
-        while page.next is not None:
-            page = await client.peers(wanted, after=page.next)
-            pages.append(page.seats)
-        return first.model_copy(
-            update={"seats": tuple(chain.from_iterable(pages)), "next": page.next}
-        )
-
-    return ask_of_job(market, job, run)
+    return ask_of_job(market, job, lambda client, wanted: client.whole(GET_PEERS, job=wanted))
 
 
 # ----------------------------------------------------------------------------------------- steps
 
 
-def _steps_lines(view: bodies.StepsView) -> Iterator[RenderableType]:
-    yield table(
-        "",
-        ("#step", "seal", "on chain", "coin", "#drawn", "#match", "#earned"),
-        (
-            (
-                each.step,
-                short(each.seal),
-                "not yet" if each.anchor is None else f"block {each.anchor.block}",
-                "" if each.coin is None else short(each.coin.coin),
-                each.drawn,
-                each.outcomes.matched,
-                _tokens(each.earned),
-            )
-            for each in view.steps
-        ),
-    )
-
-
-@shows(bodies.StepsView, lines=_steps_lines, rows="steps")
+@shows(StepsView, lines=lines_of)
 def steps_command(
     job: Job,
     market: Market = None,
@@ -157,34 +104,29 @@ def steps_command(
     limit: Annotated[
         int, typer.Option("--limit", help="So many steps at most.", min=1, max=MAX_STEPS)
     ] = 1000,
-) -> bodies.StepsView:
+) -> StepsView:
     """Show sealed steps: seal, anchor, coin, what was drawn and found.
 
     Example: tallystick job steps JOB --after 100
     """
 
-    async def run(client: MarketClient, wanted: JobId) -> bodies.StepsView:
-        found: list[bodies.StepView] = []
-        while len(found) < limit:
-            page = await client.steps(wanted, after=found[-1].step if found else after)
-            found += page
-            if len(page) < bodies.STEPS_PAGE:
-                break
-        return bodies.StepsView(job=wanted, steps=tuple(found[:limit]))
-
-    return ask_of_job(market, job, run)
+    return ask_of_job(
+        market,
+        job,
+        lambda client, wanted: client.whole(GET_STEPS, most=limit, job=wanted, after=after),
+    )
 
 
 # ----------------------------------------------------------------------------------------- trace
 
 
-def _trace_lines(view: bodies.WorkTraceView) -> Iterator[RenderableType]:
+def _trace_lines(view: WorkTraceView) -> Iterator[RenderableType]:
     yield facts(
         f"step {view.step}, stage {view.stage} by {view.peer.hex()}", dict(_trace_rows(view))
     )
 
 
-def _trace_rows(view: bodies.WorkTraceView) -> Iterator[tuple[str, str]]:
+def _trace_rows(view: WorkTraceView) -> Iterator[tuple[str, str]]:
     yield "account", f"0x{view.account.hex()}"
     yield "amount", f"{format_tokens(view.amount)} tokens, {view.state}"
     yield "GradCommit", view.commit.grad_commit.hex()
@@ -198,13 +140,13 @@ def _trace_rows(view: bodies.WorkTraceView) -> Iterator[tuple[str, str]]:
         yield f"payment {number}", trail.paid(each.part)
 
 
-def _audit_rows(audits: bodies.AuditsView | None) -> Iterator[tuple[str, str]]:
+def _audit_rows(audits: AuditsView | None) -> Iterator[tuple[str, str]]:
     if audits is None:
         yield "draw", "never drawn"
         return
     draw = audits.draw
     heard = tuple(report.auditor for report in audits.reports)
-    said = bodies.DrawnView(rate=draw.rate, drawn=draw.drawn, outcome=draw.outcome, auditors=heard)
+    said = DrawnView(rate=draw.rate, drawn=draw.drawn, outcome=draw.outcome, auditors=heard)
     yield "draw", trail.drawn(said)
     for number, report in enumerate(audits.reports, start=1):
         by = f"{report.verdict} by {short(report.auditor)}"
@@ -213,7 +155,7 @@ def _audit_rows(audits: bodies.AuditsView | None) -> Iterator[tuple[str, str]]:
         yield f"ruling {number}", f"{ruling.what} in step {ruling.step}: {short(ruling.peer)}"
 
 
-@shows(bodies.WorkTraceView, lines=_trace_lines, rows="epochs")
+@shows(WorkTraceView, lines=_trace_lines, rows="epochs")
 def trace_command(
     job: Job,
     step: Annotated[int, typer.Argument(help="Step of the work.", min=1, max=MAX_STEPS)],
@@ -222,7 +164,7 @@ def trace_command(
     round_number: Annotated[
         int, typer.Option("--round", help="Round of the step.", min=0, max=MAX_ROUND)
     ] = 0,
-) -> bodies.WorkTraceView:
+) -> WorkTraceView:
     """Trace a peer-step from its GradCommit to the money; as JSON with every Merkle path.
 
     Example: tallystick job trace JOB 3 PEER -o json
@@ -231,7 +173,7 @@ def trace_command(
     return ask_of_job(
         market,
         job,
-        lambda client, wanted: client.work_trace(
-            wanted, StepNumber(step), worker, round_number=round_number
+        lambda client, wanted: client.call(
+            GET_WORK, job=wanted, step=StepNumber(step), peer=worker, round=round_number
         ),
     )

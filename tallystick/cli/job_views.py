@@ -10,18 +10,20 @@ from rich.table import Table
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.messages import MILLION
 from contracts.terms.moments import UnixSeconds
-from market import bodies
+from market.bodies.auditing import ChecksView, PeerChecksView, ReceivedView
+from market.bodies.jobs import JobView, ProgressView
+from market.bodies.offers import ReputationView
+from market.bodies.slashes import ConvictionsView, ConvictionView
 from market.domain.outcomes import trained
 from tallystick.cli.job_plan import devices_line
-from tallystick.cli.output import facts, moment, table
-from tallystick.cli.output import short as digits
+from tallystick.cli.output import facts
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.convictions import ENDED, split_of, state_of
 from tallystick.sdk.plan import devices_of
 from verification.draws.odds import read_exact, short
 
 
-def job_table(view: bodies.JobView) -> Table:
+def job_table(view: JobView) -> Table:
     """A job for a person."""
     rows = {
         "job": view.job.hex(),
@@ -53,14 +55,14 @@ def job_table(view: bodies.JobView) -> Table:
     return facts(str(view.spec.get("name", "")), rows)
 
 
-def _steps(progress: bodies.ProgressView) -> str:
+def _steps(progress: ProgressView) -> str:
     """Trained steps; seals beyond the last one only settle audits and payments."""
     settling = progress.step - progress.steps
     done = f"{trained(progress.step, progress.steps)} of {progress.steps}"
     return f"{done}, and {settling} that settled audits" if settling > 0 else done
 
 
-def reputation_words(reputation: bodies.ReputationView) -> str:
+def reputation_words(reputation: ReputationView) -> str:
     """Honesty with the number of audits that it rests on, and liveness."""
     audits = reputation.matches + reputation.mismatches
     liveness = f"liveness {reputation.liveness / MILLION:.2%}"
@@ -76,13 +78,13 @@ def _checking(spec: dict[str, Any]) -> str:
     return f"on: {audit['floor'] / MILLION:.1%} of the work or more is drawn"
 
 
-def checks_table(each: bodies.PeerChecksView) -> Table:
+def checks_table(each: PeerChecksView) -> Table:
     """What checking has shown of a peer, for a person."""
     where = "from outside, or left" if each.stage is None else f"in stage {each.stage}"
     return facts(f"peer {each.peer.hex()[:16]} {where}", checks_rows(each))
 
 
-def checks_rows(each: bodies.PeerChecksView) -> dict[str, str]:
+def checks_rows(each: PeerChecksView) -> dict[str, str]:
     """The rows of `checks_table`."""
     rows = {"account": f"0x{each.account.hex()}", "peer-steps": str(each.peer_steps)}
     if (rates := each.rates) is not None:
@@ -104,14 +106,14 @@ def checks_rows(each: bodies.PeerChecksView) -> dict[str, str]:
     return rows
 
 
-def _received(received: bodies.ReceivedView) -> str:
+def _received(received: ReceivedView) -> str:
     return (
         f"{received.drawn} drawn: {received.matched} matched, {received.mismatched} mismatched, "
         f"{received.unrepeated} unrepeated, {received.missing} missing, {received.open} open"
     )
 
 
-def conviction_table(conviction: bodies.ConvictionView) -> Table:
+def conviction_table(conviction: ConvictionView) -> Table:
     """A conviction for a person."""
     rows: dict[str, str | list[str]] = {
         "account": f"0x{conviction.account.hex()}",
@@ -135,7 +137,7 @@ def conviction_table(conviction: bodies.ConvictionView) -> Table:
     return facts(f"convicted by the seal of step {conviction.step}", rows)
 
 
-def checks_lines(view: bodies.ChecksView) -> Iterator[RenderableType]:
+def checks_lines(view: ChecksView) -> Iterator[RenderableType]:
     """What checking has shown of all peers."""
     if view.checking == "off":
         yield "checking is off: nobody is drawn, and work is paid unchecked"
@@ -145,52 +147,9 @@ def checks_lines(view: bodies.ChecksView) -> Iterator[RenderableType]:
         yield checks_table(each)
 
 
-def conviction_lines(view: bodies.ConvictionsView) -> Iterator[RenderableType]:
+def conviction_lines(view: ConvictionsView) -> Iterator[RenderableType]:
     """All convictions of a job."""
     if not view.convictions:
         yield "nobody was convicted so that stake may be slashed"
     for each in view.convictions:
         yield conviction_table(each)
-
-
-def jobs_table(view: bodies.JobsView) -> Table:
-    """Jobs in a list."""
-    columns = ("job", "name", "outcome", "#step", "#budget", "#paid")
-    return table(
-        "",
-        columns,
-        (
-            (
-                digits(each.job),
-                each.name,
-                each.outcome,
-                f"{trained(each.step, each.steps)}/{each.steps}",
-                format_tokens(each.budget),
-                format_tokens(each.paid),
-            )
-            for each in view.jobs
-        ),
-    )
-
-
-def reports_table(reports: tuple[bodies.StepReport, ...]) -> Table:
-    """Step reports, a line each."""
-    columns = ("time (UTC)", "#step", "#loss", "#validation", "#tokens/s")
-    return table(
-        "",
-        columns,
-        (
-            (
-                moment(each.at),
-                each.step,
-                _nats(each.loss_millionths),
-                _nats(each.validation_millionths),
-                each.tokens_per_second,
-            )
-            for each in reports
-        ),
-    )
-
-
-def _nats(millionths: int | None) -> str:
-    return "" if millionths is None else f"{millionths / MILLION:.4f}"

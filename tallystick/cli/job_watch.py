@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.ids import JobId
-from market import bodies
+from market.bodies.jobs import JobView
+from market.bodies.routes import GET_JOB
 from tallystick.cli.job_live import live_line, live_picture, progress_line
 from tallystick.cli.options import Job, Market, Timeout, ask_of_job
 from tallystick.cli.output import Show, screen, shows
@@ -23,8 +24,8 @@ PATIENCE = timedelta(minutes=2)
 """With a market that does not answer any more."""
 
 
-@shows(bodies.JobView, lines=lambda view: [progress_line(view)])
-def watch_command(job: Job, market: Market = None, timeout: Timeout = DAY) -> bodies.JobView:
+@shows(JobView, lines=lambda view: [progress_line(view)])
+def watch_command(job: Job, market: Market = None, timeout: Timeout = DAY) -> JobView:
     """Follow a job live until it ends: step, loss, tokens/s, spend against the cap, peers, audits.
 
     What changes is shown on standard error; the answer is how the job stands at the end. Exit
@@ -36,7 +37,7 @@ def watch_command(job: Job, market: Market = None, timeout: Timeout = DAY) -> bo
     return ask_of_job(market, job, lambda client, wanted: follow(client, wanted, span))
 
 
-async def follow(client: MarketClient, job: JobId, timeout: timedelta) -> bodies.JobView:
+async def follow(client: MarketClient, job: JobId, timeout: timedelta) -> JobView:
     """Show how far a job is until it ends.
 
     Raises:
@@ -44,10 +45,10 @@ async def follow(client: MarketClient, job: JobId, timeout: timedelta) -> bodies
         Refused: it failed.
         Unavailable: no market answers at first, or later for two minutes.
     """
-    view = await client.job(job)  # a wrong name or URL is told at once
+    view = await client.call(GET_JOB, job=job)  # a wrong name or URL is told at once
     if view.state not in DONE_STATES:
         await _until_done(client, job, timeout)
-        view = await retrying(lambda: client.job(job), patience=PATIENCE)
+        view = await retrying(lambda: client.call(GET_JOB, job=job), patience=PATIENCE)
     if view.state == "failed":
         raise Refused(f"the job failed: {view.failure}", job=job)
     return view

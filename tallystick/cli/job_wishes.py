@@ -14,8 +14,10 @@ from contracts.terms.ids import Address, DigestField, JobId, JobIdField
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
-from market import bodies
-from market.bodies import Body, JobAction, Money
+from market.bodies.base import Body, Money
+from market.bodies.jobs import JobState, JobView, JobWanted
+from market.bodies.operations import JobAction, OperationError, OperationView, OperationWait
+from market.bodies.routes import GET_JOB
 from tallystick.cli.job_watch import DAY
 from tallystick.cli.keystore import account_in, open_wallet
 from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, poster_wallet
@@ -28,13 +30,13 @@ from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import tokens
 from tallystick.sdk.watch import DONE_STATES
 
-_WAITS_FOR: dict[bodies.OperationWait, str] = {
+_WAITS_FOR: dict[OperationWait, str] = {
     "host": "a host",
     "coordinator": "the job's coordinator",
     "close": "the close of the job on chain",
     "refund_delay": "the end of the refund delay",
 }
-_ERRORS: dict[bodies.OperationError, str] = {
+_ERRORS: dict[OperationError, str] = {
     "superseded": "something else was asked of the job first",
     "ended": "the job ended first",
 }
@@ -50,9 +52,9 @@ class Asked(Body):
 
     job: JobIdField
     action: JobAction
-    state: bodies.JobState  # of the job before
-    wanted: bodies.JobWanted  # of it before
-    operation: bodies.OperationView | None  # None: a dry run
+    state: JobState  # of the job before
+    wanted: JobWanted  # of it before
+    operation: OperationView | None  # None: a dry run
 
 
 def _asked_lines(asked: Asked) -> Iterator[str]:
@@ -64,7 +66,7 @@ def _asked_lines(asked: Asked) -> Iterator[str]:
         yield "the same command with --wait says when it is done"
 
 
-def _said_of(view: bodies.OperationView) -> str:
+def _said_of(view: OperationView) -> str:
     if view.waits_for is not None:
         until = "" if view.until is None else f", until {moment(view.until)} UTC at the earliest"
         return f"{view.action}: waits for {_WAITS_FOR[view.waits_for]}{until}"
@@ -135,7 +137,7 @@ def _ask(
     poster = account_in(keystore)
 
     async def run(client: MarketClient, wanted: JobId) -> Asked:
-        view = await client.job(wanted)
+        view = await client.call(GET_JOB, job=wanted)
         asked = Asked(
             job=wanted, action=action, state=view.state, wanted=view.wanted, operation=None
         )
@@ -151,7 +153,7 @@ def _ask(
     return ask(market, job, run)
 
 
-def _check(view: bodies.JobView, poster: Address) -> None:
+def _check(view: JobView, poster: Address) -> None:
     """Refuse what the market would.
 
     Raises:
@@ -163,9 +165,7 @@ def _check(view: bodies.JobView, poster: Address) -> None:
         raise Conflict(f"a job that is {view.state} cannot be changed", state=view.state)
 
 
-async def _until_over(
-    client: MarketClient, asked: bodies.OperationView, timeout: int
-) -> bodies.OperationView:
+async def _until_over(client: MarketClient, asked: OperationView, timeout: int) -> OperationView:
     """Wait for what was asked; raises Conflict if it will not happen."""
     over = await until_over(
         client,
@@ -223,7 +223,7 @@ def topup_command(
     account_in(keystore)  # that there is none is told before a market is asked
 
     async def run(client: MarketClient, wanted: JobId) -> ToppedUp:
-        await client.job(wanted)
+        await client.call(GET_JOB, job=wanted)
         with needs_chain():
             from tallystick.sdk.top_up import rehearse_top_up, top_up
         if dry_run:

@@ -43,6 +43,7 @@ NOUNS = (
     Noun("epoch", "See settlements: what was paid for what, and when."),
     Noun("audit", "Export a job's audit file; verify one offline; run an audit again."),
     Noun("wallet", "Make, import and look at a keystore."),
+    Noun("get", "Get anything of a market: jobs, offers, one of them, what came of it."),
     Noun("params", "See the protocol's numbers of a market."),
     Noun("schema", "Print the JSON Schema of what a verb answers."),
     Noun("deploy", "Deploy the contracts on a chain of your own."),

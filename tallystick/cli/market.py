@@ -7,7 +7,9 @@ import typer
 from rich.console import RenderableType
 
 from contracts.terms.amounts import format_tokens
-from market import bodies
+from market.bodies.base import Price
+from market.bodies.market import ROUNDS_PAGE, ClassView, ClearingRoundView, DemandView, MarketView
+from market.bodies.routes import GET_MARKET, GET_ROUNDS
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import moment, short, shows, table
 from tallystick.sdk.client import MarketClient
@@ -20,10 +22,10 @@ def market() -> None:
     """See depth, demand and prices of a market."""
 
 
-class MarketShown(bodies.MarketView):
+class MarketShown(MarketView):
     """Offers and demand now, and the newest clearing rounds, ascending."""
 
-    rounds: tuple[bodies.ClearingRoundView, ...]
+    rounds: tuple[ClearingRoundView, ...]
 
 
 def _lines(shown: MarketShown) -> Iterator[RenderableType]:
@@ -44,26 +46,26 @@ def _lines(shown: MarketShown) -> Iterator[RenderableType]:
     )
 
 
-def _class_row(each: bodies.ClassView) -> tuple[object, ...]:
+def _class_row(each: ClassView) -> tuple[object, ...]:
     least, _, median, _, greatest = each.quartiles or (None,) * 5
     cleared = None if each.cleared is None else each.cleared.price
     prices = map(_price, (least, median, greatest, cleared))
     return each.device_class, each.open, each.leased, *prices
 
 
-def _demand_row(each: bodies.DemandView) -> tuple[object, ...]:
+def _demand_row(each: DemandView) -> tuple[object, ...]:
     why = ", ".join(f"{it.offers} by {it.constraint}" for it in each.not_matched)
     ceiling = _price(each.ceiling)
     return short(each.job), each.slots, each.spares, ceiling, moment(each.since), why
 
 
-def _round_row(each: bodies.ClearingRoundView) -> tuple[object, ...]:
+def _round_row(each: ClearingRoundView) -> tuple[object, ...]:
     bought = f"{len(each.winners)} of {each.slots}+{each.spares}"
     at, price = moment(each.at), _price(each.price)
     return each.number, at, short(each.job), each.asks, bought, price
 
 
-def _price(price: bodies.Price | None) -> str:
+def _price(price: Price | None) -> str:
     return "" if price is None else format_tokens(price)
 
 
@@ -73,9 +75,7 @@ def show_command(
     market: Market = None,
     rounds: Annotated[
         int,
-        typer.Option(
-            "--rounds", help="So many of the newest rounds.", min=1, max=bodies.ROUNDS_PAGE
-        ),
+        typer.Option("--rounds", help="So many of the newest rounds.", min=1, max=ROUNDS_PAGE),
     ] = 20,
 ) -> MarketShown:
     """Show offers by device class, prices, the jobs that wait and why, and what rounds decided.
@@ -84,7 +84,10 @@ def show_command(
     """
 
     async def run(client: MarketClient) -> MarketShown:
-        view, newest = await client.market(), await client.rounds(limit=rounds)
+        view, newest = (
+            await client.call(GET_MARKET),
+            (await client.call(GET_ROUNDS, limit=rounds)).rounds,
+        )
         return MarketShown(**dict(view), rounds=newest)
 
     return ask(market, run)

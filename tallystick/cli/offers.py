@@ -1,12 +1,12 @@
 """`tallystick offers`: what machines are offered, and for how much."""
 
 import typer
-from rich.table import Table
 
-from contracts.terms.amounts import format_tokens
-from market import bodies
+from market.bodies.offers import OffersView
+from market.bodies.routes import GET_OFFERS
 from tallystick.cli.options import Market, ask
-from tallystick.cli.output import short, shows, table
+from tallystick.cli.output import shows
+from tallystick.cli.shown import lines_of
 
 app = typer.Typer(no_args_is_help=True, help="See what machines are offered.")
 
@@ -16,31 +16,11 @@ def offers() -> None:
     """See what machines are offered."""
 
 
-def _table(view: bodies.OffersView) -> Table:
-    columns = ("offer", "account", "state", "#price", "#MiB", "#GFLOP/s", "device")
-    return table(
-        "",
-        columns,
-        (
-            (
-                short(each.offer),
-                short(each.account),
-                each.state,
-                format_tokens(each.price),
-                each.memory_bytes // 2**20,
-                each.flops_per_second // 10**9,
-                each.device_class,
-            )
-            for each in view.offers
-        ),
-    )
-
-
 @app.command("list")
-@shows(bodies.OffersView, lines=lambda view: [_table(view)], rows="offers")
-def list_command(market: Market = None) -> bodies.OffersView:
+@shows(OffersView, lines=lines_of)
+def list_command(market: Market = None) -> OffersView:
     """List the offers that stand or are leased, cheapest first; prices in tokens per PFLOP.
 
     Example: tallystick offers list -o csv
     """
-    return ask(market, lambda client: client.offers())
+    return ask(market, lambda client: client.whole(GET_OFFERS))

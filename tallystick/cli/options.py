@@ -11,6 +11,7 @@ import typer
 from contracts.terms.errors import Conflict, NotFound
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.typed_names import digits_of, parse_name
+from market.bodies.routes import GET_JOBS
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 
@@ -83,7 +84,7 @@ async def named_job(client: MarketClient, text: str) -> JobId:
     digits = digits_of(text).lower()
     if not _START.fullmatch(digits):
         return JobId(parse_digest(text, "job id"))
-    known = [each.job for each in (await client.jobs()).jobs]
+    known = [each.job for each in (await client.call(GET_JOBS)).jobs]
     found = [job for job in known if job.hex().startswith(digits)]
     if len(found) > 1:
         raise Conflict(f"{len(found)} jobs begin with {digits}: give more digits")

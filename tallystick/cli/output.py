@@ -27,7 +27,6 @@ from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 import typer
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import BytesSchema
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -36,7 +35,7 @@ from contracts.settings import expanded
 from contracts.terms.amounts import BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Malformed
 from contracts.terms.printable import printable
-from market.bodies import Body
+from market.bodies.base import Body
 
 _FORMULA = tuple("=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}")
 """With what a spreadsheet takes a text for a formula."""
@@ -83,23 +82,10 @@ class Shows(Generic[B]):
 
     def schema(self) -> JsonSchemaValue:
         """JSON Schema of the document under `-o json`."""
-        adapter = TypeAdapter(self.body)
-        schema = adapter.json_schema(mode="serialization", schema_generator=_Hexadecimal)
+        if self.body is Body:  # of any kind
+            return {"$schema": GenerateJsonSchema.schema_dialect, "type": "object"}
+        schema = TypeAdapter(self.body).json_schema(mode="serialization")
         return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
-
-
-class _Hexadecimal(GenerateJsonSchema):
-    """Bodies write bytes as hexadecimal: two digits each."""
-
-    def bytes_schema(self, schema: BytesSchema) -> JsonSchemaValue:
-        """See `GenerateJsonSchema.bytes_schema`."""
-        least, most = schema.get("min_length"), schema.get("max_length")
-        found: JsonSchemaValue = {"type": "string", "pattern": "^([0-9a-f]{2})*$"}
-        if least is not None:
-            found["minLength"] = 2 * least
-        if most is not None:
-            found["maxLength"] = 2 * most
-        return found
 
 
 @dataclass
@@ -112,6 +98,7 @@ class _Call:
     answered: bool = field(default=False)
 
 
+_NO_ROWS = "-o csv: this answer has no rows; choose table or json"
 _call: ContextVar[_Call] = ContextVar("_call")
 
 
@@ -126,16 +113,16 @@ def shows(
     Args:
         body: What the verb returns, and what is printed under `-o json`.
         lines: The body for people.
-        rows: The field of it that `-o csv` prints; None: it has no rows.
+        rows: The field of it that `-o csv` prints, where the body does not say it itself.
     """
-    declared = Shows(body, lines, rows)
+    declared = Shows(body, lines, rows or getattr(body, "rows", None))
 
     def declare(verb: Callable[P, B | None]) -> Callable[P, None]:
         @functools.wraps(verb)
         def called(*arguments: P.args, **options: P.kwargs) -> None:
             call = _Call(declared, options.pop("output"), options.pop("quiet"))  # type: ignore[arg-type]
-            if call.format is Format.CSV and rows is None:
-                raise Malformed("-o csv: this answer has no rows; choose table or json")
+            if call.format is Format.CSV and declared.row is None and body is not Body:
+                raise Malformed(_NO_ROWS)
             before = _call.set(call)
             try:
                 found = verb(*arguments, **{name: _path(each) for name, each in options.items()})
@@ -202,8 +189,11 @@ def _print(lines: Iterable[RenderableType]) -> None:
 
 
 def _csv(body: Body, declared: Shows[Any]) -> str:
+    if declared.body is Body:  # whatever it is
+        declared = Shows(type(body), declared.lines, getattr(type(body), "rows", None))
     row, text = declared.row, io.StringIO()
-    assert row is not None and declared.rows is not None
+    if row is None or declared.rows is None:
+        raise Malformed(_NO_ROWS)
     money = {name for name, each in row.model_fields.items() if _is_money(each.annotation)}
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(f"{name}_tokens" if name in money else name for name in row.model_fields)

@@ -6,8 +6,9 @@ import typer
 from rich.console import RenderableType
 
 from contracts.terms.ids import AddressField
-from market import bodies
-from market.bodies import Body, Wide
+from market.bodies.base import Body, Wide
+from market.bodies.network import NetworkView
+from market.bodies.routes import GET_NETWORK
 from tallystick.cli.options import Market, ask
 from tallystick.cli.output import facts, shows, table
 
@@ -58,11 +59,11 @@ def show_command(market: Market = None) -> Parameters:
 
     Example: tallystick params show
     """
-    network = ask(market, lambda client: client.network())
+    network = ask(market, lambda client: client.call(GET_NETWORK))
     return _parameters(network)
 
 
-def _parameters(network: bodies.NetworkView) -> Parameters:
+def _parameters(network: NetworkView) -> Parameters:
     return Parameters(
         chain_id=network.chain_id,
         embedded=network.embedded,

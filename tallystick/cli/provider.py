@@ -18,7 +18,10 @@ from contracts.terms.amounts import (
 )
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField, Digest
-from market.bodies import Body, ContestSlash, SlashView, contest_digest
+from market.bodies.base import Body
+from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_CONTEST
+from market.bodies.signing import contest_digest
+from market.bodies.slashes import ContestSlash, SlashView
 from tallystick.cli.keystore import account_in, open_or_create, open_wallet
 from tallystick.cli.options import (
     Market,
@@ -196,11 +199,13 @@ def contest(
 async def _contest(
     client: MarketClient, evidence: Digest, bundle: Path | None, keystore: Path
 ) -> SlashView:
-    await client.slash(evidence)  # before anything large is sent
+    await client.call(GET_SLASH, evidence=evidence)  # before anything large is sent
     wallet = open_wallet(keystore)
     name = evidence if bundle is None else await client.put_file(bundle, by=wallet)
     signature = wallet.sign_digest(contest_digest(evidence, name))
-    return await client.contest_slash(evidence, ContestSlash(bundle=name, signature=signature))
+    return await client.call(
+        POST_CONTEST, ContestSlash(bundle=name, signature=signature), evidence=evidence
+    )
 
 
 async def _start(
@@ -237,7 +242,8 @@ async def _start(
     folder = ProviderFolder(home)
     try:
         async with MarketClient(market) as client:
-            network = await client.network()  # a wrong URL is told at once; later it is waited for
+            # a wrong URL is told at once; later it is waited for
+            network = await client.call(GET_NETWORK)
             resources = Resources()
             resources.need_tasks(TASKS)
             found = await measured(folder.home / "probe.json", device, resources, say)

@@ -1,7 +1,6 @@
 """`tallystick provider earnings`: each line from the work to the transaction, or why it waits."""
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +8,10 @@ import typer
 from rich.console import RenderableType
 
 from contracts.terms.amounts import format_tokens
-from contracts.terms.ids import Address, JobId
+from contracts.terms.ids import Address
 from contracts.terms.typed_names import parse_address
-from market import bodies
+from market.bodies.earnings import EarningsView, EarningView, PartsView
+from market.bodies.routes import GET_EARNINGS
 from tallystick.cli import trail
 from tallystick.cli.keystore import account_in
 from tallystick.cli.options import (
@@ -26,7 +26,7 @@ from tallystick.provider.folder import keystore_in
 from tallystick.sdk.client import MarketClient
 
 
-def _lines(view: bodies.EarningsView) -> Iterator[RenderableType]:
+def _lines(view: EarningsView) -> Iterator[RenderableType]:
     yield facts(f"earned by 0x{view.account.hex()}", dict(_parts(view.parts)))
     if not view.lines:
         yield "no line"
@@ -43,7 +43,7 @@ def _lines(view: bodies.EarningsView) -> Iterator[RenderableType]:
         yield f"more: --after {view.next}"
 
 
-def _parts(parts: bodies.PartsView) -> Iterator[tuple[str, str]]:
+def _parts(parts: PartsView) -> Iterator[tuple[str, str]]:
     for name, amount, what in (
         ("waiting", parts.waiting, "sealed, and not vested"),
         ("frozen", parts.frozen, "held by an open case"),
@@ -56,7 +56,7 @@ def _parts(parts: bodies.PartsView) -> Iterator[tuple[str, str]]:
         yield name, f"{'ask for one --job' if amount is None else format_tokens(amount)}: {what}"
 
 
-def _what(line: bodies.EarningView) -> tuple[str, ...]:
+def _what(line: EarningView) -> tuple[str, ...]:
     repeated = f", round {line.round}" if line.round else ""
     return (
         f"{line.kind} {short(line.subject)}",
@@ -65,7 +65,7 @@ def _what(line: bodies.EarningView) -> tuple[str, ...]:
     )
 
 
-def _trail(line: bodies.EarningView) -> Iterator[str]:
+def _trail(line: EarningView) -> Iterator[str]:
     seal = "" if line.seal is None else f" {short(line.seal)}"
     yield f"seal of step {line.sealed}{seal}"
     yield trail.anchored(line.anchor)
@@ -76,7 +76,7 @@ def _trail(line: bodies.EarningView) -> Iterator[str]:
     yield from trail.waits(line.waits_for)
 
 
-@shows(bodies.EarningsView, lines=_lines, rows="lines")
+@shows(EarningsView, lines=_lines)
 def earnings_command(
     market: Market = None,
     home: ProviderHome = None,
@@ -92,7 +92,7 @@ def earnings_command(
     limit: Annotated[
         int, typer.Option("--limit", help="So many lines at most.", min=1, max=1_000_000)
     ] = 1000,
-) -> bodies.EarningsView:
+) -> EarningsView:
     """Show what was earned, line by line: peer-step, seal, root, draw, verdict, epoch, transaction.
 
     A line that is not paid yet says what it waits for and until when. `job trace JOB STEP PEER`
@@ -102,29 +102,12 @@ def earnings_command(
     """
     who = _account(account, home)
 
-    async def run(client: MarketClient) -> bodies.EarningsView:
+    async def run(client: MarketClient) -> EarningsView:
         wanted = None if job is None else await named_job(client, job)
-        return await _earnings(client, who, wanted, after, limit)
+        return await client.whole(GET_EARNINGS, most=limit, account=who, job=wanted, after=after)
 
     return ask(market, run)
 
 
 def _account(account: str | None, home: Path | None) -> Address:
     return parse_address(account) if account else account_in(keystore_in(provider_home(home)))
-
-
-async def _earnings(
-    client: MarketClient, who: Address, job: JobId | None, after: str | None, limit: int
-) -> bodies.EarningsView:
-    """So many lines, page by page; all else is as on the first page."""
-    first = page = await client.earnings(who, job=job, after=after, limit=_page(limit))
-    pages = [page.lines]
-    while page.next is not None and (left := limit - sum(map(len, pages))) > 0:
-        page = await client.earnings(who, job=job, after=page.next, limit=_page(left))
-        pages.append(page.lines)
-    lines = tuple(chain.from_iterable(pages))
-    return first.model_copy(update={"lines": lines, "next": page.next})
-
-
-def _page(left: int) -> int:
-    return min(left, bodies.EARNINGS_PAGE)

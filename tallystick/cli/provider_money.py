@@ -22,8 +22,11 @@ from contracts.terms.errors import (
     Malformed,
 )
 from contracts.terms.ids import Address, AddressField, Digest, DigestField
-from market import bodies
-from market.bodies import Body, Money
+from market.bodies.base import Body, Money
+from market.bodies.network import AccountView
+from market.bodies.offers import Withdrawal
+from market.bodies.routes import DELETE_OFFER, GET_ACCOUNT, GET_NETWORK, GET_PROVIDER
+from market.bodies.signing import withdrawal_digest
 from tallystick.cli.keystore import account_in, open_wallet
 from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
 from tallystick.cli.output import moment_here, notice, shows
@@ -96,7 +99,7 @@ def claim_command(
     account, ends = account_in(keystore_in(folder)), time.monotonic() + timeout
 
     async def run(client: MarketClient) -> Claimed:
-        before = now = await client.account(account)
+        before = now = await client.call(GET_ACCOUNT, account=account)
         if wait and not now.claimable and _pending(now):
             notice("nothing to claim yet")
             # An agent that runs may have claimed it before we look.
@@ -117,10 +120,10 @@ def claim_command(
 async def _until(
     client: MarketClient,
     account: Address,
-    holds: Callable[[bodies.AccountView], bool],
+    holds: Callable[[AccountView], bool],
     ends: float,
-) -> bodies.AccountView:
-    while not holds(now := await client.account(account)):
+) -> AccountView:
+    while not holds(now := await client.call(GET_ACCOUNT, account=account)):
         if time.monotonic() > ends:
             raise DeadlineExceeded(
                 f"{format_tokens(now.claimable)} tokens are claimable, "
@@ -133,12 +136,12 @@ async def _until(
     return now
 
 
-def _pending(account: bodies.AccountView) -> BaseUnits:
+def _pending(account: AccountView) -> BaseUnits:
     return BaseUnits(max(0, account.earned - account.claimed - account.claimable))
 
 
 def _claimed(
-    account: bodies.AccountView,
+    account: AccountView,
     *,
     by: Literal["us", "agent", "nobody"],
     amount: BaseUnits,
@@ -174,13 +177,15 @@ async def _claimed_by_us(client: MarketClient, home: Path) -> Claimed:
                     raise
                 continue
             return _claimed(
-                await client.account(account),
+                await client.call(GET_ACCOUNT, account=account),
                 by="us",
                 amount=due.amount,
                 epoch=due.proof.epoch,
                 transaction=receipt.transaction,
             )
-    return _claimed(await client.account(account), by="nobody", amount=BaseUnits(0))
+    return _claimed(
+        await client.call(GET_ACCOUNT, account=account), by="nobody", amount=BaseUnits(0)
+    )
 
 
 # ------------------------------------------------------------------------------------ withdraw
@@ -282,14 +287,14 @@ async def _take_offer_back(client: MarketClient, home: Path, *, dry_run: bool) -
         return None
     offer, session = stored
     name = offer.message.digest()
-    standing = (await client.provider(offer.message.account)).offers
+    standing = (await client.call(GET_PROVIDER, account=offer.message.account)).offers
     if name not in (each.offer for each in standing):
         return None
     if not dry_run:
         # Noted first: an agent that looks in between must not renew it.
         note_withdrawn(home, offer)
-        signature = session.private_key.sign(bodies.withdrawal_digest(name))
-        await client.withdraw_offer(name, bodies.Withdrawal(signature=signature))
+        signature = session.private_key.sign(withdrawal_digest(name))
+        await client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=name)
     return name
 
 
@@ -303,7 +308,7 @@ async def _as_it_is(
 ) -> Withdrawn:
     """The answer where no stake moves: as the market sees it."""
     account = account_in(keystore_in(home))
-    stake = (await client.account(account)).stake
+    stake = (await client.call(GET_ACCOUNT, account=account)).stake
     free = BaseUnits(stake.active - stake.reserved)
     asked = free if amount is None else amount
     if asked > free:
@@ -370,7 +375,7 @@ async def _own(client: MarketClient, home: Path) -> "AsyncIterator[OnChain]":
     folder = ProviderFolder(home)
     try:
         wallet = open_wallet(keystore_in(home))
-        network = await client.network()
+        network = await client.call(GET_NETWORK)
         async with on_chain(network, wallet, folder.home, notice, KEPT_OF_CHAIN) as own:
             yield own
     finally:

@@ -14,8 +14,10 @@ from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import DeadlineExceeded, NotFound
 from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
 from contracts.terms.typed_names import parse_address
-from market import bodies
-from market.bodies import Body, Money, Price
+from market.bodies.base import Body, Money, Price, Wide
+from market.bodies.network import StakeView
+from market.bodies.offers import LeaseState, OfferView, ReputationView
+from market.bodies.routes import GET_ACCOUNT, GET_LEASE, GET_PROVIDER
 from tallystick.cli.job_views import reputation_words
 from tallystick.cli.keystore import account_in
 from tallystick.cli.options import (
@@ -50,7 +52,7 @@ class OwnLease(Body):
 
     lease: DigestField
     job: JobIdField
-    state: bodies.LeaseState
+    state: LeaseState
     stage: int
     price: Price
     stake: Money
@@ -71,15 +73,15 @@ class ProviderStatus(Body):
     home: str | None
     pid: int | None
     is_matched: bool
-    reputation: bodies.ReputationView
+    reputation: ReputationView
     token: Money
-    gas: bodies.Wide  # wei
-    stake: bodies.StakeView
+    gas: Wide  # wei
+    stake: StakeView
     earned: Money
     vested: Money
     claimable: Money
     claimed: Money
-    offers: tuple[bodies.OfferView, ...]
+    offers: tuple[OfferView, ...]
     leases: tuple[OwnLease, ...]
     lost: tuple[Lost, ...]  # in the jobs of the newest leases here
 
@@ -148,7 +150,10 @@ def status_command(
 
 
 async def _status(client: MarketClient, account: Address, home: Path | None) -> ProviderStatus:
-    known, money = await client.provider(account), await client.account(account)
+    known, money = (
+        await client.call(GET_PROVIDER, account=account),
+        await client.call(GET_ACCOUNT, account=account),
+    )
     return ProviderStatus(
         account=account,
         home=None if home is None else str(home),
@@ -184,7 +189,7 @@ async def _leases(client: MarketClient, home: Path) -> tuple[OwnLease, ...]:
     found = []
     for name in leases_in(home)[:MAX_LEASES]:
         try:
-            lease = await client.lease(name)
+            lease = await client.call(GET_LEASE, lease=name)
         except NotFound:  # of another market
             continue
         if lease.state not in OVER:

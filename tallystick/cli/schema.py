@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from contracts.terms.errors import NotFound
-from market.bodies import Body
+from market.bodies.base import Body
 from tallystick.cli.main import NOUNS, noun_of
 from tallystick.cli.output import declared_by, shows
 

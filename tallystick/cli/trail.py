@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-from contracts.terms.messages import MILLION
-from market import bodies
+from market.bodies.earnings import AnchorView, DrawnView, PaidPartView, WaitsForView
 from tallystick.cli.output import moment, short
 from verification.draws.odds import read_exact
 
 
-def anchored(anchor: bodies.AnchorView | None) -> str:
+def anchored(anchor: AnchorView | None) -> str:
     """Where a seal is on chain."""
     if anchor is None:
         return "not on chain yet"
@@ -16,7 +15,7 @@ def anchored(anchor: bodies.AnchorView | None) -> str:
     return f"root {short(anchor.batch)} in block {anchor.block}{sent}"
 
 
-def drawn(draw: bodies.DrawnView | None) -> str:
+def drawn(draw: DrawnView | None) -> str:
     """Whether something was drawn to be audited, and the verdict."""
     if draw is None:
         return "never drawn"
@@ -29,7 +28,7 @@ def drawn(draw: bodies.DrawnView | None) -> str:
     return f"drawn, {odds}: {draw.outcome or 'open'}" + (f" by {by}" if by else "")
 
 
-def paid(part: bodies.PaidPartView) -> str:
+def paid(part: PaidPartView) -> str:
     """What an epoch pays of a line."""
     found = f"epoch {part.epoch} {part.state}, root {short(part.root)}"
     if part.transaction is not None:
@@ -39,7 +38,7 @@ def paid(part: bodies.PaidPartView) -> str:
     return found
 
 
-def waits(reason: bodies.WaitsForView | None) -> Iterator[str]:
+def waits(reason: WaitsForView | None) -> Iterator[str]:
     """Why money waits, and until when at the earliest; or why it is lost."""
     if reason is None:
         return
@@ -49,8 +48,3 @@ def waits(reason: bodies.WaitsForView | None) -> Iterator[str]:
     until = [f"seal of step {reason.step}"] if reason.step is not None else []
     until += [f"{moment(reason.at)} UTC"] if reason.at is not None else []
     yield f"waits: {reason.sentence}" + (f" (until {', '.join(until)})" if until else "")
-
-
-def percent(millionths: int) -> str:
-    """A part, as people read it."""
-    return f"{millionths / MILLION:.1%}"

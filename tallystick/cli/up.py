@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from market.bodies import Body
+from market.bodies.base import Body
 from tallystick.cli.output import answer, notice, shows
 from tallystick.up.foreground import Ready, forget_defaults, run_detached, serve
 from tallystick.up.ports import checked_address

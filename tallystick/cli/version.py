@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from market.bodies import Body
+from market.bodies.base import Body
 from tallystick.cli.output import shows
 
 

@@ -19,7 +19,9 @@ from contracts.terms.amounts import format_tokens
 from contracts.terms.errors import Conflict, Malformed
 from contracts.terms.ids import ZERO_DIGEST, AddressField
 from contracts.terms.typed_names import digits_of
-from market.bodies import AccountView, Body
+from market.bodies.base import Body
+from market.bodies.network import AccountView
+from market.bodies.routes import GET_ACCOUNT
 from tallystick.cli.files import read
 from tallystick.cli.keystore import account_in, chosen, new_wallet, opened
 from tallystick.cli.options import DryRun, Market, ask
@@ -96,7 +98,9 @@ def show_command(
     """
     path = _path(wallet)
     account = account_in(path)
-    money = ask(market, lambda client: client.account(account)) if balance else None
+    money = (
+        ask(market, lambda client: client.call(GET_ACCOUNT, account=account)) if balance else None
+    )
     return Shown(file=str(path), account=account, dry_run=False, money=money)
 
 

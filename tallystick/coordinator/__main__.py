@@ -19,7 +19,10 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import PostReports
+from market.bodies.jobs import StepReport as StepReportBody
+from market.bodies.routes import GET_JOB, GET_NETWORK, POST_REPORTS
+from market.bodies.signing import reports_digest
 from tallystick.host.folder import (
     WishFile,
     announce,
@@ -62,7 +65,7 @@ class MarketFeed:
     async def report(self, reports: Sequence[StepReport]) -> None:
         """Post step reports, signed by the coordinator's session key."""
         rows = tuple(
-            bodies.StepReport(
+            StepReportBody(
                 step=report.step,
                 loss_millionths=report.loss_millionths,
                 tokens_per_second=report.tokens_per_second,
@@ -71,10 +74,10 @@ class MarketFeed:
             )
             for report in reports
         )
-        signature = self.session.private_key.sign(bodies.reports_digest(self.job, rows))
-        body = bodies.PostReports(reports=rows, signature=signature)
+        signature = self.session.private_key.sign(reports_digest(self.job, rows))
+        body = PostReports(reports=rows, signature=signature)
         with noting_refusals(self.folder):
-            await self.client.post_reports(self.job, body)
+            await self.client.call(POST_REPORTS, body, job=self.job)
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class MarketRoster:
 
     async def accepted(self) -> Sequence[Signed[LeaseAccept]]:
         """LeaseAccepts whose stake is reserved."""
-        leases = (await self.client.job(self.job)).leases
+        leases = (await self.client.call(GET_JOB, job=self.job)).leases
         return [
             expect(decode_signed(lease.accept), LeaseAccept)
             for lease in leases
@@ -123,7 +126,7 @@ async def _coordinate(folder: Path, tell: Tell) -> None:
     )
     wallet = load_wallet(Path(told.wallet))
     async with MarketClient(told.market) as client:
-        network = await retrying(client.network)
+        network = await retrying(lambda: client.call(GET_NETWORK))
         opening = Opening(
             anchorer=network.anchorer,
             opening_block=network.block if told.opening_block is None else told.opening_block,

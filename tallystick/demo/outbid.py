@@ -7,7 +7,9 @@ could replace the provider that is killed, and that is not its part.
 from pathlib import Path
 
 from contracts.terms.errors import NotFound
-from market.bodies import Withdrawal, withdrawal_digest
+from market.bodies.offers import Withdrawal
+from market.bodies.routes import DELETE_OFFER
+from market.bodies.signing import withdrawal_digest
 from tallystick.provider.folder import ProviderFolder
 from tallystick.sdk.client import MarketClient
 
@@ -28,4 +30,4 @@ async def withdraw(client: MarketClient, home: Path) -> None:
         raise NotFound(f"{home} holds no offer")
     name = offer.message.digest()
     signature = session.private_key.sign(withdrawal_digest(name))
-    await client.withdraw_offer(name, Withdrawal(signature=signature))
+    await client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=name)

@@ -29,6 +29,7 @@ from contracts.chain.contracts import Contracts, bind
 from contracts.chain.deployment import load_deployment
 from contracts.keys.store import load_or_create_wallet
 from contracts.keys.wallet import Wallet
+from contracts.terms.auditors import decode_auditors
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import DeadlineExceeded, Refused
 from contracts.terms.history import Kept
@@ -37,7 +38,18 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import decode_signed, expect
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import JobView
+from market.bodies.routes import (
+    GET_AUDITORS,
+    GET_CHECKS,
+    GET_EPOCHS,
+    GET_JOB,
+    GET_JOBS,
+    GET_NETWORK,
+    GET_OFFERS,
+    GET_SLASHES,
+)
+from market.bodies.slashes import SlashView
 from tallystick.demo.cast import (
     ACCUSER,
     AUDITORS,
@@ -120,7 +132,7 @@ class Story:
             async with self.phase("audit in a fresh process"):
                 verdict = await self._audit(services, job, settled)
             reference = await self._plain_losses()
-            view, fallen = await client.job(job), self.notes.fallen()
+            view, fallen = await client.call(GET_JOB, job=job), self.notes.fallen()
             swarm = Swarm(
                 work=await self._work(client, job),
                 lines=self._log_lines(services, job),
@@ -168,7 +180,7 @@ class Story:
             self.crowd.start_auditor(name)
         ends = time.monotonic() + _MATCH_PATIENCE.total_seconds()
         while not is_matched and not wanted <= {
-            offer.account for offer in (await client.offers()).offers
+            offer.account for offer in (await client.whole(GET_OFFERS)).offers
         }:
             self.crowd.check_alive()
             if time.monotonic() > ends:
@@ -201,12 +213,12 @@ class Story:
 
     async def _posted(self, client: MarketClient) -> JobId | None:
         """The job that an interrupted demo posted from this home."""
-        poster, jobs = self._poster().account, (await client.jobs()).jobs
+        poster, jobs = self._poster().account, (await client.call(GET_JOBS)).jobs
         return next((one.job for one in jobs if one.poster == poster), None)
 
     async def _is_matched(self, client: MarketClient) -> bool:
         posted = await self._posted(client)
-        return posted is not None and _has_leases(await client.job(posted))
+        return posted is not None and _has_leases(await client.call(GET_JOB, job=posted))
 
     async def _post(self, client: MarketClient, offering: "asyncio.Task[None]") -> Submitted:
         if posted := await self._posted(client):
@@ -230,7 +242,7 @@ class Story:
         Raises:
             Refused: this Python has another standard library, so another corpus.
         """
-        spec = expect(decode_signed((await client.job(job)).signed), JobSpec).message
+        spec = expect(decode_signed((await client.call(GET_JOB, job=job)).signed), JobSpec).message
         corpus = prepare(demo_job()).corpus
         if corpus.manifest.digest() != spec.data.manifest:
             raise Refused(f"{self.home} was begun with another Python: choose another --home")
@@ -240,13 +252,15 @@ class Story:
         self,
         client: MarketClient,
         job: JobId,
-        holds: Callable[[bodies.JobView], bool],
+        holds: Callable[[JobView], bool],
         patience: timedelta,
-    ) -> bodies.JobView:
+    ) -> JobView:
         ends = time.monotonic() + patience.total_seconds()
         while time.monotonic() < ends:
             self.crowd.check_alive()
-            view = await retrying(lambda: client.job(job), patience=timedelta(minutes=1))
+            view = await retrying(
+                lambda: client.call(GET_JOB, job=job), patience=timedelta(minutes=1)
+            )
             if view.state != self._told:
                 self.say(f"   {view.state}")
                 self._told = view.state
@@ -264,7 +278,9 @@ class Story:
         told = 0
         while time.monotonic() < ends:
             self.crowd.check_alive()
-            view = await retrying(lambda: client.job(submitted.job), patience=timedelta(minutes=1))
+            view = await retrying(
+                lambda: client.call(GET_JOB, job=submitted.job), patience=timedelta(minutes=1)
+            )
             for report in view.reports[told:]:
                 self.say(
                     f"   step {report.step:3}/{view.progress.steps}  "
@@ -312,11 +328,11 @@ class Story:
                 await asyncio.sleep(_POLL_SECONDS)
         raise DeadlineExceeded(f"claimed {settled.claimed} of {view.earned} base units in time")
 
-    async def _slashes(self, client: MarketClient, job: JobId) -> tuple[bodies.SlashView, ...]:
+    async def _slashes(self, client: MarketClient, job: JobId) -> tuple[SlashView, ...]:
         """What became of each case, once all have ended or patience has."""
         ends = time.monotonic() + _SLASH_PATIENCE.total_seconds()
         while time.monotonic() < ends:
-            slashes = await client.slashes(job)
+            slashes = (await client.whole(GET_SLASHES, job=job)).slashes
             if slashes and all(each.state in _SLASH_ENDS for each in slashes):
                 break
             self.crowd.check_alive()
@@ -324,7 +340,7 @@ class Story:
         return slashes
 
     async def _checked(
-        self, client: MarketClient, view: bodies.JobView, slashes: Sequence[bodies.SlashView]
+        self, client: MarketClient, view: JobView, slashes: Sequence[SlashView]
     ) -> Checked:
         names = {self._account(machine): machine.name for machine in (*MACHINES, LATE)}
         names |= {self._wallet(name).account: name for name in AUDITORS}
@@ -333,7 +349,7 @@ class Story:
             for lease in view.leases
             if lease.session_key is not None
         }
-        listed = (await client.auditors(view.job)).auditors
+        listed = decode_auditors((await client.call(GET_AUDITORS, job=view.job)).encoded).auditors
         peers |= {each.peer: names[each.account] for each in listed if each.account in names}
         lazy, accuser = (_peer_of(view, self._account(each)) for each in (LAZY, ACCUSER))
         if lazy is None or accuser is None:
@@ -345,7 +361,7 @@ class Story:
             accuser=accuser,
             steps=view.progress.steps,
             slashes=slashes,
-            peers=(await client.checks(view.job)).peers,
+            peers=(await client.call(GET_CHECKS, job=view.job)).peers,
         )
 
     async def _money(
@@ -358,7 +374,9 @@ class Story:
         moved = Counter[str]()
         for log in mine:
             moved[log.event] += log.args.get("amount", 0)
-        epochs = [epoch for epoch in (await client.epochs()).epochs if epoch.state == "final"]
+        epochs = [
+            epoch for epoch in (await client.call(GET_EPOCHS)).epochs if epoch.state == "final"
+        ]
         claimed = {
             account: await contracts.settlement.claimed(account, head) for account in accounts
         }
@@ -461,19 +479,19 @@ class Story:
 
 
 async def _domain(client: MarketClient) -> Domain:
-    network = await client.network()
+    network = await client.call(GET_NETWORK)
     return Domain(network.chain_id, network.contracts.settlement)
 
 
-def _has_leases(view: bodies.JobView) -> bool:
+def _has_leases(view: JobView) -> bool:
     return bool(view.leases)
 
 
-def _has_started(view: bodies.JobView) -> bool:
+def _has_started(view: JobView) -> bool:
     return view.state in ("running", "finished", "closed", "refunded")
 
 
-def _is_refunded(view: bodies.JobView) -> bool:
+def _is_refunded(view: JobView) -> bool:
     return view.state == "refunded"
 
 
@@ -500,7 +518,7 @@ def _events(log: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _peer_of(view: bodies.JobView, account: Address) -> PeerId | None:
+def _peer_of(view: JobView, account: Address) -> PeerId | None:
     """The peer of an account's first lease in this job."""
     for lease in view.leases:
         if lease.account == account and lease.session_key is not None:

@@ -20,7 +20,19 @@ from contracts.terms.errors import Unavailable
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market import bodies
+from market.bodies.hosting import (
+    MAX_REASON,
+    ClaimJobs,
+    CoordinatorClaim,
+    HeededWish,
+    HostedJob,
+    HostHeartbeat,
+    JobEndpoint,
+    RefusedJob,
+    RegisterHost,
+)
+from market.bodies.routes import GET_NETWORK, POST_CLAIM, POST_HOST, POST_HOST_HEARTBEAT
+from market.bodies.signing import hosting_digest
 from tallystick.chains import chain_name, hold_for
 from tallystick.host.folder import (
     JobFileOnHost,
@@ -63,11 +75,11 @@ class Host:
     _over: set[JobId] = field(default_factory=set)
     _told: dict[JobId, Wish] = field(default_factory=dict)  # what coordinators were handed
     _refused: dict[JobId, int] = field(default_factory=dict)  # with the wish that it was run by
-    _said: bodies.HostHeartbeat | None = None  # to the market
+    _said: HostHeartbeat | None = None  # to the market
 
     async def run(self) -> None:
         """Host jobs until cancelled; then their processes are stopped cleanly."""
-        network = await retrying(self.client.network, on_error=self._waiting)
+        network = await retrying(lambda: self.client.call(GET_NETWORK), on_error=self._waiting)
         held = hold_for(self.jobs, chain_name(network), ("*",), self.say)
         try:
             await retrying(self._register, on_error=self._waiting)
@@ -97,18 +109,18 @@ class Host:
     async def _claim_coordinators(self, wallets: list[Wallet]) -> int:
         """How many of them no job has been promised yet."""
         claims = tuple(
-            bodies.CoordinatorClaim(
+            CoordinatorClaim(
                 address=wallet.account,
-                signature=wallet.sign_digest(bodies.hosting_digest(self.name, wallet.account)),
+                signature=wallet.sign_digest(hosting_digest(self.name, wallet.account)),
             )
             for wallet in wallets
         )
-        body = bodies.RegisterHost(host=self.name, coordinators=claims)
-        return await self.client.register_host(body)
+        body = RegisterHost(host=self.name, coordinators=claims)
+        return (await self.client.call(POST_HOST, body)).coordinators
 
     async def _beat(self) -> None:
         wait = 0 if self._running else WAIT_SECONDS
-        held = await self.client.claim_jobs(self.name, wait_seconds=wait)
+        held = (await self.client.call(POST_CLAIM, ClaimJobs(host=self.name), wait=wait)).jobs
         here = {hosted.job for hosted in held}
         for job in set(self._running) - here:
             await self._stop(job)
@@ -119,7 +131,7 @@ class Host:
             elif hosted.job not in self._over and self._refused.get(hosted.job) != hosted.wish:
                 self._start(hosted)
                 await self._register()
-        body = bodies.HostHeartbeat(
+        body = HostHeartbeat(
             host=self.name,
             jobs=tuple(self._running),
             endpoints=self._endpoints(),
@@ -127,28 +139,24 @@ class Host:
             refused=self._refusals(),
         )
         if body != self._said:  # claiming keeps the jobs for another while, too
-            await self.client.heartbeat_host(body)
+            await self.client.call(POST_HOST_HEARTBEAT, body)
             self._said = body
 
-    def _endpoints(self) -> tuple[bodies.JobEndpoint, ...]:
+    def _endpoints(self) -> tuple[JobEndpoint, ...]:
         found = ((job, announced(self._folder(job))) for job in self._running)
-        return tuple(
-            bodies.JobEndpoint(job=job, address=address) for job, address in found if address
-        )
+        return tuple(JobEndpoint(job=job, address=address) for job, address in found if address)
 
-    def _heeded(self) -> tuple[bodies.HeededWish, ...]:
+    def _heeded(self) -> tuple[HeededWish, ...]:
         found = ((job, heeded(self._folder(job))) for job in self._running)
         return tuple(
-            bodies.HeededWish(job=job, wish=number) for job, number in found if number is not None
+            HeededWish(job=job, wish=number) for job, number in found if number is not None
         )
 
-    def _refusals(self) -> tuple[bodies.RefusedJob, ...]:
+    def _refusals(self) -> tuple[RefusedJob, ...]:
         found = ((job, refusal(self._folder(job))) for job in self._refused)
-        return tuple(
-            bodies.RefusedJob(job=job, why=why[: bodies.MAX_REASON]) for job, why in found if why
-        )
+        return tuple(RefusedJob(job=job, why=why[:MAX_REASON]) for job, why in found if why)
 
-    def _tell_wish(self, hosted: bodies.HostedJob) -> None:
+    def _tell_wish(self, hosted: HostedJob) -> None:
         """Hand the coordinator what its poster wants, if that is news."""
         wish = Wish(hosted.wish, hosted.wanted)
         if self._told.get(hosted.job) != wish:
@@ -158,7 +166,7 @@ class Host:
     def _folder(self, job: JobId) -> Path:
         return self.jobs / job.hex()
 
-    def _start(self, hosted: bodies.HostedJob) -> None:
+    def _start(self, hosted: HostedJob) -> None:
         folder = self._folder(hosted.job)
         spec = expect(decode_signed(hosted.spec), JobSpec)
         wallet = wallet_path(self.keys, spec.message.coordinator)

@@ -40,7 +40,18 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market import bodies
+from market.bodies.base import SignedBody
+from market.bodies.network import NetworkView
+from market.bodies.offers import AcceptLease, LeaseHeard, LeaseView, Withdrawal
+from market.bodies.routes import (
+    DELETE_OFFER,
+    GET_NETWORK,
+    POST_ACCEPT,
+    POST_LEASE_HEARTBEAT,
+    POST_OFFER,
+    POST_OFFER_HEARTBEAT,
+)
+from market.bodies.signing import withdrawal_digest
 from tallystick.chains import chain_name
 from tallystick.provider.awake import Clocks, aftermath, interruption, read_clocks
 from tallystick.provider.beats import heartbeat
@@ -159,7 +170,7 @@ class Agent:
 
     async def run(self) -> None:
         """Offer and work until cancelled; then the peers leave. Cancelled again, they are ended."""
-        network = await retrying(self.client.network, on_error=self._waiting)
+        network = await retrying(lambda: self.client.call(GET_NETWORK), on_error=self._waiting)
         self.faults.over("market")
         check_clock(network.clock, UnixSeconds(int(time.time())))
         deployment, self._chain = deployment_of(network), chain_name(network)
@@ -199,7 +210,7 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- offer
 
-    async def _prepare(self, network: bodies.NetworkView, own: OnChain) -> None:
+    async def _prepare(self, network: NetworkView, own: OnChain) -> None:
         stake, account = self.ask.stake, self.wallet.account
         await prepare(self.client, account, stake, network, own, self.say)
 
@@ -237,7 +248,7 @@ class Agent:
         if offer is None or not (self._is_asked(offer) or await self._was_leased(offer)):
             offer = self.wallet.sign(self._new_offer(int(time.time())), deployment.domain)
             self.folder.save_offer(offer)
-        stored = await self.client.post_offer(offer.encoded())
+        stored = await self.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
         said = offer.message
         if not stored.takes_checked_jobs:
             self.faults.tell(
@@ -283,8 +294,8 @@ class Agent:
             return False
 
     async def _take_back(self, offer: Digest) -> None:
-        signature = self.session.private_key.sign(bodies.withdrawal_digest(offer))
-        await self.client.withdraw_offer(offer, bodies.Withdrawal(signature=signature))
+        signature = self.session.private_key.sign(withdrawal_digest(offer))
+        await self.client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=offer)
 
     def _new_offer(self, now: int) -> Offer:
         return Offer(
@@ -304,7 +315,7 @@ class Agent:
 
     async def _heartbeats(self, deployment: Deployment) -> None:
         offer = await self._standing_offer(deployment)
-        leases: tuple[bodies.LeaseView, ...] = ()
+        leases: tuple[LeaseView, ...] = ()
         beats = 0  # since it was last without work
         while True:
             begun = self.monotonic()
@@ -349,7 +360,7 @@ class Agent:
                 self._woken.set()
             before = after
 
-    def _tell_interruption(self, leases: tuple[bodies.LeaseView, ...]) -> None:
+    def _tell_interruption(self, leases: tuple[LeaseView, ...]) -> None:
         """Say what happened and what it did, in one sentence, when the market has answered."""
         if self._interruption:
             live = [each.lease for each in leases if each.state in ACTIVE]
@@ -378,7 +389,7 @@ class Agent:
                 return offer
 
     async def _need_same_chain(self) -> None:
-        network = await retrying(self.client.network, on_error=self._waiting)
+        network = await retrying(lambda: self.client.call(GET_NETWORK), on_error=self._waiting)
         if chain_name(network) != self._chain:
             raise Conflict(
                 f"{self.client.url} is on another chain since we began: start again, what is kept "
@@ -409,9 +420,7 @@ class Agent:
         self._done |= set(self._peers)
         await asyncio.gather(*(self._stop_peer(lease) for lease in list(self._peers)))
 
-    async def _send_heartbeats(
-        self, leases: tuple[bodies.LeaseView, ...]
-    ) -> tuple[bodies.LeaseView, ...]:
+    async def _send_heartbeats(self, leases: tuple[LeaseView, ...]) -> tuple[LeaseView, ...]:
         """Heartbeats of all leases at work; their leases, or none if the market refuses one."""
         working = [each for each in leases if each.lease not in self._done]
         try:
@@ -425,12 +434,12 @@ class Agent:
 
     async def _heartbeat(
         self, offer: Signed[Offer], wait_seconds: int = 0
-    ) -> tuple[bodies.LeaseView, ...]:
+    ) -> tuple[LeaseView, ...]:
         name, client = offer.message.digest(), self.client
         beat = heartbeat(self.session, name)
-        return (await client.heartbeat_offer(name, beat, wait_seconds=wait_seconds)).leases
+        return (await client.call(POST_OFFER_HEARTBEAT, beat, offer=name, wait=wait_seconds)).leases
 
-    async def _follow(self, leases: tuple[bodies.LeaseView, ...], deployment: Deployment) -> None:
+    async def _follow(self, leases: tuple[LeaseView, ...], deployment: Deployment) -> None:
         for lease in leases:
             try:
                 await self._follow_lease(lease, deployment)
@@ -447,7 +456,7 @@ class Agent:
             if now - since > WIND_DOWN_SECONDS and not self._uploads(name):
                 await self._stop_peer(name)
 
-    async def _follow_lease(self, lease: bodies.LeaseView, deployment: Deployment) -> None:
+    async def _follow_lease(self, lease: LeaseView, deployment: Deployment) -> None:
         """Accept a new lease; of an active one, send the heartbeat and keep the peer running."""
         if lease.lease in self._done:
             return
@@ -459,11 +468,11 @@ class Agent:
             await self._send_heartbeat(lease.lease)
             self._ensure_peer_running(lease)
 
-    async def _send_heartbeat(self, lease: Digest) -> bodies.LeaseHeard:
+    async def _send_heartbeat(self, lease: Digest) -> LeaseHeard:
         session = load_or_create_session(self.folder.lease(lease) / "session.key")
-        return await self.client.heartbeat_lease(lease, heartbeat(session, lease))
+        return await self.client.call(POST_LEASE_HEARTBEAT, heartbeat(session, lease), lease=lease)
 
-    async def _accept_lease(self, lease: bodies.LeaseView, deployment: Deployment) -> None:
+    async def _accept_lease(self, lease: LeaseView, deployment: Deployment) -> None:
         folder = self.folder.lease(lease.lease)
         spec = spec_of(lease)
         self.room.need(lease_disk(spec), held=folder_bytes(folder))
@@ -474,11 +483,11 @@ class Agent:
         if accept is None:
             accept = self.wallet.sign(self._lease_accept(lease, session), deployment.domain)
             save_accept(folder, accept)
-        body = bodies.AcceptLease(signed=accept.encoded())
-        await self.client.accept_lease(lease.lease, body)
+        body = AcceptLease(signed=accept.encoded())
+        await self.client.call(POST_ACCEPT, body, lease=lease.lease)
         self.say(f"accepted job {lease.job.hex()[:12]} at {format_tokens(lease.price)} per PFLOP")
 
-    def _lease_accept(self, lease: bodies.LeaseView, session: Session) -> LeaseAccept:
+    def _lease_accept(self, lease: LeaseView, session: Session) -> LeaseAccept:
         if lease.price < self.ask.price:
             raise Refused(f"lease {lease.lease.hex()}: pays less than the ask")
         return LeaseAccept(
@@ -493,7 +502,7 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- peers
 
-    def _ensure_peer_running(self, lease: bodies.LeaseView) -> None:
+    def _ensure_peer_running(self, lease: LeaseView) -> None:
         if lease.lease in self._peers or lease.lease in self._done:
             return
         folder, spec = self.folder.lease(lease.lease), spec_of(lease)
@@ -629,7 +638,7 @@ class Agent:
         self.faults.tell("market", f"waiting: {error}")
 
 
-def spec_of(lease: bodies.LeaseView) -> JobSpec:
+def spec_of(lease: LeaseView) -> JobSpec:
     """What a lease says that its job is; the peer checks the job itself.
 
     Raises:

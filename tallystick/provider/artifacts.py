@@ -18,7 +18,10 @@ from contracts.keys.wallet import Session
 from contracts.terms.errors import Malformed, Misbehaved, Refused, TallystickError, Unavailable
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.parts import MAX_PART_BYTES, Parts
-from market.bodies import MAX_FAILURE, PostCheckpoint, checkpoint_digest
+from market.bodies.base import MAX_FAILURE
+from market.bodies.jobs import PostCheckpoint
+from market.bodies.routes import POST_CHECKPOINT
+from market.bodies.signing import checkpoint_digest
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.parts import Stored, put_parts
 from training.models.sources import FileSource, Source, parts_of
@@ -133,7 +136,8 @@ class MarketArtifacts:
     async def _claim(self, ours: _Stage) -> bool:
         """Say what we hold; whether the market lacks any of it."""
         claim = self._signed(ours.stage, ours.step, ours.index.digest(), "")
-        return await retrying(lambda: self._client.post_checkpoint(self._job, claim))
+        stored = await retrying(lambda: self._client.call(POST_CHECKPOINT, claim, job=self._job))
+        return stored.wanted
 
     async def _fail(
         self, stage: StageIndex, step: StepNumber, name: Digest, error: TallystickError
@@ -143,7 +147,8 @@ class MarketArtifacts:
         claim = self._signed(stage, step, name, _printable(error.message))
         try:
             await retrying(
-                lambda: self._client.post_checkpoint(self._job, claim), patience=self._patience
+                lambda: self._client.call(POST_CHECKPOINT, claim, job=self._job),
+                patience=self._patience,
             )
         except (Unavailable, Refused) as silent:
             self._tell("failure_not_told", step=step, code=silent.code, reason=silent.message)

@@ -13,7 +13,7 @@ from contracts.http_clients import by_proxy, client
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, ServiceUnreachable, TooLarge, WrongBytes
 from contracts.terms.ids import Digest
-from market.bodies import API_PREFIX, MAX_BLOB_BYTES
+from market.bodies.base import API_PREFIX, MAX_BLOB_BYTES
 from tallystick.files import replace_file
 
 _PATIENCE_SECONDS = 300.0

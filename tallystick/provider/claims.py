@@ -12,7 +12,8 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import ContractRefused, NotFound
 from contracts.terms.ids import Address
 from contracts.terms.merkle import Proof, SumNode
-from market.bodies import ProofView
+from market.bodies.routes import GET_EPOCHS, GET_PROOF
+from market.bodies.settlement import ProofView
 from tallystick.sdk.client import MarketClient
 
 
@@ -33,12 +34,12 @@ class Dues:
 
     async def look(self, claimed: BaseUnits) -> Due | None:
         """What can be claimed beyond `claimed`, which was paid so far; None: nothing."""
-        epochs = (await self._client.epochs()).epochs
+        epochs = (await self._client.call(GET_EPOCHS)).epochs
         final = next((each.epoch for each in epochs if each.state == "final"), None)
         if final is None or self._is_paid(final, claimed):
             return None
         try:
-            proof = await self._client.proof(final, self._account)
+            proof = await self._client.call(GET_PROOF, number=final, account=self._account)
         except NotFound:
             self._owed = final, BaseUnits(0)
             return None

@@ -30,7 +30,8 @@ from contracts.terms.ids import Address, JobId, StepNumber
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import JobView
+from market.bodies.routes import GET_JOB
 from tallystick.sdk.client import MarketClient
 from verification.audit.collecting import read_lane
 from verification.draws.lanes import FollowedLane, LanePage, Sighting
@@ -309,7 +310,7 @@ class CoinWatches:
         return await watch.look() if watch is not None else ()
 
     async def _begin(self, folder: Path, job: JobId) -> None:
-        view = await self._client.job(job)
+        view = await self._client.call(GET_JOB, job=job)
         if not view.opening:
             return
         opening = checked_opening(view, job, self._contracts.deployment.domain)
@@ -330,7 +331,7 @@ class CoinWatches:
         )
 
 
-def checked_opening(view: bodies.JobView, job: JobId, domain: Domain) -> JobOpening | None:
+def checked_opening(view: JobView, job: JobId, domain: Domain) -> JobOpening | None:
     """The opening of a job that is checked, None for another; both signatures hold.
 
     Raises:

@@ -19,7 +19,9 @@ from pathlib import Path
 from contracts.keys.wallet import Session
 from contracts.terms.errors import Misbehaved, Refused, TooLarge, Unavailable
 from contracts.terms.ids import Digest, JobId
-from market.bodies import PostEvidence, evidence_digest
+from market.bodies.routes import GET_CONVICTIONS, GET_JOB, POST_EVIDENCE
+from market.bodies.signing import evidence_digest
+from market.bodies.slashes import PostEvidence
 from tallystick.sdk.client import MarketClient
 from training.tasks import first_error
 from training.telling import Tell
@@ -93,7 +95,7 @@ class Evidence:
         left = self._left()
         if not left:
             return
-        for each in await self._client.convictions(self._job):
+        for each in (await self._client.whole(GET_CONVICTIONS, job=self._job)).convictions:
             path = left.get(each.subject)
             state = None if each.slash is None else each.slash.state
             if state in OVER:
@@ -117,7 +119,9 @@ class Evidence:
     async def _was_last_look(self) -> bool:
         """Look, and say whether any later look could show more."""
         with self._waiting():
-            state = (await self._client.job(self._job)).state  # before it: no seal comes between
+            state = (
+                await self._client.call(GET_JOB, job=self._job)
+            ).state  # before it: no seal comes between
             await self.look()
             return state in ALL_SEALED
         return False
@@ -132,7 +136,7 @@ class Evidence:
     async def _show(self, subject: Digest, path: Path) -> None:
         try:
             bundle = await self._client.put_file(path, by=self._session)
-            await self._client.post_evidence(self._job, self._named(subject, bundle))
+            await self._client.call(POST_EVIDENCE, self._named(subject, bundle), job=self._job)
         except OSError as error:  # it may be readable later
             self._tell("evidence_waits", code="os_error", reason=f"{path}: {error.strerror}")
             return

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from contracts.terms.errors import Malformed, Refused, Unavailable
+from market.bodies.routes import GET_NETWORK
 from tallystick.provider.folder import load_peer_file
 from tallystick.provider.room import RESERVE, folder_bytes, free_bytes, megabytes
 from tallystick.sdk.client import MarketClient
@@ -58,7 +59,7 @@ async def _ahead_of(market: str) -> int:
     """Milliseconds by which our clock is ahead of the market's, in the middle of the call."""
     async with MarketClient(market) as client:
         began = time.time()
-        theirs = (await client.network()).clock
+        theirs = (await client.call(GET_NETWORK)).clock
         return round((began + time.time()) * 500) - theirs
 
 

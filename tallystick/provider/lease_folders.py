@@ -22,7 +22,8 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies import LeaseView
+from market.bodies.offers import LeaseView
+from market.bodies.routes import GET_CHECKPOINTS, GET_JOB, GET_LEASE
 from tallystick.provider.evidence import ALL_SEALED, bundles_in
 from tallystick.sdk.client import MarketClient
 
@@ -68,8 +69,8 @@ class LeaseFolders:
 
     async def _lease(self, name: Digest) -> Ended:
         try:
-            lease = await self._client.lease(name)
-            state = (await self._client.job(lease.job)).state
+            lease = await self._client.call(GET_LEASE, lease=name)
+            state = (await self._client.call(GET_JOB, job=lease.job)).state
         except NotFound:  # a market that was set up anew, or another: nobody fetches anything here
             return Ended(is_over=True, has_weights=False, is_refunded=False)
         is_over = lease.state in LEASE_OVER
@@ -78,12 +79,12 @@ class LeaseFolders:
 
     async def _has_weights(self, lease: LeaseView) -> bool:
         stages = expect(decode_signed(lease.spec), JobSpec).message.batch.stages
-        claims = (await self._client.checkpoints(lease.job)).checkpoints
+        claims = (await self._client.call(GET_CHECKPOINTS, job=lease.job)).checkpoints
         return len({each.stage for each in claims if each.num_bytes is not None}) == stages
 
     async def _audit(self, job: JobId) -> Ended:
         try:
-            state = (await self._client.job(job)).state
+            state = (await self._client.call(GET_JOB, job=job)).state
         except NotFound:
             return Ended(is_over=True, has_weights=True, is_refunded=False)
         return Ended(state in ALL_SEALED, has_weights=True, is_refunded=state == "refunded")

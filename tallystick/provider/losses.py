@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, JobId
-from market.bodies import EARNINGS_PAGE, EarningView
+from market.bodies.earnings import EarningView
+from market.bodies.routes import GET_EARNINGS
 from tallystick.provider.faults import Say
 from tallystick.sdk.client import MarketClient
 
@@ -26,14 +27,10 @@ def lost_by_reason(lines: Iterable[EarningView]) -> dict[str, BaseUnits]:
 
 async def losses_in(client: MarketClient, account: Address, job: JobId) -> dict[str, BaseUnits]:
     """What an account lost in a job, by reason; raises NotFound, Unavailable."""
-    page = await client.earnings(account, job=job, after=None, limit=EARNINGS_PAGE)
-    if not page.parts.forfeited:
+    newest = await client.call(GET_EARNINGS, account=account, job=job, limit=1)
+    if not newest.parts.forfeited:
         return {}
-    lines = list(page.lines)
-    while page.next is not None:
-        page = await client.earnings(account, job=job, after=page.next, limit=EARNINGS_PAGE)
-        lines += page.lines
-    return lost_by_reason(lines)
+    return lost_by_reason((await client.whole(GET_EARNINGS, account=account, job=job)).lines)
 
 
 class Losses:

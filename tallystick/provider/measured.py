@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from contracts.terms.errors import WrongConfiguration
-from market.bodies import Body
+from market.bodies.base import Body
 from tallystick.provider.devices import fits
 from tallystick.provider.faults import Say
 from tallystick.provider.folder import write_durably

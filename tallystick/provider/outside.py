@@ -20,6 +20,7 @@ from contracts.settings import ProcessSettings
 from contracts.terms.history import Kept
 from contracts.terms.ids import JobId
 from contracts.terms.typed_data import Domain
+from market.bodies.routes import GET_NETWORK
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
 from tallystick.provider.evidence import Evidence
@@ -59,7 +60,7 @@ async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell
     session = load_or_create_session(home / "audit.key")
     set_threads(told.threads)
     async with MarketClient(told.market) as client:
-        network = await retrying(client.network)
+        network = await retrying(lambda: client.call(GET_NETWORK))
         blobs = MarketBlobs(told.market, home / "blobs")
         transport = GrpcTransport(session.private_key, METHODS)
         tell = telling_about(tell, job=job, peer=session.peer)

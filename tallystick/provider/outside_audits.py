@@ -19,7 +19,10 @@ from contracts.terms.errors import Expired, NotFound, Refused, Unavailable, Wron
 from contracts.terms.ids import NO_OFFER, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
-from market import bodies
+from market.bodies.auditing import BondAsked, RegisterAuditor
+from market.bodies.offers import AcceptLease
+from market.bodies.routes import POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
+from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.beats import heartbeat
 from tallystick.provider.coins import CoinWatches
 from tallystick.provider.faults import Faults, Say
@@ -70,14 +73,16 @@ class OutsideAudits:
             adopt: Told of each auditor; what breaks it is to end the agent.
         """
         session, is_known = self.folder.audit_session(), False
-        subject = bodies.auditor_subject(self.wallet.account)
+        subject = auditor_subject(self.wallet.account)
         while True:
             try:
                 if not is_known:
                     await self._register_auditor(session)
                     is_known = True
                 beat = heartbeat(session, subject)
-                told = await self.client.heartbeat_auditor(self.wallet.account, beat)
+                told = await self.client.call(
+                    POST_AUDITOR_HEARTBEAT, beat, account=self.wallet.account
+                )
                 if told.asked:
                     free = await self._free_stake(contracts)
                     await self._reserve(told.asked, free, session, deployment)
@@ -91,15 +96,15 @@ class OutsideAudits:
 
     async def _register_auditor(self, session: Session) -> None:
         at = UnixMillis(time.time_ns() // 1_000_000)
-        said = bodies.auditor_digest(self.wallet.account, session.key, self.device_class, at)
-        body = bodies.RegisterAuditor(
+        said = auditor_digest(self.wallet.account, session.key, self.device_class, at)
+        body = RegisterAuditor(
             account=self.wallet.account,
             session_key=session.key,
             device_class=self.device_class,
             at=at,
             signature=self.wallet.sign_digest(said),
         )
-        registered = await self.client.register_auditor(body)
+        registered = await self.client.call(POST_AUDITOR, body)
         self.say(f"auditing from outside with {format_tokens(registered.stake)} tokens at stake")
 
     async def _free_stake(self, contracts: Contracts) -> BaseUnits:
@@ -108,7 +113,7 @@ class OutsideAudits:
 
     async def _reserve(
         self,
-        asked: tuple[bodies.BondAsked, ...],
+        asked: tuple[BondAsked, ...],
         free: BaseUnits,
         session: Session,
         deployment: Deployment,
@@ -129,21 +134,19 @@ class OutsideAudits:
                     f"bond {bond.job.hex()}", f"stake for job {bond.job.hex()[:12]}: {error}"
                 )
 
-    async def _promise(
-        self, bond: bodies.BondAsked, session: Session, deployment: Deployment
-    ) -> None:
+    async def _promise(self, bond: BondAsked, session: Session, deployment: Deployment) -> None:
         folder = self.folder.audit(bond.job)
         check_promise(folder, self.device_class)
         accept = load_accept(folder)
         if accept is None:
             accept = self.wallet.sign(self._bond_accept(bond, session), deployment.domain)
             save_accept(folder, accept)
-        body = bodies.AcceptLease(signed=accept.encoded())
-        await self.client.accept_bond(self.wallet.account, body)
+        body = AcceptLease(signed=accept.encoded())
+        await self.client.call(POST_AUDITOR_BOND, body, account=self.wallet.account)
         amount = format_tokens(bond.stake)
         self.say(f"reserves {amount} tokens to audit job {bond.job.hex()[:12]}")
 
-    def _bond_accept(self, bond: bodies.BondAsked, session: Session) -> LeaseAccept:
+    def _bond_accept(self, bond: BondAsked, session: Session) -> LeaseAccept:
         return LeaseAccept(
             job=bond.job,
             account=self.wallet.account,

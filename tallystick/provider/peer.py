@@ -21,12 +21,14 @@ from pydantic_settings import SettingsConfigDict
 from contracts.keys.store import load_or_create_session
 from contracts.keys.wallet import Session
 from contracts.settings import ProcessSettings
+from contracts.terms.auditors import decode_auditors
 from contracts.terms.errors import BadSignature, Conflict, NotFound, Unavailable
 from contracts.terms.ids import JobId, StageIndex
 from contracts.terms.messages import JobOpening, JobSpec, LeaseAccept
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import JobView
+from market.bodies.routes import GET_AUDITORS, GET_JOB, GET_NETWORK
 from tallystick.provider.artifacts import MarketArtifacts
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
@@ -86,7 +88,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
     session = load_or_create_session(folder / "session.key")
     set_threads(peer.threads)
     async with MarketClient(peer.market) as client:
-        network = await retrying(client.network)
+        network = await retrying(lambda: client.call(GET_NETWORK))
         domain = Domain(network.chain_id, network.contracts.settlement)
         view = await _opened(client, job, leave)
         if view is None:
@@ -102,7 +104,7 @@ async def run_peer(folder: Path, settings: PeerSettings, leave: asyncio.Event, t
         try:
             await _work(folder, settings, membership, connection, client, leave, tell)
         except Conflict as error:
-            shown = await retrying(lambda: client.job(job))
+            shown = await retrying(lambda: client.call(GET_JOB, job=job))
             if shown.state not in _OVER and "suspended" not in error.data:
                 raise
             tell("too_late", reason=error.message)  # starting again would change nothing
@@ -170,15 +172,16 @@ async def _checking(
     """What a checked job needs; the list is compared with the opening where it is read."""
     if spec.rules.audit is None:
         return None
-    auditors = await retrying(lambda: client.auditors(JobId(opening.job)))
+    listed = await retrying(lambda: client.call(GET_AUDITORS, job=opening.job))
+    auditors = decode_auditors(listed.encoded)
     return Checking(auditors, begin_job, CoinFile(folder), MemberAuditor(Auditing(report_on)))
 
 
-async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> bodies.JobView | None:
+async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> JobView | None:
     """The job once its coordinator has opened it and can be dialled; None if we leave before."""
     while not leave.is_set():
         with contextlib.suppress(Unavailable):
-            view = await client.job(job)
+            view = await client.call(GET_JOB, job=job)
             if view.opening and view.coordinator_address:
                 return view
         with contextlib.suppress(TimeoutError):
@@ -186,7 +189,7 @@ async def _opened(client: MarketClient, job: JobId, leave: asyncio.Event) -> bod
     return None
 
 
-def _checked_spec(view: bodies.JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
+def _checked_spec(view: JobView, job: JobId, domain: Domain) -> Signed[JobSpec]:
     spec = expect(decode_signed(view.signed), JobSpec)
     if spec.message.job() != job:
         raise BadSignature(f"the market answered with another job than {job.hex()}")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from contracts.keys.store import load_or_create_session
 from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import Address, Digest, JobId
+from market.bodies.routes import GET_CONVICTIONS, GET_CONVICTIONS_OF, GET_JOB
 from tallystick.provider.evidence import OVER, Evidence, bundles_in
 from tallystick.provider.folder import load_peer_file
 from tallystick.sdk.client import MarketClient
@@ -57,7 +58,9 @@ class Slashes:
 
     async def _tell_of_own(self) -> None:
         told = {} if self._told is None else self._told
-        convictions = await self._client.convictions_of(self._account)
+        convictions = (
+            await self._client.whole(GET_CONVICTIONS_OF, account=self._account)
+        ).convictions
         for each in convictions:
             line, name = told_to_owner(each), (each.job, each.subject)
             # Of what was over before this agent began, its owner was told by the one before.
@@ -71,8 +74,8 @@ class Slashes:
         )
 
     async def _look_after(self, audit: Audit, *, is_busy: bool) -> None:
-        is_refunded = (await self._client.job(audit.job)).state == "refunded"
-        convictions = await self._client.convictions(audit.job)
+        is_refunded = (await self._client.call(GET_JOB, job=audit.job)).state == "refunded"
+        convictions = (await self._client.whole(GET_CONVICTIONS, job=audit.job)).convictions
         over = {each.subject for each in convictions if each.slash and each.slash.state in OVER}
         for subject, path in bundles_in(audit.folder).items():
             if is_refunded or subject in over:

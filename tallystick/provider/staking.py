@@ -3,7 +3,8 @@
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import DeadlineExceeded, InsufficientStake, Refused
 from contracts.terms.ids import Address
-from market import bodies
+from market.bodies.network import FaucetRequest, NetworkView
+from market.bodies.routes import POST_FAUCET
 from tallystick.provider.faults import Say
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.sending import OnChain
@@ -15,7 +16,7 @@ async def prepare(
     client: MarketClient,
     account: Address,
     wanted: BaseUnits,
-    network: bodies.NetworkView,
+    network: NetworkView,
     own: OnChain,
     say: Say,
 ) -> None:
@@ -41,7 +42,7 @@ async def prepare(
     if (gas < MIN_GAS_WEI or held < missing) and network.embedded:
         key = f"faucet-{account.hex()}-{head.number}"
         try:
-            await client.faucet(account, idempotency_key=key)
+            await client.call(POST_FAUCET, FaucetRequest(account=account), key=key)
         except Refused as error:  # what is held may be enough
             say(f"faucet: {error}")
         head = await contracts.chain.head()

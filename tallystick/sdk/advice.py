@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.moments import UnixSeconds
-from market.bodies import AdviceView, ChangeView
+from market.bodies.jobs import AdviceView, ChangeView
 
 _NUMBERED = re.compile(
     r"(?P<key>price_ceiling|min_stake|deadline|wait until) (?P<number>[0-9]{1,20})"

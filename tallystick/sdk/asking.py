@@ -13,21 +13,28 @@ from contracts.keys.wallet import Wallet
 from contracts.terms.errors import DeadlineExceeded
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market import bodies
+from market.bodies.operations import AskJob, JobAction, OperationView
+from market.bodies.routes import GET_OPERATION, POST_CANCEL, POST_PAUSE, POST_RESUME, Route
+from market.bodies.signing import wish_digest
 from tallystick.sdk.client import MarketClient, retrying
 
 LOOK_EVERY = 0.5  # seconds
+_ROUTES: dict[JobAction, Route[OperationView]] = {
+    "pause": POST_PAUSE,
+    "resume": POST_RESUME,
+    "cancel": POST_CANCEL,
+}
 
 
 async def ask_job(
     client: MarketClient,
     wallet: Wallet,
     job: JobId,
-    action: bodies.JobAction,
+    action: JobAction,
     *,
     at: UnixMillis,
     patience: timedelta = timedelta(seconds=30),
-) -> bodies.OperationView:
+) -> OperationView:
     """Ask the market to pause, resume or cancel `job`.
 
     Args:
@@ -45,11 +52,11 @@ async def ask_job(
         Conflict: the job is over, or was cancelled.
         NotFound, Unavailable: as the market answers.
     """
-    signature = wallet.sign_digest(bodies.wish_digest(job, action, at))
-    body = bodies.AskJob(at=at, signature=signature)
+    signature = wallet.sign_digest(wish_digest(job, action, at))
+    body = AskJob(at=at, signature=signature)
     key = hashlib.sha256(action.encode() + body.json_bytes()).hexdigest()
     return await retrying(
-        lambda: client.ask_job(job, action, body, idempotency_key=key), patience=patience
+        lambda: client.call(_ROUTES[action], body, key=key, job=job), patience=patience
     )
 
 
@@ -58,8 +65,8 @@ async def until_over(
     operation: Digest,
     *,
     within: timedelta,
-    on_change: Callable[[bodies.OperationView], None] = lambda view: None,
-) -> bodies.OperationView:
+    on_change: Callable[[OperationView], None] = lambda view: None,
+) -> OperationView:
     """Wait until an operation is done or has failed.
 
     Args:
@@ -75,7 +82,9 @@ async def until_over(
     ends = loop.time() + within.total_seconds()
     while True:
         left = timedelta(seconds=max(0.0, ends - loop.time()))
-        view = await retrying(lambda: client.operation(operation), patience=left)
+        view = await retrying(
+            lambda: client.call(GET_OPERATION, operation=operation), patience=left
+        )
         if (view.state, view.waits_for) != seen:
             seen = view.state, view.waits_for
             on_change(view)

@@ -13,7 +13,7 @@ from math import ceil
 
 from contracts.terms.amounts import Flops, PricePerPflop, pay_for
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
-from market.bodies import Body, Money, Wide
+from market.bodies.base import Body, Money, Wide
 from tallystick.sdk.advice import plain
 from verification.draws.economics import power, rate, stake_at_floor, terms_of, value
 

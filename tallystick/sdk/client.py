@@ -1,4 +1,4 @@
-"""The market's HTTP API from a program: one method a route, typed errors, nothing retried twice.
+"""The market's HTTP API from a program: `call` a route, typed errors, nothing retried twice.
 
 Every problem that the API reports is raised as the class of `contracts.terms.errors` that its
 `code` names; no answer at all and a bug of the market are `ServiceUnreachable`, an answer that no
@@ -12,13 +12,12 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import httpx
 
 from contracts.http_clients import async_client, by_proxy
 from contracts.keys.wallet import Wallet
-from contracts.terms.auditors import AuditorList, decode_auditors
 from contracts.terms.digest import blob_digest
 from contracts.terms.encoding import Value, decode, encode
 from contracts.terms.errors import (
@@ -33,25 +32,51 @@ from contracts.terms.errors import (
     error_class,
 )
 from contracts.terms.history import Kept, decode_kept
-from contracts.terms.ids import Address, Digest, JobId, PeerId, StepNumber
-from market import bodies
-from market.bodies import API_PREFIX, Body, read_body
+from contracts.terms.ids import Digest, JobId
+from market.bodies.base import (
+    API_PREFIX,
+    MAX_BLOB_BYTES,
+    MAX_BUNDLE_BYTES,
+    Body,
+    Part,
+    Problem,
+    Stored,
+    read_body,
+)
+from market.bodies.events import (
+    HEARTBEAT_SECONDS,
+    NumberedJobEvent,
+    NumberedMarketEvent,
+    read_job_event,
+    read_market_event,
+)
+from market.bodies.routes import (
+    GET_JOB_EVENTS,
+    GET_LANE,
+    GET_MARKET_EVENTS,
+    GET_MESSAGES,
+    GET_NETWORK,
+    GET_SNAPSHOTS,
+    POST_MESSAGES,
+    Route,
+)
 from tallystick.sdk.blob_files import measured, pieces, written
 from tallystick.sdk.events import followed
 from tallystick.sdk.signing import MarketClock, Signer, signed_by
 from tallystick.sdk.urls import http_url
-from verification.audit.snapshots import Snapshot, decode_snapshots
 from verification.draws.lanes import LanePage, decode_page
 
-B = TypeVar("B", bound=Body)
-P = TypeVar("P", bound=bodies.Page)
+if TYPE_CHECKING:
+    from verification.audit.snapshots import Snapshot
+
+V = TypeVar("V")
+P = TypeVar("P", bound=Part)
 R = TypeVar("R")
 _Reader = Callable[[httpx.Response], Awaitable[bytes]]
 
-_MSGPACK = {"content-type": "application/msgpack"}
 MAX_ANSWER_BYTES = 260 * 2**20  # of any list
 _MAX_PAUSE = 60.0  # seconds, whatever a market asks for
-_STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * bodies.HEARTBEAT_SECONDS)
+_STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * HEARTBEAT_SECONDS)
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
 
 
@@ -73,7 +98,7 @@ class MarketClient:
 
     Args:
         url: For example `http://127.0.0.1:8420`.
-        token: The bearer token of a host; others sign their requests. What is public needs none.
+        token: The credential of a host. What is public needs none.
         timeout: Of one request.
         transport: What carries the requests instead of the network, for tests.
 
@@ -114,220 +139,57 @@ class MarketClient:
         """Close all connections."""
         await self._http.aclose()
 
-    # ------------------------------------------------------------------------------ the market
-
-    async def network(self) -> bodies.NetworkView:
-        """Chain, contracts, parameters and clock of this market."""
-        return await self._get("/network", bodies.NetworkView)
-
-    async def faucet(self, account: Address, *, idempotency_key: str) -> bodies.FaucetView:
-        """Gas and test tokens, on an embedded chain only."""
-        body = bodies.FaucetRequest(account=account)
-        return await self._post("/faucet", body, bodies.FaucetView, key=idempotency_key)
-
-    async def account(self, account: Address) -> bodies.AccountView:
-        """Balances and ledger lines."""
-        return await self._get(f"/accounts/{account.hex()}", bodies.AccountView)
-
-    async def market(self) -> bodies.MarketView:
-        """Offers by device class, the last prices, and the jobs that wait."""
-        return await self._get("/market", bodies.MarketView)
-
-    async def status(self) -> bodies.StatusView:
-        """Chain, queues, jobs by state, anchors, hosts and workers, each with its age."""
-        return await self._get("/status", bodies.StatusView)
-
-    async def rounds(
+    async def call(
         self,
+        route: Route[V],
+        body: Body | None = None,
         *,
-        after: int | None = None,
-        before: int | None = None,
-        job: JobId | None = None,
-        limit: int = bodies.ROUNDS_PAGE,
-    ) -> tuple[bodies.ClearingRoundView, ...]:
-        """Clearing rounds beyond `after`, or else the newest ones, ascending; one page."""
-        params = {"limit": str(limit)}
-        params |= {} if after is None else {"after": str(after)}
-        params |= {} if before is None else {"before": str(before)}
-        params |= {} if job is None else {"job": job.hex()}
-        answer = await self._send("GET", "/market/rounds", params=params)
-        return _body(answer, bodies.ClearingRoundsView).rounds
+        key: str = "",
+        by: Signer | None = None,
+        **named: Any,
+    ) -> V:
+        """What an operation of the market answers.
 
-    async def earnings(
-        self,
-        account: Address,
-        *,
-        job: JobId | None = None,
-        after: str | None = None,
-        limit: int = bodies.EARNINGS_PAGE,
-    ) -> bodies.EarningsView:
-        """What an account earned, line by line beyond a cursor, and why a line waits; one page."""
-        params = {"limit": str(limit)}
-        params |= {} if job is None else {"job": job.hex()}
-        params |= {} if after is None else {"after": after}
-        answer = await self._send("GET", f"/accounts/{account.hex()}/earnings", params=params)
-        return _body(answer, bodies.EarningsView)
-
-    async def all_earnings(
-        self, account: Address, *, job: JobId | None = None
-    ) -> AsyncIterator[bodies.EarningView]:
-        """All lines of an account, page by page."""
-        after: str | None = None
-        while True:
-            page = await self.earnings(account, job=job, after=after)
-            for line in page.lines:
-                yield line
-            if page.next is None:
-                return
-            after = page.next
-
-    # ---------------------------------------------------------------------------------- offers
-
-    async def post_offer(self, signed: bytes) -> bodies.OfferStored:
-        """Offer a machine; the same offer again is no second one."""
-        body = bodies.SignedBody(signed=signed)
-        return await self._post("/offers", body, bodies.OfferStored)
-
-    async def provider(self, account: Address) -> bodies.ProviderView:
-        """What is known of an account, and what it offers."""
-        return await self._get(f"/providers/{account.hex()}", bodies.ProviderView)
-
-    async def offers(self) -> bodies.OffersView:
-        """All offers, cheapest first."""
-        parts = [part async for part in self._parts("/offers", bodies.OffersView)]
-        return bodies.OffersView(offers=tuple(each for part in parts for each in part.offers))
-
-    async def heartbeat_offer(
-        self, offer: Digest, body: bodies.Heartbeat, *, wait_seconds: int = 0
-    ) -> bodies.LeasesView:
-        """Say that the offer's agent is alive; answers with its leases.
-
-        If it has none, the market may take `wait_seconds` to answer, or until the first one comes.
+        Args:
+            route: Of `market.bodies.routes`.
+            body: What it takes.
+            key: The Idempotency-Key, where money moves.
+            by: Signs the request.
+            named: The names in the route's path; all others go into the query, None does not.
         """
-        path = f"/offers/{offer.hex()}/heartbeat"
-        if wait_seconds:
-            path += f"?wait={wait_seconds}"
-        return await self._post(path, body, bodies.LeasesView)
+        assert isinstance(body, Body) == (route.takes is not None), route
+        content, headers = b"", {"idempotency-key": key} if key else {}
+        if body is not None:
+            content, headers["content-type"] = body.json_bytes(), "application/json"
+        return await self._call(route, content, headers, by, **named)
 
-    async def withdraw_offer(self, offer: Digest, body: bodies.Withdrawal) -> None:
-        """Take an offer from the market; its lease, if any, goes on."""
-        await self._send("DELETE", f"/offers/{offer.hex()}", content=body.json_bytes())
+    async def whole(self, route: Route[P], *, most: int | None = None, **named: Any) -> P:
+        """A list with the rows of its parts, `most` of them; all else is as in the first part."""
+        parts: list[P] = []
+        rows: tuple[Any, ...] = ()
+        while not parts or (parts[-1].behind() is not None and len(rows) != most):
+            if most is not None:
+                named["limit"] = min(most - len(rows), route.answers.most)
+            if parts:
+                named[parts[-1].place] = parts[-1].behind()
+            parts.append(await self.call(route, **named))
+            rows += getattr(parts[-1], parts[-1].rows)
+        changed: dict[str, object] = {parts[0].rows: rows}
+        if "next" in route.answers.model_fields:
+            changed["next"] = parts[-1].behind()
+        return parts[0].model_copy(update=changed)
 
-    async def lease(self, lease: Digest) -> bodies.LeaseView:
-        """One lease."""
-        return await self._get(f"/leases/{lease.hex()}", bodies.LeaseView)
+    # -------------------------------------------------------------------------------- messages
 
-    async def accept_lease(self, lease: Digest, body: bodies.AcceptLease) -> bodies.LeaseView:
-        """Bind oneself to a job."""
-        return await self._post(f"/leases/{lease.hex()}/accept", body, bodies.LeaseView)
-
-    async def heartbeat_lease(self, lease: Digest, body: bodies.Heartbeat) -> bodies.LeaseHeard:
-        """Say that the lease's peer is alive."""
-        return await self._post(f"/leases/{lease.hex()}/heartbeat", body, bodies.LeaseHeard)
-
-    # -------------------------------------------------------------------------------- auditors
-
-    async def register_auditor(self, body: bodies.RegisterAuditor) -> bodies.AuditorRegistered:
-        """Offer to audit from outside."""
-        return await self._post("/auditors", body, bodies.AuditorRegistered)
-
-    async def heartbeat_auditor(
-        self, account: Address, body: bodies.Heartbeat
-    ) -> bodies.AuditorJobs:
-        """Say that an auditor is alive; answers with jobs that may draw it or ask for stake."""
-        return await self._post(f"/auditors/{account.hex()}/heartbeat", body, bodies.AuditorJobs)
-
-    async def accept_bond(self, account: Address, body: bodies.AcceptLease) -> bodies.BondView:
-        """Have an auditor's stake reserved for a job that asks for it."""
-        return await self._post(f"/auditors/{account.hex()}/bonds", body, bodies.BondView)
-
-    async def auditors(self, job: JobId) -> AuditorList:
-        """The outside auditors of a job; whoever relies on it compares it with the opening."""
-        view = await self._get(f"/jobs/{job.hex()}/auditors", bodies.AuditorsView)
-        return decode_auditors(view.encoded)
-
-    # --------------------------------------------------------------------------------- slashes
-
-    async def convictions(self, job: JobId) -> tuple[bodies.ConvictionView, ...]:
-        """What a job's seals made slashable, who may show why, and what became of it."""
-        parts = self._parts(f"/jobs/{job.hex()}/convictions", bodies.ConvictionsView)
-        return tuple([each async for part in parts for each in part.convictions])
-
-    async def convictions_of(self, account: Address) -> tuple[bodies.ConvictionView, ...]:
-        """The same of an account, in all jobs."""
-        parts = self._parts(f"/accounts/{account.hex()}/convictions", bodies.ConvictionsView)
-        return tuple([each async for part in parts for each in part.convictions])
-
-    async def slash(self, evidence: Digest) -> bodies.SlashView:
-        """One slash, by its evidence."""
-        return await self._get(f"/slashes/{evidence.hex()}", bodies.SlashView)
-
-    async def slashes(self, job: JobId) -> tuple[bodies.SlashView, ...]:
-        """Who was convicted in a job, and where each part of the stake went."""
-        parts = self._parts(f"/jobs/{job.hex()}/slashes", bodies.SlashesView)
-        return tuple([each async for part in parts for each in part.slashes])
-
-    async def post_evidence(self, job: JobId, body: bodies.PostEvidence) -> bodies.SlashView:
-        """Name the bundle that shows what an audit found; an auditor of it only."""
-        return await self._post(f"/jobs/{job.hex()}/evidence", body, bodies.SlashView)
-
-    async def contest_slash(self, evidence: Digest, body: bodies.ContestSlash) -> bodies.SlashView:
-        """Show a bundle that speaks against a slash; signed by the convicted account."""
-        return await self._post(f"/slashes/{evidence.hex()}/contest", body, bodies.SlashView)
-
-    async def judge_contest(self, evidence: Digest, *, upheld: bool) -> bodies.SlashView:
-        """Say what came of running both bundles again; no party to the contest may."""
-        path = f"/slashes/{evidence.hex()}/judgement"
-        return await self._post(path, bodies.JudgeContest(upheld=upheld), bodies.SlashView)
-
-    # ------------------------------------------------------------------------------------ jobs
-
-    async def coordinator(self, *, by: Wallet, idempotency_key: str) -> Address:
-        """A hosted coordinator for a job that `by` is about to sign."""
-        headers = {"idempotency-key": idempotency_key}
-        answer = await self._send_signed("POST", "/coordinators", b"", by, headers=headers)
-        return _body(answer, bodies.CoordinatorView).coordinator
-
-    async def quote(self, spec: bytes) -> bodies.QuoteView:
-        """What an unsigned JobSpec would cost, and whether it fits."""
-        return await self._post("/jobs/quote", bodies.QuoteRequest(spec=spec), bodies.QuoteView)
-
-    async def post_job(self, body: bodies.PostJob, *, idempotency_key: str) -> bodies.JobPosted:
-        """Order work; the same job again is no second one."""
-        return await self._post("/jobs", body, bodies.JobPosted, key=idempotency_key)
-
-    async def ask_job(
-        self, job: JobId, action: bodies.JobAction, body: bodies.AskJob, *, idempotency_key: str
-    ) -> bodies.OperationView:
-        """Pause, resume or cancel a job; signed by its poster."""
-        path = f"/jobs/{job.hex()}/{action}"
-        return await self._post(path, body, bodies.OperationView, key=idempotency_key)
-
-    async def operation(self, operation: Digest) -> bodies.OperationView:
-        """What became of something that was asked of a job."""
-        return await self._get(f"/operations/{operation.hex()}", bodies.OperationView)
-
-    async def jobs(self, *, cursor: str | None = None) -> bodies.JobsView:
-        """The newest jobs, or those that follow a part which said `next`."""
-        return await self._get(_part("/jobs", cursor), bodies.JobsView)
-
-    async def job(self, job: JobId) -> bodies.JobView:
-        """One job."""
-        return await self._get(f"/jobs/{job.hex()}", bodies.JobView)
-
-    async def post_messages(
-        self, job: JobId, items: Sequence[bytes], *, by: Wallet
-    ) -> bodies.Stored:
+    async def post_messages(self, job: JobId, items: Sequence[bytes], *, by: Wallet) -> Stored:
         """Store kept items (`history.encode_kept`) in their order; known ones are skipped.
 
         Raises:
             Forbidden: `by` is not the job's coordinator.
         """
         values: list[Value] = list(items)
-        answer = await self._send_signed(
-            "POST", f"/jobs/{job.hex()}/messages", encode(values), by, headers=_MSGPACK
-        )
-        return _body(answer, bodies.Stored)
+        headers = {"content-type": POST_MESSAGES.media}
+        return await self._call(POST_MESSAGES, encode(values), headers, by, job=job)
 
     async def messages(self, job: JobId, *, after: int = 0) -> AsyncIterator[tuple[int, Kept]]:
         """All kept items of a job beyond `after` with their sequence numbers, in order."""
@@ -336,126 +198,65 @@ class MarketClient:
                 yield sequence, decode_kept(data)
                 after = sequence
 
-    async def snapshots(self, job: JobId) -> list[Snapshot]:
+    async def snapshots(self, job: JobId) -> "list[Snapshot]":
         """All that the market stored of what the chain proved about a job, in order."""
         found: list[Snapshot] = []
         while page := await self._snapshots_page(job, len(found)):
             found += page
         return found
 
-    async def post_reports(self, job: JobId, body: bodies.PostReports) -> bodies.Stored:
-        """Store step reports."""
-        return await self._post(f"/jobs/{job.hex()}/reports", body, bodies.Stored)
-
-    async def reports(
-        self, job: JobId, *, after: int = 0, limit: int = bodies.REPORTS_PAGE
-    ) -> tuple[bodies.StepReport, ...]:
-        """Step reports beyond step `after`, by step; one page."""
-        params = {"after": after, "limit": limit}
-        answer = await self._send("GET", f"/jobs/{job.hex()}/reports", params=params)
-        return _body(answer, bodies.ReportsView).reports
-
     async def job_events(
         self, job: JobId, *, after: int = 0, patience: timedelta | None = None
-    ) -> AsyncGenerator[bodies.NumberedJobEvent, None]:
+    ) -> AsyncGenerator[NumberedJobEvent, None]:
         """What happens to a job, each event once and in order, until it is refunded.
 
         Interruptions are nobody's concern, unless the market is away for longer than `patience`.
         """
-        path = f"/jobs/{job.hex()}/events"
+        path = GET_JOB_EVENTS.target(job=job)
         found = followed(
             lambda place: self._stream(path, place),
-            bodies.read_job_event,
+            read_job_event,
             after=after,
             patience=patience,
         )
         async with aclosing(found):
             async for number, event in found:
-                yield bodies.NumberedJobEvent(number, event)
+                yield NumberedJobEvent(number, event)
 
     async def market_events(
         self, *, after: int, patience: timedelta | None = None
-    ) -> AsyncGenerator[bodies.NumberedMarketEvent, None]:
+    ) -> AsyncGenerator[NumberedMarketEvent, None]:
         """What happens in the market behind event `after`, for ever; as `job_events`."""
         found = followed(
-            lambda place: self._stream("/market/events", place),
-            bodies.read_market_event,
+            lambda place: self._stream(GET_MARKET_EVENTS.path, place),
+            read_market_event,
             after=after,
             patience=patience,
         )
         async with aclosing(found):
             async for number, event in found:
-                yield bodies.NumberedMarketEvent(number, event)
-
-    async def post_checkpoint(self, job: JobId, body: bodies.PostCheckpoint) -> bool:
-        """Say which blob holds a stage's weights; answers whether it is still to be uploaded."""
-        path = f"/jobs/{job.hex()}/checkpoints"
-        return (await self._post(path, body, bodies.CheckpointStored)).wanted
-
-    async def checkpoints(self, job: JobId) -> bodies.CheckpointsView:
-        """Where a job's weights are, by stage, the newest step first, and what failed."""
-        return await self._get(f"/jobs/{job.hex()}/checkpoints", bodies.CheckpointsView)
-
-    async def checks(self, job: JobId, *, falsified: int | None = None) -> bodies.ChecksView:
-        """Audits, rates, odds and stakes of a job's peers; odds of so many peer-steps, too."""
-        params = {} if falsified is None else {"falsified": falsified}
-        answer = await self._send("GET", f"/jobs/{job.hex()}/checks", params=params)
-        return _body(answer, bodies.ChecksView)
-
-    async def coins(self, job: JobId, *, after: int = 0) -> tuple[bodies.AnchoredStepView, ...]:
-        """Anchored steps beyond `after` with their coins, as the market says; one page."""
-        path = f"/jobs/{job.hex()}/coins"
-        answer = await self._send("GET", path, params={"after": after})
-        return _body(answer, bodies.CoinsView).steps
+                yield NumberedMarketEvent(number, event)
 
     async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
         """Batches of the job's anchorer, to be checked against the chain; one page."""
-        params = {} if first is None else {"first": first}
-        answer = await self._send("GET", f"/jobs/{job.hex()}/lane", params=params)
+        page = await self.call(GET_LANE, job=job, first=first)
         try:
-            return decode_page(answer.content)
+            return decode_page(page)
         except AuditMismatch as error:
             raise Malformed(f"lane: the market answered with none: {error.message}") from error
 
-    async def spend(self, job: JobId, *, after: int = 0) -> bodies.SpendView:
-        """What a job has spent and how long it lasts; its steps beyond `after`, one page."""
-        answer = await self._send("GET", f"/jobs/{job.hex()}/spend", params={"after": after})
-        return _body(answer, bodies.SpendView)
+    async def _snapshots_page(self, job: JobId, after: int) -> "tuple[Snapshot, ...]":
+        from verification.audit.snapshots import decode_snapshots  # slow, and few ask for any
 
-    async def peers(self, job: JobId, *, after: int = 0) -> bodies.PeersView:
-        """A job's peers by stage, beyond the first `after`; one page."""
-        answer = await self._send("GET", f"/jobs/{job.hex()}/peers", params={"after": after})
-        return _body(answer, bodies.PeersView)
-
-    async def steps(self, job: JobId, *, after: int = 0) -> tuple[bodies.StepView, ...]:
-        """Sealed steps beyond `after`, with anchors, coins and what was drawn; one page."""
-        answer = await self._send("GET", f"/jobs/{job.hex()}/steps", params={"after": after})
-        return _body(answer, bodies.StepsView).steps
-
-    async def step(self, job: JobId, step: StepNumber, *, after: int = 0) -> bodies.StepLinesView:
-        """A sealed step with its peer-steps and paid audits beyond `after`; one page."""
-        path = f"/jobs/{job.hex()}/steps/{step}"
-        answer = await self._send("GET", path, params={"after": after})
-        return _body(answer, bodies.StepLinesView)
-
-    async def work_trace(
-        self, job: JobId, step: StepNumber, peer: PeerId, *, round_number: int = 0
-    ) -> bodies.WorkTraceView:
-        """A peer-step from its GradCommit to the money, with every Merkle path."""
-        path = f"/jobs/{job.hex()}/steps/{step}/work/{peer.hex()}"
-        answer = await self._send("GET", path, params={"round": round_number})
-        return _body(answer, bodies.WorkTraceView)
-
-    async def _snapshots_page(self, job: JobId, after: int) -> tuple[Snapshot, ...]:
-        answer = await self._send("GET", f"/jobs/{job.hex()}/snapshots", params={"after": after})
+        page = await self.call(GET_SNAPSHOTS, job=job, after=after)
         try:
-            return decode_snapshots(answer.content)
+            return decode_snapshots(page)
         except AuditMismatch as error:
             raise Malformed(f"snapshots: the market answered with none: {error.message}") from error
 
     async def _messages_page(self, job: JobId, after: int) -> list[tuple[int, bytes]]:
-        answer = await self._send("GET", f"/jobs/{job.hex()}/messages", params={"after": after})
-        match decode(answer.content, max_bytes=64 * 2**20):
+        items = await self.call(GET_MESSAGES, job=job, after=after)
+        match decode(items, max_bytes=64 * 2**20):
             case list(page):
                 return [_numbered(item) for item in page]
         raise Malformed("messages: the market answered with something else than a list")
@@ -481,7 +282,7 @@ class MarketClient:
         _check(answer)
         return True
 
-    async def get_blob(self, name: Digest, *, max_bytes: int = bodies.MAX_BLOB_BYTES) -> bytes:
+    async def get_blob(self, name: Digest, *, max_bytes: int = MAX_BLOB_BYTES) -> bytes:
         """A blob, checked against its digest.
 
         Raises:
@@ -502,7 +303,7 @@ class MarketClient:
             TooLarge: no market takes as much, or the account has no room for it.
         """
         size, name = await asyncio.to_thread(measured, path)
-        if size > (most := bodies.MAX_BUNDLE_BYTES):
+        if size > (most := MAX_BUNDLE_BYTES):
             raise TooLarge(f"{path} has {size} bytes, a blob at most {most}", size=size, limit=most)
         if not await self.has_blob(name):
             await self.put_pieces(name, size, lambda: pieces(path), by=by)
@@ -526,7 +327,7 @@ class MarketClient:
             NotFound: the market does not hold it.
             WrongBytes: it answered with other bytes.
         """
-        with written(path, name, max_bytes=bodies.MAX_BUNDLE_BYTES) as append:
+        with written(path, name, max_bytes=MAX_BUNDLE_BYTES) as append:
 
             async def keep(response: httpx.Response) -> bytes:
                 if not response.is_success:
@@ -537,63 +338,22 @@ class MarketClient:
 
             _check(await self._try("GET", f"/blobs/{name.hex()}", read=keep))
 
-    # ---------------------------------------------------------------------------------- hosting
-
-    async def register_host(self, body: bodies.RegisterHost) -> int:
-        """Name the coordinators that a host runs; answers how many are known."""
-        answer = await self._post("/hosting/register", body, bodies.HostRegistered)
-        return answer.coordinators
-
-    async def claim_jobs(self, host: str, *, wait_seconds: int = 0) -> tuple[bodies.HostedJob, ...]:
-        """Lease jobs to `host`; answers with all that it holds.
-
-        If it has none, the market may take `wait_seconds` to answer, or until one may be there.
-        """
-        path, body = "/hosting/claim", bodies.ClaimJobs(host=host)
-        if wait_seconds:
-            path += f"?wait={wait_seconds}"
-        return (await self._post(path, body, bodies.HostedJobs)).jobs
-
-    async def heartbeat_host(self, body: bodies.HostHeartbeat) -> tuple[bodies.HostedJob, ...]:
-        """Renew a host's rows."""
-        return (await self._post("/hosting/heartbeat", body, bodies.HostedJobs)).jobs
-
-    # --------------------------------------------------------------------------------- epochs
-
-    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
-        """The newest settlements, or those that follow a part which said `next`."""
-        return await self._get(_part("/epochs", cursor), bodies.EpochsView)
-
-    async def epoch(self, number: int) -> bodies.EpochView:
-        """One settlement with its leaves."""
-        return await self._get(f"/epochs/{number}", bodies.EpochView)
-
-    async def proof(self, number: int, account: Address) -> bodies.ProofView:
-        """What a claim of `account` under this epoch's root needs."""
-        return await self._get(f"/epochs/{number}/proofs/{account.hex()}", bodies.ProofView)
-
-    async def batch(self, root: Digest) -> bodies.BatchView:
-        """An anchored batch of seals."""
-        return await self._get(f"/batches/{root.hex()}", bodies.BatchView)
-
     # ---------------------------------------------------------------------------------- wiring
 
-    async def _get(self, path: str, cls: type[B]) -> B:
-        return _body(await self._send("GET", path), cls)
-
-    async def _parts(self, path: str, cls: type[P]) -> AsyncIterator[P]:
-        part = await self._get(path, cls)
-        yield part
-        while part.next is not None:
-            part = await self._get(_part(path, part.next), cls)
-            yield part
-
-    async def _post(self, path: str, body: Body | None, cls: type[B], *, key: str = "") -> B:
-        headers = {"content-type": "application/json"}
-        if key:
-            headers["idempotency-key"] = key
-        content = body.json_bytes() if body else b""
-        return _body(await self._send("POST", path, content=content, headers=headers), cls)
+    async def _call(
+        self,
+        route: Route[V],
+        content: bytes,
+        headers: dict[str, str],
+        by: Signer | None,
+        **named: Any,
+    ) -> V:
+        method, path = route.method, route.target(**named)
+        if by is not None:
+            answer = await self._send_signed(method, path, content, by, headers=headers)
+        else:
+            answer = await self._send(method, path, content=content, headers=headers)
+        return _read_answer(answer, route.answers)
 
     async def _send(self, method: str, path: str, **options: Any) -> _Answer:
         answer = await self._try(method, path, **options)
@@ -638,7 +398,7 @@ class MarketClient:
 
     async def _market_clock(self, *, again: bool) -> MarketClock:
         if self._clock is None or again:
-            self._clock = MarketClock.of(await self.network())
+            self._clock = MarketClock.of(await self.call(GET_NETWORK))
         return self._clock
 
     @asynccontextmanager
@@ -724,15 +484,11 @@ def _wanted_pause(error: Unavailable) -> float:
     return min(float(text), _MAX_PAUSE) if text.isdecimal() and len(text) < 10 else 0.0
 
 
-def _part(path: str, cursor: str | None) -> str:
-    return path if cursor is None else f"{path}?cursor={cursor}"
-
-
 def _check(answer: _Answer) -> None:
     if answer.is_success:
         return
     try:
-        problem = read_body(bodies.Problem, answer.content)
+        problem = read_body(Problem, answer.content)
     except Malformed:
         way = by_proxy(answer.url)
         if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:  # of a proxy before it
@@ -750,7 +506,11 @@ def _check(answer: _Answer) -> None:
     raise error
 
 
-def _body(answer: _Answer, cls: type[B]) -> B:
+def _read_answer(answer: _Answer, cls: type[V]) -> V:
+    if cls is bytes:
+        return answer.content  # type: ignore[return-value]
+    if not issubclass(cls, Body):
+        return None  # type: ignore[return-value]
     try:
         return read_body(cls, answer.content)
     except Malformed as error:

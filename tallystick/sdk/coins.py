@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from contracts.terms.coins import Coin
 from contracts.terms.ids import JobId, StepNumber
+from market.bodies.routes import GET_COINS
 from tallystick.sdk.client import MarketClient
 
 ASK_EVERY = 1.0
@@ -28,7 +29,7 @@ class MarketCoins:
         """See `Coins.coin_of`."""
         if step not in self._known and self._monotonic() >= self._asks_again_at:
             self._asks_again_at = self._monotonic() + ASK_EVERY
-            for each in await self._client.coins(self._job, after=step - 1):
+            for each in (await self._client.call(GET_COINS, job=self._job, after=step - 1)).steps:
                 if each.coin is not None:
                     coin = Coin(each.step, each.root, each.block, each.coin, seal=None)
                     self._known[each.step] = coin

@@ -21,7 +21,8 @@ from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.parts import MAX_WHOLE_BYTES
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies import CheckpointsView, CheckpointView, UnpublishedView
+from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
+from market.bodies.routes import GET_CHECKPOINTS, GET_JOB
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.parts import get_parts
 from training.config import slices_of, train_config
@@ -74,7 +75,7 @@ async def download(
         ) from error
     if folder.exists():
         raise Conflict(f"{folder} is there already: name a new folder")
-    view = await client.job(job)
+    view = await client.call(GET_JOB, job=job)
     spec = expect(decode_signed(view.signed), JobSpec).message
     if spec.job() != job:
         raise Conflict("the market answered with another job")
@@ -133,12 +134,12 @@ async def _published(
     """What `choose` chooses, at the latest at one look after `looks` others."""
     for look in range(looks):
         try:
-            return choose(await client.checkpoints(job), num_stages)
+            return choose(await client.call(GET_CHECKPOINTS, job=job), num_stages)
         except NotFound:
             if look == 0:
                 say(f"waiting up to {PATIENCE:.0f} s for the members' weights")
             await pause(POLL)
-    return choose(await client.checkpoints(job), num_stages)
+    return choose(await client.call(GET_CHECKPOINTS, job=job), num_stages)
 
 
 def choose(view: CheckpointsView, num_stages: int) -> Chosen:

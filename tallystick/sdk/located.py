@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from contracts.terms.errors import Unavailable
 from contracts.terms.ids import JobId
+from market.bodies.routes import GET_JOB
 from tallystick.sdk.client import MarketClient
 
 
@@ -19,5 +20,7 @@ class Located:
     async def __call__(self) -> str | None:
         """`host:port`, or None while nobody knows it."""
         with contextlib.suppress(Unavailable):
-            self.last = (await self.client.job(self.job)).coordinator_address or self.last
+            self.last = (
+                await self.client.call(GET_JOB, job=self.job)
+            ).coordinator_address or self.last
         return self.last

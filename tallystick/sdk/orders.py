@@ -24,7 +24,7 @@ from contracts.terms.errors import Conflict, Malformed
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market import bodies
+from market.bodies.network import NetworkView
 from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.prepare import Prepared
@@ -136,9 +136,7 @@ def open_order(folder: Path, fingerprint: str) -> Iterator[OrderFile]:
         yield OrderFile(path, _load(path))
 
 
-def fingerprint_of(
-    job: JobFile, poster: Address, network: bodies.NetworkView, prepared: Prepared
-) -> str:
+def fingerprint_of(job: JobFile, poster: Address, network: NetworkView, prepared: Prepared) -> str:
     """What names an order: all that its poster asked for, and nothing that a moment decides.
 
     Where data, tokenizer and model lie is no part of it; what is in them is.

@@ -13,16 +13,9 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address
 from contracts.terms.messages import MILLION, AuditSpec, JobSpec
 from contracts.terms.moments import UnixSeconds
-from market.bodies import (
-    AdviceView,
-    Body,
-    Excluded,
-    Money,
-    Price,
-    QuoteView,
-    StageQuoteView,
-    Wide,
-)
+from market.bodies.base import Body, Money, Price, Wide
+from market.bodies.jobs import AdviceView, Excluded, QuoteRequest, QuoteView, StageQuoteView
+from market.bodies.routes import GET_NETWORK, POST_QUOTE
 from tallystick.sdk.advice import in_words, plain
 from tallystick.sdk.checking import CheckingPlan, checking_plan
 from tallystick.sdk.client import MarketClient
@@ -128,7 +121,7 @@ async def plan(client: MarketClient, job: JobFile) -> Plan:
         Unavailable: the market does not answer.
     """
     prepared = prepare(job)
-    now = UnixSeconds((await client.network()).clock // 1000)
+    now = UnixSeconds((await client.call(GET_NETWORK)).clock // 1000)
     spec, quote = await draft(client, job, prepared, poster=NOBODY, now=now)
     return plan_of_draft(spec, prepared, quote, now)
 
@@ -151,11 +144,13 @@ async def draft(
         )
 
     spec = spec_for(USUAL_STAKE)
-    quote = await client.quote(spec.encoded())
+    quote = await client.call(POST_QUOTE, QuoteRequest(spec=spec.encoded()))
     if quote.reservable is None:
         return spec, quote
     fitted = spec_for(quote.reservable)
-    return fitted, quote if fitted == spec else await client.quote(fitted.encoded())
+    return fitted, quote if fitted == spec else await client.call(
+        POST_QUOTE, QuoteRequest(spec=fitted.encoded())
+    )
 
 
 def plan_of_draft(spec: JobSpec, prepared: Prepared, quote: QuoteView, now: UnixSeconds) -> Plan:

@@ -13,7 +13,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.errors import Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.parts import MAX_PART_BYTES, MAX_WHOLE_BYTES, Parts
-from market.bodies import MAX_BLOB_BYTES
+from market.bodies.base import MAX_BLOB_BYTES
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import DataNames
 from training.config import BYTE_VOCABULARY, TrainConfig

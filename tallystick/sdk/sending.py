@@ -14,7 +14,7 @@ from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import WrongConfiguration
-from market.bodies import NetworkView
+from market.bodies.network import NetworkView
 from tallystick.chains import ASIDE, UNKNOWN, chain_name, hold_for, noted_chain
 from tallystick.sdk.on_chain import deployment_of
 

@@ -12,7 +12,8 @@ from contracts.keys.wallet import Session, Wallet
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_data import Domain
-from market.bodies import NetworkView, SignedCall, request_digest
+from market.bodies.network import NetworkView
+from market.bodies.requests import SignedCall, request_digest
 
 Signer = Wallet | Session
 

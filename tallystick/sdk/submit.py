@@ -29,7 +29,16 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
-from market import bodies
+from market.bodies.jobs import Permit, PostJob, QuoteView
+from market.bodies.network import FaucetRequest, NetworkView
+from market.bodies.routes import (
+    GET_ACCOUNT,
+    GET_JOB,
+    GET_NETWORK,
+    POST_COORDINATOR,
+    POST_FAUCET,
+    POST_JOB,
+)
 from tallystick.chains import chain_name, hold_for
 from tallystick.sdk.advice import in_words, would_fit
 from tallystick.sdk.client import MarketClient
@@ -133,7 +142,7 @@ async def submit(
     corpus = prepared.corpus
     say(f"corpus: {len(corpus.manifest.train)} shards to train, "
         f"{len(corpus.manifest.validation)} to validate")  # fmt: skip
-    network = await client.network()
+    network = await client.call(GET_NETWORK)
     check_clock(network.clock, now)
     name = fingerprint_of(job, wallet.account, network, prepared)
     with hold_for(orders, chain_name(network), KEPT, say), open_order(orders, name) as file:
@@ -166,7 +175,7 @@ async def _ordered(
         return None
     name = signed.message.job()
     try:
-        view = await client.job(name)
+        view = await client.call(GET_JOB, job=name)
     except NotFound as error:
         if not order.is_posted:
             return None
@@ -190,7 +199,7 @@ class _Placing:
 
     client: MarketClient
     wallet: Wallet
-    network: bodies.NetworkView
+    network: NetworkView
     prepared: Prepared
     file: OrderFile
     consent: Consent
@@ -210,7 +219,9 @@ class _Placing:
             order = before.next()
         await self._fund(drafted, order.key)
         key = f"coordinator-{order.key}"
-        coordinator = await self.client.coordinator(by=self.wallet, idempotency_key=key)
+        coordinator = (
+            await self.client.call(POST_COORDINATOR, by=self.wallet, key=key)
+        ).coordinator
         await self._bring()
         nonce = secrets.randbits(52)
         spec = drafted.model_copy(update={"coordinator": coordinator, "nonce": nonce})
@@ -242,11 +253,11 @@ class _Placing:
         """Send an order; if the market refuses it and does not have it, `refused` is stored."""
         job = signed.message.job()
         permit = await self._permit(signed.message, now)
-        body = bodies.PostJob(signed=signed.encoded(), permit=permit)
+        body = PostJob(signed=signed.encoded(), permit=permit)
         # A later call signs another permit: the answer that is stored belongs to this very request.
         key = hashlib.sha256(body.json_bytes()).hexdigest()
         try:
-            await self.client.post_job(body, idempotency_key=key)
+            await self.client.call(POST_JOB, body, key=key)
         except Refused:  # or an answer that cannot be read: then it may have the job all the same
             if not await self._is_known(job):
                 self._note_refused()
@@ -261,7 +272,7 @@ class _Placing:
 
     async def _is_known(self, job: JobId) -> bool:
         try:
-            await self.client.job(job)
+            await self.client.call(GET_JOB, job=job)
         except NotFound:
             return False
         return True
@@ -269,13 +280,13 @@ class _Placing:
     async def _fund(self, spec: JobSpec, key: str) -> None:
         """Tokens for the budget, from the faucet where there is one and they are missing."""
         client, account = self.client, self.wallet.account
-        held = (await client.account(account)).token
+        held = (await client.call(GET_ACCOUNT, account=account)).token
         if held < spec.budget and self.network.embedded:
             try:
-                await client.faucet(account, idempotency_key=f"faucet-{key}")
+                await client.call(POST_FAUCET, FaucetRequest(account=account), key=f"faucet-{key}")
             except Refused as error:
                 self.say(f"faucet: {error}")
-            held = (await client.account(account)).token
+            held = (await client.call(GET_ACCOUNT, account=account)).token
             self.say(f"faucet: the wallet holds {format_tokens(held)} test tokens")
         if held < spec.budget:
             raise Unaffordable(
@@ -285,7 +296,7 @@ class _Placing:
                 budget=spec.budget,
             )
 
-    async def _permit(self, spec: JobSpec, now: UnixSeconds) -> bodies.Permit:
+    async def _permit(self, spec: JobSpec, now: UnixSeconds) -> Permit:
         account, network = self.wallet.account, self.network
         deadline = UnixSeconds(now + PERMIT_SECONDS)
         token = token_domain(network)
@@ -293,7 +304,7 @@ class _Placing:
         self.file.save_permitted(Permitted(nonce=nonce, job=spec.job()))
         values = (account, network.contracts.escrow, spec.budget, nonce, deadline)
         signature = self.wallet.sign_permit(PERMIT, values, token.separator)
-        return bodies.Permit(deadline=deadline, signature=signature)
+        return Permit(deadline=deadline, signature=signature)
 
     async def _nonce(self) -> int:
         """Of the next permit; the one that the last had, while its job is not with the market.
@@ -301,7 +312,7 @@ class _Placing:
         Raises:
             Conflict: that one was used, so that job may be in escrow.
         """
-        nonce = (await self.client.account(self.wallet.account)).permit_nonce
+        nonce = (await self.client.call(GET_ACCOUNT, account=self.wallet.account)).permit_nonce
         last = self.file.permitted()
         if last is None or last.nonce == nonce or self.consent.again:
             return nonce
@@ -316,7 +327,7 @@ class _Placing:
         return nonce
 
 
-def token_domain(network: bodies.NetworkView) -> WalletDomain:
+def token_domain(network: NetworkView) -> WalletDomain:
     """What permits of a network's token are signed under.
 
     Raises:
@@ -348,7 +359,7 @@ def clock_sentence(ahead_millis: int) -> str:
     return f"this machine's clock is {abs(ahead_millis) // 1000} s {where} the market's"
 
 
-def _need_match(quote: bodies.QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
+def _need_match(quote: QuoteView, spec: JobSpec, now: UnixSeconds) -> None:
     """Refuse a job that fails all offers there are for good; without any it waits for some.
 
     Raises:

@@ -29,7 +29,8 @@ from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, Unaff
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market import bodies
+from market.bodies.network import FaucetRequest, NetworkView
+from market.bodies.routes import GET_JOB, GET_NETWORK, POST_FAUCET
 from tallystick.files import replace_file
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import deployment_of
@@ -86,7 +87,7 @@ async def top_up(
         ContractRefused: the chain would not take it.
         Unavailable: it may or may not have happened; call again.
     """
-    spec, network = await _spec_of(client, job), await client.network()
+    spec, network = await _spec_of(client, job), await client.call(GET_NETWORK)
     path = folder / f"topup-{job.hex()}.json"
     async with on_chain(network, wallet, folder, say, ("topup-*.json",)) as own:
         payer = _Payer(client, network, own.contracts, own.sender, own.store)
@@ -110,7 +111,7 @@ async def rehearse_top_up(
     client: MarketClient, job: JobId, amount: BaseUnits, *, beyond_budget: bool = False
 ) -> ToppedUp:
     """What the chain would hold after `top_up`, which refuses as this does; nothing is sent."""
-    spec, network = await _spec_of(client, job), await client.network()
+    spec, network = await _spec_of(client, job), await client.call(GET_NETWORK)
     async with ChainConnection(network.rpc_url) as chain:
         escrow = bind(chain, deployment_of(network)).escrow
         funds = await escrow.funds(job, await chain.head())
@@ -123,7 +124,7 @@ class _Payer:
     """One account that pays."""
 
     client: MarketClient
-    network: bodies.NetworkView
+    network: NetworkView
     contracts: Contracts
     sender: Sender
     store: SqliteTransactions
@@ -152,7 +153,9 @@ class _Payer:
         if (held < amount or gas < MIN_GAS_WEI) and self.network.embedded:
             with contextlib.suppress(Refused):  # what is held may be enough
                 key = f"topup-{pending.name}"
-                await self.client.faucet(self.sender.account, idempotency_key=key)
+                await self.client.call(
+                    POST_FAUCET, FaucetRequest(account=self.sender.account), key=key
+                )
             held, _ = await self._held()
         if held < amount:
             raise Unaffordable(
@@ -179,7 +182,7 @@ class _Payer:
 
 async def _spec_of(client: MarketClient, job: JobId) -> JobSpec:
     """The job's spec, whatever the market says: its id is computed from it."""
-    spec = expect(decode_signed((await client.job(job)).signed), JobSpec).message
+    spec = expect(decode_signed((await client.call(GET_JOB, job=job)).signed), JobSpec).message
     if spec.job() != job:
         raise Malformed("the market shows the spec of another job", job=job.hex())
     return spec

@@ -12,7 +12,30 @@ from datetime import timedelta
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
-from market import bodies
+from market.bodies.events import (
+    AnchoredEvent,
+    AuditedEvent,
+    CheckpointEvent,
+    ClaimedEvent,
+    CoinEvent,
+    DepositedEvent,
+    EndEvent,
+    JobEvent,
+    LeaseEvent,
+    PeerEvent,
+    PostedEvent,
+    RefundedEvent,
+    ReportedEvent,
+    RuledEvent,
+    SealedEvent,
+    SettledEvent,
+    SlashEvent,
+    StateEvent,
+    UnmatchedEvent,
+    UnpublishedEvent,
+)
+from market.bodies.jobs import Excluded, JobState
+from market.bodies.offers import LeaseState
 from tallystick.sdk.client import MarketClient
 
 PACE_STEPS = 20
@@ -29,7 +52,7 @@ class LeaseLive:
     account: Address
     stage: int
     price: PricePerPflop
-    state: bodies.LeaseState
+    state: LeaseState
 
 
 @dataclass(frozen=True)
@@ -55,7 +78,7 @@ class AuditsLive:
     missed: int = 0  # that came too late
     open: Mapping[Digest, PeerId] = field(default_factory=dict)  # subject to who did it
     convicted: frozenset[PeerId] = frozenset()
-    slashes: Mapping[Digest, bodies.SlashEvent] = field(default_factory=dict)  # newest of each
+    slashes: Mapping[Digest, SlashEvent] = field(default_factory=dict)  # newest of each
 
 
 @dataclass(frozen=True)
@@ -74,10 +97,10 @@ class JobLive:
     job: JobId
     number: int = 0
     at: UnixMillis | None = None  # of the newest event
-    posted: bodies.PostedEvent | None = None
-    state: bodies.JobState | None = None
+    posted: PostedEvent | None = None
+    state: JobState | None = None
     failure: str | None = None
-    not_matched: tuple[bodies.Excluded, ...] = ()
+    not_matched: tuple[Excluded, ...] = ()
     leases: Mapping[Digest, LeaseLive] = field(default_factory=dict)
     peers: Mapping[PeerId, PeerLive] = field(default_factory=dict)
     step: int = 0  # the last sealed one
@@ -141,64 +164,64 @@ async def watch(
             yield live
 
 
-def fold(live: JobLive, number: int, event: bodies.JobEvent) -> JobLive:
+def fold(live: JobLive, number: int, event: JobEvent) -> JobLive:
     """The job after one more event."""
     live = replace(live, number=number, at=event.at)
     match event:
-        case bodies.PostedEvent():
+        case PostedEvent():
             return replace(live, posted=event)
-        case bodies.StateEvent():
+        case StateEvent():
             return replace(live, state=event.state, failure=event.failure)
-        case bodies.UnmatchedEvent():
+        case UnmatchedEvent():
             return replace(live, not_matched=event.not_matched)
-        case bodies.LeaseEvent():
+        case LeaseEvent():
             return _with_lease(live, event)
-        case bodies.PeerEvent():
+        case PeerEvent():
             return _with_peer(live, event)
-        case bodies.SealedEvent():
+        case SealedEvent():
             return _with_seal(live, event)
-        case bodies.ReportedEvent():
+        case ReportedEvent():
             return _with_report(live, event)
-        case bodies.AuditedEvent():
+        case AuditedEvent():
             audits = replace(live.audits, reports=live.audits.reports + 1)
             return replace(live, audits=audits)
-        case bodies.RuledEvent():
+        case RuledEvent():
             return replace(live, audits=_with_ruling(live.audits, event))
-        case bodies.SlashEvent():
+        case SlashEvent():
             slashes = {**live.audits.slashes, event.evidence: event}
             return replace(live, audits=replace(live.audits, slashes=slashes))
-        case bodies.CheckpointEvent():
+        case CheckpointEvent():
             return _with_checkpoint(live, event)
-        case bodies.UnpublishedEvent():
+        case UnpublishedEvent():
             return _with_unpublished(live, event)
-        case bodies.AnchoredEvent():
+        case AnchoredEvent():
             return replace(live, anchored_step=max(live.anchored_step, *event.steps))
-        case bodies.CoinEvent():
+        case CoinEvent():
             return replace(live, coin_step=max(live.coin_step, *event.steps))
-        case bodies.EndEvent():
+        case EndEvent():
             return replace(live, is_ended=True)
     return _with_money(live, event)
 
 
-def _with_money(live: JobLive, event: bodies.JobEvent) -> JobLive:
+def _with_money(live: JobLive, event: JobEvent) -> JobLive:
     match event:
-        case bodies.DepositedEvent():
+        case DepositedEvent():
             return replace(live, escrowed=BaseUnits(live.escrowed + event.amount))
-        case bodies.SettledEvent(state="final"):
+        case SettledEvent(state="final"):
             return replace(live, settled=BaseUnits(live.settled + event.amount))
-        case bodies.ClaimedEvent():
+        case ClaimedEvent():
             return replace(live, claimed=BaseUnits(live.claimed + event.amount))
-        case bodies.RefundedEvent():
+        case RefundedEvent():
             return replace(live, refunded=BaseUnits(live.refunded + event.amount))
     return live
 
 
-def _with_lease(live: JobLive, event: bodies.LeaseEvent) -> JobLive:
+def _with_lease(live: JobLive, event: LeaseEvent) -> JobLive:
     lease = LeaseLive(event.account, event.stage, event.price, event.state)
     return replace(live, leases={**live.leases, event.lease: lease}, not_matched=())
 
 
-def _with_peer(live: JobLive, event: bodies.PeerEvent) -> JobLive:
+def _with_peer(live: JobLive, event: PeerEvent) -> JobLive:
     before = live.peers.get(event.peer)
     match event.what:
         case "join":
@@ -212,7 +235,7 @@ def _with_peer(live: JobLive, event: bodies.PeerEvent) -> JobLive:
     return replace(live, peers={**live.peers, event.peer: after})
 
 
-def _with_seal(live: JobLive, event: bodies.SealedEvent) -> JobLive:
+def _with_seal(live: JobLive, event: SealedEvent) -> JobLive:
     loss = live.loss_millionths if event.loss_millionths is None else event.loss_millionths
     return replace(
         live,
@@ -225,7 +248,7 @@ def _with_seal(live: JobLive, event: bodies.SealedEvent) -> JobLive:
     )
 
 
-def _with_report(live: JobLive, event: bodies.ReportedEvent) -> JobLive:
+def _with_report(live: JobLive, event: ReportedEvent) -> JobLive:
     validation = event.validation_millionths
     return replace(
         live,
@@ -234,7 +257,7 @@ def _with_report(live: JobLive, event: bodies.ReportedEvent) -> JobLive:
     )
 
 
-def _with_ruling(audits: AuditsLive, event: bodies.RuledEvent) -> AuditsLive:
+def _with_ruling(audits: AuditsLive, event: RuledEvent) -> AuditsLive:
     if event.what == "missed":
         return replace(audits, missed=audits.missed + 1)
     if event.what == "drawn" and event.subject not in audits.open:
@@ -260,7 +283,7 @@ def _with_ruling(audits: AuditsLive, event: bodies.RuledEvent) -> AuditsLive:
     return audits
 
 
-def _with_checkpoint(live: JobLive, event: bodies.CheckpointEvent) -> JobLive:
+def _with_checkpoint(live: JobLive, event: CheckpointEvent) -> JobLive:
     known = live.checkpoints.get(event.stage)
     if known is not None and known.step > event.step:
         return live
@@ -276,7 +299,7 @@ def _with_checkpoint(live: JobLive, event: bodies.CheckpointEvent) -> JobLive:
     return replace(live, checkpoints=checkpoints, unpublished=failed)
 
 
-def _with_unpublished(live: JobLive, event: bodies.UnpublishedEvent) -> JobLive:
+def _with_unpublished(live: JobLive, event: UnpublishedEvent) -> JobLive:
     known = live.checkpoints.get(event.stage)
     if known is not None and known.is_here and known.step >= event.step:
         return live

@@ -5,7 +5,8 @@ from typing import Any
 
 from contracts.terms.ids import JobId, StepNumber
 from contracts.terms.messages import MILLION
-from market.bodies import WorkTraceView
+from market.bodies.routes import GET_STEP, GET_STEPS, GET_WORK
+from market.bodies.tracing import WorkTraceView
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.test_earnings import PEOPLE, claim, sdk
 from tests.support.history import JobMaker
@@ -75,8 +76,10 @@ async def _shown(world: World, story: Story) -> Evidence:
 
 async def _traces(job: JobId, client: MarketClient) -> tuple[WorkTraceView, ...]:
     found = []
-    for step in await client.steps(job):
-        for line in (await client.step(job, StepNumber(step.step))).lines:
+    for step in (await client.call(GET_STEPS, job=job)).steps:
+        for line in (await client.call(GET_STEP, job=job, step=StepNumber(step.step))).lines:
             if line.kind == "work":
-                found.append(await client.work_trace(job, StepNumber(step.step), line.peer))
+                found.append(
+                    await client.call(GET_WORK, job=job, step=StepNumber(step.step), peer=line.peer)
+                )
     return tuple(found)

@@ -18,6 +18,7 @@ from typing import Any
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
+from market.bodies.routes import GET_CHECKS, GET_EPOCH, GET_EPOCHS
 from tallystick.sdk.asking import ask_job, until_over
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack
@@ -52,10 +53,10 @@ class RealJob:
     async def payment(self) -> tuple[int, str] | None:
         """The newest final epoch that pays somebody honest, and whom; nothing if none does yet."""
         known = {self.account(name) for name in PROVIDERS if name != LIAR}
-        for epoch in (await self.running.client.epochs()).epochs:
+        for epoch in (await self.running.client.call(GET_EPOCHS)).epochs:
             if epoch.state != "final":
                 continue
-            for leaf in (await self.running.client.epoch(epoch.epoch)).leaves:
+            for leaf in (await self.running.client.call(GET_EPOCH, number=epoch.epoch)).leaves:
                 if leaf.account.hex() in known:
                     return epoch.epoch, leaf.account.hex()
         return None
@@ -79,7 +80,7 @@ class RealJob:
         await self.running.settled(self.job, within=within)
 
     async def _is_anybody_convicted(self) -> bool:
-        checks = await self.running.client.checks(self.job)
+        checks = await self.running.client.call(GET_CHECKS, job=self.job)
         return any(peer.convicted_at is not None for peer in checks.peers)
 
 

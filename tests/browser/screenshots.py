@@ -9,6 +9,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from market.bodies.routes import GET_OFFERS, GET_PEERS
 from tests.browser.driving import Browser, browser_in
 from tests.browser.real_job import LOOK_SECONDS, RealJob, real_job
 from tests.support.patience import patience
@@ -31,7 +32,9 @@ async def ready(shown: RealJob) -> None:
     await shown.has_all_to_show(within=300)
     await running.until(shown.job, lambda view: view.progress.step >= FIRST_STEP, within=300)
     async with asyncio.timeout(patience(120)):
-        while sum(o.state == "open" for o in (await running.client.offers()).offers) < len(ASKS):
+        while sum(o.state == "open" for o in (await running.client.whole(GET_OFFERS)).offers) < len(
+            ASKS
+        ):
             await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -79,7 +82,7 @@ async def take_all(to: Path) -> None:
 
 async def _worker(shown: RealJob) -> str:
     """The account that has earned most, in hex."""
-    seats = (await shown.running.client.peers(shown.job)).seats
+    seats = (await shown.running.client.call(GET_PEERS, job=shown.job)).seats
     return max(seats, key=lambda seat: seat.earned).account.hex()
 
 

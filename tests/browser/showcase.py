@@ -8,7 +8,9 @@ from contracts.terms.ids import Address, JobId, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.bodies import PostCheckpoint, PostReports, StepReport, checkpoint_digest, reports_digest
+from market.bodies.jobs import PostCheckpoint, PostReports, StepReport
+from market.bodies.routes import POST_EVIDENCE
+from market.bodies.signing import checkpoint_digest, reports_digest
 from market.service.rows import EpochRow
 from market.service.store_checkpoints import store_checkpoint
 from market.service.store_reports import store_reports
@@ -120,7 +122,9 @@ async def _convicted(world: World) -> JobId:
     )
     await note(world, ruled(maker, slashable(maker, commit.digest())))
     async with sdk(world) as client:
-        await client.post_evidence(maker.spec.job(), evidence(world, maker, commit.digest()))
+        await client.call(
+            POST_EVIDENCE, evidence(world, maker, commit.digest()), job=maker.spec.job()
+        )
     for _ in range(2):
         world.wait(5)
         await world.tick()

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from contracts.keys.wallet import Wallet
-from market.bodies import hosting_digest
+from market.bodies.signing import hosting_digest
 from market.service.host_jobs import register_host
 from tests.browser.driving import Browser
 from tests.browser.showcase import Showcase, showcase

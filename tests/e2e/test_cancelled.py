@@ -15,7 +15,8 @@ import pytest
 from contracts.keys.store import load_or_create_wallet
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market import bodies
+from market.bodies.jobs import JobView
+from market.bodies.operations import JobAction, OperationView
 from tallystick.demo.story import exported_anchor
 from tallystick.sdk.asking import ask_job, until_over
 from tests.e2e.test_checked import told
@@ -27,7 +28,7 @@ NAMES = ("ann", "bob")
 STILL = 4.0  # seconds in which a paused job is seen not to move
 
 
-async def asked(running: Stack, job: JobId, action: bodies.JobAction) -> bodies.OperationView:
+async def asked(running: Stack, job: JobId, action: JobAction) -> OperationView:
     """Ask, and wait until it is so."""
     at = UnixMillis(time.time_ns() // 1_000_000)
     operation = await ask_job(running.client, running.poster, job, action, at=at)
@@ -35,7 +36,7 @@ async def asked(running: Stack, job: JobId, action: bodies.JobAction) -> bodies.
     return await until_over(running.client, operation.operation, within=within)
 
 
-async def reaches(running: Stack, job: JobId, step: int) -> bodies.JobView:
+async def reaches(running: Stack, job: JobId, step: int) -> JobView:
     """Wait until so many steps are sealed."""
     return await running.until(job, lambda view: view.progress.step >= step, within=120)
 

@@ -15,7 +15,8 @@ import pytest
 
 from contracts.terms.ids import Address, Digest
 from contracts.terms.merkle import FORFEITED
-from market.bodies import ConvictionView
+from market.bodies.routes import GET_CONVICTIONS
+from market.bodies.slashes import ConvictionView
 from tests.e2e.test_checked import account_of, told, verified
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack
@@ -72,7 +73,7 @@ async def test_outside__a_stage_of_two_owners__strangers_convict_and_the_stake_i
         assert view.escrowed == view.earned + view.refunded
         assert "escrow in" in verified(running, job)
 
-        convictions = await running.client.convictions(job)
+        convictions = (await running.client.whole(GET_CONVICTIONS, job=job)).convictions
         await check_stake(running, lazy, convictions)
         await said(running, "ann", "tallystick provider contest")
         shown = [line for log in process_logs(running) for line in running.lines(log, SHOWN)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.ids import JobId, StepNumber
+from market.bodies.routes import GET_STEP
 from tests.browser.driving import browser_in
 from tests.browser.real_job import LIAR, RealJob, real_job
 from tests.browser.routes import unopened
@@ -27,7 +28,7 @@ async def about(shown: RealJob) -> About:
     found = await shown.payment()
     assert found is not None
     epoch, paid = found
-    lines = (await shown.running.client.step(shown.job, StepNumber(1))).lines
+    lines = (await shown.running.client.call(GET_STEP, job=shown.job, step=StepNumber(1))).lines
     worker = next(line.peer for line in lines if line.kind == "work")
     return About(shown.job.hex(), paid, shown.account(LIAR), epoch, worker.hex())
 

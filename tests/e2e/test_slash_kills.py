@@ -16,7 +16,8 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Address, JobId
 from market.adapters.postgres import PostgresWork, make_engine
-from market.bodies import SlashView
+from market.bodies.routes import GET_SLASH
+from market.bodies.slashes import SlashView
 from market.bootstrap import wall_clock
 from market.service.rows import SlashRow
 from tallystick.up.processes import send
@@ -60,7 +61,7 @@ async def ended(running: Stack) -> SlashView:
     """The slash once it has ended."""
     async with asyncio.timeout(patience(180)):
         while True:
-            slash = await running.client.slash(BUNDLE)
+            slash = await running.client.call(GET_SLASH, evidence=BUNDLE)
             if slash.state not in ("convicted", "announcing", "announced"):
                 return slash
             await asyncio.sleep(0.1)

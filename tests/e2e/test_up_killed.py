@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from contracts.terms.moments import UnixSeconds
+from market.bodies.routes import GET_JOBS
 from tallystick.gym.registry import MODULE
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import parse_job_file
@@ -137,7 +138,7 @@ def test_up__killed_in_the_middle_of_a_job__nothing_survives_and_the_next_resume
 
 async def _state(url: str, job: str) -> str:
     async with MarketClient(url) as client:
-        found = [one for one in (await client.jobs()).jobs if one.job.hex() == job]
+        found = [one for one in (await client.call(GET_JOBS)).jobs if one.job.hex() == job]
     return found[0].state
 
 

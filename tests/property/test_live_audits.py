@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
 from contracts.terms.moments import UnixMillis
-from market import bodies
+from market.bodies.events import JobEvent, RuledEvent
 from tallystick.sdk.watch import JobLive, fold
 
 JOB = JobId(bytes(32))
@@ -13,7 +13,7 @@ ANN, BOB = PeerId(bytes([1]) * 32), PeerId(bytes([2]) * 32)
 WORK, OTHER = Digest(bytes([3]) * 32), Digest(bytes([4]) * 32)
 
 
-def folded(*events: bodies.JobEvent) -> JobLive:
+def folded(*events: JobEvent) -> JobLive:
     live = JobLive(JOB)
     for number, event in enumerate(events, start=1):
         live = fold(live, number, event)
@@ -24,8 +24,8 @@ def at(seconds: int) -> UnixMillis:
     return UnixMillis(1000 * seconds)
 
 
-def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> bodies.RuledEvent:
-    return bodies.RuledEvent.model_validate(
+def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> RuledEvent:
+    return RuledEvent.model_validate(
         {
             "at": at(1),
             "what": what,
@@ -49,7 +49,7 @@ RULINGS = st.builds(
 
 @given(st.lists(RULINGS, max_size=20))
 def test_fold__any_rulings__every_draw_is_open_or_has_one_outcome(
-    rulings: list[bodies.RuledEvent],
+    rulings: list[RuledEvent],
 ) -> None:
     audits = folded(*rulings).audits
 

@@ -15,7 +15,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import Digest, JobId, PeerId, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, LeaseAccept, Message, StepCoin, Verdict
-from market.bodies import AnchoredStepView
+from market.bodies.settlement import AnchoredStepView
 from market.service.auditors import list_of_job
 from market.service.rows import LeaseRow
 from market.service.show_coins import coins_of_job

@@ -27,7 +27,10 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.ids import JobId, PeerId
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.typed_data import Domain
-from market import bodies
+from market.bodies.jobs import JobView
+from market.bodies.offers import Withdrawal
+from market.bodies.routes import DELETE_OFFER, GET_JOB, GET_NETWORK
+from market.bodies.signing import withdrawal_digest
 from tallystick.demo.shares import JobWork, read_work
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import ProviderFolder
@@ -137,9 +140,9 @@ class Stack:
             folder.close()
         if offer is not None:
             digest = offer.message.digest()
-            signature = session.private_key.sign(bodies.withdrawal_digest(digest))
+            signature = session.private_key.sign(withdrawal_digest(digest))
             with contextlib.suppress(NotFound):  # it was stopped before the market had it
-                await self.client.withdraw_offer(digest, bodies.Withdrawal(signature=signature))
+                await self.client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=digest)
 
     def lease_folder(self, name: str, job: JobId) -> Path:
         """What a provider keeps of its lease in `job`; there once its peer was started."""
@@ -187,16 +190,16 @@ class Stack:
             consent=Consent(again=True),
         )
 
-    async def job(self, job: JobId) -> bodies.JobView:
+    async def job(self, job: JobId) -> JobView:
         """The job as the API shows it; waits while the API is down."""
         while True:
             with contextlib.suppress(Unavailable):
-                return await self.client.job(job)
+                return await self.client.call(GET_JOB, job=job)
             await asyncio.sleep(_POLL_SECONDS)
 
     async def until(
-        self, job: JobId, holds: Callable[[bodies.JobView], bool], *, within: float
-    ) -> bodies.JobView:
+        self, job: JobId, holds: Callable[[JobView], bool], *, within: float
+    ) -> JobView:
         """Wait until `holds` of the job."""
         view = await self.job(job)
         try:
@@ -211,7 +214,7 @@ class Stack:
             ) from None
         return view
 
-    async def settled(self, job: JobId, *, within: float) -> bodies.JobView:
+    async def settled(self, job: JobId, *, within: float) -> JobView:
         """Wait until the job's money is where it belongs: claimed and refunded."""
         return await self.until(
             job, lambda v: v.state == "refunded" and v.paid == v.earned, within=within
@@ -219,7 +222,7 @@ class Stack:
 
     async def work(self, job: JobId) -> JobWork:
         """Who did what in a job, from its sealed messages."""
-        network = await self.client.network()
+        network = await self.client.call(GET_NETWORK)
         domain = Domain(network.chain_id, network.contracts.settlement)
         return read_work([item async for _, item in self.client.messages(job)], domain)
 

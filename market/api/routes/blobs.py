@@ -3,12 +3,12 @@
 Whoever stores one is an account, which is charged for it; whoever reads one need be nobody.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
-from contracts.terms.errors import DeadlineExceeded, Malformed, NotFound, WrongBytes
+from contracts.terms.errors import Malformed, NotFound, WrongBytes
 from contracts.terms.ids import Digest
 from market.api.callers import Caller, caller
 from market.api.conditional import is_known
@@ -20,24 +20,16 @@ from market.api.context import (
     announced_bytes,
     stream,
 )
-from market.api.openapi import in_bytes
-from market.api.refusals import refused
-from market.bodies import MAX_BUNDLE_BYTES, signed_call
+from market.api.routing import Routes
+from market.bodies.base import MAX_BUNDLE_BYTES
+from market.bodies.requests import signed_call
+from market.bodies.routes import GET_BLOB, HEAD_BLOB, OCTETS, PUT_BLOB
 from market.service.store_blob import Upload, store_blob
 
-router = APIRouter(tags=["blobs"])
-
-BYTES = "application/octet-stream"
-_BLOB = in_bytes(BYTES, b"any bytes")
-_CONTENT: dict[int | str, dict[str, Any]] = {200: _BLOB}
+router = Routes(tags=["blobs"])
 
 
-@router.put(
-    "/blobs/{name}",
-    status_code=204,
-    openapi_extra={"requestBody": {"required": True, **_BLOB}},
-    responses=refused(WrongBytes, DeadlineExceeded),
-)
+@router.on(PUT_BLOB)
 async def put_blob(
     blob: DigestPath,
     api: ApiDep,
@@ -79,19 +71,19 @@ def _check_signed(blob: Digest, request: Request) -> None:
         )
 
 
-@router.get("/blobs/{name}", responses={**_CONTENT, **refused(NotFound)}, response_class=Response)
+@router.on(GET_BLOB)
 async def get_blob(blob: DigestPath, api: ApiDep, request: Request) -> Response:
     """The bytes of a blob."""
     headers = await _headers(blob, api)
     if is_known(request, headers["ETag"]):
         return Response(status_code=304, headers={**IMMUTABLE, "ETag": headers["ETag"]})
-    return StreamingResponse(api.market.blobs.read(blob), media_type=BYTES, headers=headers)
+    return StreamingResponse(api.market.blobs.read(blob), media_type=OCTETS, headers=headers)
 
 
-@router.head("/blobs/{name}", response_class=Response, responses=refused(NotFound))
+@router.on(HEAD_BLOB)
 async def head_blob(blob: DigestPath, api: ApiDep) -> Response:
     """Whether a blob is here, and its size."""
-    return Response(media_type=BYTES, headers=await _headers(blob, api))
+    return Response(media_type=OCTETS, headers=await _headers(blob, api))
 
 
 async def _headers(blob: DigestPath, api: ApiDep) -> dict[str, str]:

@@ -2,21 +2,21 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
-from contracts.terms.errors import NotFound
-from market.api.context import ApiDep, JobPath, WorkDep, answer
-from market.api.refusals import refused
-from market.bodies import ChecksView
+from market.api.context import ApiDep, JobPath, WorkDep
+from market.api.routing import Routes
+from market.bodies.auditing import ChecksView
+from market.bodies.routes import GET_CHECKS
 from market.service.show_checks import checks_of_job
 from verification.draws.odds import VOLUMES
 
-router = APIRouter(tags=["checks"])
+router = Routes(tags=["checks"])
 
 MAX_FALSIFIED = 10_000_000
 
 
-@router.get("/jobs/{name}/checks", response_model=ChecksView, responses=refused(NotFound))
+@router.on(GET_CHECKS)
 async def get_checks(
     job: JobPath,
     api: ApiDep,
@@ -25,7 +25,7 @@ async def get_checks(
         int | None,
         Query(ge=1, le=MAX_FALSIFIED, description="odds of so many peer-steps of each peer"),
     ] = None,
-) -> Response:
+) -> ChecksView:
     """Audits, rates, stakes and odds of a job's peers; `falsified`: of so many peer-steps, too."""
     volumes = VOLUMES if falsified is None else (falsified,)
-    return answer(await checks_of_job(job, work, api.followed, volumes))
+    return await checks_of_job(job, work, api.followed, volumes)

@@ -2,37 +2,37 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
 from contracts.terms.amounts import BaseUnits
-from contracts.terms.errors import Malformed, NotFound
+from contracts.terms.errors import Malformed
 from contracts.terms.ids import Address, JobId
-from market.api.context import AccountPath, Api, ApiDep, WorkDep, answer, parse_bytes
-from market.api.refusals import refused
-from market.bodies import EARNINGS_PAGE, EarningsView
+from market.api.context import AccountPath, Api, ApiDep, JobQuery, WorkDep, parse_bytes
+from market.api.routing import Routes
+from market.bodies.earnings import EARNINGS_PAGE, EarningsView
+from market.bodies.routes import GET_EARNINGS
 from market.service.ports import UnitOfWork
 from market.service.show_earnings import Period, earnings_of
 
-router = APIRouter(tags=["earnings"])
+router = Routes(tags=["earnings"])
 
 MAX_CURSOR = 96
 
 
-@router.get("/accounts/{name}/earnings", response_model=EarningsView, responses=refused(NotFound))
+@router.on(GET_EARNINGS)
 async def get_earnings(
     account: AccountPath,
     api: ApiDep,
     work: WorkDep,
-    job: Annotated[str | None, Query(max_length=66, description="32 bytes in hex")] = None,
+    job: JobQuery = None,
     after: Annotated[str | None, Query(max_length=MAX_CURSOR, description="a cursor")] = None,
     limit: Annotated[
         int, Query(ge=1, le=EARNINGS_PAGE, description="lines at most")
     ] = EARNINGS_PAGE,
-) -> Response:
+) -> EarningsView:
     """Every peer-step and paid audit of an account beyond a cursor: where its pay is, and why."""
-    of_job = None if job is None else JobId(parse_bytes(job, 32))
     place = None if after is None else read_cursor(after)
-    return answer(await earnings_view(account, api, work, job=of_job, after=place, limit=limit))
+    return await earnings_view(account, api, work, job=job, after=place, limit=limit)
 
 
 async def earnings_view(

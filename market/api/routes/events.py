@@ -6,57 +6,41 @@ stream that is ended, and the event `end` once a job is refunded and all was sen
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 from starlette.types import Send
 
-from contracts.terms.errors import Malformed, NotFound, Unavailable
+from contracts.terms.errors import Malformed, Unavailable
 from contracts.terms.moments import UnixMillis
-from market.api.context import Api, ApiDep, JobPath, WorkDep, answer, inlined
-from market.api.examples import example_of
-from market.api.refusals import refused
-from market.bodies import (
+from market.api.context import Api, ApiDep, JobPath, WorkDep
+from market.api.routing import Routes
+from market.bodies.events import (
     REPORTS_PAGE,
     EndEvent,
     ReportsView,
     StateEvent,
-    job_event_schema,
-    market_event_schema,
     read_job_event,
 )
+from market.bodies.routes import GET_JOB_EVENTS, GET_MARKET_EVENTS, GET_REPORTS
 from market.domain.jobs import JobState
 from market.service.feeds import MARKET, newest_event
 from market.service.find_job import find_job
 from market.service.rows import EventRow
 from market.service.show_jobs import show_reports
 
-router = APIRouter(tags=["events"])
+router = Routes(tags=["events"])
 
 RETRY_MILLIS = 1000
 SEND_SECONDS = 30.0
 """How long a client may leave what it was sent unread before its connection is closed."""
 HEARTBEAT = b": heartbeat\n\n"
-_EVENT = {
-    "type": "object",
-    "description": "One of the server-sent events.",
-    "properties": {
-        "id": {"type": "string", "pattern": "^[0-9]+$"},
-        "event": {"type": "string"},
-        "data": {"type": "string", "contentMediaType": "application/json"},
-    },
-    "required": ["id", "event", "data"],
-}
-_EXAMPLE = format_sse_event(
-    data_str=json.dumps(example_of(StateEvent)), event="state", id="40"
-).decode()
 REFUNDED = JobState.REFUNDED.value
 log = logging.getLogger(__name__)
 
@@ -112,24 +96,7 @@ def _place(request: Request, api: ApiDep) -> Iterator[None]:
         yield
 
 
-def _documented(schema: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of a stream; it has no words for its events, so `x-event-data` has them."""
-    parts = schema.pop("$defs", {})
-    schema.pop("discriminator", None)
-    stream = {
-        "schema": _EVENT,
-        "example": _EXAMPLE,
-        "x-event-data": inlined(schema, parts),
-    }
-    return {200: {"description": "A stream of events", "content": {"text/event-stream": stream}}}
-
-
-@router.get(
-    "/jobs/{name}/events",
-    response_class=Response,
-    responses=_documented(job_event_schema()) | refused(NotFound),
-    dependencies=[Depends(_place)],
-)
+@router.on(GET_JOB_EVENTS, dependencies=[Depends(_place)])
 async def get_job_events(
     job: JobPath,
     api: ApiDep,
@@ -137,7 +104,7 @@ async def get_job_events(
     after: AfterQuery = None,
     follow: FollowQuery = True,
     last_event_id: LastEventHeader = "",
-) -> EventStream:
+) -> Response:
     """What happens to a job, from its beginning or behind a number."""
     async with work:
         is_over = (await find_job(job, work)).state == REFUNDED
@@ -146,19 +113,14 @@ async def get_job_events(
     return _stream(wanted, api)
 
 
-@router.get(
-    "/market/events",
-    response_class=Response,
-    responses=_documented(market_event_schema()),
-    dependencies=[Depends(_place)],
-)
+@router.on(GET_MARKET_EVENTS, dependencies=[Depends(_place)])
 async def get_market_events(
     api: ApiDep,
     work: WorkDep,
     after: AfterQuery = None,
     follow: FollowQuery = True,
     last_event_id: LastEventHeader = "",
-) -> EventStream:
+) -> Response:
     """Clearing rounds, jobs, epochs and offers, from now on or behind a number."""
     start = _start(after, last_event_id)
     if start is None:
@@ -168,7 +130,7 @@ async def get_market_events(
     return _stream(_Wanted(MARKET, start, follow, lambda row: False, False), api)
 
 
-@router.get("/jobs/{name}/reports", response_model=ReportsView, responses=refused(NotFound))
+@router.on(GET_REPORTS)
 async def get_reports(
     job: JobPath,
     work: WorkDep,
@@ -176,9 +138,9 @@ async def get_reports(
     limit: Annotated[
         int, Query(ge=1, le=REPORTS_PAGE, description="reports at most")
     ] = REPORTS_PAGE,
-) -> Response:
+) -> ReportsView:
     """How the steps of a job went, for charts."""
-    return answer(await show_reports(job, work, after=after, limit=limit))
+    return await show_reports(job, work, after=after, limit=limit)
 
 
 def _start(after: int | None, last_event_id: str) -> int | None:

@@ -4,52 +4,41 @@ credential, and speaks for itself alone.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
-from contracts.terms.errors import BadSignature
 from market.api.arrivals import MAX_WAIT_SECONDS
-from market.api.context import ApiDep, HostDep, WorkDep, answer, body, check_host, documented
-from market.api.refusals import refused
-from market.bodies import (
-    ClaimJobs,
-    HostedJobs,
-    HostHeartbeat,
-    HostRegistered,
-    RegisterHost,
-)
+from market.api.context import ApiDep, HostDep, WorkDep, check_host
+from market.api.routing import Routes
+from market.bodies.hosting import ClaimJobs, HostedJobs, HostHeartbeat, HostRegistered, RegisterHost
+from market.bodies.routes import POST_CLAIM, POST_HOST, POST_HOST_HEARTBEAT
 from market.service.host_jobs import claim_jobs, hear_host, register_host
 from market.service.life import FOR_HOSTS
 
-router = APIRouter(tags=["hosting"], prefix="/hosting")
+router = Routes(tags=["hosting"])
 
 
-@router.post(
-    "/register",
-    response_model=HostRegistered,
-    openapi_extra=documented(RegisterHost),
-    responses=refused(BadSignature),
-)
+@router.on(POST_HOST)
 async def post_register(
-    api: ApiDep, work: WorkDep, who: HostDep, posted: Annotated[RegisterHost, body(RegisterHost)]
-) -> Response:
+    api: ApiDep, work: WorkDep, who: HostDep, posted: RegisterHost
+) -> HostRegistered:
     """Name a host and the coordinators whose wallets it holds."""
     check_host(who, posted.host)
     claims = [(claim.address, claim.signature) for claim in posted.coordinators]
     known = await register_host(posted.host, claims, api.market.clock(), work)
-    return answer(HostRegistered(coordinators=known))
+    return HostRegistered(coordinators=known)
 
 
-@router.post("/claim", response_model=HostedJobs, openapi_extra=documented(ClaimJobs))
+@router.on(POST_CLAIM)
 async def post_claim(
     api: ApiDep,
     work: WorkDep,
     who: HostDep,
-    posted: Annotated[ClaimJobs, body(ClaimJobs)],
+    posted: ClaimJobs,
     wait: Annotated[
         int,
         Query(ge=0, le=MAX_WAIT_SECONDS, description="seconds to wait for a job, if it has none"),
     ] = 0,
-) -> Response:
+) -> HostedJobs:
     """Take every job of this host's coordinators that nobody holds; answers all it holds, at once
     or when there may be a first one."""
     check_host(who, posted.host)
@@ -58,13 +47,13 @@ async def post_claim(
         if wait and not held.jobs:
             await api.hostings.wait(news, wait)
             held = await claim_jobs(posted.host, api.market.clock(), work)
-    return answer(held)
+    return held
 
 
-@router.post("/heartbeat", response_model=HostedJobs, openapi_extra=documented(HostHeartbeat))
+@router.on(POST_HOST_HEARTBEAT)
 async def post_heartbeat(
-    api: ApiDep, work: WorkDep, who: HostDep, posted: Annotated[HostHeartbeat, body(HostHeartbeat)]
-) -> Response:
+    api: ApiDep, work: WorkDep, who: HostDep, posted: HostHeartbeat
+) -> HostedJobs:
     """Keep jobs for another while; a job that is missing in the answer is not held any more."""
     check_host(who, posted.host)
-    return answer(await hear_host(posted, api.market.clock(), work))
+    return await hear_host(posted, api.market.clock(), work)

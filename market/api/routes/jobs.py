@@ -2,24 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
-from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode
+from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode
 from contracts.terms.errors import (
-    BadSignature,
-    ChainForgot,
-    Conflict,
-    Equivocation,
-    Expired,
-    Forbidden,
-    InvalidSeal,
     Malformed,
-    NotFound,
-    Refused,
-    Unaffordable,
-    Unavailable,
-    UnknownVersion,
-    WrongBytes,
 )
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
@@ -32,25 +19,24 @@ from market.api.context import (
     KeyedDep,
     WorkDep,
     answer,
-    body,
     carry_out,
-    documented,
     read_bytes,
 )
 from market.api.cursors import asked
-from market.api.openapi import in_bytes
-from market.api.refusals import CHAIN, SIGNED_MESSAGE, refused
-from market.bodies import (
+from market.api.routing import Routes
+from market.bodies.auditing import AuditorsView
+from market.bodies.base import (
     COINS_PAGE,
     LANE_PAGE,
     MAX_MESSAGES_BYTES,
     MAX_MESSAGES_POSTED,
     MESSAGES_PAGE,
     SNAPSHOTS_PAGE,
-    AuditorsView,
+    Stored,
+)
+from market.bodies.jobs import (
     CheckpointStored,
     CheckpointsView,
-    CoinsView,
     JobPosted,
     JobsView,
     JobView,
@@ -60,8 +46,23 @@ from market.bodies import (
     PostReports,
     QuoteRequest,
     QuoteView,
-    Stored,
 )
+from market.bodies.routes import (
+    GET_AUDITORS,
+    GET_CHECKPOINTS,
+    GET_COINS,
+    GET_JOB,
+    GET_JOBS,
+    GET_LANE,
+    GET_MESSAGES,
+    GET_SNAPSHOTS,
+    POST_CHECKPOINT,
+    POST_JOB,
+    POST_MESSAGES,
+    POST_QUOTE,
+    POST_REPORTS,
+)
+from market.bodies.settlement import CoinsView
 from market.service.listing import Asked
 from market.service.ports import UnitOfWork
 from market.service.post_job import post_job, quote_job
@@ -77,29 +78,17 @@ from market.service.store_checkpoints import claimed_checkpoints, store_checkpoi
 from market.service.store_messages import store_messages
 from market.service.store_reports import store_reports
 
-router = APIRouter(tags=["jobs"])
+router = Routes(tags=["jobs"])
 
-MSGPACK = "application/msgpack"
 After = Annotated[int, Query(ge=0, le=2**53, description="of what was read last; 0: nothing was")]
-IN_MSGPACK = in_bytes(MSGPACK, encode([[1, b"an item"]]))
 JOBS_PAGE = 200  # if nothing else is asked
-POSTING = refused(
-    *SIGNED_MESSAGE, Expired, Forbidden, NotFound, Conflict, Unaffordable, Refused, *CHAIN
-)
-"""What a posted job may be refused for."""
 
 
-@router.post(
-    "/jobs",
-    response_model=JobPosted,
-    status_code=202,
-    openapi_extra=documented(PostJob),
-    responses=POSTING,
-)
+@router.on(POST_JOB)
 async def post_jobs(
     api: ApiDep,
     work: WorkDep,
-    posted: Annotated[PostJob, body(PostJob)],
+    posted: PostJob,
     this: KeyedDep,
 ) -> Response:
     """Order work; the id comes back at once, the budget goes into escrow next."""
@@ -129,15 +118,8 @@ async def accept_job(
     return await carry_out(this.of(spec.message.poster), work, make)
 
 
-@router.post(
-    "/jobs/quote",
-    response_model=QuoteView,
-    openapi_extra=documented(QuoteRequest),
-    responses=refused(UnknownVersion, *CHAIN),
-)
-async def post_quote(
-    api: ApiDep, work: WorkDep, asked: Annotated[QuoteRequest, body(QuoteRequest)]
-) -> Response:
+@router.on(POST_QUOTE)
+async def post_quote(api: ApiDep, work: WorkDep, asked: QuoteRequest) -> QuoteView:
     """What a job would cost, and whether it would be admitted and matched now."""
     quoted = await quote_job(
         asked.spec,
@@ -146,43 +128,29 @@ async def post_quote(
         work=work,
         blobs=api.market.blobs,
     )
-    return answer(quoted)
+    return quoted
 
 
-@router.get("/jobs", response_model=JobsView)
-async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> Response:
+@router.on(GET_JOBS)
+async def get_jobs(work: WorkDep, asked: Annotated[Asked, asked(JOBS_PAGE)]) -> JobsView:
     """List jobs, newest first."""
-    return answer(await list_jobs(asked, work))
+    return await list_jobs(asked, work)
 
 
-@router.get("/jobs/{name}", response_model=JobView, responses=refused(NotFound))
-async def get_job(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+@router.on(GET_JOB)
+async def get_job(job: JobPath, api: ApiDep, work: WorkDep) -> JobView:
     """A job with everything that its members and its poster ask for."""
-    return answer(await show_job(job, work, api.booked))
+    return await show_job(job, work, api.booked)
 
 
-@router.post(
-    "/jobs/{name}/messages",
-    response_model=Stored,
-    openapi_extra={"requestBody": {"required": True, **in_bytes(MSGPACK, encode([b"an item"]))}},
-    responses=refused(
-        *SIGNED_MESSAGE,
-        NotFound,
-        Conflict,
-        Equivocation,
-        InvalidSeal,
-        WrongBytes,
-        ChainForgot,
-        Unavailable,
-    ),
-)
+@router.on(POST_MESSAGES)
 async def post_messages(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
     request: Request,
     who: Annotated[Caller, caller("jobs")],
-) -> Response:
+) -> Stored:
     """Append kept items (a canonical msgpack array of their bytes); by the job's coordinator."""
     items = _items(await read_bytes(request, MAX_MESSAGES_BYTES))
     stored = await store_messages(
@@ -194,14 +162,10 @@ async def post_messages(
         chain=api.market.chain,
         histories=api.market.histories,
     )
-    return answer(stored)
+    return stored
 
 
-@router.get(
-    "/jobs/{name}/messages",
-    responses={200: IN_MSGPACK, **refused(NotFound)},
-    response_class=Response,
-)
+@router.on(GET_MESSAGES)
 async def get_messages(
     job: JobPath,
     work: WorkDep,
@@ -212,14 +176,10 @@ async def get_messages(
 ) -> Response:
     """Kept items beyond sequence `after`: a msgpack array of [sequence, bytes]."""
     encoded = await encoded_messages(job, work, after=after, limit=limit)
-    return Response(encoded, media_type=MSGPACK)
+    return _in_msgpack(encoded)
 
 
-@router.get(
-    "/jobs/{name}/snapshots",
-    responses={200: IN_MSGPACK, **refused(NotFound)},
-    response_class=Response,
-)
+@router.on(GET_SNAPSHOTS)
 async def get_snapshots(
     job: JobPath,
     work: WorkDep,
@@ -230,25 +190,21 @@ async def get_snapshots(
 ) -> Response:
     """What the chain proved of the job, beyond the first `after`: a msgpack array of snapshots."""
     encoded = await encoded_snapshots(job, work, after=after, limit=limit)
-    return Response(encoded, media_type=MSGPACK)
+    return _in_msgpack(encoded)
 
 
-@router.get("/jobs/{name}/coins", response_model=CoinsView, responses=refused(NotFound))
+@router.on(GET_COINS)
 async def get_coins(
     job: JobPath,
     work: WorkDep,
     after: After = 0,
     limit: Annotated[int, Query(ge=1, le=COINS_PAGE, description="steps at most")] = COINS_PAGE,
-) -> Response:
+) -> CoinsView:
     """Anchored steps beyond `after`, with their coins as far as they count."""
-    return answer(await coins_of_job(job, work, after=after, limit=limit))
+    return await coins_of_job(job, work, after=after, limit=limit)
 
 
-@router.get(
-    "/jobs/{name}/lane",
-    responses={200: IN_MSGPACK, **refused(NotFound, Conflict)},
-    response_class=Response,
-)
+@router.on(GET_LANE)
 async def get_lane(
     job: JobPath,
     api: ApiDep,
@@ -260,40 +216,28 @@ async def get_lane(
 ) -> Response:
     """Batches since the job's opening, or from number `first` on, with all of their leaves."""
     page = await lane_of_job(job, api.market.chain.anchorer, work, first=first, limit=limit)
-    return Response(page.encoded(), media_type=MSGPACK)
+    return _in_msgpack(page.encoded())
 
 
-@router.get("/jobs/{name}/auditors", response_model=AuditorsView, responses=refused(NotFound))
-async def get_auditors(job: JobPath, work: WorkDep) -> Response:
+@router.on(GET_AUDITORS)
+async def get_auditors(job: JobPath, work: WorkDep) -> AuditorsView:
     """The outside auditors of a job, fixed before it was opened."""
-    return answer(await show_auditors(job, work))
+    return await show_auditors(job, work)
 
 
-@router.post(
-    "/jobs/{name}/reports",
-    response_model=Stored,
-    openapi_extra=documented(PostReports),
-    responses=refused(NotFound, Conflict, BadSignature),
-)
-async def post_reports(
-    job: JobPath, work: WorkDep, posted: Annotated[PostReports, body(PostReports)]
-) -> Response:
+@router.on(POST_REPORTS)
+async def post_reports(job: JobPath, work: WorkDep, posted: PostReports) -> Stored:
     """Tell people how the steps went."""
-    return answer(await store_reports(job, posted.reports, posted.signature, work))
+    return await store_reports(job, posted.reports, posted.signature, work)
 
 
-@router.post(
-    "/jobs/{name}/checkpoints",
-    response_model=CheckpointStored,
-    openapi_extra=documented(PostCheckpoint),
-    responses=refused(NotFound, Conflict, Forbidden, BadSignature),
-)
+@router.on(POST_CHECKPOINT)
 async def post_checkpoint(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
-    posted: Annotated[PostCheckpoint, body(PostCheckpoint)],
-) -> Response:
+    posted: PostCheckpoint,
+) -> CheckpointStored:
     """Say which index lists the weights of one's stage, or why they were not uploaded."""
     wanted = await store_checkpoint(
         job,
@@ -303,13 +247,17 @@ async def post_checkpoint(
         histories=api.market.histories,
         blobs=api.market.blobs,
     )
-    return answer(CheckpointStored(wanted=wanted))
+    return CheckpointStored(wanted=wanted)
 
 
-@router.get("/jobs/{name}/checkpoints", response_model=CheckpointsView, responses=refused(NotFound))
-async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
+@router.on(GET_CHECKPOINTS)
+async def get_checkpoints(job: JobPath, api: ApiDep, work: WorkDep) -> CheckpointsView:
     """Where the trained weights are, stage by stage."""
-    return answer(await claimed_checkpoints(job, work, api.market.blobs))
+    return await claimed_checkpoints(job, work, api.market.blobs)
+
+
+def _in_msgpack(encoded: bytes) -> Response:
+    return Response(encoded, media_type=GET_MESSAGES.media)
 
 
 def _items(data: bytes) -> list[bytes]:

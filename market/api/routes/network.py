@@ -2,14 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from contracts.terms.errors import (
-    Conflict,
     ContractRefused,
     DeadlineExceeded,
-    Forbidden,
-    NoMatch,
     WrongConfiguration,
 )
 from market.api.callers import Caller, caller
@@ -20,56 +17,48 @@ from market.api.context import (
     KeyedDep,
     WorkDep,
     answer,
-    body,
     carry_out,
-    documented,
 )
-from market.api.refusals import CHAIN, refused
-from market.bodies import (
+from market.api.routing import Routes
+from market.bodies.base import Money
+from market.bodies.network import (
     AccountView,
     CoordinatorView,
     FaucetRequest,
     FaucetView,
     HealthView,
-    Money,
     NetworkView,
 )
+from market.bodies.routes import GET_ACCOUNT, GET_HEALTH, GET_NETWORK, POST_COORDINATOR, POST_FAUCET
 from market.service.coordinators import allocate_coordinator
 from market.service.faucet import ask_faucet
 from market.service.ports import UnitOfWork
 from market.service.rows import FaucetRow
 from market.service.show_network import show_account
 
-router = APIRouter(tags=["network"])
+router = Routes(tags=["network"])
 
 FAUCET_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
 
 
-@router.get("/health", response_model=HealthView)
-async def get_health() -> Response:
+@router.on(GET_HEALTH)
+async def get_health() -> HealthView:
     """The process answers; says nothing of what is behind it."""
-    return answer(HealthView())
+    return HealthView()
 
 
-@router.get("/network", response_model=NetworkView, responses=refused(*CHAIN))
-async def get_network(api: ApiDep) -> Response:
+@router.on(GET_NETWORK)
+async def get_network(api: ApiDep) -> NetworkView:
     """Chain, contracts, parameters: all that a newcomer needs."""
-    return answer(await api.network_view())
+    return await api.network_view()
 
 
-@router.post(
-    "/faucet",
-    response_model=FaucetView,
-    openapi_extra=documented(FaucetRequest),
-    responses=refused(
-        WrongConfiguration, Forbidden, Conflict, ContractRefused, DeadlineExceeded, *CHAIN
-    ),
-)
+@router.on(POST_FAUCET)
 async def post_faucet(
     api: ApiDep,
     work: WorkDep,
-    asked: Annotated[FaucetRequest, body(FaucetRequest)],
+    asked: FaucetRequest,
     this: KeyedDep,
 ) -> Response:
     """Gas and test tokens, on an embedded chain; waits until they are there."""
@@ -111,18 +100,13 @@ async def _given(row: FaucetRow, api: Api, work: UnitOfWork) -> FaucetView:
     return FaucetView(gas=row.gas, tokens=row.tokens, transactions=tuple(sent))
 
 
-@router.get("/accounts/{name}", response_model=AccountView, responses=refused(*CHAIN))
-async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> Response:
+@router.on(GET_ACCOUNT)
+async def get_account(account: AccountPath, api: ApiDep, work: WorkDep) -> AccountView:
     """What an account has, on chain and in the ledger."""
-    return answer(await show_account(account, api.market.chain, work))
+    return await show_account(account, api.market.chain, work)
 
 
-@router.post(
-    "/coordinators",
-    response_model=CoordinatorView,
-    status_code=201,
-    responses=refused(NoMatch, Conflict),
-)
+@router.on(POST_COORDINATOR)
 async def post_coordinator(
     api: ApiDep, work: WorkDep, this: KeyedDep, who: Annotated[Caller, caller("jobs")]
 ) -> Response:

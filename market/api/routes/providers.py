@@ -1,15 +1,15 @@
 """What is known of a provider."""
 
-from fastapi import APIRouter, Response
-
-from market.api.context import AccountPath, ApiDep, WorkDep, answer
-from market.bodies import ProviderView
+from market.api.context import AccountPath, ApiDep, WorkDep
+from market.api.routing import Routes
+from market.bodies.offers import ProviderView
+from market.bodies.routes import GET_PROVIDER
 from market.service.show_offers import show_provider
 
-router = APIRouter(tags=["providers"])
+router = Routes(tags=["providers"])
 
 
-@router.get("/providers/{name}", response_model=ProviderView)
-async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> Response:
+@router.on(GET_PROVIDER)
+async def get_provider(account: AccountPath, api: ApiDep, work: WorkDep) -> ProviderView:
     """An account's reputation with its factors; a stranger has one too."""
-    return answer(await show_provider(account, api.market.clock(), work))
+    return await show_provider(account, api.market.clock(), work)

@@ -2,43 +2,43 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
-from contracts.terms.errors import NotFound
 from contracts.terms.ids import MAX_STEPS, JobId
-from market.api.context import Api, ApiDep, JobPath, WorkDep, answer
-from market.api.refusals import refused
+from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.earnings import period_of
-from market.bodies import PEERS_PAGE, SPEND_PAGE, PeersView, SpendView
+from market.api.routing import Routes
+from market.bodies.routes import GET_PEERS, GET_SPEND
+from market.bodies.running import PEERS_PAGE, SPEND_PAGE, PeersView, SpendView
 from market.service.ports import UnitOfWork
 from market.service.show_peers import peers_of
 from market.service.show_spend import spend_of
 
-router = APIRouter(tags=["running jobs"])
+router = Routes(tags=["running jobs"])
 
 
-@router.get("/jobs/{name}/spend", response_model=SpendView, responses=refused(NotFound))
+@router.on(GET_SPEND)
 async def get_spend(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=MAX_STEPS, description="steps beyond this one")] = 0,
     limit: Annotated[int, Query(ge=1, le=SPEND_PAGE, description="steps at most")] = SPEND_PAGE,
-) -> Response:
+) -> SpendView:
     """What a job has spent, on whom and step by step, how fast, and how long its budget lasts."""
-    return answer(await spend_view(job, api, work, after=after, limit=limit))
+    return await spend_view(job, api, work, after=after, limit=limit)
 
 
-@router.get("/jobs/{name}/peers", response_model=PeersView, responses=refused(NotFound))
+@router.on(GET_PEERS)
 async def get_peers(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=2**40, description="so many peers are left out")] = 0,
     limit: Annotated[int, Query(ge=1, le=PEERS_PAGE, description="peers at most")] = PEERS_PAGE,
-) -> Response:
+) -> PeersView:
     """The grid of stages and peers: who serves, what each did last, and what it earned."""
-    return answer(await peers_view(job, api, work, after=after, limit=limit))
+    return await peers_view(job, api, work, after=after, limit=limit)
 
 
 async def spend_view(

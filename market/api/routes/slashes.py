@@ -2,15 +2,6 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Response
-
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    Forbidden,
-    Malformed,
-    NotFound,
-)
 from market.api.context import (
     AccountPath,
     ApiDep,
@@ -18,13 +9,19 @@ from market.api.context import (
     JobPath,
     JudgeDep,
     WorkDep,
-    answer,
-    body,
-    documented,
 )
 from market.api.cursors import asked
-from market.api.refusals import CHAIN, refused
-from market.bodies import (
+from market.api.routing import Routes
+from market.bodies.routes import (
+    GET_CONVICTIONS,
+    GET_CONVICTIONS_OF,
+    GET_SLASH,
+    GET_SLASHES,
+    POST_CONTEST,
+    POST_EVIDENCE,
+    POST_JUDGEMENT,
+)
+from market.bodies.slashes import (
     ContestSlash,
     ConvictionsView,
     JudgeContest,
@@ -37,42 +34,37 @@ from market.service.convictions import publish_evidence
 from market.service.listing import Asked
 from market.service.show_slashes import find_convictions, slash_of, slash_view, slashes_of_job
 
-router = APIRouter(tags=["slashes"])
+router = Routes(tags=["slashes"])
 
 
-@router.get("/jobs/{name}/convictions", response_model=ConvictionsView, responses=refused(NotFound))
+@router.on(GET_CONVICTIONS)
 async def get_convictions(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
-) -> Response:
+) -> ConvictionsView:
     """What a job's seals made slashable, who may show why, and what became of it."""
-    return answer(await find_convictions(work, api.market.chain, asked, job=job))
+    return await find_convictions(work, api.market.chain, asked, job=job)
 
 
-@router.get("/accounts/{name}/convictions", response_model=ConvictionsView)
+@router.on(GET_CONVICTIONS_OF)
 async def get_convictions_of(
     account: AccountPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
-) -> Response:
+) -> ConvictionsView:
     """What an account was convicted of, in all jobs."""
-    return answer(await find_convictions(work, api.market.chain, asked, account=account))
+    return await find_convictions(work, api.market.chain, asked, account=account)
 
 
-@router.get("/jobs/{name}/slashes", response_model=SlashesView, responses=refused(NotFound))
+@router.on(GET_SLASHES)
 async def get_slashes(
     job: JobPath, api: ApiDep, work: WorkDep, asked: Annotated[Asked, asked()]
-) -> Response:
+) -> SlashesView:
     """Slashes of a job's convicts, and where each part of the stake went."""
-    return answer(await slashes_of_job(job, work, api.market.chain, asked))
+    return await slashes_of_job(job, work, api.market.chain, asked)
 
 
-@router.post(
-    "/jobs/{name}/evidence",
-    response_model=SlashView,
-    openapi_extra=documented(PostEvidence),
-    responses=refused(NotFound, BadSignature, Forbidden, Conflict, Malformed),
-)
+@router.on(POST_EVIDENCE)
 async def post_evidence(
-    posted: Annotated[PostEvidence, body(PostEvidence)], job: JobPath, api: ApiDep, work: WorkDep
-) -> Response:
+    posted: PostEvidence, job: JobPath, api: ApiDep, work: WorkDep
+) -> SlashView:
     """An auditor names the bundle that shows what the job's seals ruled; slashing begins."""
     row = await publish_evidence(
         job,
@@ -84,27 +76,22 @@ async def post_evidence(
         bundles=api.market.bundles,
         chain=api.market.chain,
     )
-    return answer(await slash_view(row, api.market.chain))
+    return await slash_view(row, api.market.chain)
 
 
-@router.get("/slashes/{name}", response_model=SlashView, responses=refused(NotFound))
-async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> Response:
+@router.on(GET_SLASH)
+async def get_slash(evidence: DigestPath, api: ApiDep, work: WorkDep) -> SlashView:
     """A slash by its evidence."""
-    return answer(await slash_of(evidence, work, api.market.chain))
+    return await slash_of(evidence, work, api.market.chain)
 
 
-@router.post(
-    "/slashes/{name}/contest",
-    response_model=SlashView,
-    openapi_extra=documented(ContestSlash),
-    responses=refused(NotFound, BadSignature, Conflict, Malformed, *CHAIN),
-)
+@router.on(POST_CONTEST)
 async def post_contest(
     evidence: DigestPath,
     api: ApiDep,
     work: WorkDep,
-    posted: Annotated[ContestSlash, body(ContestSlash)],
-) -> Response:
+    posted: ContestSlash,
+) -> SlashView:
     """The convicted shows a bundle that speaks for it; nothing is slashed until it was judged."""
     market = api.market
     row = await contest_slash(
@@ -116,22 +103,17 @@ async def post_contest(
         bundles=market.bundles,
         chain=market.chain,
     )
-    return answer(await slash_view(row, api.market.chain))
+    return await slash_view(row, api.market.chain)
 
 
-@router.post(
-    "/slashes/{name}/judgement",
-    response_model=SlashView,
-    openapi_extra=documented(JudgeContest),
-    responses=refused(NotFound, Conflict, Forbidden),
-)
+@router.on(POST_JUDGEMENT)
 async def post_judgement(
     evidence: DigestPath,
     api: ApiDep,
     work: WorkDep,
     who: JudgeDep,
-    posted: Annotated[JudgeContest, body(JudgeContest)],
-) -> Response:
+    posted: JudgeContest,
+) -> SlashView:
     """What came of running both bundles again; by the operator, or a host that is no party."""
     row = await judge_contest(
         evidence,
@@ -140,4 +122,4 @@ async def post_judgement(
         now=api.market.clock(),
         work=work,
     )
-    return answer(await slash_view(row, api.market.chain))
+    return await slash_view(row, api.market.chain)

@@ -2,42 +2,41 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Path, Query
 
-from contracts.terms.errors import NotFound
-from contracts.terms.ids import MAX_STEPS, PeerId, StepNumber
-from market.api.context import ApiDep, JobPath, WorkDep, answer, parse_bytes
-from market.api.refusals import refused
-from market.bodies import STEP_LINES_PAGE, STEPS_PAGE, StepLinesView, StepsView, WorkTraceView
+from contracts.terms.ids import MAX_STEPS, StepNumber
+from market.api.context import ApiDep, JobPath, PeerPath, WorkDep
+from market.api.routing import Routes
+from market.bodies.routes import GET_STEP, GET_STEPS, GET_WORK
+from market.bodies.tracing import (
+    STEP_LINES_PAGE,
+    STEPS_PAGE,
+    StepLinesView,
+    StepsView,
+    WorkTraceView,
+)
 from market.service.show_steps import lines_of_step, steps_of
 from market.service.trace_work import trace_work
 
-router = APIRouter(tags=["audit explorer"])
+router = Routes(tags=["audit explorer"])
 
 StepPath = Annotated[int, Path(ge=1, lt=MAX_STEPS, description="number of a step")]
 
 
-def _peer(peer: Annotated[str, Path(description="32 bytes in hex")]) -> PeerId:
-    return PeerId(parse_bytes(peer, 32))
-
-
-PeerPath = Annotated[PeerId, Depends(_peer)]
-
-
-@router.get("/jobs/{name}/steps", response_model=StepsView, responses=refused(NotFound))
+@router.on(GET_STEPS)
 async def get_steps(
     job: JobPath,
     api: ApiDep,
     work: WorkDep,
     after: Annotated[int, Query(ge=0, le=MAX_STEPS, description="steps beyond this one")] = 0,
     limit: Annotated[int, Query(ge=1, le=STEPS_PAGE, description="steps at most")] = STEPS_PAGE,
-) -> Response:
+) -> StepsView:
     """Sealed steps beyond `after`: seal, anchor, coin, and what was drawn and came of it."""
     async with work:
-        return answer(await steps_of(job, work, api.followed, after=after, limit=limit))
+        return await steps_of(job, work, api.followed, after=after, limit=limit)
 
 
-@router.get("/jobs/{name}/steps/{step}", response_model=StepLinesView, responses=refused(NotFound))
+@router.on(GET_STEP)
 async def get_step(
     job: JobPath,
     step: StepPath,
@@ -47,20 +46,16 @@ async def get_step(
     limit: Annotated[
         int, Query(ge=1, le=STEP_LINES_PAGE, description="lines at most")
     ] = STEP_LINES_PAGE,
-) -> Response:
+) -> StepLinesView:
     """A step's peer-steps and paid audits."""
     async with work:
         found = await lines_of_step(
             job, StepNumber(step), work, api.followed, after=after, limit=limit
         )
-    return answer(found)
+    return found
 
 
-@router.get(
-    "/jobs/{name}/steps/{step}/work/{peer}",
-    response_model=WorkTraceView,
-    responses=refused(NotFound),
-)
+@router.on(GET_WORK)
 async def get_work(
     job: JobPath,
     step: StepPath,
@@ -68,10 +63,10 @@ async def get_work(
     api: ApiDep,
     work: WorkDep,
     number: Annotated[int, Query(alias="round", ge=0, le=2**40, description="of the work")] = 0,
-) -> Response:
+) -> WorkTraceView:
     """A peer-step from its GradCommit to the transactions that paid it, with all Merkle paths."""
     async with work:
         found = await trace_work(
             job, StepNumber(step), peer, number, work=work, followed=api.followed
         )
-    return answer(found)
+    return found

@@ -8,7 +8,7 @@ from contracts.terms.errors import Malformed
 from contracts.terms.ids import ZERO_DIGEST, JobId
 from contracts.terms.typed_names import digits_of
 from market.api.context import Api, ApiDep, JobPath, WorkDep, parse_bytes
-from market.bodies import EpochSummary
+from market.bodies.settlement import EpochSummary
 from market.service.find_job import find_job
 from market.service.find_steps import FATES, FoundStep, Wanted, find_steps
 from market.service.ports import UnitOfWork
@@ -25,7 +25,7 @@ STEPS_PAGE = 100
 HEX_OF_PEER = 64
 
 
-@router.get("/audit/{name}")
+@router.get("/audit/{job}")
 async def get_audit_page(
     job: JobPath,
     api: ApiDep,

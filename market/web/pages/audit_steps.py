@@ -11,19 +11,13 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
-from market.api.context import Api, ApiDep, JobPath, WorkDep
+from market.api.context import Api, ApiDep, JobPath, PeerPath, WorkDep
 from market.api.routes.earnings import period_of
-from market.api.routes.tracing import PeerPath, StepPath
-from market.bodies import (
-    API_PREFIX,
-    STEP_LINES_PAGE,
-    ChecksView,
-    DistanceView,
-    EarningView,
-    PeerChecksView,
-    StepView,
-    WorkTraceView,
-)
+from market.api.routes.tracing import StepPath
+from market.bodies.auditing import ChecksView, PeerChecksView
+from market.bodies.base import API_PREFIX
+from market.bodies.earnings import EarningView
+from market.bodies.tracing import STEP_LINES_PAGE, DistanceView, StepView, WorkTraceView
 from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.ports import UnitOfWork
@@ -58,7 +52,7 @@ _WAITS_AT: dict[str, Link] = {
 }
 
 
-@router.get("/audit/{name}/steps/{step}")
+@router.get("/audit/{job}/steps/{step}")
 async def get_step_page(
     job: JobPath,
     step: StepPath,
@@ -88,7 +82,7 @@ async def get_step_page(
     )
 
 
-@router.get("/audit/{name}/steps/{step}/work/{peer}")
+@router.get("/audit/{job}/steps/{step}/work/{peer}")
 async def get_work_page(
     job: JobPath,
     step: StepPath,

@@ -7,7 +7,8 @@ from starlette.responses import RedirectResponse
 
 from market.api.context import AccountPath, ApiDep, WorkDep
 from market.api.routes.settlement import EpochPath
-from market.bodies import API_PREFIX, EpochSummary
+from market.bodies.base import API_PREFIX
+from market.bodies.settlement import EpochSummary
 from market.service.show_epochs import epoch_row, newest_epochs, show_epoch, show_proof
 from market.web.rendering import page
 
@@ -48,7 +49,7 @@ async def get_proof_form(
     return RedirectResponse(f"/epochs/{number}/proofs/{account.strip()}", 303)
 
 
-@router.get("/epochs/{number}/proofs/{name}")
+@router.get("/epochs/{number}/proofs/{account}")
 async def get_proof_page(
     number: EpochPath, account: AccountPath, api: ApiDep, work: WorkDep
 ) -> Response:

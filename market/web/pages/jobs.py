@@ -11,14 +11,10 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.running import peers_view, spend_view
-from market.bodies import (
-    API_PREFIX,
-    JobView,
-    NumberedJobEvent,
-    SeatView,
-    StepReport,
-    read_job_event,
-)
+from market.bodies.base import API_PREFIX
+from market.bodies.events import NumberedJobEvent, read_job_event
+from market.bodies.jobs import JobView, StepReport
+from market.bodies.running import SeatView
 from market.domain.jobs import JobState
 from market.domain.outcomes import Outcome, sentence
 from market.service.feeds import newest_events
@@ -42,7 +38,7 @@ OVER = ("refunded", "failed")
 """States after which a page needs no refresh."""
 
 
-@router.get("/jobs/{name}")
+@router.get("/jobs/{job}")
 async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """A job."""
     events = await _events(job, api, work)
@@ -59,25 +55,25 @@ async def get_job_page(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     )
 
 
-@router.get("/jobs/{name}/fragment/now")
+@router.get("/jobs/{job}/fragment/now")
 async def get_now(job: JobPath, work: WorkDep) -> Response:
     """State and step of a job's page: asked for most often, so it costs least."""
     return page("job_now.html", **await _now(job, work))
 
 
-@router.get("/jobs/{name}/fragment/events")
+@router.get("/jobs/{job}/fragment/events")
 async def get_events(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """The newest events of a job's page."""
     return page("events_list.html", **await _events(job, api, work))
 
 
-@router.get("/jobs/{name}/fragment/progress")
+@router.get("/jobs/{job}/fragment/progress")
 async def get_progress(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """Money, losses and peers of a job's page."""
     return page("job_progress.html", piece=True, **await _progress(job, api, work))
 
 
-@router.get("/jobs/{name}/fragment/checking")
+@router.get("/jobs/{job}/fragment/checking")
 async def get_checking(job: JobPath, api: ApiDep, work: WorkDep) -> Response:
     """Checks, verdicts, convictions and checkpoints of a job's page."""
     return page("job_checking.html", **await _checking(job, api, work))

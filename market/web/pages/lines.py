@@ -8,7 +8,7 @@ from fastapi import Query
 from contracts.terms.ids import Address, JobId
 from market.api.context import Api
 from market.api.routes.earnings import earnings_view
-from market.bodies import EarningView, PartsView
+from market.bodies.earnings import EarningView, PartsView
 from market.service.ports import UnitOfWork
 
 SHOWN = 25

@@ -10,13 +10,10 @@ from fastapi import APIRouter, Response
 from contracts.terms.amounts import PricePerPflop
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, WorkDep
-from market.bodies import (
-    API_PREFIX,
-    ClearingRoundView,
-    NumberedMarketEvent,
-    OfferView,
-    read_market_event,
-)
+from market.bodies.base import API_PREFIX
+from market.bodies.events import NumberedMarketEvent, read_market_event
+from market.bodies.market import ClearingRoundView
+from market.bodies.offers import OfferView
 from market.service.feeds import MARKET, newest_events
 from market.service.ports import UnitOfWork
 from market.service.rows import JobRow

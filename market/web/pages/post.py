@@ -11,7 +11,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, WorkDep, job_of
-from market.bodies import QuoteView
+from market.bodies.jobs import QuoteView
 from market.service.coding import spec_of
 from market.service.find_job import find_job
 from market.service.order_like import Wish, order_like

@@ -22,7 +22,7 @@ MAX_ENTRIES = 100
 MAX_JOBS = 25
 
 
-@router.get("/providers/{name}")
+@router.get("/providers/{account}")
 async def get_provider_page(
     account: AccountPath,
     api: ApiDep,

@@ -15,7 +15,7 @@ from market.web.rendering import page
 router = APIRouter()
 
 
-@router.get("/jobs/{name}/spend")
+@router.get("/jobs/{job}/spend")
 async def get_spend_page(
     job: JobPath,
     api: ApiDep,

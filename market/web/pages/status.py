@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from contracts.terms.errors import Unavailable
 from market.api.context import Api, ApiDep, WorkDep
 from market.api.routes.status import status_view
-from market.bodies import NetworkView
+from market.bodies.network import NetworkView
 from market.web.health import checks_of, worst
 from market.web.rendering import page
 

@@ -22,8 +22,17 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market import bodies
+from market.bodies.network import ContractsView, NetworkView, TokenView
+from market.bodies.settlement import (
+    BatchEntryView,
+    BatchView,
+    EpochLeafView,
+    EpochsView,
+    EpochView,
+    JobPay,
+)
 from tallystick.audit.export import export
+from tests.support.answering import AnsweringMarket
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.fake_chain import SHIPS
 from tests.support.history import JobMaker
@@ -35,26 +44,24 @@ NOTHING = Digest(bytes(32))
 
 
 @dataclass
-class FakeMarket:
+class FakeMarket(AnsweringMarket):
     """Answers from a `ChainMarket` as the API would."""
 
     market: ChainMarket
 
-    async def network(self) -> bodies.NetworkView:
+    async def get_network(self) -> NetworkView:
         """See `export.Market`."""
         deployment = self.market.deployed.deployment
-        names = bodies.ContractsView.model_fields
-        return bodies.NetworkView(
+        names = ContractsView.model_fields
+        return NetworkView(
             version="test",
             chain_id=deployment.chain_id,
             genesis=NOTHING,
             rpc_url="",
             embedded=True,
-            contracts=bodies.ContractsView(**{n: getattr(deployment, n) for n in names}),
+            contracts=ContractsView(**{n: getattr(deployment, n) for n in names}),
             deployed_block=0,
-            token=bodies.TokenView(
-                name="", version="", symbol="", decimals=6, domain_separator=NOTHING
-            ),
+            token=TokenView(name="", version="", symbol="", decimals=6, domain_separator=NOTHING),
             parameters={},
             anchorer=self.market.deployed.senders["anchorer"].account,
             epoch_seconds=2,
@@ -62,7 +69,7 @@ class FakeMarket:
             clock=UnixMillis(0),
         )
 
-    async def messages(self, job: JobId) -> AsyncIterator[tuple[int, Kept]]:
+    async def messages(self, job: JobId, *, after: int = 0) -> AsyncIterator[tuple[int, Kept]]:
         """See `export.Market`."""
         maker = next((each for each in self.market.jobs if each.spec.job() == job), None)
         if maker is None:
@@ -70,30 +77,28 @@ class FakeMarket:
         for number, item in enumerate(maker.items):
             yield number, item
 
-    async def snapshots(self, job: JobId) -> Sequence[Snapshot]:
+    async def snapshots(self, job: JobId) -> list[Snapshot]:
         """See `export.Market`."""
         return self.market.snapshots
 
-    async def epochs(self, *, cursor: str | None = None) -> bodies.EpochsView:
+    async def get_epochs(self) -> EpochsView:
         """See `export.Market`."""
-        return bodies.EpochsView(
-            epochs=tuple(self._view(each) for each in self.market.settlements[:0:-1])
-        )
+        return EpochsView(epochs=tuple(self._view(each) for each in self.market.settlements[:0:-1]))
 
-    async def epoch(self, number: int) -> bodies.EpochView:
+    async def get_epoch(self, number: int) -> EpochView:
         """See `export.Market`."""
         return self._view(self.market.settlements[number])
 
-    async def batch(self, root: Digest) -> bodies.BatchView:
+    async def get_batch(self, root: Digest) -> BatchView:
         """See `export.Market`."""
         entries = tuple(
-            bodies.BatchEntryView(job=job, step=step, seal=seal)
+            BatchEntryView(job=job, step=step, seal=seal)
             for job, step, seal in self.market.batches[root]
         )
-        return bodies.BatchView(root=root, entries=entries, transaction=None, block=None, coin=None)
+        return BatchView(root=root, entries=entries, transaction=None, block=None, coin=None)
 
-    def _view(self, settled: EpochSettlement) -> bodies.EpochView:
-        return bodies.EpochView(
+    def _view(self, settled: EpochSettlement) -> EpochView:
+        return EpochView(
             epoch=settled.epoch,
             state="final",
             root=settled.root.hash,
@@ -102,13 +107,11 @@ class FakeMarket:
             transaction=None,
             debits=(),
             leaves=tuple(
-                bodies.EpochLeafView(
+                EpochLeafView(
                     account=each.account,
                     jobs_root=each.jobs_root.hash,
                     cumulative=each.cumulative,
-                    jobs=tuple(
-                        bodies.JobPay(job=job, cumulative=amount) for job, amount in each.jobs
-                    ),
+                    jobs=tuple(JobPay(job=job, cumulative=amount) for job, amount in each.jobs),
                 )
                 for each in settled.accounts
             ),

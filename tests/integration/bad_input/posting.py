@@ -25,7 +25,10 @@ from contracts.terms.signatures import decode_signed, expect, recover
 from contracts.terms.typed_data import PERMIT
 from market.api.app import make_app
 from market.api.context import Api
-from market.bodies import NetworkView, PostJob, Problem, hosting_digest, read_body
+from market.bodies.base import Problem, read_body
+from market.bodies.jobs import PostJob
+from market.bodies.network import NetworkView
+from market.bodies.signing import hosting_digest
 from market.service.host_jobs import register_host
 from market.service.rows import JobRow
 from tallystick.sdk.client import MarketClient

@@ -21,8 +21,19 @@ from contracts.terms.ids import Digest
 from contracts.terms.messages import Message
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.typed_data import Domain
-from market import bodies
 from market.api.problems import STATUS, status_of
+from market.bodies.base import MAX_JSON_BYTES, Problem, SignedBody, read_body
+from market.bodies.jobs import Permit, PostJob, QuoteRequest
+from market.bodies.offers import Heartbeat, Withdrawal
+from market.bodies.routes import (
+    DELETE_OFFER,
+    GET_NETWORK,
+    POST_JOB,
+    POST_OFFER,
+    POST_OFFER_HEARTBEAT,
+    POST_QUOTE,
+)
+from market.bodies.signing import heartbeat_digest, withdrawal_digest
 from tallystick.cli.main import exit_code
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import load_job_file
@@ -35,7 +46,7 @@ from tests.support.market_world import market_spec, sign_digest
 from tests.support.patience import patience
 from training.transport.calls import METHODS
 
-PERMIT = bodies.Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
+PERMIT = Permit(deadline=UnixSeconds(4_000_000_000), signature=bytes(65))
 GOOD = "name: a\nbudget: 10\nprice_ceiling: 2000\ndeadline: 1h\n"
 ELSEWHERE_CHAIN = Domain(DOMAIN.chain_id + 1, DOMAIN.settlement)
 TEN_MINUTES = 600
@@ -62,13 +73,13 @@ class Place:
         spec = market_spec()
         await self.poster.world.give_tokens(spec, "poster")
         signed = wallet.sign(spec, domain).encoded()
-        body = bodies.PostJob(signed=signed, permit=PERMIT)
-        await self.client.post_job(body, idempotency_key="k")
+        body = PostJob(signed=signed, permit=PERMIT)
+        await self.client.call(POST_JOB, body, key="k")
 
     async def ask(self, method: str, path: str, content: bytes, **headers: str) -> None:
         """A request as somebody else's program may send it; raises the problem that comes back."""
         answer = await self.http.request(method, path, content=content, headers=headers)
-        problem = bodies.read_body(bodies.Problem, answer.content)
+        problem = read_body(Problem, answer.content)
         cls = error_class(problem.code)
         assert answer.status_code == STATUS.get(cls, status_of(cls)), problem
         raise cls(problem.detail)
@@ -121,13 +132,15 @@ async def signed_for_another_chain(place: Place) -> None:
 
 async def withdrawn_by_another(place: Place) -> None:
     offer = await place.poster.world.offer("ann", 10**10)
-    signature = sign_digest(make_session("eve"), bodies.withdrawal_digest(offer))
-    await place.client.withdraw_offer(offer, bodies.Withdrawal(signature=signature))
+    signature = sign_digest(make_session("eve"), withdrawal_digest(offer))
+    await place.client.call(DELETE_OFFER, Withdrawal(signature=signature), offer=offer)
 
 
 async def heartbeat(place: Place, offer: Digest, at: UnixMillis) -> None:
-    signature = sign_digest(make_session("agent ann"), bodies.heartbeat_digest(offer, at))
-    await place.client.heartbeat_offer(offer, bodies.Heartbeat(at=at, signature=signature))
+    signature = sign_digest(make_session("agent ann"), heartbeat_digest(offer, at))
+    await place.client.call(
+        POST_OFFER_HEARTBEAT, Heartbeat(at=at, signature=signature), offer=offer
+    )
 
 
 async def replayed_heartbeat(place: Place) -> None:
@@ -145,16 +158,16 @@ async def heartbeat_of_a_clock_ten_minutes_off(place: Place) -> None:
 async def offer_that_is_over(place: Place) -> None:
     await place.poster.world.stake("ann")
     offer = place.poster.world.sign_offer("ann", 1, expires_at=UnixSeconds(START - 1))
-    await place.client.post_offer(offer.encoded())
+    await place.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
 
 
 async def offer_without_stake(place: Place) -> None:
     offer = place.poster.world.sign_offer("ann", 10**10)
-    await place.client.post_offer(offer.encoded())
+    await place.client.call(POST_OFFER, SignedBody(signed=offer.encoded()))
 
 
 async def body_over_a_megabyte(place: Place) -> None:
-    await place.ask("POST", "/offers", b" " * (bodies.MAX_JSON_BYTES + 1))
+    await place.ask("POST", "/offers", b" " * (MAX_JSON_BYTES + 1))
 
 
 async def body_that_says_it_is_small(place: Place) -> None:
@@ -163,7 +176,7 @@ async def body_that_says_it_is_small(place: Place) -> None:
             yield bytes(2**16)
 
     answer = await place.http.post("/offers", content=pieces())
-    problem = bodies.read_body(bodies.Problem, answer.content)
+    problem = read_body(Problem, answer.content)
     raise error_class(problem.code)(problem.detail)
 
 
@@ -188,12 +201,14 @@ def of_version(message: Message, kind: str) -> bytes:
 
 
 async def spec_of_tomorrow(place: Place) -> None:
-    await place.client.quote(of_version(market_spec(), "job_spec.v99"))
+    await place.client.call(
+        POST_QUOTE, QuoteRequest(spec=of_version(market_spec(), "job_spec.v99"))
+    )
 
 
 async def nobody_there(_: Place) -> None:
     async with MarketClient(NOBODY, timeout=timedelta(seconds=patience(5))) as client:
-        await client.network()
+        await client.call(GET_NETWORK)
 
 
 async def same_key_for_another_request(place: Place) -> None:

@@ -13,7 +13,7 @@ import pytest
 from contracts.chain.deployment import NAMES
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import Address, Digest
-from market.bodies import ContractsView, NetworkView
+from market.bodies.network import ContractsView, NetworkView
 from tallystick.chains import NOTE
 from tallystick.sdk.sending import TRANSACTIONS, OnChain, on_chain
 from tests.support.anvil import DeployedChain, deployed_chain

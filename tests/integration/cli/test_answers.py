@@ -18,7 +18,9 @@ from jsonschema_rs import Draft202012Validator
 from contracts.keys.store import load_wallet, save_wallet
 from contracts.terms.errors import Forbidden
 from contracts.terms.ids import JobId, PeerId, StepNumber
+from market.bodies.base import Part, read_body
 from market.service.rows import JobRow, ReportRow
+from tallystick.cli.get import KINDS
 from tallystick.cli.schema import VerbShown, all_verbs
 from tests.integration.bad_input.servers import empty_world, market_in_a_thread
 from tests.integration.bad_input.verbs import Said, call
@@ -33,6 +35,8 @@ JOB = (
     "name: tiny\nrecipe: micro\nbudget: 10\nprice_ceiling: 2000000\ndeadline: 1h\ndata: text.txt\n"
 )
 LOG = '{"at": 1, "mono": 1, "process": "coordinator", "pid": 1, "event": "opened", "job": "ab"}\n'
+NOT_HERE = ("auditors", "batch", "lease", "operation", "slash")
+"""Kinds of which that market has none of this name."""
 ELSEWHERE = {
     "demo": "minutes: tests/integration/bad_input/test_demo.py",
     "deploy": "needs a chain of its own; its use case is what tests/support/anvil.py runs",
@@ -128,6 +132,7 @@ class Place:
             "wallet show": ["--balance"],
             "wallet import": [f"{at}/key", "--wallet", f"{at}/imported.json"],
             "params show": [],
+            "get": ["jobs"],
         }
 
 
@@ -227,6 +232,32 @@ def test_verb__as_a_table__fits_a_terminal_of_80_columns(verb: VerbShown, place:
     drawn = [each for each in answer.stdout.splitlines() if "│" in each or "  " in each.strip()]
     if words not in WIDE:
         assert [each for each in drawn if len(each) > 80] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_get__of_every_kind__is_a_document_and_a_table(kind: str, place: Place) -> None:
+    known = {"job": place.paid[0].hex(), "account": make_wallet("ann").account.hex()}
+    known |= {"number": "1", "step": "1", "peer": place.worker.hex()}
+    names = [known.get(name, "00" * 32) for name in KINDS[kind].names]
+
+    document = call(["get", kind, *names, "-o", "json"], place.environment())
+    table = call(["get", kind, *names], place.environment())
+    rows = call(["get", kind, *names, "-o", "csv"], place.environment())
+
+    if kind in NOT_HERE:
+        assert (document.exit_code, table.exit_code) == (3, 3)
+        return
+    assert read_body(KINDS[kind].answers, document.stdout.encode())
+    assert table.exit_code == 0 and table.stdout
+    is_list = issubclass(KINDS[kind].answers, Part)
+    assert (rows.exit_code, "has no rows" in rows.stderr) == ((0, False) if is_list else (2, True))
+
+
+@pytest.mark.parametrize("line", [["jib"], ["job"], ["jobs", "ab"], ["job", "../status"]])
+def test_get__of_what_is_no_kind_or_no_name__is_one_line(line: list[str], place: Place) -> None:
+    said = call(["get", *line], place.environment())
+
+    assert said.exit_code == 2 and said.stderr.count("\n") == 1
 
 
 def test_job__named_by_its_first_digits__is_that_job(place: Place) -> None:

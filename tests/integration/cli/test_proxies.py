@@ -12,6 +12,7 @@ from contracts.chain.connection import ChainConnection
 from contracts.json_rpc import JsonRpc
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import NotFound, TallystickError
+from market.bodies.routes import GET_NETWORK
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.sdk.client import MarketClient
 from tallystick.up import json_rpc
@@ -52,7 +53,7 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask_market(url: str, _: Path) -> None:
     async def asked() -> None:
         async with MarketClient(url) as client:
-            await client.network()
+            await client.call(GET_NETWORK)
 
     asyncio.run(asked())
 

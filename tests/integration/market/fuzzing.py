@@ -125,18 +125,16 @@ async def busy_market() -> Busy:
     async with world.new_work() as work:
         (batch, *_), (lease, *_) = await work[BatchRow].where(), await work[LeaseRow].where()
     names: dict[str, Digest | bytes] = {
-        "jobs": job,
-        "operations": asked.operation,
+        "job": job,
+        "operation": asked.operation,
         "peer": maker.members[0].session.peer,
-        "offers": world.offers["ann"],
-        "leases": lease.lease,
-        "accounts": ANN.account,
-        "providers": ANN.account,
-        "epochs": ANN.account,
-        "auditors": make_wallet("out1").account,
-        "slashes": slash.evidence,
-        "batches": batch.root,
-        "blobs": blob_digest(MANIFEST),
+        "offer": world.offers["ann"],
+        "lease": lease.lease,
+        "account": ANN.account,
+        "auditor": make_wallet("out1").account,
+        "evidence": slash.evidence,
+        "root": batch.root,
+        "blob": blob_digest(MANIFEST),
     }
     api = world.api()
     api.market = replace(api.market, wakeup=GivingWakeup(world))
@@ -210,8 +208,9 @@ def is_stream(operation: Any) -> bool:
 def known_parts(operation: Any) -> dict[str, Any]:
     """Parts of a request that name what is there, or say what somebody has signed."""
     found: dict[str, Any] = {}
-    noun = BUSY.names.get(operation.path.split("/")[2])
-    names = {"name": noun, "number": 1, "step": 1, "peer": BUSY.names["peer"]}
+    names = {**BUSY.names, "number": 1, "step": 1}
+    if operation.path.startswith("/v1/auditors/"):
+        names["account"] = BUSY.names["auditor"]
     if path := {key: value for key, value in names.items() if f"{{{key}}}" in operation.path}:
         found["path_parameters"] = path
     if body := BUSY.bodies.get(operation.path):

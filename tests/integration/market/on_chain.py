@@ -18,7 +18,7 @@ from contracts.terms.typed_data import PERMIT as PERMIT_STRUCT
 from market.adapters.chain import Confirming, RpcChain
 from market.adapters.postgres import PostgresWork, make_engine
 from market.adapters.transactions import RowTransactions
-from market.bodies import Permit
+from market.bodies.jobs import Permit
 from market.bootstrap import WRITING_ROLES
 from market.service.ports import Chain, UnitOfWork
 from tests.support.anvil import DeployedChain, deployed_chain

@@ -12,42 +12,45 @@ from contracts.terms.history import encode_kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, StageIndex
 from contracts.terms.messages import DataSpec, JobSpec, LeaseAccept
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies import (
-    AcceptLease,
-    AccountView,
-    Body,
+from market.bodies.base import Body, Problem, SignedBody, Stored, read_body
+from market.bodies.hosting import (
     CoordinatorClaim,
-    CoordinatorView,
-    EpochsView,
-    FaucetRequest,
-    FaucetView,
-    Heartbeat,
     HostedJobs,
     HostHeartbeat,
     HostRegistered,
     JobEndpoint,
+    RegisterHost,
+)
+from market.bodies.jobs import (
     JobPosted,
     JobView,
-    LeasesView,
-    LeaseView,
-    NetworkView,
-    OfferStored,
-    OffersView,
     Permit,
     PostJob,
     PostReports,
-    Problem,
-    ProofView,
     QuoteRequest,
     QuoteView,
-    RegisterHost,
-    SignedBody,
     StepReport,
-    Stored,
+)
+from market.bodies.network import (
+    AccountView,
+    CoordinatorView,
+    FaucetRequest,
+    FaucetView,
+    NetworkView,
+)
+from market.bodies.offers import (
+    AcceptLease,
+    Heartbeat,
+    LeasesView,
+    LeaseView,
+    OfferStored,
+    OffersView,
     Withdrawal,
+)
+from market.bodies.settlement import EpochsView, ProofView
+from market.bodies.signing import (
     heartbeat_digest,
     hosting_digest,
-    read_body,
     reports_digest,
     withdrawal_digest,
 )

@@ -14,7 +14,7 @@ from market.adapters.postgres import PostgresWork, make_engine
 from market.api.app import make_app
 from market.api.context import Api
 from market.api.problems import STATUS, status_of
-from market.bodies import MAX_BUNDLE_BYTES, Problem, read_body
+from market.bodies.base import MAX_BUNDLE_BYTES, Problem, read_body
 from market.service.faucet import ask_faucet
 from tests.integration.market.client import HOST, client_of, once, signed
 from tests.support.history import make_wallet
@@ -42,7 +42,7 @@ OPEN = {
 
 
 def filled(path: str, name: str) -> str:
-    return re.sub(r"\{(name|number|step|peer)\}", name, path).removeprefix("/v1")
+    return re.sub(r"\{\w+\}", name, path).removeprefix("/v1")
 
 
 def check_problem(response: httpx.Response) -> Problem:

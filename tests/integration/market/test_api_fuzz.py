@@ -3,7 +3,7 @@
 import pytest
 
 from market.api.app import make_app
-from market.api.openapi import operations
+from market.api.routing import operations
 from tests.support.market_world import memory_world
 
 DOCUMENT = make_app(memory_world().api()).openapi()

@@ -19,16 +19,26 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.bodies import (
+from market.bodies.credentials import HostCredential
+from market.bodies.hosting import (
+    ClaimJobs,
     CoordinatorClaim,
-    HostCredential,
     HostHeartbeat,
-    Permit,
-    PostJob,
     RefusedJob,
     RegisterHost,
-    hosting_digest,
 )
+from market.bodies.jobs import Permit, PostJob
+from market.bodies.routes import (
+    GET_JOB,
+    POST_CLAIM,
+    POST_COORDINATOR,
+    POST_HOST,
+    POST_HOST_HEARTBEAT,
+    POST_JOB,
+    POST_JUDGEMENT,
+)
+from market.bodies.signing import hosting_digest
+from market.bodies.slashes import JudgeContest
 from market.domain.blob_quotas import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
@@ -161,12 +171,14 @@ async def test_heartbeat__coordinator_was_refused__who_watches_the_job_reads_why
         token=HostCredential("host").shown(TOKEN),
         transport=httpx.ASGITransport(make_app(world.api())),
     ) as host:
-        await host.claim_jobs("host")
+        await host.call(POST_CLAIM, ClaimJobs(host="host"))
         for _ in range(2):
-            await host.heartbeat_host(HostHeartbeat(host="host", jobs=(), refused=(refused,)))
-        stands = (await host.job(job)).failure
-        await host.heartbeat_host(HostHeartbeat(host="host", jobs=(job,)))
-        runs = (await host.job(job)).failure
+            await host.call(
+                POST_HOST_HEARTBEAT, HostHeartbeat(host="host", jobs=(), refused=(refused,))
+            )
+        stands = (await host.call(GET_JOB, job=job)).failure
+        await host.call(POST_HOST_HEARTBEAT, HostHeartbeat(host="host", jobs=(job,)))
+        runs = (await host.call(GET_JOB, job=job)).failure
 
     assert stands == "stands still, the market refused its coordinator's messages: conflict: x"
     assert runs is None
@@ -194,8 +206,10 @@ async def test_coordinators__one_account_takes_all_it_can__others_still_get_one(
     await world.register(names=[f"coordinator {number}" for number in range(6)])
     eve, ann = make_wallet("eve"), make_wallet("ann")
     async with sdk(world) as client:
-        taken = [await client.coordinator(by=eve, idempotency_key=f"{n}") for n in range(20)]
-        mine = await client.coordinator(by=ann, idempotency_key="0")
+        taken = [
+            (await client.call(POST_COORDINATOR, by=eve, key=f"{n}")).coordinator for n in range(20)
+        ]
+        mine = (await client.call(POST_COORDINATOR, by=ann, key="0")).coordinator
 
     assert len(set(taken)) == UNPAID_AT_MOST
     assert mine not in taken
@@ -207,9 +221,9 @@ async def test_idempotency_key__stranger_uses_mine__neither_reads_my_answer_nor_
     await world.register(names=("coordinator", "another coordinator"))
     eve, ann = make_wallet("eve"), make_wallet("ann")
     async with sdk(world) as client:
-        theirs = await client.coordinator(by=eve, idempotency_key="order 7")
-        mine = await client.coordinator(by=ann, idempotency_key="order 7")
-        again = await client.coordinator(by=ann, idempotency_key="order 7")
+        theirs = (await client.call(POST_COORDINATOR, by=eve, key="order 7")).coordinator
+        mine = (await client.call(POST_COORDINATOR, by=ann, key="order 7")).coordinator
+        again = (await client.call(POST_COORDINATOR, by=ann, key="order 7")).coordinator
 
     assert theirs != mine == again
 
@@ -225,8 +239,8 @@ async def test_idempotency_key__of_a_job_that_another_signed__is_not_taken_by_a_
     mine = PostJob(signed=make_wallet("poster").sign(spec, DOMAIN).encoded(), permit=permit)
     async with sdk(world) as client:
         with pytest.raises(BadSignature):
-            await client.post_job(forged, idempotency_key="order 7")
-        posted = await client.post_job(mine, idempotency_key="order 7")
+            await client.call(POST_JOB, forged, key="order 7")
+        posted = await client.call(POST_JOB, mine, key="order 7")
 
     assert posted.job == spec.job()
 
@@ -254,13 +268,13 @@ async def test_hosting__under_the_name_of_another_host__is_refused(world: World)
     for token in tokens:
         async with sdk(world, token) as evil:
             with pytest.raises(Forbidden):
-                await evil.register_host(RegisterHost(host="host", coordinators=(claim,)))
+                await evil.call(POST_HOST, RegisterHost(host="host", coordinators=(claim,)))
             with pytest.raises(Forbidden):
-                await evil.claim_jobs("host")
+                await evil.call(POST_CLAIM, ClaimJobs(host="host"))
             with pytest.raises(Forbidden):
-                await evil.heartbeat_host(HostHeartbeat(host="host", jobs=(job,)))
+                await evil.call(POST_HOST_HEARTBEAT, HostHeartbeat(host="host", jobs=(job,)))
     async with sdk(world, HostCredential("host").shown(TOKEN)) as host:
-        held = await host.claim_jobs("host")
+        held = (await host.call(POST_CLAIM, ClaimJobs(host="host"))).jobs
 
     assert [each.job for each in held] == [job]
 
@@ -275,11 +289,11 @@ async def test_judgement__by_a_party_or_by_nobody_knows_whom__is_refused(world: 
         judge = HostCredential("host") if party is None else HostCredential("host", party)
         async with sdk(world, judge.shown(TOKEN)) as client:
             with pytest.raises(Forbidden):
-                await client.judge_contest(row.evidence, upheld=True)
+                await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=row.evidence)
     before = await slash_of(world, row.evidence)
     stranger = HostCredential("host", make_wallet("carl").account)
     async with sdk(world, stranger.shown(TOKEN)) as client:
-        await client.judge_contest(row.evidence, upheld=True)
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=row.evidence)
 
     assert before.state == "contested"
     assert (await slash_of(world, row.evidence)).state == "dropping"

@@ -12,7 +12,8 @@ from contracts.terms.errors import BadSignature, Conflict, NotFound
 from contracts.terms.ids import Digest, JobId, SessionKey
 from contracts.terms.moments import UnixSeconds
 from market.api.app import make_app
-from market.bodies import AcceptLease
+from market.bodies.offers import AcceptLease
+from market.bodies.routes import POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.domain.jobs import JobState
 from market.domain.slashing import Conviction
 from market.service.audit_bonds import PATIENCE_MILLIS
@@ -185,11 +186,11 @@ async def test_reserve_stakes__killed_after_each_step__reserves_once(world: Worl
     signed = make_wallet("out1").sign(bond_accept(asked), world.domain).encoded()
 
     async with sdk(world) as client:
-        again = await client.accept_bond(OUT, AcceptLease(signed=signed))
+        again = await client.call(POST_AUDITOR_BOND, AcceptLease(signed=signed), account=OUT)
         for _ in range(2):
             await reserve_stakes(world.now, world.new_work(), world.ports)
         await world.tick()
-        late = await client.accept_bond(OUT, AcceptLease(signed=signed))
+        late = await client.call(POST_AUDITOR_BOND, AcceptLease(signed=signed), account=OUT)
 
     assert (again.state, late.state) == ("accepted", "reserved")
     assert (await world.ports.account(OUT)).stake.reserved == RESERVED
@@ -249,9 +250,9 @@ async def test_heartbeat_auditor__asked__is_told_job_price_and_stake_until_it_ha
     await world.audit("out1")
     job = await asking(world)
     async with sdk(world) as client:
-        first = await client.heartbeat_auditor(OUT, beat(world, "out1"))
+        first = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=OUT)
         await world.bond("out1")
-        after = await client.heartbeat_auditor(OUT, beat(world, "out1"))
+        after = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=OUT)
 
     assert [(each.job, each.price, each.stake) for each in first.asked] == [
         (job, AUDIT.price, RESERVED)
@@ -278,16 +279,16 @@ async def test_accept_bond__what_was_not_asked__is_refused(world: World) -> None
             {"device_class": "cpu"},
         ):
             with pytest.raises(Conflict):
-                await client.accept_bond(OUT, signed(**changed))
+                await client.call(POST_AUDITOR_BOND, signed(**changed), account=OUT)
         with pytest.raises(BadSignature):
-            await client.accept_bond(OUT, signed(by=make_wallet("out2")))
+            await client.call(POST_AUDITOR_BOND, signed(by=make_wallet("out2")), account=OUT)
         with pytest.raises(NotFound):
-            await client.accept_bond(OUT, signed(job=JobId(b"j" * 32)))
+            await client.call(POST_AUDITOR_BOND, signed(job=JobId(b"j" * 32)), account=OUT)
         with pytest.raises(NotFound):
-            await client.accept_bond(make_wallet("out2").account, signed())
+            await client.call(POST_AUDITOR_BOND, signed(), account=make_wallet("out2").account)
         world.wait(PATIENCE_MILLIS // 1000 + 1)
         await world.tick()
         with pytest.raises(Conflict):
-            await client.accept_bond(OUT, signed())
+            await client.call(POST_AUDITOR_BOND, signed(), account=OUT)
 
     assert await listed(world, job) == []

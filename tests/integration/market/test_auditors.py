@@ -17,13 +17,10 @@ from contracts.terms.ids import Digest, JobId, SessionKey
 from contracts.terms.messages import AuditSpec, JobOpening
 from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
-from market.bodies import (
-    Heartbeat,
-    RegisterAuditor,
-    auditor_digest,
-    auditor_subject,
-    heartbeat_digest,
-)
+from market.bodies.auditing import RegisterAuditor
+from market.bodies.offers import Heartbeat
+from market.bodies.routes import GET_AUDITORS, POST_AUDITOR, POST_AUDITOR_HEARTBEAT
+from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
 from market.service.accept_lease import accept_lease
 from market.service.auditors import (
     HEARD_MILLIS,
@@ -71,7 +68,7 @@ async def test_fix_auditors__matched_job__lists_who_is_staked_heard_and_outside(
 
     block, listed = await fixed(world, maker.spec.job())
     async with sdk(world) as client:
-        shown = await client.auditors(maker.spec.job())
+        shown = decode_auditors((await client.call(GET_AUDITORS, job=maker.spec.job())).encoded)
 
     wanted = sorted((make_wallet(name).account, STAKE, keys[name]) for name in ("out1", "out2"))
     assert [(each.account, each.stake, each.session_key) for each in listed.auditors] == wanted
@@ -263,11 +260,11 @@ async def test_heartbeat_auditor__listed__is_told_its_jobs(world: World) -> None
     account = make_wallet("out1").account
     await world.stake("out1")
     async with sdk(world) as client:
-        registered = await client.register_auditor(registration(world, "out1"))
+        registered = await client.call(POST_AUDITOR, registration(world, "out1"))
         world.auditors["out1"] = make_session("audit out1")
-        before = await client.heartbeat_auditor(account, beat(world, "out1"))
+        before = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=account)
         maker = await world.start_job(audit=AUDIT)
-        after = await client.heartbeat_auditor(account, beat(world, "out1"))
+        after = await client.call(POST_AUDITOR_HEARTBEAT, beat(world, "out1"), account=account)
 
     assert registered.stake == STAKE
     assert before.jobs == () and after.jobs == (maker.spec.job(),)
@@ -277,21 +274,25 @@ async def test_register_auditor__what_does_not_hold__is_refused(world: World) ->
     await world.stake("out1")
     await world.stake("out2")
     async with sdk(world) as client:
-        await client.register_auditor(registration(world, "out1"))
-        again = await client.register_auditor(registration(world, "out1"))
+        await client.call(POST_AUDITOR, registration(world, "out1"))
+        again = await client.call(POST_AUDITOR, registration(world, "out1"))
         with pytest.raises(BadSignature):
-            await client.register_auditor(registration(world, "out1", by="out2"))
+            await client.call(POST_AUDITOR, registration(world, "out1", by="out2"))
         with pytest.raises(InsufficientStake):
-            await client.register_auditor(registration(world, "poor"))
+            await client.call(POST_AUDITOR, registration(world, "poor"))
         with pytest.raises(Conflict):
-            await client.register_auditor(registration(world, "out2", key="out1"))
+            await client.call(POST_AUDITOR, registration(world, "out2", key="out1"))
         old = replace_at(world, registration(world, "out1", key="another"))
         with pytest.raises(Expired):
-            await client.register_auditor(old)
+            await client.call(POST_AUDITOR, old)
         with pytest.raises(NotFound):
-            await client.heartbeat_auditor(make_wallet("poor").account, beat(world, "poor"))
+            await client.call(
+                POST_AUDITOR_HEARTBEAT, beat(world, "poor"), account=make_wallet("poor").account
+            )
         with pytest.raises(BadSignature):
-            await client.heartbeat_auditor(make_wallet("out1").account, beat(world, "out2"))
+            await client.call(
+                POST_AUDITOR_HEARTBEAT, beat(world, "out2"), account=make_wallet("out1").account
+            )
 
     assert again.stake == STAKE
 

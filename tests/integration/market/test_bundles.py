@@ -6,7 +6,7 @@ from contracts.terms.digest import peer_id
 from contracts.terms.ids import ZERO_DIGEST, JobId, StageIndex
 from contracts.terms.messages import JobSpec, LeaseAccept, Notice
 from contracts.terms.moments import UnixMillis
-from market.bodies import heartbeat_digest
+from market.bodies.signing import heartbeat_digest
 from market.domain.jobs import JobState
 from market.service.hear import hear_lease
 from market.service.pass_time import pass_deadlines, release_silent

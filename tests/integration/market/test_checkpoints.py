@@ -24,7 +24,9 @@ from contracts.terms.errors import (
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
 from market.api.app import make_app
-from market.bodies import CheckpointView, PostCheckpoint, checkpoint_digest
+from market.bodies.jobs import CheckpointView, PostCheckpoint
+from market.bodies.routes import GET_CHECKPOINTS
+from market.bodies.signing import checkpoint_digest
 from market.fakes.memory import MemoryBlobs
 from market.service.rows import CheckpointRow, LeaseRow
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
@@ -394,14 +396,14 @@ async def test_publish__market_takes_no_part__the_poster_is_told_and_it_is_tried
         publishing = asyncio.create_task(
             artifacts.publish(StageIndex(0), StepNumber(1), saved, turn=0)
         )
-        while not (failed := (await client.checkpoints(job)).unpublished):
+        while not (failed := (await client.call(GET_CHECKPOINTS, job=job)).unpublished):
             await asyncio.sleep(0.01)
         with pytest.raises(NotFound, match="stage 0 were not published: blob store: No space"):
             await download(client, job, tmp_path / "model")
         store.error = None
         await publishing
         await download(client, job, tmp_path / "model")
-        view = await client.checkpoints(job)
+        view = await client.call(GET_CHECKPOINTS, job=job)
 
     assert [each.reason for each in failed] == ["blob store: No space left on device"]
     assert view.unpublished == ()

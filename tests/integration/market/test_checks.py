@@ -11,6 +11,7 @@ from contracts.terms.errors import Conflict
 from contracts.terms.ids import JobId, StageIndex, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, StepCoin
 from market.api.app import make_app
+from market.bodies.routes import GET_CHECKS, GET_JOB
 from market.service.auditors import list_of_job
 from market.service.fund_jobs import fund_jobs
 from market.service.rows import LeaseRow
@@ -131,11 +132,13 @@ async def test_checks__work_that_was_drawn_and_matched__is_shown_with_its_odds(
     (case,) = (case for case, _ in opened.docket.open.values())
 
     async with sdk(world) as client:
-        before = await client.checks(opened.job)
+        before = await client.call(GET_CHECKS, job=opened.job)
         await opened.report(case)
-        after = await client.checks(opened.job, falsified=1)
+        after = await client.call(GET_CHECKS, job=opened.job, falsified=1)
     async with sdk(world) as another:
-        assert await another.checks(opened.job, falsified=1) == after  # read from the beginning
+        assert (
+            await another.call(GET_CHECKS, job=opened.job, falsified=1) == after
+        )  # read from the beginning
 
     ann = next(each for each in after.peers if each.stage is not None)
     auditor = next(each for each in after.peers if each.stage is None)
@@ -158,7 +161,7 @@ async def test_checks__unchecked_job__says_that_checking_is_off(world: World) ->
     maker = await world.start_job()
 
     async with sdk(world) as client:
-        view = await client.checks(maker.spec.job())
+        view = await client.call(GET_CHECKS, job=maker.spec.job())
 
     assert (view.checking, view.peers) == ("off", ())
 
@@ -186,7 +189,7 @@ async def test_clear__device_that_nobody_measured__gets_no_seat_in_a_checked_job
 
     none = await world.clear()
     async with sdk(world) as client:
-        shown = await client.job(spec.job())
+        shown = await client.call(GET_JOB, job=spec.job())
     await world.offer("ann", 10**11)
     (lease,) = await world.clear()
 

@@ -17,6 +17,7 @@ from contracts.terms.errors import ChainForgot
 from contracts.terms.ids import Address, Digest, StepNumber
 from contracts.terms.messages import AuditSpec
 from market.api.app import make_app
+from market.bodies.routes import GET_COINS
 from market.service.anchor_seals import anchor_seals
 from market.service.rows import BatchRow, SealRow
 from tallystick.provider.coins import CoinFile, CoinWatch, Counts
@@ -100,14 +101,14 @@ async def test_coins__steps_anchored_and_recorded__are_told_to_coordinator_and_m
     await world.tick()
     async with sdk(world) as client:
         watch = watch_of(world, maker, tmp_path, client)
-        early, first = await watch.look(), await client.coins(job)
+        early, first = await watch.look(), (await client.call(GET_COINS, job=job)).steps
         await seal(world, maker)
         await world.tick()
         await world.tick()
         await watch.look()
-        steps = await client.coins(job)
+        steps = (await client.call(GET_COINS, job=job)).steps
         from_market = [await MarketCoins(client, job).coin_of(each.step) for each in steps]
-        later = await client.coins(job, after=2)
+        later = (await client.call(GET_COINS, job=job, after=2)).steps
     from_chain = [await CoinFile(tmp_path).coin_of(each.step) for each in steps]
 
     rows = await batches(world)

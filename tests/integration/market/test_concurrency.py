@@ -11,7 +11,9 @@ from contracts.keys.wallet import Session
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.messages import JobSpec, LeaseAccept
 from contracts.terms.moments import UnixSeconds
-from market.bodies import AcceptLease, JobPosted, LeaseView, Permit, PostJob, Problem, read_body
+from market.bodies.base import Problem, read_body
+from market.bodies.jobs import JobPosted, Permit, PostJob
+from market.bodies.offers import AcceptLease, LeaseView
 from market.domain.jobs import JobState
 from market.service.clear_jobs import clear_jobs
 from market.service.fund_jobs import fund_jobs

@@ -16,12 +16,15 @@ from contracts.terms.messages import GradCommit
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.api.app import make_app
-from market.bodies import (
-    ContestSlash,
-    PostEvidence,
-    contest_digest,
-    evidence_digest,
+from market.bodies.routes import (
+    GET_CONVICTIONS,
+    GET_CONVICTIONS_OF,
+    GET_SLASHES,
+    POST_CONTEST,
+    POST_EVIDENCE,
 )
+from market.bodies.signing import contest_digest, evidence_digest
+from market.bodies.slashes import ContestSlash, PostEvidence
 from market.service.coding import items
 from market.service.contests import judge_contest
 from market.service.convictions import note_convictions
@@ -169,13 +172,13 @@ async def test_post_evidence__by_an_auditor__is_slashed_in_the_end(world: World)
     subject, job = commit.digest(), maker.spec.job()
     await note(world, ruled(maker, slashable(maker, subject)))
     async with sdk(world) as client:
-        first = await client.post_evidence(job, evidence(world, maker, subject))
+        first = await client.call(POST_EVIDENCE, evidence(world, maker, subject), job=job)
         other = evidence(world, maker, subject, by="out2", text=b"another")
-        again = await client.post_evidence(job, other)
+        again = await client.call(POST_EVIDENCE, other, job=job)
         for _ in range(4):
             world.wait(5)
             await world.tick()
-        (slash,) = await client.slashes(job)
+        (slash,) = (await client.whole(GET_SLASHES, job=job)).slashes
     challenger = await world.ports.account(make_wallet("out1").account)
 
     assert first == again and first.state == "convicted"
@@ -212,11 +215,11 @@ async def test_refund__conviction_has_no_evidence_yet__waits_and_what_is_shown_t
     maker, subject = await convicted_at_its_end(world)
     waiting = await world.job(maker.spec.job())
     async with sdk(world) as client:
-        await client.post_evidence(maker.spec.job(), evidence(world, maker, subject))
+        await client.call(POST_EVIDENCE, evidence(world, maker, subject), job=maker.spec.job())
         for _ in range(4):
             world.wait(5)
             await world.tick()
-        (slash,) = await client.slashes(maker.spec.job())
+        (slash,) = (await client.whole(GET_SLASHES, job=maker.spec.job())).slashes
 
     assert waiting.state == "closed"
     assert slash.state == "executed" and slash.restitution > 0
@@ -247,16 +250,20 @@ async def test_post_evidence__what_does_not_hold__is_refused(world: World) -> No
     async with sdk(world) as client:
         with pytest.raises(BadSignature):
             forged = good.model_copy(update={"session_key": session_of("out2").key})
-            await client.post_evidence(job, forged)
+            await client.call(POST_EVIDENCE, forged, job=job)
         with pytest.raises(Forbidden):
-            await client.post_evidence(job, evidence(world, maker, subject, by="stranger"))
+            await client.call(
+                POST_EVIDENCE, evidence(world, maker, subject, by="stranger"), job=job
+            )
         with pytest.raises(NotFound):
-            await client.post_evidence(job, evidence(world, maker, Digest(b"n" * 32)))
-        await client.post_evidence(job, evidence(world, maker, subject))
+            await client.call(POST_EVIDENCE, evidence(world, maker, Digest(b"n" * 32)), job=job)
+        await client.call(POST_EVIDENCE, evidence(world, maker, subject), job=job)
         with pytest.raises(Conflict):
-            await client.post_evidence(job, evidence(world, maker, subject, text=b"another"))
+            await client.call(
+                POST_EVIDENCE, evidence(world, maker, subject, text=b"another"), job=job
+            )
         with pytest.raises(Conflict):
-            await client.post_evidence(job, evidence(world, maker, other))
+            await client.call(POST_EVIDENCE, evidence(world, maker, other), job=job)
 
     assert [row.evidence for row in await rows(world)].count(good.bundle) == 1
 
@@ -285,8 +292,8 @@ async def test_post_evidence__bad_bundle_first__is_refused_and_bars_no_good_one(
             if changed is not None:
                 world.bundles.says[bad.bundle] = replace(said, **changed)
             with pytest.raises(Malformed):
-                await client.post_evidence(job, bad)
-        slash = await client.post_evidence(job, evidence(world, maker, subject))
+                await client.call(POST_EVIDENCE, bad, job=job)
+        slash = await client.call(POST_EVIDENCE, evidence(world, maker, subject), job=job)
 
     assert (slash.state, slash.evidence) == ("convicted", blob_digest(b"bundle"))
 
@@ -300,25 +307,29 @@ async def test_post_evidence__first_bundle_does_not_hold__the_next_one_is_tried(
     await note(world, ruled(maker, slashable(maker, subject)))
     good = evidence(world, maker, subject)
     async with sdk(world) as client:
-        junk = await client.post_evidence(
-            job, evidence(world, maker, subject, by="out2", text=b"x")
+        junk = await client.call(
+            POST_EVIDENCE, evidence(world, maker, subject, by="out2", text=b"x"), job=job
         )
         if shown == "before":
-            await client.post_evidence(job, good)
+            await client.call(POST_EVIDENCE, good, job=job)
         await later(world)
         mine = contest_digest(junk.evidence, junk.evidence)
         signature = maker.members[0].wallet.sign_digest(mine)
-        await client.contest_slash(
-            junk.evidence, ContestSlash(bundle=junk.evidence, signature=signature)
+        await client.call(
+            POST_CONTEST,
+            ContestSlash(bundle=junk.evidence, signature=signature),
+            evidence=junk.evidence,
         )
         if shown == "while contested":
-            await client.post_evidence(job, good)
+            await client.call(POST_EVIDENCE, good, job=job)
         await judge_contest(junk.evidence, upheld=True, now=world.now, work=world.new_work())
         if shown == "after":
             await later(world)
-            await client.post_evidence(job, good)
+            await client.call(POST_EVIDENCE, good, job=job)
         is_free = await ever_free(world, account, times=5)
-        ended = {each.evidence: each.state for each in await client.slashes(job)}
+        ended = {
+            each.evidence: each.state for each in (await client.whole(GET_SLASHES, job=job)).slashes
+        }
 
     assert ended == {junk.evidence: "dropped", good.bundle: "executed"}
     assert shown == "after" or not is_free
@@ -351,14 +362,18 @@ async def contested(world: World, *, honest: str) -> tuple[JobMaker, Digest, Dig
     (liar,) = set(AUDITORS) - {honest}
     await note(world, ruled(maker, slashable(maker, subject)))
     async with sdk(world) as client:
-        junk = await client.post_evidence(job, evidence(world, maker, subject, by=liar, text=b"x"))
+        junk = await client.call(
+            POST_EVIDENCE, evidence(world, maker, subject, by=liar, text=b"x"), job=job
+        )
         good = evidence(world, maker, subject, by=honest)
-        await client.post_evidence(job, good)
+        await client.call(POST_EVIDENCE, good, job=job)
         await later(world)
         mine = contest_digest(junk.evidence, junk.evidence)
         signature = maker.members[0].wallet.sign_digest(mine)
-        await client.contest_slash(
-            junk.evidence, ContestSlash(bundle=junk.evidence, signature=signature)
+        await client.call(
+            POST_CONTEST,
+            ContestSlash(bundle=junk.evidence, signature=signature),
+            evidence=junk.evidence,
         )
     return maker, junk.evidence, good.bundle
 
@@ -393,17 +408,19 @@ async def test_get_convictions__of_job_and_account__say_who_may_show_it_and_what
     subject, job, convict = commit.digest(), maker.spec.job(), maker.members[0].wallet.account
     await note(world, ruled(maker, slashable(maker, subject)))
     async with sdk(world) as client:
-        (noted,) = await client.convictions(job)
-        await client.post_evidence(job, evidence(world, maker, subject))
+        (noted,) = (await client.whole(GET_CONVICTIONS, job=job)).convictions
+        await client.call(POST_EVIDENCE, evidence(world, maker, subject), job=job)
         world.wait(5)
         await world.tick()
         await world.sync()
-        (announced,) = await client.convictions_of(convict)
-        innocent = await client.convictions_of(make_wallet("out1").account)
+        (announced,) = (await client.whole(GET_CONVICTIONS_OF, account=convict)).convictions
+        innocent = (
+            await client.whole(GET_CONVICTIONS_OF, account=make_wallet("out1").account)
+        ).convictions
         world.wait(5)
         for _ in range(2):
             await world.tick()
-        (executed,) = await client.convictions(job)
+        (executed,) = (await client.whole(GET_CONVICTIONS, job=job)).convictions
 
     assert noted.auditors == tuple(session_of(name).peer for name in AUDITORS)
     assert (noted.subject, noted.account, noted.slash) == (subject, convict, None)

@@ -12,7 +12,8 @@ from contracts.terms.ids import Address, JobId
 from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.moments import UnixSeconds
 from market.api.app import make_app
-from market.bodies import EarningsView, EarningView
+from market.bodies.earnings import EarningsView, EarningView
+from market.bodies.routes import GET_ACCOUNT, GET_EARNINGS
 from market.domain import ledger
 from market.service.booking import balances_of
 from market.service.coding import decode_pay
@@ -36,7 +37,7 @@ def sdk(world: World) -> MarketClient:
 
 
 async def lines_of(client: MarketClient, story: Story, name: str) -> list[EarningView]:
-    return [line async for line in client.all_earnings(account_of(name), job=story.job)]
+    return list((await client.whole(GET_EARNINGS, account=account_of(name), job=story.job)).lines)
 
 
 async def check_sums(story: Story, client: MarketClient, codes: set[str]) -> Counter[str]:
@@ -51,7 +52,7 @@ async def check_sums(story: Story, client: MarketClient, codes: set[str]) -> Cou
     totals: Counter[str] = Counter()
     for name in PEOPLE:
         account, lines = account_of(name), await lines_of(client, story, name)
-        view = await client.earnings(account, job=story.job, limit=1)
+        view = await client.call(GET_EARNINGS, account=account, job=story.job, limit=1)
         sums = Counter(
             {state: sum(getattr(line.parts, state) for line in lines) for state in STATES}
         )
@@ -173,14 +174,14 @@ async def test_earnings__cap_of_an_epoch_is_small__what_is_above_it_waits_for_a_
         world.wait(2)
         await world.tick()
     async with sdk(world) as client:
-        lines = (await client.earnings(account_of("ann"))).lines
+        lines = (await client.call(GET_EARNINGS, account=account_of("ann"))).lines
     codes = {line.sealed: line.waits_for.code for line in lines if line.waits_for}
     assert codes[3] == "cap" and codes[5] == "window"
 
 
 async def claim(story: Story, client: MarketClient, name: str) -> None:
     """Somebody claims all that the newest final root grants, with its own gas."""
-    found = await client.account(account_of(name))
+    found = await client.call(GET_ACCOUNT, account=account_of(name))
     if found.claimable:
         story.world.chain.claim(account_of(name), found.claimed + found.claimable)
     await story.world.sync()
@@ -197,17 +198,19 @@ async def test_earnings__pages_over_two_jobs__every_line_once_and_sums_of_both(
     await world.send(other)
     async with sdk(world) as client:
         for name in ("ann", "dan"):
-            whole = [line async for line in client.all_earnings(account_of(name))]
+            whole = list((await client.whole(GET_EARNINGS, account=account_of(name))).lines)
             pages: list[EarningView] = []
             after = None
             while True:
-                page = await client.earnings(account_of(name), after=after, limit=2)
+                page = await client.call(
+                    GET_EARNINGS, account=account_of(name), after=after, limit=2
+                )
                 pages += page.lines
                 if (after := page.next) is None:
                     break
             assert pages == whole and len({line.cursor for line in whole}) == len(whole) > 2
             assert page.parts.frozen is None and page.num_lines is None
-            view = await client.account(account_of(name))
+            view = await client.call(GET_ACCOUNT, account=account_of(name))
             assert page.parts.waiting + page.parts.vested == view.earned
 
 
@@ -223,7 +226,7 @@ async def test_earnings__job_that_failed_before_its_last_seal__is_due_with_its_c
     async with sdk(world) as client:
         for _ in range(20):
             await world.tick()
-            page = await client.earnings(account_of("ann"), job=maker.spec.job())
+            page = await client.call(GET_EARNINGS, account=account_of("ann"), job=maker.spec.job())
             codes.append({line.waits_for.code for line in page.lines if line.waits_for})
             world.wait(3)
     assert "close" in set().union(*codes) and codes[-1] == {"claim"}
@@ -238,8 +241,8 @@ async def test_earnings__cursor_of_nothing__is_refused(world: World) -> None:
     async with sdk(world) as client:
         for after in ("zz", "00:1", f"{'00' * 32}:1", f"{job.hex()}:-1"):
             with pytest.raises(Malformed):
-                await client.earnings(account, after=after)
+                await client.call(GET_EARNINGS, account=account, after=after)
         with pytest.raises(Malformed):
-            await client.earnings(account, job=job, after=f"{'00' * 32}:1")
+            await client.call(GET_EARNINGS, account=account, job=job, after=f"{'00' * 32}:1")
         with pytest.raises(NotFound):
-            await client.earnings(account, job=JobId(bytes(32)))
+            await client.call(GET_EARNINGS, account=account, job=JobId(bytes(32)))

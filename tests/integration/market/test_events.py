@@ -15,10 +15,21 @@ from contracts.governance.job import follow
 from contracts.terms.errors import Malformed, NotFound, Overloaded
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market import bodies
 from market.adapters.postgres import PostgresWork
 from market.adapters.redis_wakeup import RedisWakeup
 from market.api.watching import Limits, Watching
+from market.bodies.events import (
+    EpochEvent,
+    JobChangedEvent,
+    JobEvent,
+    OfferEvent,
+    ReportedEvent,
+    RoundEvent,
+    read_job_event,
+)
+from market.bodies.jobs import PostReports, StepReport
+from market.bodies.routes import GET_EPOCHS, GET_JOB, GET_REPORTS, POST_REPORTS
+from market.bodies.signing import reports_digest
 from market.service.feeds import MARKET, tell_job
 from market.service.histories import Histories
 from market.service.message_events import events_of
@@ -50,11 +61,9 @@ async def world(
     await reading.dispose()
 
 
-def said(step: int) -> bodies.ReportedEvent:
+def said(step: int) -> ReportedEvent:
     """An event that tells itself apart from others."""
-    return bodies.ReportedEvent(
-        at=UnixMillis(step), step=step, loss_millionths=step, tokens_per_second=1
-    )
+    return ReportedEvent(at=UnixMillis(step), step=step, loss_millionths=step, tokens_per_second=1)
 
 
 async def tell(world: World, *steps: int) -> None:
@@ -121,14 +130,14 @@ async def test_events__of_messages__are_what_the_messages_say_again(world: World
 
     again = await _told_again(opened)
     kinds = {event.kind for event in again}
-    told = [bodies.read_job_event(row.data) for row in await rows_of(world, opened.job)]
+    told = [read_job_event(row.data) for row in await rows_of(world, opened.job)]
     assert [replaced(event) for event in told if event.kind in kinds] == again
     assert {"sealed", "peer", "ruled", "audited"} <= kinds
 
 
-async def _told_again(opened: Checked) -> list[bodies.JobEvent]:
+async def _told_again(opened: Checked) -> list[JobEvent]:
     history = Histories(opened.world.domain).new()
-    found: list[bodies.JobEvent] = []
+    found: list[JobEvent] = []
     for item in opened.maker.items:
         after = follow(history, item)
         found += events_of(history, after, item, UnixMillis(0))
@@ -136,7 +145,7 @@ async def _told_again(opened: Checked) -> list[bodies.JobEvent]:
     return found
 
 
-def replaced(event: bodies.JobEvent) -> bodies.JobEvent:
+def replaced(event: JobEvent) -> JobEvent:
     return event.model_copy(update={"at": 0})
 
 
@@ -153,9 +162,9 @@ async def test_job_events__whole_life__each_once_in_order_and_folded_as_the_job_
         await refund(world, maker)
         async with asyncio.timeout(patience(10)):
             lives = await watching
-        view = await client.job(job)
+        view = await client.call(GET_JOB, job=job)
         told = [each async for each in client.job_events(job)]
-        epoch = (await client.epochs()).epochs[0]
+        epoch = (await client.call(GET_EPOCHS)).epochs[0]
 
     rows = await rows_of(world, job)
     numbers = [number for number, event in told if event.kind != "end"]
@@ -380,31 +389,31 @@ async def test_market_events__a_job_from_offer_to_epoch__are_told_from_now_on(
             told = [await anext(found) for _ in range(length)]
 
     assert [number for number, _ in told] == list(range(1, length + 1))
-    states = [event.state for _, event in told if isinstance(event, bodies.JobChangedEvent)]
+    states = [event.state for _, event in told if isinstance(event, JobChangedEvent)]
     assert states == ["draft", "funded", "matched", "running", "finished", "closed", "refunded"]
-    epochs = [event.state for _, event in told if isinstance(event, bodies.EpochEvent)]
+    epochs = [event.state for _, event in told if isinstance(event, EpochEvent)]
     assert epochs[:3] == ["planned", "proposed", "final"]
-    (round_,) = [event for _, event in told if isinstance(event, bodies.RoundEvent)]
+    (round_,) = [event for _, event in told if isinstance(event, RoundEvent)]
     assert (round_.bought, round_.offers) == (1, 1) and round_.price is not None
-    assert any(isinstance(event, bodies.OfferEvent) for _, event in told)
+    assert any(isinstance(event, OfferEvent) for _, event in told)
 
 
 async def test_post_reports__an_earlier_one_of_a_step_again__changes_nothing(world: World) -> None:
     maker = await known_job(world)
     job, key = maker.spec.job(), maker.session.private_key
-    first = bodies.StepReport(step=1, loss_millionths=5, tokens_per_second=9, at=UnixMillis(1))
+    first = StepReport(step=1, loss_millionths=5, tokens_per_second=9, at=UnixMillis(1))
     second = first.model_copy(update={"validation_millionths": 7})
     last = first.model_copy(update={"at": UnixMillis(2), "loss_millionths": 3})
     said = [
-        bodies.PostReports(reports=(each,), signature=key.sign(bodies.reports_digest(job, [each])))
+        PostReports(reports=(each,), signature=key.sign(reports_digest(job, [each])))
         for each in (first, second, last)
     ]
 
-    shown: list[bodies.StepReport] = []
+    shown: list[StepReport] = []
     async with served(world.api()) as url, MarketClient(url) as client:
         for number in (0, 1, 0, 2, 1, 0):  # somebody overheard them
-            await client.post_reports(job, said[number])
-            shown += await client.reports(job)
+            await client.call(POST_REPORTS, said[number], job=job)
+            shown += (await client.call(GET_REPORTS, job=job)).reports
 
     assert shown == [first, second, second, last, last, last]
     assert [row.kind for row in await rows_of(world, job)].count("report") == 3

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from market.bodies import HostCredential
+from market.bodies.credentials import HostCredential
+from market.bodies.hosting import ClaimJobs
+from market.bodies.routes import POST_CLAIM
 from market.domain.jobs import JobState
 from market.fakes.memory_chain import MemoryChain
 from market.service.ports import ChainBlock, ChainEvent
@@ -65,12 +67,12 @@ async def test_may_settle__no_job_then_one_until_all_of_it_is_settled(world: Wor
 async def test_claim__job_comes_while_its_host_waits__is_answered_with_it(world: World) -> None:
     await world.register()
     async with sdk(world, HostCredential("host").shown(TOKEN)) as host:
-        waiting = asyncio.create_task(host.claim_jobs("host", wait_seconds=5))
+        waiting = asyncio.create_task(host.call(POST_CLAIM, ClaimJobs(host="host"), wait=5))
         await asyncio.sleep(0)
         maker = await world.start_job()
         while not waiting.done():  # it listens, and is woken
             await asyncio.sleep(0.01)
             await world.wakeup.wake(["host"])
-        (held,) = await waiting
+        (held,) = (await waiting).jobs
 
     assert held.job == maker.spec.job()

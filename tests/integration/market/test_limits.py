@@ -13,7 +13,8 @@ from contracts.terms.errors import RateLimited, Unavailable
 from market.adapters.redis_limiter import RedisLimiter
 from market.api.app import make_app
 from market.api.context import Api
-from market.bodies import Problem, read_body
+from market.bodies.base import Problem, read_body
+from market.bodies.routes import GET_JOBS
 from market.domain.rates import SECOND, Rate
 from market.fakes.memory import MemoryLimiter
 from market.service.ports import Limiter
@@ -185,9 +186,11 @@ async def test_client__limited__comes_back_when_it_was_told_to(world: World) -> 
         now[0] += SECOND
 
     async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
-        await client.jobs()
+        await client.call(GET_JOBS)
         began = loop.time()
-        await retrying(client.jobs, patience=timedelta(seconds=10), on_error=refused)
+        await retrying(
+            lambda: client.call(GET_JOBS), patience=timedelta(seconds=10), on_error=refused
+        )
         waited = loop.time() - began
 
     assert waited >= 0.9
@@ -199,6 +202,6 @@ async def test_client__limited_for_longer_than_its_patience__raises_at_once(worl
     api = limited(world, stopped(), Rate(per_second=1, burst=1))
 
     async with MarketClient(SITE, transport=httpx.ASGITransport(make_app(api))) as client:
-        await client.jobs()
+        await client.call(GET_JOBS)
         with pytest.raises(RateLimited):
-            await retrying(client.jobs, patience=timedelta(seconds=0.5))
+            await retrying(lambda: client.call(GET_JOBS), patience=timedelta(seconds=0.5))

@@ -1,6 +1,7 @@
 """Depth, demand and clearing rounds as people see them."""
 
 from contracts.terms.amounts import PricePerPflop
+from market.bodies.routes import GET_MARKET, GET_ROUNDS
 from tests.integration.market.test_earnings import account_of, sdk
 from tests.support.market_world import DEVICE, World, market_spec
 
@@ -17,16 +18,16 @@ async def test_market__job_that_waits_then_is_bought__rounds_say_why_and_at_what
     async with sdk(world) as client:
         await world.tick()
         await world.tick()  # the same again is no other decision
-        waiting = await client.market()
-        (refused,) = await client.rounds()
+        waiting = await client.call(GET_MARKET)
+        (refused,) = (await client.call(GET_ROUNDS)).rounds
         await world.offer("bob", 2 * PRICE)
         await world.offer("cem", 3 * PRICE)
-        depth = await client.market()
+        depth = await client.call(GET_MARKET)
         await world.tick()
-        bought = await client.rounds(after=refused.number)
-        whole = await client.rounds(job=spec.job())
-        after = await client.market()
-        older = await client.rounds(before=bought[0].number)
+        bought = (await client.call(GET_ROUNDS, after=refused.number)).rounds
+        whole = (await client.call(GET_ROUNDS, job=spec.job())).rounds
+        after = await client.call(GET_MARKET)
+        older = (await client.call(GET_ROUNDS, before=bought[0].number)).rounds
     (demand,) = waiting.demand
     assert (demand.job, demand.slots, demand.ceiling) == (spec.job(), 2, spec.price_ceiling)
     assert refused.price is None and refused.not_matched == demand.not_matched != ()

@@ -9,7 +9,7 @@ from eth_utils.address import to_checksum_address
 
 from contracts.terms.amounts import PricePerPflop
 from market.api.app import make_app
-from market.bodies import OfferView
+from market.bodies.offers import OfferView
 from market.service.show_offers import standing_offers
 from market.web.headers import HEADERS
 from market.web.pages import market as market_page

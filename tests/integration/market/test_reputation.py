@@ -1,7 +1,8 @@
 """Reputations in rows: counted once, from seals and leases, and what matching makes of them."""
 
 from contracts.terms.ids import Address, JobId, StepNumber
-from market.bodies import ProviderView, read_body
+from market.bodies.base import read_body
+from market.bodies.offers import ProviderView
 from market.domain.reputation import Audited, Outcome, Reputation
 from market.service.fund_jobs import fund_jobs
 from market.service.pass_time import lapse_leases

@@ -11,7 +11,7 @@ from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.errors import BadSignature, Conflict, Forbidden, NoMatch
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.moments import UnixSeconds
-from market.bodies import hosting_digest
+from market.bodies.signing import hosting_digest
 from market.domain.jobs import JobState
 from market.service import clear_jobs as clear_jobs_module
 from market.service.accept_lease import accept_lease

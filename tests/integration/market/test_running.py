@@ -3,7 +3,8 @@
 import pytest
 
 from contracts.terms.merkle import FORFEITED
-from market.bodies import SeatView, SpendView
+from market.bodies.routes import GET_PEERS, GET_SPEND
+from market.bodies.running import SeatView, SpendView
 from market.service.coding import decode_pay
 from market.service.reconcile import reconcile_job
 from market.service.rows import SealRow
@@ -15,7 +16,7 @@ from tests.support.market_world import World
 
 async def check_spend(story: Story, client: MarketClient) -> SpendView:
     """What it says is what the ledger, the chain and the lines of everybody say."""
-    found = await client.spend(story.job)
+    found = await client.call(GET_SPEND, job=story.job)
     async with story.world.new_work() as work:
         totals = (await reconcile_job(story.job, work)).totals
         seal = await work[SealRow].get(story.job, story.maker.record.step)
@@ -44,7 +45,7 @@ async def check_spend(story: Story, client: MarketClient) -> SpendView:
 
 async def check_seats(story: Story, client: MarketClient) -> dict[bytes, SeatView]:
     """Pay of the seats is that of the lines of their accounts' work and audits inside."""
-    found = await client.peers(story.job)
+    found = await client.call(GET_PEERS, job=story.job)
     assert found.num_seats == len(found.seats) == 3 and found.next is None
     for seat in found.seats:
         name = next(name for name in PEOPLE if account_of(name) == seat.account)
@@ -86,7 +87,7 @@ async def test_spend__whole_story__ends_with_everything_paid_or_refunded(world: 
         for name in PEOPLE:
             await claim(story, client, name)
         last = await check_spend(story, client)
-        tail = await client.spend(story.job, after=last.step - 2)
+        tail = await client.call(GET_SPEND, job=story.job, after=last.step - 2)
     assert last.state == "refunded" and last.unearned == 0 and last.outlook is None
     assert last.claimed + last.forfeited == last.debited == last.earned
     assert tail.steps == last.steps[-2:]
@@ -97,13 +98,13 @@ async def test_peers__beginning_of_a_story__convict_is_shown_and_pay_is_that_of_
 ) -> None:
     story, bob = await begin_story(world), account_of("bob")
     async with sdk(world) as client:
-        before = await client.peers(story.job)
+        before = await client.call(GET_PEERS, job=story.job)
         await story.work(2)
         early = await check_seats(story, client)
         seen = set[str]()
         for _ in range(7):
             await story.idle()
-            seats = (await client.peers(story.job)).seats
+            seats = (await client.call(GET_PEERS, job=story.job)).seats
             seen |= {seat.state for seat in seats if seat.account == bob}
         late = await check_seats(story, client)
     assert {seat.state for seat in before.seats} == {"expected"}

@@ -18,7 +18,9 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, Digest, JobId
 from market.api.app import make_app
-from market.bodies import ContestSlash, contest_digest
+from market.bodies.routes import GET_JOB, GET_SLASHES, POST_CONTEST, POST_JUDGEMENT
+from market.bodies.signing import contest_digest
+from market.bodies.slashes import ContestSlash, JudgeContest
 from market.domain import ledger
 from market.domain.slashing import Conviction, Slash
 from market.service.booking import balances_of
@@ -193,10 +195,12 @@ async def test_slash__stake_is_in_an_open_case__waits_for_its_end(
     await wait_and_tick(world, ANNOUNCEMENT)
     genuine = await convicted(world, maker, b"genuine", wanted=STAKE)
     async with client_of(world, token=TOKEN) as client:
-        await client.contest_slash(junk.evidence, contest(junk.evidence, publish(world, b"mine")))
+        await client.call(
+            POST_CONTEST, contest(junk.evidence, publish(world, b"mine")), evidence=junk.evidence
+        )
         await wait_and_tick(world, ANNOUNCEMENT, times=3)
         waiting = await slash_of(world, genuine.evidence)
-        await client.judge_contest(junk.evidence, upheld=upheld)
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=upheld), evidence=junk.evidence)
     await wait_and_tick(world, ANNOUNCEMENT, times=5)
 
     ended = await slash_of(world, genuine.evidence)
@@ -333,14 +337,14 @@ async def test_contest__judged__ends_as_the_bundles_say(
 ) -> None:
     maker, row = await announced(world)
     async with client_of(world, token=TOKEN) as client:
-        contested = await client.contest_slash(
-            row.evidence, contest(row.evidence, publish(world, b"mine"))
+        contested = await client.call(
+            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
         )
         await wait_and_tick(world, 2 * ANNOUNCEMENT, times=2)
         held = await slash_of(world, row.evidence)
-        await client.judge_contest(row.evidence, upheld=upheld)
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=upheld), evidence=row.evidence)
         await wait_and_tick(world, 1, times=2)
-        (shown,) = await client.slashes(maker.spec.job())
+        (shown,) = (await client.whole(GET_SLASHES, job=maker.spec.job())).slashes
 
     assert contested.state == held.state == "contested"
     assert (shown.state, shown.burned) == (state, burned)
@@ -361,7 +365,7 @@ async def test_contest__no_bundle_about_this_work__is_refused_and_the_slash_goes
     async with client_of(world) as client:
         for name in (bundle, of_other_work, of_another_job):
             with pytest.raises(Malformed):
-                await client.contest_slash(row.evidence, contest(row.evidence, name))
+                await client.call(POST_CONTEST, contest(row.evidence, name), evidence=row.evidence)
     await wait_and_tick(world, ANNOUNCEMENT, times=2)
 
     assert (await slash_of(world, row.evidence)).state == "executed"
@@ -373,11 +377,13 @@ async def test_contest__not_judged_in_time__acquits_nobody_and_slashes_nobody(
 ) -> None:
     maker, row = await announced(world)
     async with client_of(world, token=TOKEN) as client:
-        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        await client.call(
+            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
+        )
         open_cases = await cases_over(world, seconds=2 * (ANNOUNCEMENT + EXECUTION))
         waiting = await slash_of(world, row.evidence)
         untouched = await balances(world, maker)
-        await client.judge_contest(row.evidence, upheld=False)
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=row.evidence)
         await wait_and_tick(world, ANNOUNCEMENT, times=4)
 
     assert min(open_cases) >= 1 and waiting.state == "contested" and waiting.case == 4
@@ -410,11 +416,13 @@ async def test_contest__judged_while_its_next_case_is_unconfirmed__ends_once(
 ) -> None:
     maker, row = await announced(world)
     async with client_of(world, token=TOKEN) as client:
-        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        await client.call(
+            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
+        )
         world.wait(ANNOUNCEMENT + EXECUTION // 2)
         await announce_slashes(world.now, world.new_work(), world.ports)
         renewing = await slash_of(world, row.evidence)
-        await client.judge_contest(row.evidence, upheld=upheld)
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=upheld), evidence=row.evidence)
         await execute_slashes(world.new_work(), world.ports)
         await wait_and_tick(world, ANNOUNCEMENT, times=6)
 
@@ -434,15 +442,17 @@ async def test_contest__chain_forgets_the_announcement__holds_against_its_next_c
 ) -> None:
     _, row = await announced(world)
     async with client_of(world, token=TOKEN) as client:
-        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        await client.call(
+            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
+        )
         if judged == "before":
-            await client.judge_contest(row.evidence, upheld=upheld)
+            await client.call(POST_JUDGEMENT, JudgeContest(upheld=upheld), evidence=row.evidence)
         await forget_from(world, "SlashAnnounced")
         await wait_and_tick(world, ANNOUNCEMENT, times=2)
         if judged == "after":
             contested = await slash_of(world, row.evidence)
             assert (contested.state, contested.case) == ("contested", 1)
-            await client.judge_contest(row.evidence, upheld=upheld)
+            await client.call(POST_JUDGEMENT, JudgeContest(upheld=upheld), evidence=row.evidence)
     await wait_and_tick(world, ANNOUNCEMENT, times=2)
 
     assert (await slash_of(world, row.evidence)).state == state
@@ -452,8 +462,10 @@ async def test_contest__chain_forgets_the_announcement__holds_against_its_next_c
 async def test_contest__chain_forgets_that_it_was_dropped__is_dropped_again(world: World) -> None:
     maker, row = await announced(world)
     async with client_of(world, token=TOKEN) as client:
-        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
-        await client.judge_contest(row.evidence, upheld=True)
+        await client.call(
+            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
+        )
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=row.evidence)
     await wait_and_tick(world, ANNOUNCEMENT + EXECUTION)
     dropped = await slash_of(world, row.evidence)
 
@@ -470,9 +482,9 @@ async def test_contest__case_ran_out__is_refused_until_it_is_announced_again(wor
     world.wait(ANNOUNCEMENT + EXECUTION)
     async with client_of(world) as client:
         with pytest.raises(Conflict, match="ran out"):
-            await client.contest_slash(row.evidence, mine)
+            await client.call(POST_CONTEST, mine, evidence=row.evidence)
         await wait_and_tick(world, 1, times=2)
-        contested = await client.contest_slash(row.evidence, mine)
+        contested = await client.call(POST_CONTEST, mine, evidence=row.evidence)
 
     assert (contested.state, contested.case) == ("contested", 2)
 
@@ -482,23 +494,27 @@ async def test_contest__what_does_not_hold__is_refused(world: World) -> None:
     bundle, name = publish(world, b"mine"), row.evidence
     async with client_of(world) as client:
         with pytest.raises(BadSignature):
-            await client.contest_slash(name, contest(name, bundle, by="bob"))
+            await client.call(POST_CONTEST, contest(name, bundle, by="bob"), evidence=name)
         with pytest.raises(NotFound):
-            await client.contest_slash(name, contest(name, Digest(b"n" * 32)))
+            await client.call(POST_CONTEST, contest(name, Digest(b"n" * 32)), evidence=name)
         with pytest.raises(NotFound):
-            await client.contest_slash(bundle, contest(bundle, bundle))
+            await client.call(POST_CONTEST, contest(bundle, bundle), evidence=bundle)
         with pytest.raises(Forbidden):
-            await client.judge_contest(name, upheld=True)
-        await client.contest_slash(name, contest(name, bundle))
-        again = await client.contest_slash(name, contest(name, bundle))
+            await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=name)
+        await client.call(POST_CONTEST, contest(name, bundle), evidence=name)
+        again = await client.call(POST_CONTEST, contest(name, bundle), evidence=name)
         with pytest.raises(Conflict):
-            await client.contest_slash(name, contest(name, publish(world, b"another")))
+            await client.call(
+                POST_CONTEST, contest(name, publish(world, b"another")), evidence=name
+            )
     async with client_of(world, token=TOKEN) as client:
-        await client.judge_contest(name, upheld=False)
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=name)
         with pytest.raises(Conflict):
-            await client.judge_contest(name, upheld=True)
+            await client.call(POST_JUDGEMENT, JudgeContest(upheld=True), evidence=name)
         with pytest.raises(Conflict):
-            await client.contest_slash(name, contest(name, publish(world, b"another")))
+            await client.call(
+                POST_CONTEST, contest(name, publish(world, b"another")), evidence=name
+            )
 
     assert again.state == "contested"
 
@@ -512,7 +528,9 @@ async def contested_at_its_end(world: World) -> tuple[JobMaker, SlashRow]:
     await wait_and_tick(world, ANNOUNCEMENT)
     await world.sync()
     async with client_of(world) as client:
-        await client.contest_slash(row.evidence, contest(row.evidence, publish(world, b"mine")))
+        await client.call(
+            POST_CONTEST, contest(row.evidence, publish(world, b"mine")), evidence=row.evidence
+        )
     await world.tick()
     refundable_at = (await world.job(maker.spec.job())).refundable_at
     assert refundable_at is not None
@@ -525,9 +543,9 @@ async def test_contest__job_could_be_refunded__waits_for_the_restitution(world: 
     await wait_and_tick(world, 1)
     waiting = await world.job(maker.spec.job())
     async with client_of(world, token=TOKEN) as client:
-        await client.judge_contest(row.evidence, upheld=False)
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=row.evidence)
         await wait_and_tick(world, ANNOUNCEMENT, times=4)
-        view = await client.job(maker.spec.job())
+        view = await client.call(GET_JOB, job=maker.spec.job())
 
     ended = await slash_of(world, row.evidence)
     assert waiting.state == "closed"
@@ -545,7 +563,7 @@ async def test_contest__nobody_judges__holds_a_refund_up_for_one_response_window
     contested = await slash_of(world, row.evidence)
     await wait_and_tick(world, EXECUTION, times=2)
     async with client_of(world, token=TOKEN) as client:
-        await client.judge_contest(row.evidence, upheld=False)
+        await client.call(POST_JUDGEMENT, JudgeContest(upheld=False), evidence=row.evidence)
     await wait_and_tick(world, ANNOUNCEMENT, times=4)
 
     ended = await slash_of(world, row.evidence)

@@ -11,6 +11,7 @@ import pytest
 from contracts.keys.store import save_wallet
 from contracts.terms.digest import blob_digest
 from contracts.terms.ids import Digest, JobId
+from market.bodies.routes import POST_EVIDENCE
 from market.service.contests import judge_contest
 from tests.integration.bad_input.servers import market_in_a_thread
 from tests.integration.bad_input.verbs import Said, call
@@ -28,7 +29,9 @@ async def announced(world: World) -> JobId:
     maker, commit = await worked(world)
     await note(world, ruled(maker, slashable(maker, commit.digest())))
     async with sdk(world) as client:
-        await client.post_evidence(maker.spec.job(), evidence(world, maker, commit.digest()))
+        await client.call(
+            POST_EVIDENCE, evidence(world, maker, commit.digest()), job=maker.spec.job()
+        )
     await later(world)
     return maker.spec.job()
 

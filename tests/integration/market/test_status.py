@@ -3,6 +3,7 @@
 import pytest
 
 from contracts.terms.errors import ServiceUnreachable
+from market.bodies.routes import GET_STATUS
 from market.service.note_beat import note_beat
 from tests.integration.market.test_earnings import sdk
 from tests.support.market_world import World, market_spec
@@ -10,7 +11,7 @@ from tests.support.market_world import World, market_spec
 
 async def test_status__market_at_work__says_what_waits_and_since_when(world: World) -> None:
     async with sdk(world) as client:
-        empty = await client.status()
+        empty = await client.call(GET_STATUS)
         maker = await world.start_job()
         maker.seal_step()
         await world.send(maker)
@@ -18,10 +19,10 @@ async def test_status__market_at_work__says_what_waits_and_since_when(world: Wor
         for queue in ("default", "chain"):
             await note_beat(queue, world.now, world.new_work())
         world.wait(7)
-        busy = await client.status()
+        busy = await client.call(GET_STATUS)
         await world.tick()
         await world.tick()
-        done = await client.status()
+        done = await client.call(GET_STATUS)
     assert set(empty.jobs.values()) == {0} and empty.batch is None and empty.beats == ()
     assert (busy.jobs["running"], busy.jobs["draft"]) == (1, 1)
     (fund,) = busy.actions
@@ -48,6 +49,6 @@ async def test_status__chain_is_away__answers_all_the_same(
 
     monkeypatch.setattr(world.chain, "head", away)
     async with sdk(world) as client:
-        found = await client.status()
+        found = await client.call(GET_STATUS)
     assert not found.chain.reachable and found.chain.head is None and found.version == "0"
     assert found.chain.lag_blocks is None

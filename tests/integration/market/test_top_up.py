@@ -17,6 +17,7 @@ from contracts.terms.amounts import BaseUnits, format_tokens
 from contracts.terms.errors import Conflict
 from contracts.terms.messages import JobSpec
 from market.api.app import make_app
+from market.bodies.routes import GET_JOB
 from market.domain.jobs import JobState
 from tallystick.cli.schema import all_verbs
 from tallystick.sdk.client import MarketClient
@@ -94,7 +95,7 @@ async def test_top_up__beyond_the_budget__is_refused_unless_wanted_and_noted_by_
         done = await running.pays()
 
         async def noted() -> bool:
-            view = await running.client.job(job)
+            view = await running.client.call(GET_JOB, job=job)
             return view.escrowed == budget + AMOUNT and view.reconciled
 
         await until(running.world, noted)

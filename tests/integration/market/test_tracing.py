@@ -7,7 +7,9 @@ import pytest
 from contracts.terms.digest import digest, keccak
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import PeerId, StepNumber
-from market.bodies import AnchoredView, AuditsView, PlainStep, ProofStep, WorkTraceView
+from market.bodies.routes import GET_STEP, GET_STEPS, GET_WORK
+from market.bodies.settlement import ProofStep
+from market.bodies.tracing import AnchoredView, AuditsView, PlainStep, WorkTraceView
 from market.service.rows import BatchRow, EpochRow
 from tallystick.sdk.client import MarketClient
 from tests.integration.market.test_earnings import PEOPLE, account_of, claim, sdk
@@ -98,13 +100,13 @@ def check_trace(trace: WorkTraceView) -> None:
 async def traces(story: Story, client: MarketClient) -> list[WorkTraceView]:
     """The traces of all work of a job, each checked."""
     found = []
-    for step in await client.steps(story.job):
-        page = await client.step(story.job, StepNumber(step.step))
+    for step in (await client.call(GET_STEPS, job=story.job)).steps:
+        page = await client.call(GET_STEP, job=story.job, step=StepNumber(step.step))
         assert page.step == step and page.next is None and page.num_lines == len(page.lines)
         for line in page.lines:
             if line.kind == "work":
                 number = StepNumber(line.work_step)
-                trace = await client.work_trace(story.job, number, line.peer)
+                trace = await client.call(GET_WORK, job=story.job, step=number, peer=line.peer)
                 check_trace(trace)
                 assert trace.amount == line.amount
                 found.append(trace)
@@ -137,7 +139,7 @@ async def test_trace__whole_story__every_path_folds_to_its_root(world: World) ->
         for name in PEOPLE:
             await claim(story, client, name)
         late = await traces(story, client)
-        steps = await client.steps(story.job)
+        steps = (await client.call(GET_STEPS, job=story.job)).steps
     assert any(trace.audits and trace.audits.draw.drawn is None for trace in early)
     assert {trace.state for trace in late} == {"claimed", "forfeited"}
     check_lie(late)
@@ -173,9 +175,11 @@ async def test_trace__unchecked_job__has_no_draw(world: World) -> None:
     await world.tick()
     job = maker.spec.job()
     async with sdk(world) as client:
-        trace = await client.work_trace(job, StepNumber(1), maker.members[0].session.peer)
-        (step,) = await client.steps(job)
-        assert await client.steps(job, after=1) == ()
+        trace = await client.call(
+            GET_WORK, job=job, step=StepNumber(1), peer=maker.members[0].session.peer
+        )
+        (step,) = (await client.call(GET_STEPS, job=job)).steps
+        assert (await client.call(GET_STEPS, job=job, after=1)).steps == ()
     check_trace(trace)
     assert trace.audits is None and trace.anchored is not None and trace.state == "waiting"
     assert (step.members, step.drawn, step.coin) == (1, 0, None) and step.close is not None
@@ -192,6 +196,6 @@ async def test_trace__nothing_there__is_not_found(world: World) -> None:
             (bytes(32), 1, peer, 0),
         ):  # fmt: skip
             with pytest.raises(NotFound):
-                await client.work_trace(of, StepNumber(step), whom, round_number=number)  # type: ignore[arg-type]
+                await client.call(GET_WORK, job=of, step=StepNumber(step), peer=whom, round=number)
         with pytest.raises(NotFound):
-            await client.step(job, StepNumber(2))
+            await client.call(GET_STEP, job=job, step=StepNumber(2))

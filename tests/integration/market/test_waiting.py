@@ -6,7 +6,9 @@ import pytest
 
 from contracts.terms.errors import Expired
 from contracts.terms.moments import UnixMillis
-from market.bodies import Heartbeat, heartbeat_digest
+from market.bodies.offers import Heartbeat
+from market.bodies.routes import POST_OFFER_HEARTBEAT
+from market.bodies.signing import heartbeat_digest
 from market.service.hear import SessionKeys, hear_offer
 from market.service.rows import HeartbeatRow
 from tests.integration.market.test_earnings import sdk
@@ -27,7 +29,7 @@ async def test_heartbeat__lease_comes_while_it_waits__is_answered_with_it(world:
     await funded_job(world)
     async with sdk(world) as client:
         waiting = asyncio.create_task(
-            client.heartbeat_offer(offer, beat_of(world, "ann"), wait_seconds=5)
+            client.call(POST_OFFER_HEARTBEAT, beat_of(world, "ann"), offer=offer, wait=5)
         )
         while not waiting.done():  # its beat, then the round that finds it
             await asyncio.sleep(0.01)

@@ -9,19 +9,11 @@ from contracts.keys.wallet import Wallet
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
-from market.bodies import (
-    AskJob,
-    HeededWish,
-    HostedJob,
-    HostedJobs,
-    HostHeartbeat,
-    JobAction,
-    JobView,
-    OperationView,
-    Problem,
-    read_body,
-    wish_digest,
-)
+from market.bodies.base import Problem, read_body
+from market.bodies.hosting import HeededWish, HostedJob, HostedJobs, HostHeartbeat
+from market.bodies.jobs import JobView
+from market.bodies.operations import AskJob, JobAction, OperationView
+from market.bodies.signing import wish_digest
 from market.domain.jobs import JobState
 from market.service.coding import spec_of
 from market.service.host_jobs import HOSTING_MILLIS

@@ -17,7 +17,7 @@ from torch import Tensor
 from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies import JobView
+from market.bodies.jobs import JobView
 from market.domain.pricing import job_cost
 from tests.support.patience import patience
 from tests.support.stack import Stack, stack

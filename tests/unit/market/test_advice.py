@@ -9,7 +9,7 @@ import pytest
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixSeconds
-from market.bodies import Excluded
+from market.bodies.jobs import Excluded
 from market.domain.admission import could_be_posted, signed_terms
 from market.domain.advice import Advice, WhyNot, why_no_bundle
 from market.domain.bundles import Bundle

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from contracts.terms.moments import UnixMillis
 from market.api.kept_market import MANY_OFFERS, KeptMarket
-from market.bodies import OfferEvent
+from market.bodies.events import OfferEvent
 from market.fakes.memory import MemoryStore, MemoryWork
 from market.service.feeds import tell_market
 from market.service.ports import UnitOfWork

@@ -7,7 +7,7 @@ import pytest
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies import Excluded
+from market.bodies.jobs import Excluded
 from market.domain.matching import Need, feasible, why_not
 from market.domain.offers import HEARTBEAT_MILLIS, Candidate
 from market.domain.reputation import Reputation, standing

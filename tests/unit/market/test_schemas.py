@@ -8,7 +8,9 @@ from pydantic import ValidationError
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import Digest
-from market.bodies import FaucetView, StakeView, StepReport, read_body
+from market.bodies.base import read_body
+from market.bodies.jobs import StepReport
+from market.bodies.network import FaucetView, StakeView
 
 VIEW = FaucetView(gas=10**18, tokens=BaseUnits(5), transactions=(Digest(bytes(32)),))
 

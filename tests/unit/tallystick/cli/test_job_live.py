@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from market import bodies
+from market.bodies.events import LeaseEvent, ReportedEvent, StateEvent
 from tallystick.cli.job_live import live_picture
 from tallystick.sdk.watch import JobLive
 from tests.unit.tallystick.sdk.test_watch import (
@@ -30,11 +30,9 @@ def drawn(live: JobLive) -> str:
 
 def going(**changed: Any) -> JobLive:
     """A checked job after two of ten steps, a second apart."""
-    report = bodies.ReportedEvent(
-        at=at(3), step=2, loss_millionths=4_500_000, tokens_per_second=321
-    )
+    report = ReportedEvent(at=at(3), step=2, loss_millionths=4_500_000, tokens_per_second=321)
     order = posted().model_copy(update={"audit_budget": BaseUnits(10), **changed})
-    lease = bodies.LeaseEvent(
+    lease = LeaseEvent(
         at=at(1),
         lease=OTHER,
         account=ACCOUNT,
@@ -42,7 +40,7 @@ def going(**changed: Any) -> JobLive:
         price=PricePerPflop(1),
         state="active",
     )
-    state = bodies.StateEvent(at=at(1), state="running", failure=None)
+    state = StateEvent(at=at(1), state="running", failure=None)
     steps = [sealed(1, 2), sealed(2, 3)]
     return folded(order, state, lease, peer("join"), *steps, report, ruled("drawn"))
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import Malformed, NoMatch
 from contracts.terms.ids import Address, AddressField
-from market.bodies import Body, Money
+from market.bodies.base import Body, Money
 from tallystick.cli import main
 from tallystick.cli.complaint import asks_for_json
 from tallystick.cli.output import Shows, answer, facts, notice, shows, table

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from contracts.terms.ids import JobId
 from contracts.terms.moments import UnixMillis
-from market import bodies
+from market.bodies.hosting import HostedJob, HostedJobs, HostHeartbeat, HostRegistered
+from market.bodies.routes import POST_HOST, POST_HOST_HEARTBEAT, Route
 from tallystick.host.folder import note_refusal
 from tallystick.host.host import WAIT_SECONDS, Host
 from tallystick.sdk.client import MarketClient
@@ -28,29 +29,25 @@ class FakeMarket:
     wish: int = 0
     is_hosted: bool = True
     url: str = "http://market"
-    beats: list[bodies.HostHeartbeat] = field(default_factory=list)
+    beats: list[HostHeartbeat] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)  # seconds that it was allowed to take
 
-    async def register_host(self, body: bodies.RegisterHost) -> int:
-        """See `MarketClient.register_host`."""
-        return 10
-
-    async def claim_jobs(self, host: str, *, wait_seconds: int = 0) -> tuple[bodies.HostedJob, ...]:
-        """See `MarketClient.claim_jobs`."""
-        self.waits.append(wait_seconds)
-        held = bodies.HostedJob(
+    async def call(self, route: Route[Any], body: Any, *, wait: int = 0) -> Any:
+        """See `MarketClient.call`."""
+        if route is POST_HOST:
+            return HostRegistered(coordinators=10)
+        if route is POST_HOST_HEARTBEAT:
+            self.beats.append(body)
+            return HostedJobs(jobs=())
+        self.waits.append(wait)
+        held = HostedJob(
             job=JOB,
             state="running",
             spec=SPEC.encoded(),
             until=UnixMillis(0),
             wish=self.wish,
         )
-        return (held,) if self.is_hosted else ()
-
-    async def heartbeat_host(self, body: bodies.HostHeartbeat) -> tuple[bodies.HostedJob, ...]:
-        """See `MarketClient.heartbeat_host`."""
-        self.beats.append(body)
-        return ()
+        return HostedJobs(jobs=(held,) if self.is_hosted else ())
 
 
 class Ended:

@@ -23,15 +23,15 @@ from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.bodies import (
+from market.bodies.auditing import BondAsked, BondView
+from market.bodies.base import SignedBody
+from market.bodies.network import NetworkView
+from market.bodies.offers import (
     AcceptLease,
-    BondAsked,
-    BondView,
     Heartbeat,
     LeaseHeard,
     LeasesView,
     LeaseView,
-    NetworkView,
     OfferStored,
     Withdrawal,
 )
@@ -43,6 +43,7 @@ from tallystick.provider.folder import ProviderFolder, end_upload, note_upload, 
 from tallystick.provider.outside_audits import cancelled
 from tallystick.provider.room import PAUSE, RESERVE, Free
 from tallystick.sdk.client import MarketClient
+from tests.support.answering import AnsweringMarket
 from tests.support.history import make_session, make_spec, make_wallet
 from tests.support.patience import patience
 
@@ -137,15 +138,15 @@ async def test_follow__peer_uploads_when_its_lease_is_over__is_left_alone_until_
     assert was_left_alone and peer.cancelled()
 
 
-class Bonds(MarketClient):
+class Bonds(AnsweringMarket):
     """A market that fails as it is told, and keeps what it was sent."""
 
     def __init__(self, *failures: Exception) -> None:
-        super().__init__("http://127.0.0.1:1")
+        super().__init__()
         self.failures = list(failures)
         self.sent: list[bytes] = []
 
-    async def accept_bond(self, account: Address, body: AcceptLease) -> BondView:
+    async def post_auditor_bond(self, body: AcceptLease, account: Address) -> BondView:
         """Keep it."""
         self.sent.append(body.signed)
         if self.failures:
@@ -190,14 +191,14 @@ async def test_reserve__more_jobs_ask_than_is_free__promises_what_it_has(tmp_pat
     assert jobs == [JobId(b"a" * 32), JobId(b"c" * 32)]
 
 
-class Beats(MarketClient):
+class Beats(AnsweringMarket):
     """A market that hears of leases; of those in `over` it knows nothing."""
 
     def __init__(self, over: set[Digest]) -> None:
-        super().__init__("http://127.0.0.1:1")
+        super().__init__()
         self.over, self.heard = over, list[Digest]()
 
-    async def heartbeat_lease(self, lease: Digest, body: Heartbeat) -> LeaseHeard:
+    async def post_lease_heartbeat(self, body: Heartbeat, lease: Digest) -> LeaseHeard:
         """Note it."""
         self.heard.append(lease)
         if lease in self.over:
@@ -224,31 +225,31 @@ async def test_speak_for__peers_at_work__only_for_them_and_no_more_once_one_is_r
     assert {each.state for each in found} == {"active"} and refused == ()
 
 
-class Offers(MarketClient):
+class Offers(AnsweringMarket):
     """A market that notes what becomes of offers."""
 
     def __init__(self) -> None:
-        super().__init__("http://127.0.0.1:1")
+        super().__init__()
         self.noted = asyncio.Queue[str]()
         self.has_stake = True
         self.leases: tuple[LeaseView, ...] = ()
         self._withdrawn = set[Digest]()
 
-    async def post_offer(self, signed: bytes) -> OfferStored:
+    async def post_offer(self, body: SignedBody) -> OfferStored:
         """Note it."""
         if not self.has_stake:
             raise InsufficientStake("0.000000 tokens of free stake, an offer needs 0.000001")
         self.noted.put_nowait("posted")
-        offer = expect(decode_signed(signed), Offer).message.digest()
+        offer = expect(decode_signed(body.signed), Offer).message.digest()
         return OfferStored(offer=offer, withdrawn=offer in self._withdrawn, takes_checked_jobs=True)
 
-    async def withdraw_offer(self, offer: Digest, body: Withdrawal) -> None:
+    async def delete_offer(self, body: Withdrawal, offer: Digest) -> None:
         """Note it."""
         self._withdrawn.add(offer)
         self.noted.put_nowait("withdrawn")
 
-    async def heartbeat_offer(
-        self, offer: Digest, body: Heartbeat, *, wait_seconds: int = 0
+    async def post_offer_heartbeat(
+        self, body: Heartbeat, offer: Digest, wait: int = 0
     ) -> LeasesView:
         """No lease, unless the test says otherwise."""
         return LeasesView(leases=self.leases)

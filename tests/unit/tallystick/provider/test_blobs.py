@@ -9,7 +9,7 @@ import pytest
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import TooLarge
 from contracts.terms.ids import Digest
-from market.bodies import MAX_BLOB_BYTES
+from market.bodies.base import MAX_BLOB_BYTES
 from tallystick.provider.blobs import MarketBlobs
 
 PIECE = bytes(2**20)

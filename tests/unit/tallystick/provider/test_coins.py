@@ -17,7 +17,7 @@ from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, SessionKey,
 from contracts.terms.merkle import batch_root
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixSeconds
-from market.bodies import JobView
+from market.bodies.jobs import JobView
 from tallystick.provider.coins import (
     UNSERVED_BLOCKS,
     CoinFile,

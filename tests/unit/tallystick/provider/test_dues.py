@@ -1,33 +1,33 @@
 """An agent asks for the proof of an epoch until the chain has paid what it says, and no longer."""
 
 from types import SimpleNamespace
-from typing import cast
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Address, Digest
-from market.bodies import EpochState, EpochSummary, ProofView
+from market.bodies.settlement import EpochState, EpochSummary, ProofView
 from tallystick.provider.claims import Dues
-from tallystick.sdk.client import MarketClient
+from tests.support.answering import AnsweringMarket
 
 ACCOUNT = Address(b"\1" * 20)
 HASH = Digest(b"\2" * 32)
 
 
-class Market:
+class Market(AnsweringMarket):
     """Epochs with their states, and what each owes the account; None: it is in no leaf of it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.states: dict[int, EpochState] = {}
         self.owed: dict[int, int | None] = {}
         self.proofs: list[int] = []  # epochs that were asked for
 
-    def close(self, epoch: int, owed: int | None, state: EpochState = "final") -> None:
+    def end(self, epoch: int, owed: int | None, state: EpochState = "final") -> None:
         """An epoch that owes the account so much."""
         self.states[epoch], self.owed[epoch] = state, owed
 
-    async def epochs(self) -> SimpleNamespace:
-        """See `MarketClient.epochs`."""
+    async def get_epochs(self) -> SimpleNamespace:
+        """The newest first."""
         newest_first = sorted(self.states, reverse=True)
         return SimpleNamespace(epochs=tuple(map(self._summary, newest_first)))
 
@@ -41,10 +41,10 @@ class Market:
             transaction=None,
         )
 
-    async def proof(self, epoch: int, account: Address) -> ProofView:
-        """See `MarketClient.proof`."""
-        self.proofs.append(epoch)
-        owed = self.owed[epoch]
+    async def get_proof(self, number: int, account: Address) -> ProofView:
+        """What an epoch owes the account."""
+        self.proofs.append(number)
+        owed = self.owed[number]
         if owed is None:
             raise NotFound("the account is in no leaf")
         return ProofView(
@@ -52,8 +52,8 @@ class Market:
             jobs_root=HASH,
             cumulative=BaseUnits(owed),
             jobs=(),
-            epoch=epoch,
-            state=self.states[epoch],
+            epoch=number,
+            state=self.states[number],
             root=HASH,
             root_sum=BaseUnits(100),
             index=0,
@@ -62,7 +62,7 @@ class Market:
 
 
 def dues_at(market: Market) -> Dues:
-    return Dues(cast(MarketClient, market), ACCOUNT)
+    return Dues(market, ACCOUNT)
 
 
 async def amount(dues: Dues, claimed: int) -> int | None:
@@ -73,12 +73,12 @@ async def amount(dues: Dues, claimed: int) -> int | None:
 async def test_look__claim_is_paid__its_proof_is_not_asked_for_again() -> None:
     market = Market()
     dues = dues_at(market)
-    market.close(1, 7)
+    market.end(1, 7)
 
     first = await amount(dues, 0)
     paid = [await amount(dues, 7), await amount(dues, 7)]
-    market.close(2, 9)
-    market.close(3, 20, "rejected")
+    market.end(2, 9)
+    market.end(3, 20, "rejected")
     second = await amount(dues, 7)
 
     assert (first, paid, second) == (7, [None, None], 2)
@@ -88,6 +88,6 @@ async def test_look__claim_is_paid__its_proof_is_not_asked_for_again() -> None:
 async def test_look__claim_did_not_arrive_or_was_forgotten__is_due_again() -> None:
     market = Market()
     dues = dues_at(market)
-    market.close(1, 7)
+    market.end(1, 7)
 
     assert [await amount(dues, claimed) for claimed in (0, 0, 7, 0)] == [7, 7, None, 7]

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from market.bodies import Problem
+from market.bodies.base import Problem
 from tallystick.provider.lease_folders import BULK, KEEP_MODEL, Ended, LeaseFolders, remove
 from tallystick.sdk.client import MarketClient
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Address, JobId
-from market.bodies import EarningsView, EarningView, PartsView, WaitsForView
+from market.bodies.earnings import EarningsView, EarningView, PartsView, WaitsForView
 from tallystick.provider.losses import Losses
-from tallystick.sdk.client import MarketClient
+from tests.support.answering import AnsweringMarket
 
 ANN, JOB = Address(b"a" * 20), JobId(b"j" * 32)
 
@@ -17,16 +17,16 @@ def line(amount: int, sentence: str = "lost: no report came", state: str = "forf
     return found.model_construct(amount=amount, state=state, waits_for=why)
 
 
-class Lines(MarketClient):
+class Lines(AnsweringMarket):
     """A market with one account's lines, one a page."""
 
     def __init__(self) -> None:
-        super().__init__("http://127.0.0.1:1")
+        super().__init__()
         self.lines: list[Any] = []
 
-    async def earnings(self, account: Address, **asked: Any) -> EarningsView:
+    async def get_earnings(self, account: Address, **asked: Any) -> EarningsView:
         """One line, and where the next is."""
-        at = int(asked["after"] or 0)
+        at = int(asked.get("after") or 0)
         lost = sum(each.amount for each in self.lines if each.state == "forfeited")
         view: Any = EarningsView
         parts: Any = PartsView

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.terms.digest import blob_digest
 from contracts.terms.errors import TallystickError, TooLarge, WrongBytes
-from market.bodies import MAX_BUNDLE_BYTES
+from market.bodies.base import MAX_BUNDLE_BYTES
 from tallystick.sdk import blob_files
 from tallystick.sdk.blob_files import measured, pieces, written
 from verification.auditing import bundle, bundle_file

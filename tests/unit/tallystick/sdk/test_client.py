@@ -19,6 +19,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Digest, JobId
 from market.api.problems import STATUS
+from market.bodies.routes import GET_JOBS
 from tallystick.sdk import client as client_module
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.urls import http_url
@@ -44,7 +45,7 @@ def problem(code: str, status: int = 409, /, **data: object) -> bytes:
 @pytest.mark.parametrize("code", ERRORS)
 async def test_problem__each_code__is_raised_as_its_class(code: str) -> None:
     with pytest.raises(error_class(code)) as raised:
-        await saying(409, problem(code, wanted="more")).jobs()
+        await saying(409, problem(code, wanted="more")).call(GET_JOBS)
 
     assert type(raised.value) is error_class(code)
     assert (raised.value.message, raised.value.data) == ("so it is", {"wanted": "more"})
@@ -52,14 +53,14 @@ async def test_problem__each_code__is_raised_as_its_class(code: str) -> None:
 
 async def test_problem__data_named_like_arguments__is_only_data() -> None:
     with pytest.raises(TallystickError) as raised:
-        await saying(409, problem("conflict", message="x", self="y", code="z")).jobs()
+        await saying(409, problem("conflict", message="x", self="y", code="z")).call(GET_JOBS)
 
     assert raised.value.data == {"message": "x", "self": "y", "code": "z"}
 
 
 async def test_problem__bug_of_the_market__is_not_taken_for_ours() -> None:
     with pytest.raises(ServiceUnreachable):
-        await saying(500, problem("invariant_broken", 500)).jobs()
+        await saying(500, problem("invariant_broken", 500)).call(GET_JOBS)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ async def test_answer__of_no_market__is_one_error_that_names_the_url(
     status: int, kind: type[TallystickError], body: bytes
 ) -> None:
     with pytest.raises(kind, match=URL) as raised:
-        await saying(status, body).jobs()
+        await saying(status, body).call(GET_JOBS)
 
     assert len(str(raised.value)) < 500
 
@@ -80,7 +81,7 @@ async def test_answer__longer_than_any__is_too_large(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 1000)
 
     with pytest.raises(TooLarge):
-        await saying(200, bytes(1001)).jobs()
+        await saying(200, bytes(1001)).call(GET_JOBS)
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("no"), httpx.ReadTimeout("late")])
@@ -89,7 +90,7 @@ async def test_no_answer__any_reason__is_unreachable(error: httpx.HTTPError) -> 
         raise error
 
     with pytest.raises(ServiceUnreachable, match="is it up"):
-        await asking(fail).jobs()
+        await asking(fail).call(GET_JOBS)
 
 
 @pytest.mark.parametrize("body", [b"\x80", b"\x91\x01", b"\x91\x92\x01\x02", b"<html>"])

@@ -2,27 +2,26 @@
 
 from contracts.terms.coins import Coin
 from contracts.terms.ids import Digest, JobId, StepNumber
-from market.bodies import AnchoredStepView
-from tallystick.sdk.client import MarketClient
+from market.bodies.settlement import AnchoredStepView, CoinsView
 from tallystick.sdk.coins import ASK_EVERY, MarketCoins
+from tests.support.answering import AnsweringMarket
 
 JOB, ROOT, VALUE = JobId(b"j" * 32), Digest(b"r" * 32), Digest(b"c" * 32)
 FIRST = StepNumber(1)
 
 
-class Anchored(MarketClient):
+class Anchored(AnsweringMarket):
     """A market whose first step has a coin once it is told so; counts what it was asked."""
 
     def __init__(self) -> None:
-        super().__init__("http://127.0.0.1:1")
+        super().__init__()
         self.asked, self.coin = 0, False
 
-    async def coins(self, job: JobId, *, after: int = 0) -> tuple[AnchoredStepView, ...]:
-        """See `MarketClient.coins`."""
+    async def get_coins(self, job: JobId, after: int = 0) -> CoinsView:
+        """Answer with the first step."""
         self.asked += 1
-        return (
-            AnchoredStepView(step=FIRST, root=ROOT, block=7, coin=VALUE if self.coin else None),
-        )
+        coin = VALUE if self.coin else None
+        return CoinsView(steps=(AnchoredStepView(step=FIRST, root=ROOT, block=7, coin=coin),))
 
 
 async def test_coin_of__no_coin_yet__is_asked_for_again_after_a_second_and_then_known() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.terms.errors import NotFound
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from market.bodies import CheckpointsView, CheckpointView, UnpublishedView
+from market.bodies.jobs import CheckpointsView, CheckpointView, UnpublishedView
 from tallystick.sdk.download import choose
 
 

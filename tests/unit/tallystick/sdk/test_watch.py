@@ -5,7 +5,23 @@ from typing import Any
 from contracts.terms.amounts import BaseUnits, PricePerPflop
 from contracts.terms.ids import Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market import bodies
+from market.bodies.events import (
+    CheckpointEvent,
+    ClaimedEvent,
+    DepositedEvent,
+    EndEvent,
+    JobEvent,
+    PeerEvent,
+    PostedEvent,
+    RefundedEvent,
+    ReportedEvent,
+    RuledEvent,
+    SealedEvent,
+    SettledEvent,
+    StateEvent,
+    UnpublishedEvent,
+)
+from market.bodies.settlement import EpochState
 from tallystick.cli.job_live import live_line
 from tallystick.sdk.watch import JobLive, fold
 
@@ -15,7 +31,7 @@ ACCOUNT = Address(bytes([7]) * 20)
 WORK, OTHER = Digest(bytes([3]) * 32), Digest(bytes([4]) * 32)
 
 
-def folded(*events: bodies.JobEvent) -> JobLive:
+def folded(*events: JobEvent) -> JobLive:
     live = JobLive(JOB)
     for number, event in enumerate(events, start=1):
         live = fold(live, number, event)
@@ -26,8 +42,8 @@ def at(seconds: int) -> UnixMillis:
     return UnixMillis(1000 * seconds)
 
 
-def posted(steps: int = 10) -> bodies.PostedEvent:
-    return bodies.PostedEvent(
+def posted(steps: int = 10) -> PostedEvent:
+    return PostedEvent(
         at=at(0),
         name="a job",
         poster=ACCOUNT,
@@ -41,7 +57,7 @@ def posted(steps: int = 10) -> bodies.PostedEvent:
     )
 
 
-def sealed(step: int, seconds: int, **changed: Any) -> bodies.SealedEvent:
+def sealed(step: int, seconds: int, **changed: Any) -> SealedEvent:
     values: dict[str, Any] = {
         "at": at(seconds),
         "step": StepNumber(step),
@@ -55,11 +71,11 @@ def sealed(step: int, seconds: int, **changed: Any) -> bodies.SealedEvent:
         "budget": BaseUnits(1000),
         "last": False,
     }
-    return bodies.SealedEvent(**(values | changed))
+    return SealedEvent(**(values | changed))
 
 
-def peer(what: str, who: PeerId = ANN) -> bodies.PeerEvent:
-    return bodies.PeerEvent.model_validate(
+def peer(what: str, who: PeerId = ANN) -> PeerEvent:
+    return PeerEvent.model_validate(
         {
             "at": at(1),
             "what": what,
@@ -71,8 +87,8 @@ def peer(what: str, who: PeerId = ANN) -> bodies.PeerEvent:
     )
 
 
-def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> bodies.RuledEvent:
-    return bodies.RuledEvent.model_validate(
+def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> RuledEvent:
+    return RuledEvent.model_validate(
         {
             "at": at(1),
             "what": what,
@@ -85,7 +101,7 @@ def ruled(what: str, subject: Digest = WORK, about: PeerId = ANN) -> bodies.Rule
 
 
 def test_fold__seals_and_reports__show_progress_spend_and_pace() -> None:
-    report = bodies.ReportedEvent(
+    report = ReportedEvent(
         at=at(9), step=3, loss_millionths=1, tokens_per_second=700, validation_millionths=4
     )
 
@@ -130,8 +146,8 @@ def test_fold__accuser_convicted__who_did_the_work_matched() -> None:
 
 
 def test_fold__money__is_what_the_chain_moved() -> None:
-    def settled(state: bodies.EpochState) -> bodies.SettledEvent:
-        return bodies.SettledEvent(
+    def settled(state: EpochState) -> SettledEvent:
+        return SettledEvent(
             at=at(1),
             epoch=1,
             state=state,
@@ -141,12 +157,12 @@ def test_fold__money__is_what_the_chain_moved() -> None:
         )
 
     live = folded(
-        bodies.DepositedEvent(at=at(1), amount=BaseUnits(100), transaction=WORK),
+        DepositedEvent(at=at(1), amount=BaseUnits(100), transaction=WORK),
         settled("proposed"),
         settled("final"),
-        bodies.ClaimedEvent(at=at(1), account=ACCOUNT, amount=BaseUnits(60), transaction=WORK),
-        bodies.RefundedEvent(at=at(1), amount=BaseUnits(40), transaction=WORK),
-        bodies.EndEvent(at=at(1)),
+        ClaimedEvent(at=at(1), account=ACCOUNT, amount=BaseUnits(60), transaction=WORK),
+        RefundedEvent(at=at(1), amount=BaseUnits(40), transaction=WORK),
+        EndEvent(at=at(1)),
     )
 
     assert (live.escrowed, live.settled, live.claimed, live.refunded) == (100, 60, 60, 40)
@@ -154,12 +170,12 @@ def test_fold__money__is_what_the_chain_moved() -> None:
 
 
 def test_fold__weights_that_could_not_be_uploaded__say_why_until_they_are_here() -> None:
-    failed = bodies.UnpublishedEvent(
+    failed = UnpublishedEvent(
         at=at(1), stage=StageIndex(1), step=StepNumber(4), peer=ANN, reason="no space"
     )
 
-    def checkpoint(stage: int, *, is_here: bool) -> bodies.CheckpointEvent:
-        return bodies.CheckpointEvent(
+    def checkpoint(stage: int, *, is_here: bool) -> CheckpointEvent:
+        return CheckpointEvent(
             at=at(1), stage=StageIndex(stage), step=StepNumber(4), blob=WORK, peer=ANN,
             is_here=is_here,
         )  # fmt: skip
@@ -173,8 +189,8 @@ def test_fold__weights_that_could_not_be_uploaded__say_why_until_they_are_here()
 
 
 def test_fold__finished__is_over_once_the_last_seal_is_told_too() -> None:
-    finished = bodies.StateEvent(at=at(3), state="finished", failure=None)
-    failed = bodies.StateEvent(at=at(3), state="failed", failure="the deadline is over")
+    finished = StateEvent(at=at(3), state="finished", failure=None)
+    failed = StateEvent(at=at(3), state="failed", failure="the deadline is over")
 
     assert not folded(posted(), sealed(1, 2), finished).is_over
     assert folded(posted(), sealed(1, 2), finished, sealed(2, 3, last=True)).is_over

@@ -1,0 +1,283 @@
+"""The operations of `/v1`: from this table follow server, client, OpenAPI and command line.
+
+A name in braces is a part of the path: bytes travel as hex. Whatever else a call names becomes the
+query. `refuses` are errors of the operation itself; those that follow from its form (no such field,
+not signed, asked too often, a store that does not answer) any operation may give.
+"""
+
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Generic, TypeVar, get_args
+from urllib.parse import quote, urlencode
+
+from contracts.terms.errors import (
+    BadSignature,
+    ChainForgot,
+    ChainUnreachable,
+    Conflict,
+    ContractRefused,
+    DeadlineExceeded,
+    Equivocation,
+    Expired,
+    Forbidden,
+    InsufficientStake,
+    InvalidSeal,
+    Malformed,
+    NoMatch,
+    NotFound,
+    Refused,
+    RpcFailed,
+    TallystickError,
+    TooLarge,
+    Unaffordable,
+    Unavailable,
+    UnknownVersion,
+    WrongBytes,
+    WrongConfiguration,
+)
+from market.bodies.auditing import (
+    AuditorJobs,
+    AuditorRegistered,
+    AuditorsView,
+    BondView,
+    ChecksView,
+    RegisterAuditor,
+)
+from market.bodies.base import Body, SignedBody, Stored
+from market.bodies.earnings import EarningsView
+from market.bodies.events import JobEvent, MarketEvent, ReportsView
+from market.bodies.hosting import (
+    ClaimJobs,
+    HostedJobs,
+    HostHeartbeat,
+    HostRegistered,
+    RegisterHost,
+)
+from market.bodies.jobs import (
+    CheckpointStored,
+    CheckpointsView,
+    JobPosted,
+    JobsView,
+    JobView,
+    PostCheckpoint,
+    PostJob,
+    PostReports,
+    QuoteRequest,
+    QuoteView,
+)
+from market.bodies.market import ClearingRoundsView, MarketView
+from market.bodies.network import (
+    AccountView,
+    CoordinatorView,
+    FaucetRequest,
+    FaucetView,
+    HealthView,
+    NetworkView,
+)
+from market.bodies.offers import (
+    AcceptLease,
+    Heartbeat,
+    LeaseHeard,
+    LeasesView,
+    LeaseView,
+    OfferStored,
+    OffersView,
+    ProviderView,
+    Withdrawal,
+)
+from market.bodies.operations import AskJob, OperationView
+from market.bodies.orders import OrderLike, OrderTyped, PostOrder
+from market.bodies.running import PeersView, SpendView
+from market.bodies.settlement import BatchView, CoinsView, EpochsView, EpochView, ProofView
+from market.bodies.slashes import (
+    ContestSlash,
+    ConvictionsView,
+    JudgeContest,
+    PostEvidence,
+    SlashesView,
+    SlashView,
+)
+from market.bodies.status import StatusView
+from market.bodies.tracing import StepLinesView, StepsView, WorkTraceView
+
+V = TypeVar("V", covariant=True)
+
+
+@dataclass(frozen=True)
+class Route(Generic[V]):
+    """One operation; `path` lies under `API_PREFIX`, `answers` is a body, bytes or nothing."""
+
+    method: str
+    path: str
+    answers: type[V]
+    takes: type[Body] | type[bytes] | None = None
+    refuses: tuple[type[TallystickError], ...] = field(default=(), kw_only=True)
+    status: int = field(default=200, kw_only=True)
+    media: str = field(default="application/msgpack", kw_only=True)  # of bytes
+    tells: tuple[type[Body], ...] = field(default=(), kw_only=True)  # events in a stream
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parts of the path that a caller names."""
+        return tuple(name for _, name, _, _ in Formatter().parse(self.path) if name)
+
+    def target(self, **named: object) -> str:
+        """The path with its query for a call; a name whose value is None is left out."""
+        said = {name: _text(value) for name, value in named.items() if value is not None}
+        path = self.path.format_map({name: quote(said.pop(name), safe="") for name in self.names})
+        return f"{path}?{urlencode(said)}" if said else path
+
+
+def _text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+_SIGNED = (Malformed, TooLarge, UnknownVersion, BadSignature)  # of a signed message in a body
+_CHAIN = (ChainUnreachable, RpcFailed, ChainForgot)
+_POSTING = (*_SIGNED, Expired, Forbidden, NotFound, Conflict, Unaffordable, Refused, *_CHAIN)
+_WISH = (BadSignature, Forbidden, NotFound, Expired, Conflict)
+_NOTHING = type(None)
+_STREAM = "text/event-stream"
+OCTETS = "application/octet-stream"
+
+GET_HEALTH = Route("GET", "/health", HealthView)
+GET_NETWORK = Route("GET", "/network", NetworkView, refuses=_CHAIN)
+GET_STATUS = Route("GET", "/status", StatusView)
+POST_FAUCET = Route(
+    "POST", "/faucet", FaucetView, FaucetRequest,
+    refuses=(WrongConfiguration, Forbidden, Conflict, ContractRefused, DeadlineExceeded, *_CHAIN),
+)  # fmt: skip
+GET_ACCOUNT = Route("GET", "/accounts/{account}", AccountView, refuses=_CHAIN)
+GET_EARNINGS = Route("GET", "/accounts/{account}/earnings", EarningsView, refuses=(NotFound,))
+POST_COORDINATOR = Route(
+    "POST", "/coordinators", CoordinatorView, refuses=(NoMatch, Conflict), status=201
+)
+
+GET_MARKET = Route("GET", "/market", MarketView)
+GET_ROUNDS = Route("GET", "/market/rounds", ClearingRoundsView)
+GET_MARKET_EVENTS = Route(
+    "GET", "/market/events", bytes, media=_STREAM, tells=get_args(MarketEvent)
+)
+
+POST_OFFER = Route(
+    "POST", "/offers", OfferStored, SignedBody,
+    refuses=(*_SIGNED, Expired, InsufficientStake, *_CHAIN), status=201,
+)  # fmt: skip
+GET_OFFERS = Route("GET", "/offers", OffersView)
+DELETE_OFFER = Route(
+    "DELETE", "/offers/{offer}", _NOTHING, Withdrawal,
+    refuses=(NotFound, BadSignature), status=204,
+)  # fmt: skip
+POST_OFFER_HEARTBEAT = Route(
+    "POST", "/offers/{offer}/heartbeat", LeasesView, Heartbeat,
+    refuses=(NotFound, BadSignature, Expired),
+)  # fmt: skip
+GET_LEASE = Route("GET", "/leases/{lease}", LeaseView, refuses=(NotFound,))
+POST_ACCEPT = Route(
+    "POST", "/leases/{lease}/accept", LeaseView, AcceptLease,
+    refuses=(*_SIGNED, NotFound, Conflict, Expired),
+)  # fmt: skip
+POST_LEASE_HEARTBEAT = Route(
+    "POST", "/leases/{lease}/heartbeat", LeaseHeard, Heartbeat,
+    refuses=(NotFound, BadSignature, Conflict, Expired),
+)  # fmt: skip
+GET_PROVIDER = Route("GET", "/providers/{account}", ProviderView)
+
+POST_AUDITOR = Route(
+    "POST", "/auditors", AuditorRegistered, RegisterAuditor,
+    refuses=(BadSignature, Expired, InsufficientStake, Refused, *_CHAIN),
+)  # fmt: skip
+POST_AUDITOR_HEARTBEAT = Route(
+    "POST", "/auditors/{account}/heartbeat", AuditorJobs, Heartbeat,
+    refuses=(NotFound, BadSignature, Expired),
+)  # fmt: skip
+POST_AUDITOR_BOND = Route(
+    "POST", "/auditors/{account}/bonds", BondView, AcceptLease,
+    refuses=(*_SIGNED, NotFound, Conflict),
+)  # fmt: skip
+
+POST_JOB = Route("POST", "/jobs", JobPosted, PostJob, refuses=_POSTING, status=202)
+POST_QUOTE = Route(
+    "POST", "/jobs/quote", QuoteView, QuoteRequest, refuses=(UnknownVersion, *_CHAIN)
+)
+GET_JOBS = Route("GET", "/jobs", JobsView)
+GET_JOB = Route("GET", "/jobs/{job}", JobView, refuses=(NotFound,))
+GET_JOB_EVENTS = Route(
+    "GET", "/jobs/{job}/events", bytes,
+    refuses=(NotFound,), media=_STREAM, tells=get_args(JobEvent),
+)  # fmt: skip
+POST_MESSAGES = Route(
+    "POST", "/jobs/{job}/messages", Stored, bytes,
+    refuses=(
+        *_SIGNED, NotFound, Conflict, Equivocation, InvalidSeal, WrongBytes, ChainForgot,
+        Unavailable,
+    ),
+)  # fmt: skip
+GET_MESSAGES = Route("GET", "/jobs/{job}/messages", bytes, refuses=(NotFound,))
+GET_SNAPSHOTS = Route("GET", "/jobs/{job}/snapshots", bytes, refuses=(NotFound,))
+GET_COINS = Route("GET", "/jobs/{job}/coins", CoinsView, refuses=(NotFound,))
+GET_LANE = Route("GET", "/jobs/{job}/lane", bytes, refuses=(NotFound, Conflict))
+GET_AUDITORS = Route("GET", "/jobs/{job}/auditors", AuditorsView, refuses=(NotFound,))
+POST_REPORTS = Route(
+    "POST", "/jobs/{job}/reports", Stored, PostReports, refuses=(NotFound, Conflict, BadSignature)
+)
+GET_REPORTS = Route("GET", "/jobs/{job}/reports", ReportsView, refuses=(NotFound,))
+POST_CHECKPOINT = Route(
+    "POST", "/jobs/{job}/checkpoints", CheckpointStored, PostCheckpoint,
+    refuses=(NotFound, Conflict, Forbidden, BadSignature),
+)  # fmt: skip
+GET_CHECKPOINTS = Route("GET", "/jobs/{job}/checkpoints", CheckpointsView, refuses=(NotFound,))
+GET_CHECKS = Route("GET", "/jobs/{job}/checks", ChecksView, refuses=(NotFound,))
+GET_SPEND = Route("GET", "/jobs/{job}/spend", SpendView, refuses=(NotFound,))
+GET_PEERS = Route("GET", "/jobs/{job}/peers", PeersView, refuses=(NotFound,))
+GET_STEPS = Route("GET", "/jobs/{job}/steps", StepsView, refuses=(NotFound,))
+GET_STEP = Route("GET", "/jobs/{job}/steps/{step}", StepLinesView, refuses=(NotFound,))
+GET_WORK = Route("GET", "/jobs/{job}/steps/{step}/work/{peer}", WorkTraceView, refuses=(NotFound,))
+
+POST_PAUSE = Route("POST", "/jobs/{job}/pause", OperationView, AskJob, refuses=_WISH, status=202)
+POST_RESUME = Route("POST", "/jobs/{job}/resume", OperationView, AskJob, refuses=_WISH, status=202)
+POST_CANCEL = Route("POST", "/jobs/{job}/cancel", OperationView, AskJob, refuses=_WISH, status=202)
+GET_OPERATION = Route("GET", "/operations/{operation}", OperationView, refuses=(NotFound,))
+POST_TYPED_DATA = Route(
+    "POST", "/orders/typed-data", OrderTyped, OrderLike,
+    refuses=(NotFound, NoMatch, Unaffordable, Conflict, *_CHAIN),
+)  # fmt: skip
+POST_ORDER = Route("POST", "/orders", JobPosted, PostOrder, refuses=_POSTING, status=202)
+
+PUT_BLOB = Route(
+    "PUT", "/blobs/{blob}", _NOTHING, bytes,
+    refuses=(WrongBytes, DeadlineExceeded), status=204, media=OCTETS,
+)  # fmt: skip
+GET_BLOB = Route("GET", "/blobs/{blob}", bytes, refuses=(NotFound,), media=OCTETS)
+HEAD_BLOB = Route("HEAD", "/blobs/{blob}", _NOTHING, refuses=(NotFound,))
+
+POST_HOST = Route(
+    "POST", "/hosting/register", HostRegistered, RegisterHost, refuses=(BadSignature,)
+)
+POST_CLAIM = Route("POST", "/hosting/claim", HostedJobs, ClaimJobs)
+POST_HOST_HEARTBEAT = Route("POST", "/hosting/heartbeat", HostedJobs, HostHeartbeat)
+
+GET_CONVICTIONS = Route("GET", "/jobs/{job}/convictions", ConvictionsView, refuses=(NotFound,))
+GET_CONVICTIONS_OF = Route("GET", "/accounts/{account}/convictions", ConvictionsView)
+GET_SLASHES = Route("GET", "/jobs/{job}/slashes", SlashesView, refuses=(NotFound,))
+GET_SLASH = Route("GET", "/slashes/{evidence}", SlashView, refuses=(NotFound,))
+POST_EVIDENCE = Route(
+    "POST", "/jobs/{job}/evidence", SlashView, PostEvidence,
+    refuses=(NotFound, BadSignature, Forbidden, Conflict, Malformed),
+)  # fmt: skip
+POST_CONTEST = Route(
+    "POST", "/slashes/{evidence}/contest", SlashView, ContestSlash,
+    refuses=(NotFound, BadSignature, Conflict, Malformed, *_CHAIN),
+)  # fmt: skip
+POST_JUDGEMENT = Route(
+    "POST", "/slashes/{evidence}/judgement", SlashView, JudgeContest,
+    refuses=(NotFound, Conflict, Forbidden),
+)  # fmt: skip
+
+GET_EPOCHS = Route("GET", "/epochs", EpochsView)
+GET_EPOCH = Route("GET", "/epochs/{number}", EpochView, refuses=(NotFound,))
+GET_PROOF = Route("GET", "/epochs/{number}/proofs/{account}", ProofView, refuses=(NotFound,))
+GET_BATCH = Route("GET", "/batches/{root}", BatchView, refuses=(NotFound,))
+
+TABLE = {name: route for name, route in globals().items() if isinstance(route, Route)}
+"""All of them, by what they are called here."""
