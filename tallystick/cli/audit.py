@@ -112,8 +112,10 @@ def verify_command(
     """
     if (anchor is None) != (settlement is None):
         raise Malformed("--anchor and --settlement belong together: give both, or neither")
-    own_block = None if anchor is None else parse_digest(anchor, "block hash")
-    own_contract = None if settlement is None else parse_address(settlement, "contract")
+    own_block = None if anchor is None else parse_digest(anchor, "block hash (--anchor)")
+    own_contract = (
+        None if settlement is None else parse_address(settlement, "contract (--settlement)")
+    )
     ships = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
     data = read(file, MAX_FILE_BYTES)
     verdict = verify(data, ships, anchor=own_block, settlement=own_contract)

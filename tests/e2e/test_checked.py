@@ -62,17 +62,15 @@ async def test_checked__one_peer_is_lazy__is_convicted_and_honest_ones_are_paid(
             }
             running.start_provider(name)
         job = (await running.submit(**JOB)).job
+        await running.until(job, lambda shown: shown.earned > 0, within=120)
+        logs = {name: running.peer_log(name, job) for name in ("ann", "bob", "cem")}
         view = await running.settled(job, within=240)  # what is forfeited was claimed, too
         work = await running.work(job)
 
         lazy, *fair = (account_of(running, name) for name in ("ann", "bob", "cem"))
-        assert running.lines(running.peer_log("ann", job), "too_late")  # it was turned away
+        assert running.lines(logs["ann"], "too_late")  # it was turned away
         found = [
-            {
-                line["verdict"]
-                for line in running.lines(running.peer_log(name, job), "audited")
-                if line["step"] > 1
-            }
+            {line["verdict"] for line in running.lines(logs[name], "audited") if line["step"] > 1}
             for name in ("bob", "cem")
         ]
         assert all("mismatch" in each for each in found)  # whom a coin lets audit what is luck

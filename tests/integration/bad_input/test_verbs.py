@@ -84,6 +84,7 @@ class Place:
             "keys": str(self.folder / "keys"),
             "to": str(self.folder / "out" / "file"),
             "number": "1",
+            "kind": "jobs",
             "amount": "1",
             "step": "1",
             "peer": JOB_ID,

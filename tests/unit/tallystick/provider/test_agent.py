@@ -85,16 +85,14 @@ def agent_of(
     )  # fmt: skip
 
 
-class MadeAnew(MarketClient):
+class MadeAnew(AnsweringMarket):
     """A market that knows nothing any more, on a chain that began afresh."""
 
-    async def heartbeat_offer(
-        self, offer: Digest, body: Heartbeat, *, wait_seconds: int = 0
-    ) -> LeasesView:
+    async def post_offer_heartbeat(self, body: Heartbeat, **_named: object) -> LeasesView:
         """Know no offer."""
         raise NotFound("no such offer")
 
-    async def network(self) -> NetworkView:
+    async def get_network(self) -> NetworkView:
         """Name the new chain."""
         contracts = SimpleNamespace(**dict.fromkeys(NAMES, Address(bytes(20))))
         said = SimpleNamespace(chain_id=1, genesis=Digest(b"g" * 32), contracts=contracts)
@@ -105,7 +103,7 @@ async def test_heartbeats__market_is_on_another_chain_since__ends_and_says_to_st
     tmp_path: Path,
 ) -> None:
     folder = ProviderFolder(tmp_path)
-    async with MadeAnew("http://127.0.0.1:1") as client:
+    async with MadeAnew() as client:
         agent = agent_of(client, folder, Clock())
 
         async def standing(deployment: Deployment) -> Signed[Offer]:
