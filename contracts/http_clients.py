@@ -7,6 +7,7 @@ text, each also with a `:port`. Names are good in capitals, too; an empty variab
 """
 
 import ipaddress
+import logging
 import os
 import re
 import ssl
@@ -18,6 +19,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from contracts.terms.errors import WrongConfiguration
+
+# It logs each request with its whole URL: a market's logs would fill the disk, and show keys.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 _PORTS = {"http": 80, "https": 443}
 _WITH_PORT = re.compile(r"(\[[^]]+\]|[^:]*):([0-9]+)")
@@ -84,7 +88,7 @@ def ask_directly(host: str) -> None:
 def _way(url: str) -> dict[str, Any]:
     proxy = proxy_of(url)
     # Without TLS there is nothing to verify, and reading all certificates takes 20 ms.
-    verify = _certificates() if url.startswith("https:") else False
+    verify = False if url.lower().startswith("http:") else _certificates()
     if proxy is None:
         return {"verify": verify}
     own = _certificates() if proxy.scheme == "https" else None
@@ -106,7 +110,7 @@ def _excepted() -> list[str]:
 
 def _is_own(host: str) -> bool:
     if (address := _address(host)) is not None:
-        return address.is_loopback
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     return host == "localhost" or host.endswith(".localhost")
 
 

@@ -1,5 +1,6 @@
 """A node of a chain, asked over HTTP by JSON-RPC, with errors of ours. Needs no web3."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from types import TracebackType
@@ -19,7 +20,7 @@ class JsonRpc:
     """
 
     def __init__(self, url: str, *, timeout_seconds: float = 30.0) -> None:
-        self.url = url
+        self.url, self._seconds = url, timeout_seconds
         headers = {"content-type": "application/json"}
         self._http = async_client(url, timeout=timeout_seconds, headers=headers)
 
@@ -58,8 +59,9 @@ class JsonRpc:
             ChainUnreachable: as of `request`.
         """
         try:
-            response = await self._http.post(self.url, content=call)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            async with asyncio.timeout(self._seconds):  # in all; httpx's is for each read
+                response = await self._http.post(self.url, content=call)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise ChainUnreachable(
                 f"{self.url} does not answer{by_proxy(self.url)} ({reason})"

@@ -11,6 +11,8 @@ anything meanwhile.
 
 import fcntl
 import hashlib
+import secrets
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO
@@ -22,6 +24,8 @@ from tallystick.files import replace_file
 
 NOTE, ASIDE, UNKNOWN = "chain", "chains", "unknown"
 _OWN = (NOTE, ASIDE, "chain.lock")
+PATIENCE = 2.0
+"""Seconds within which those that begin at once have to agree."""
 
 
 def chain_name(network: NetworkView) -> str:
@@ -44,8 +48,6 @@ def hold_for(
     chain: str,
     kept: Sequence[str],
     say: Callable[[str], None],
-    *,
-    is_ours: bool = True,
 ) -> IO[str]:
     """What closes when `folder` is used no more; until then what is in it is of `chain`.
 
@@ -54,7 +56,6 @@ def hold_for(
         chain: What `chain_name` says.
         kept: Patterns of what it keeps of a chain; all else is of none.
         say: Told in one line what was put aside, and what came back.
-        is_ours: Whether what lies there is of `chain` where nobody has noted it yet.
 
     Raises:
         Conflict: another process uses it on another chain.
@@ -65,9 +66,10 @@ def hold_for(
         held = (folder / "chain.lock").open("a")
         try:
             fcntl.flock(held, fcntl.LOCK_SH)
+            ends = time.monotonic() + PATIENCE
             while noted_chain(folder) != chain or (folder / ASIDE / chain).exists():
-                _hold_alone(held, folder)
-                _turn(folder, chain, kept, say, is_ours=is_ours)
+                if _held_alone(held, folder, ends):
+                    _turn(folder, chain, kept, say)
                 fcntl.flock(held, fcntl.LOCK_SH)  # between the two somebody may have turned it back
         except BaseException:
             held.close()
@@ -77,20 +79,25 @@ def hold_for(
     return held
 
 
-def _hold_alone(held: IO[str], folder: Path) -> None:
+def _held_alone(held: IO[str], folder: Path, ends: float) -> bool:
+    """Whether nobody else uses the folder; after a pause that lets another one begin, if not."""
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
     except BlockingIOError as error:
-        raise Conflict(
-            f"another process uses {folder} on another chain: wait for it, or name another folder"
-        ) from error
+        if time.monotonic() > ends:
+            raise Conflict(
+                f"another process uses {folder} on another chain: wait for it, or name another"
+                " folder"
+            ) from error
+    fcntl.flock(held, fcntl.LOCK_UN)  # two that begin at once would each wait for the other
+    time.sleep(secrets.randbelow(50) / 1000)
+    return False
 
 
-def _turn(
-    folder: Path, chain: str, kept: Sequence[str], say: Callable[[str], None], *, is_ours: bool
-) -> None:
+def _turn(folder: Path, chain: str, kept: Sequence[str], say: Callable[[str], None]) -> None:
     """Put aside what is of another chain, note the new one, and bring back what is of it."""
-    was = noted_chain(folder) or (chain if is_ours else UNKNOWN)
+    was = noted_chain(folder) or UNKNOWN  # of versions that noted no chain: it is not read
     told = []
     if was != chain:
         found = [each for each in _matching(folder, kept) if each.name not in _OWN]

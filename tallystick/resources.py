@@ -98,13 +98,17 @@ class Resources:
         return _read(self.root / name)
 
     def _machine_memory(self, field: str) -> int:
-        return _field(self.read("proc/meminfo"), f"{field}:") * 1024
+        said = _field(self.read("proc/meminfo"), f"{field}:") * 1024
+        return said or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
     def _groups(self, controller: str) -> Iterator[Path]:
         """Folders of the groups that hold us for a controller, those of both versions."""
         mounts = self.root / "sys/fs/cgroup"
         for line in self.read("proc/self/cgroup").splitlines():
-            _, controllers, path = line.split(":", 2)
+            _, is_group, rest = line.partition(":")
+            controllers, is_path, path = rest.partition(":")
+            if not (is_group and is_path):
+                continue
             if not controllers:
                 yield from _path(mounts, path)
                 yield from _path(mounts / "unified", path)
@@ -131,10 +135,10 @@ def _quota(group: Path) -> int | None:
     words = _read(group / "cpu.max").split() or [
         _read(group / f"cpu.cfs_{each}_us").strip() for each in ("quota", "period")
     ]
-    if not all(word.isdecimal() for word in words):  # "max", -1, or no such file
+    if len(words) != 2 or not all(word.isdecimal() for word in words):  # "max", -1, no such file
         return None
     quota, period = map(int, words)
-    return max(1, quota * CORE // period)
+    return max(1, quota * CORE // period) if period else None
 
 
 def _number(path: Path) -> int | None:

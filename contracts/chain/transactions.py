@@ -81,25 +81,17 @@ class SqliteTransactions:
             self._take_over()
 
     async def need_chain(self, chain: ChainConnection) -> None:
-        """See `TransactionStore.need_chain`; a new store is of the first chain that it meets.
-
-        One of before chains were noted is of the chain that ran the first thing in it.
-        """
+        """See `TransactionStore.need_chain`; an empty store is of the first chain that it meets."""
         genesis = await chain.genesis()
         with self._reported():
+            self._db.execute(
+                "INSERT INTO chain SELECT ? WHERE NOT EXISTS (SELECT 1 FROM chain)"
+                " AND NOT EXISTS (SELECT 1 FROM attempts)",
+                (genesis,),
+            )
             noted = self._db.execute("SELECT genesis FROM chain").fetchone()
-            first = self._db.execute(
-                "SELECT hash FROM attempts WHERE nonce = (SELECT min(nonce) FROM attempts)"
-            ).fetchall()
-        if noted is None:
-            is_ours = not first or any([await chain.receipt(Digest(name)) for (name,) in first])
-        else:
-            is_ours = noted[0] == genesis
-        if not is_ours:
+        if noted is None or noted[0] != genesis:
             raise another_chain(str(self._path))
-        if noted is None:
-            with self._reported():
-                self._db.execute("INSERT INTO chain VALUES (?)", (genesis,))
 
     async def find(self, account: Address, key: str) -> StoredTransaction | None:
         """See `TransactionStore.find`."""

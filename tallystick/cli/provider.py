@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -276,7 +277,7 @@ async def _start(
                 peer_argv=(sys.executable, "-m", "tallystick.provider.peer"),
                 environment={
                     "TALLYSTICK_PEER_LISTEN": f"{listen_address(market, network.rpc_url)}:0",
-                    **os.environ,
+                    **_without_passphrase(os.environ),
                     **_process_environment(nice, behaviour, listen),
                 },
                 say=say,
@@ -288,6 +289,12 @@ async def _start(
             ).run()
     finally:
         folder.close()
+
+
+def _without_passphrase(variables: Mapping[str, str]) -> dict[str, str]:
+    """For the processes that read what strangers send: they open no keystore."""
+    secret = ("TALLYSTICK_PASSPHRASE", "TALLYSTICK_PASSPHRASE_FILE")
+    return {name: value for name, value in variables.items() if name not in secret}
 
 
 def _process_environment(nice: int, behaviour: str, listen: str | None) -> dict[str, str]:

@@ -93,9 +93,9 @@ class Host:
                 rest = begun + BEAT_SECONDS - time.monotonic()
                 await asyncio.sleep(HOSTING_SECONDS if self._running else max(0.0, rest))
         finally:
-            held.close()
             for job in list(self._running):
                 await self._stop(job)
+            held.close()
 
     async def _register(self) -> None:
         """Name all coordinators whose keys are here, and new ones while too few are free."""

@@ -35,6 +35,7 @@ from contracts.terms.errors import (
     NotFound,
     Refused,
     Unavailable,
+    WrongConfiguration,
 )
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec, LeaseAccept, Offer
@@ -625,6 +626,8 @@ class Agent:
                 self.faults.tell("claims", f"waiting: {error}")
             except ContractRefused as error:
                 self.faults.tell("claims", refused_claim(error))
+            except WrongConfiguration as error:  # a node that speaks for another chain, for once
+                self.faults.tell("claims", f"waiting: {error}")
             await asyncio.sleep(seconds)
 
     async def _claim(self, dues: Dues, contracts: Contracts, sender: Sender) -> None:

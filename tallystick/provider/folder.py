@@ -2,7 +2,7 @@
 
 `wallet.json` (the owner), `agent.key` (signs heartbeats), `offer.msgpack` (the offer that stands),
 `withdrawn` (the offer that its owner took back while it stood), `audit.key` (signs reports as an
-outside auditor), `agent.lock` (the agent's pid), `transactions.db` (what was sent to the chain),
+outside auditor), `agent.lock` (the agent's pid), `transactions-CHAIN.db` (what was sent),
 `leases/<id>/` (one folder a lease, with the session key and the signed LeaseAccept that were stored
 before they left, the job's `coins`, and `upload` while weights go up), `audits/<job>/` (a job that
 may draw us from outside, with the LeaseAccept that reserves our stake for it, its `coins` and our

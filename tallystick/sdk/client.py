@@ -80,6 +80,9 @@ _STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * HEARTBEAT_SECONDS)
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
 
 
+_FOR_A_WHILE = (httpx.codes.PROXY_AUTHENTICATION_REQUIRED, httpx.codes.TOO_MANY_REQUESTS)
+
+
 class _Answer(NamedTuple):
     """What came back, read to its end."""
 
@@ -491,7 +494,7 @@ def _check(answer: _Answer) -> None:
         problem = read_body(Problem, answer.content)
     except Malformed:
         way = by_proxy(answer.url)
-        if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:  # of a proxy before it
+        if answer.status >= 500 or answer.status in _FOR_A_WHILE:  # of a proxy before it
             raise ServiceUnreachable(f"{answer.url}: HTTP {answer.status}{way}") from None
         raise Malformed(
             f"{answer.url} does not answer as a market does (HTTP {answer.status}{way})"

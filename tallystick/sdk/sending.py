@@ -1,6 +1,7 @@
 """An account's hands on the chain of one market: its contracts, and one sequence of nonces.
 
-What was sent lies in `transactions.db` of a folder, which is of that very chain while it is used.
+What was sent lies in a database for each chain: nonces are of chain and account, whatever contracts
+a market of that chain has.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,12 +14,14 @@ from contracts.chain.contracts import Contracts, bind
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.keys.wallet import Wallet
-from contracts.terms.errors import WrongConfiguration
 from market.bodies.network import NetworkView
-from tallystick.chains import ASIDE, UNKNOWN, chain_name, hold_for, noted_chain
+from tallystick.chains import chain_name, hold_for
 from tallystick.sdk.on_chain import deployment_of
 
-TRANSACTIONS = "transactions.db"
+
+def transactions_in(folder: Path, network: NetworkView) -> Path:
+    """Where a folder keeps what was sent to this chain."""
+    return folder / f"transactions-{network.chain_id}-{network.genesis.hex()[:16]}.db"
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ async def on_chain(
     Args:
         network: As the market says; its node must be of that chain.
         wallet: Of the account. One process at a time: it has one sequence of nonces.
-        folder: Holds `transactions.db`.
+        folder: Holds what was sent.
         say: Told in one line what was put aside, and what came back.
         kept: Patterns of what else it keeps of a chain.
 
@@ -52,31 +55,12 @@ async def on_chain(
         Conflict: another process uses the folder on another chain.
         Unavailable: the node does not answer.
     """
-    path = folder / TRANSACTIONS
     async with ChainConnection(network.rpc_url) as chain:
         await chain.need_chain(network.chain_id, network.genesis)
-        name, unknown = chain_name(network), folder / ASIDE / UNKNOWN
-        is_ours = noted_chain(folder) is not None or await _ran(chain, path)
-        if (unknown / TRANSACTIONS).exists() and await _ran(chain, unknown / TRANSACTIONS):
-            unknown.replace(folder / ASIDE / name)
-        with hold_for(folder, name, (f"{TRANSACTIONS}*", *kept), say, is_ours=is_ours):
-            store = SqliteTransactions(path)
+        with hold_for(folder, chain_name(network), kept, say):
+            store = SqliteTransactions(transactions_in(folder, network))
             try:
                 sender = Sender(chain, wallet, store, network.chain_id)
                 yield OnChain(bind(chain, deployment_of(network)), sender, store)
             finally:
                 store.close()
-
-
-async def _ran(chain: ChainConnection, path: Path) -> bool:
-    """Whether this chain ran what is in a store of before chains were noted, if there is one."""
-    if not path.exists():
-        return True
-    store = SqliteTransactions(path)
-    try:
-        await store.need_chain(chain)
-    except WrongConfiguration:
-        return False
-    finally:
-        store.close()
-    return True

@@ -74,7 +74,7 @@ async def top_up(
         wallet: Pays the tokens and the gas, and need not be the poster, to whom refunds go.
         job: Which.
         amount: Base units.
-        folder: Of this wallet's `transactions.db` and of what an interrupted call resumes from.
+        folder: Of what this wallet has sent and of what an interrupted call resumes from.
             One process at a time: an account has one sequence of nonces.
         beyond_budget: Pay also what the job can never earn.
         say: Told when what the folder keeps of another chain is put aside.
@@ -142,7 +142,8 @@ class _Payer:
                 await self._approve(amount)
             receipt = await self.sender.send(key, self.contracts.escrow.top_up(job, amount))
         except Refused:
-            path.unlink(missing_ok=True)  # nothing was paid, and nothing of it can be any more
+            if await self.store.find(self.sender.account, key) is None:  # else it may still be run
+                path.unlink(missing_ok=True)
             raise
         path.unlink(missing_ok=True)
         return receipt.transaction

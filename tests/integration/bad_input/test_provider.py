@@ -21,14 +21,18 @@ import torch
 
 from contracts.keys.store import load_or_create_wallet, load_wallet
 from contracts.terms.moments import UnixSeconds
+from market.bodies.routes import GET_NETWORK
 from market.service.rows import OfferRow
+from tallystick.chains import NOTE, chain_name
 from tallystick.cli.main import EXIT_CODES
 from tallystick.gym.registry import MODULE
 from tallystick.provider.folder import DRAIN_SIGNAL, ProviderFolder, agent_pid
 from tallystick.provider.measured import PROCESSES, Measured, dependencies
 from tallystick.resources import Resources
+from tallystick.sdk.client import MarketClient
 from tallystick.up.processes import RUN_ID, environment_of, running
 from tests.integration.bad_input.servers import (
+    NODE_HASH,
     empty_world,
     market_at_url,
     market_in_a_thread,
@@ -174,13 +178,23 @@ def test_start__home_of_another_agent__is_a_conflict_that_names_its_pid(tmp_path
     assert f"pid {os.getpid()} already uses" in complaint(said)
 
 
-@pytest.mark.parametrize("name", ["wallet.json", "agent.key", "transactions.db", "offer.msgpack"])
+TRANSACTIONS = f"transactions-{DOMAIN.chain_id}-{NODE_HASH.hex()[:16]}.db"
+
+
+async def chain_of(market: str) -> str:
+    """Name of the chain of a market."""
+    async with MarketClient(market) as client:
+        return chain_name(await client.call(GET_NETWORK))
+
+
+@pytest.mark.parametrize("name", ["wallet.json", "agent.key", TRANSACTIONS, "offer.msgpack"])
 def test_start__file_of_its_home_is_damaged__is_named_and_kept(
     name: str, tmp_path: Path, node: str
 ) -> None:
     home = measured(tmp_path / "home")
     (home / name).write_bytes(b"damaged")
     with market_in_a_thread(empty_world(now(), node)) as market:
+        (home / NOTE).write_text(asyncio.run(chain_of(market)))
         said = start_here(home, market)
 
     assert said.exit_code == EXIT_CODES["refused"]

@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +13,7 @@ from contracts.chain.deployment import NAMES
 from contracts.terms.errors import WrongConfiguration
 from contracts.terms.ids import Address, Digest
 from market.bodies.network import ContractsView, NetworkView
-from tallystick.chains import NOTE
-from tallystick.sdk.sending import TRANSACTIONS, OnChain, on_chain
+from tallystick.sdk.sending import OnChain, on_chain
 from tests.support.anvil import DeployedChain, deployed_chain
 from tests.support.history import make_wallet
 
@@ -43,9 +41,8 @@ async def used(home: Path, network: NetworkView, said: list[str]) -> AsyncIterat
         yield own
 
 
-@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "of before chains were noted"])
 async def test_on_chain__old_home_on_a_new_chain_and_back__each_keeps_its_own(
-    tmp_path: Path, is_noted: bool
+    tmp_path: Path,
 ) -> None:
     home, said = tmp_path / "home", list[str]()
     (tmp_path / "a").mkdir()
@@ -59,10 +56,6 @@ async def test_on_chain__old_home_on_a_new_chain_and_back__each_keeps_its_own(
                 for number in (1, 2):
                     await own.sender.send(f"gift:{number}", None, value=1, to=SOMEBODY)
             (home / "offer.msgpack").write_text("old")
-            if not is_noted:
-                (home / NOTE).unlink()
-                with sqlite3.connect(home / TRANSACTIONS) as base:
-                    base.execute("DROP TABLE chain")
 
             async with used(home, await network_of(new), said) as own:
                 assert old.deployment == new.deployment

@@ -117,8 +117,8 @@ async def interrupted(running: Poster, stored: int) -> None:
 
 
 async def sent(running: Poster) -> list[StoredTransaction]:
-    path = running.folder / "poster" / "transactions.db"
-    if not path.exists():
+    path = next((running.folder / "poster").glob("transactions-*.db"), None)
+    if path is None:
         return []
     store = SqliteTransactions(path)
     try:

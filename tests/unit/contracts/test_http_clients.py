@@ -1,7 +1,10 @@
 """Which proxy is asked for a URL: as curl would ask, but never for a server of this machine."""
 
+import ssl
+
 import pytest
 
+from contracts import http_clients
 from contracts.http_clients import ask_directly, async_client, by_proxy, proxy_of
 
 HTTP, HTTPS = "http://proxy:3128", "http://other:3129"
@@ -86,3 +89,9 @@ def test_by_proxy__password__is_not_shown(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("http_proxy", "http://ann:s3cret@proxy:3128")
 
     assert by_proxy("http://market.example") == f" through the proxy {HTTP}"
+
+
+@pytest.mark.parametrize("url", ["https://market", "HTTPS://market", "Https://market", "market"])
+def test_way__anything_but_plain_http__is_verified(url: str) -> None:
+    assert http_clients._way(url)["verify"].verify_mode is ssl.CERT_REQUIRED
+    assert http_clients._way("HTTP://market")["verify"] is False

@@ -1,5 +1,6 @@
 """What a folder keeps of a chain is there on that chain, and on no other."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ OLD, NEW = "31337-old", "31337-new"
 KEPT = ("*.db*", "leases")
 
 
-def turn(folder: Path, chain: str, *, is_ours: bool = True) -> list[str]:
+def turn(folder: Path, chain: str) -> list[str]:
     """What is said when a folder is used on a chain, for a moment."""
     said: list[str] = []
-    hold_for(folder, chain, KEPT, said.append, is_ours=is_ours).close()
+    hold_for(folder, chain, KEPT, said.append).close()
     return said
 
 
@@ -46,17 +47,22 @@ def test_hold_for__another_chain_and_back__each_finds_its_own(tmp_path: Path) ->
     assert (tmp_path / "wallet.json").exists() and turn(tmp_path, OLD) == []
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_hold_for__folder_of_before_chains_were_noted__is_adopted_or_put_aside(
-    tmp_path: Path, is_ours: bool
-) -> None:
+def test_hold_for__folder_of_before_chains_were_noted__is_put_aside(tmp_path: Path) -> None:
     work(tmp_path, "old")
 
-    said = turn(tmp_path, NEW, is_ours=is_ours)
+    (said,) = turn(tmp_path, NEW)
 
-    assert bool(kept(tmp_path)) is is_ours
-    assert bool(said) is not is_ours
-    assert len(kept(tmp_path / ASIDE / "unknown")) == (0 if is_ours else 3)
+    assert kept(tmp_path) == [] and "put aside in chains/unknown" in said
+    assert len(kept(tmp_path / ASIDE / "unknown")) == 3
+
+
+def test_hold_for__many_begin_at_once_on_one_chain__all_have_it(tmp_path: Path) -> None:
+    turn(tmp_path, OLD)
+    work(tmp_path, "old")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(turn, 8 * [tmp_path], 8 * [NEW]))
+
+    assert kept(tmp_path) == [] and len(kept(tmp_path / ASIDE / OLD)) == 3
 
 
 @pytest.mark.parametrize("then", [OLD, NEW])

@@ -30,6 +30,7 @@ def shown(root: Path, groups: str, files: Mapping[str, str]) -> Resources:
     [
         (V2, {}, 24),
         ("", {}, 24),
+        ("no line of a group\n", {}, 24),
         (V2, {"a/b/memory.max": "max\n", "a/memory.max": f"{3 * GIB}\n"}, 3),
         (V2, {"a/b/memory.max": f"{2 * GIB}\n", "a/memory.max": f"{3 * GIB}\n"}, 2),
         (V2, {"a/b/memory.max": f"{3 * GIB}\n", "a/b/memory.high": f"{2 * GIB}\n"}, 2),
@@ -83,6 +84,7 @@ def test_free_memory__group_is_in_use__page_cache_counts_as_free(
     [
         (V2, {"a/b/cpu.max": "max 100000\n"}, 4 * CORE, 4),
         (V2, {"a/b/cpu.max": "50000 100000\n"}, CORE // 2, 1),
+        (V2, {"a/b/cpu.max": "50000\n", "a/cpu.max": "1 2 3\n", "cpu.max": "1 0\n"}, 4 * CORE, 4),
         (V2, {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "150000 100000\n"}, 1500, 2),
         (V2, {"a/b/cpu.max": "9000000 100000\n"}, 4 * CORE, 4),
         (V1, {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, 4000, 4),

@@ -193,7 +193,6 @@ async def test_send__node_of_another_chain_of_the_same_id__gets_nothing(is_noted
     assert isinstance(node, Node)
     node.answers["eth_getBlockByNumber"] = block(1, genesis=b"h")
     del node.answers["eth_sendRawTransaction"]  # asked for, it is an error
-    chain.receipt = no_receipt
 
     for send in (sender.resend(), sender.send("more", Call(SOMEBODY, b""))):
         with pytest.raises(WrongConfiguration, match="on another chain of the same id: nothing"):
@@ -201,10 +200,6 @@ async def test_send__node_of_another_chain_of_the_same_id__gets_nothing(is_noted
 
     assert await store.next_nonce(ALICE.account) == 1
     store.close()
-
-
-async def no_receipt(transaction: Digest) -> None:
-    """This chain ran nothing."""
 
 
 async def test_need_chain__node_of_this_chain_or_another__only_the_other_is_refused() -> None:
