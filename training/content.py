@@ -32,7 +32,7 @@ _MAGIC = (
     (b"\x1f\x8b", "compressed by gzip", "unpack it with `gunzip -k`"),
     (b"PK\x03\x04", "a zip archive", "unpack it with `unzip`, and name the files in it"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it with `zstd -d`"),
-    (b"BZh", "compressed by bzip2", "unpack it with `bunzip2 -k`"),
+    (b"BZh91AY&SY", "compressed by bzip2", "unpack it with `bunzip2 -k`"),
     (b"\xfd7zXZ\x00", "compressed by xz", "unpack it with `unxz -k`"),
     (b"\xff\xfe\x00\x00", "UTF-32 text", "convert it with `iconv -f UTF-32 -t UTF-8`"),
     (b"\x00\x00\xfe\xff", "UTF-32 text", "convert it with `iconv -f UTF-32 -t UTF-8`"),
@@ -40,18 +40,18 @@ _MAGIC = (
     (b"\xfe\xff", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
     (b"%PDF-", "a PDF document", "extract its text with `pdftotext`"),
     (b"{\\rtf", "an RTF document", "extract its text, for example with `textutil` or `pandoc`"),
-    (b"GGUF", "a GGUF file", "name the folder of transformers that it was made from"),
+    (b"GGUF\3\0\0\0", "a GGUF file", "name the folder of transformers that it was made from"),
 )
 _PATTERNS = (
     (rb"(/|(\.\./)*\.git/)annex/objects/\S", *_ANNEX),
     (
-        rb"\s*(<!--.{0,999}?-->\s*)*<(!doctype\s+html|html|head)\b",
+        rb"\s*(<!--.{0,999}?-->\s*)*<(!doctype\s+html\b|html(\s[^<>]*=[^<>]*)?>\s*<|head>\s*<)",
         "an HTML page",
         "if it tells of an error, download the file again; of a page that you mean extract the "
         "text, for example with `pandoc -t plain`",
     ),
     (
-        rb"\s*<(\?xml\b|error>\s*<code>)",
+        rb"\s*<(\?xml\s[^>]*\?>\s*<|error>\s*<code>)",
         "an XML document",
         "if it tells of an error, download the file again; else extract its text",
     ),

@@ -5,15 +5,12 @@ Damage accuses nobody, so it is told apart from a file that was read and contrad
 """
 
 import base64
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
 import msgpack
 
 from contracts.terms.encoding import Value, decode
-from contracts.terms.errors import Malformed, UnknownVersion, Unreadable
-from contracts.terms.messages import MESSAGES
+from contracts.terms.errors import Malformed, Unreadable
 
 _AGAIN = "fetch it again"
 _BINARY = "fetch it again, as a binary file"
@@ -60,27 +57,10 @@ def read_map(data: bytes, version: str, *, max_bytes: int) -> Value:
     return value
 
 
-@contextmanager
-def known() -> Iterator[None]:
-    """A message of a version that this program does not know was written by a newer one.
-
-    Raises:
-        Unreadable: inside was an `UnknownVersion`.
-    """
-    try:
-        yield
-    except UnknownVersion as error:
-        kind, number = _version(error.data.get("kind"))
-        versions = (each for name, each in map(_version, MESSAGES) if name == kind)
-        if number <= max(versions, default=0):  # no version, or one that there never was
-            raise
-        raise _newer(f"{kind}.v{number}") from error
-
-
 def _newer(what: str) -> Unreadable:
     return Unreadable(
-        f"the file was made by a newer version ({what:.80}): upgrade with "
-        "`pip install --upgrade tallystick`"
+        f"the file says that it is of a newer version ({what:.80}), so nothing of it was checked: "
+        "upgrade with `pip install --upgrade tallystick`"
     )
 
 
@@ -91,7 +71,8 @@ def damaged(data: bytes) -> NoReturn:
 
 def _version(text: object) -> tuple[str, int]:
     kind, _, number = text.rpartition(".v") if isinstance(text, str) else ("", "", "")
-    return (kind, int(number)) if number.isascii() and number.isdecimal() else ("", 0)
+    is_one = number.isascii() and number.isdecimal() and len(number) < 10
+    return (kind, int(number)) if is_one else ("", 0)
 
 
 def _found(data: bytes) -> str:

@@ -45,7 +45,7 @@ from contracts.terms.signatures import (
     verify_wallet,
 )
 from contracts.terms.typed_data import Domain
-from verification.damage import known, read_map
+from verification.damage import read_map
 from verification.reading import Field, at, mismatch, require
 
 VERSION = "equivocation.v1"
@@ -264,5 +264,5 @@ def _signed_value(signed: Signed[Message]) -> dict[str, Any]:
 def _read_signed(field: Field) -> Signed[Message]:
     fields = field.record("message", "signature")
     value = {"message": fields["message"].value, "signature": fields["signature"].value}
-    with at(field.path), known():
+    with at(field.path):
         return decode_signed(encode(value))

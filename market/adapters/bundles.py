@@ -29,6 +29,7 @@ class FileBundles:
     def _read(self, name: Digest) -> BundleSays:
         try:
             with BundleFile(self._blobs.path(name)) as file:
+                file.check()  # made so, it would read as damage to whoever repeats the audit
                 return says(show(file, self._begin))
         except (AuditMismatch, Unreadable) as error:
             raise Malformed(f"no bundle of evidence: {error.message}", **error.data) from error

@@ -37,6 +37,8 @@ from contracts.terms.errors import Malformed
 from contracts.terms.printable import printable
 from market.bodies.base import Body
 
+_LAST_YEAR = datetime(9998, 12, 31, tzinfo=UTC).timestamp()
+"""What a stranger says is later is shown as this: `datetime` knows no more, in any zone."""
 _FORMULA = tuple("=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}")
 """With what a spreadsheet takes a text for a formula."""
 
@@ -265,7 +267,11 @@ def short(name: bytes) -> str:
 
 def moment(millis: int) -> str:
     """When something was or will be, UTC."""
-    return f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{_read(millis):%Y-%m-%d %H:%M:%S}"
+
+
+def _read(millis: int) -> datetime:
+    return datetime.fromtimestamp(min(millis / 1000, _LAST_YEAR), UTC)
 
 
 def moment_here(millis: int, zone: tzinfo | None = None) -> str:
@@ -275,7 +281,7 @@ def moment_here(millis: int, zone: tzinfo | None = None) -> str:
         millis: Since the Unix epoch.
         zone: The zone of the reader; this machine's without one.
     """
-    here = datetime.fromtimestamp(millis / 1000, UTC).astimezone(zone)
+    here = _read(millis).astimezone(zone)
     if not here.utcoffset():
         return f"{moment(millis)} UTC"
     return f"{moment(millis)} UTC ({here:%Y-%m-%d %H:%M:%S %Z})"

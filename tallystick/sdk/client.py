@@ -170,13 +170,15 @@ class MarketClient:
         """A list with the rows of its parts, `most` of them; all else is as in the first part."""
         parts: list[P] = []
         rows: tuple[Any, ...] = ()
-        while not parts or (parts[-1].behind() is not None and len(rows) != most):
+        got = rows
+        while not parts or (got and parts[-1].behind() and (most is None or len(rows) < most)):
             if most is not None:
                 named["limit"] = min(most - len(rows), route.answers.most)
             if parts:
                 named[parts[-1].place] = parts[-1].behind()
             parts.append(await self.call(route, **named))
-            rows += getattr(parts[-1], parts[-1].rows)
+            got = getattr(parts[-1], parts[-1].rows)  # none: a market that never comes to an end
+            rows += got
         changed: dict[str, object] = {parts[0].rows: rows}
         if "next" in route.answers.model_fields:
             changed["next"] = parts[-1].behind()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from contracts.terms.errors import Conflict, NotFound, Refused
+from contracts.terms.errors import Conflict, Malformed, NotFinite, NotFound, Refused, TooLarge
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.parts import MAX_WHOLE_BYTES
@@ -99,10 +99,26 @@ async def download(
         say(f"the stages' copies of {name} differ after step {chosen.step}: the first is taken")
     beside = None
     if (start := spec.model.weights) != ZERO_DIGEST:
-        file = await _fetched(client, start, parts, until=MOST_BEFORE_TENSORS)
-        if not (beside := await asyncio.to_thread(partial(beside_in, file, what="the start"))):
-            say("the job was posted without the files beside its weights: they are made anew")
-    await asyncio.to_thread(write_folder, folder, model, weights, tokenizer, beside)
+        try:
+            file = await _fetched(client, start, parts, until=MOST_BEFORE_TENSORS)
+            beside = await asyncio.to_thread(partial(beside_in, file, what="the start"))
+        except (
+            NotFound,
+            Malformed,
+            Refused,
+            TooLarge,
+        ) as error:  # the weights are paid for
+            beside = None
+            say(f"of what the job started from: {error}")
+        if not beside:
+            say("the files beside the weights are made anew")
+    try:
+        await asyncio.to_thread(write_folder, folder, model, weights, tokenizer, beside)
+    except (Malformed, NotFinite, Refused) as error:  # such as fp16, which these weights exceed
+        if not beside:
+            raise
+        say(f"{error}: the model is written as fp32, and what is beside its weights is made anew")
+        await asyncio.to_thread(write_folder, folder, model, weights, tokenizer)
     await asyncio.to_thread(shutil.rmtree, parts, ignore_errors=True)
     return chosen
 

@@ -323,7 +323,16 @@ def cut_in_the_head(folder: Path) -> None:
 
 
 def with_too_much_beside(folder: Path) -> None:
-    (folder / "notes.txt").write_text("much " * 2**23)
+    (folder / "vocab.txt").write_text("much " * 2**23)
+
+
+def with_a_link_out(folder: Path) -> None:
+    (folder.parent / "secret").write_text("of the poster")
+    (folder / "README.md").symlink_to("../secret")
+
+
+def with_programs(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": "a.B"}}')
 
 
 @pytest.mark.parametrize(
@@ -340,7 +349,9 @@ def with_too_much_beside(folder: Path) -> None:
         (with_a_page_for_a_template, Malformed, "chat_template.jinja is an HTML page"),
         (with_a_link_to_nothing, NotFound, "is not here: run `git annex get`"),
         (without_a_shard, NotFound, "there is no .*00001-of-00002.safetensors.*: download it"),
-        (with_too_much_beside, TooLarge, "move .*/notes.txt out of the folder"),
+        (with_too_much_beside, TooLarge, "move .*/vocab.txt out of the folder"),
+        (with_a_link_out, Refused, "README.md is a link out of the folder"),
+        (with_programs, Refused, "auto_map in .*tokenizer_config.json names programs"),
         (with_an_index_that_leaves, Malformed, "names no file of the folder"),
         (with_no_json, Malformed, "no JSON"),
         (shutil.rmtree, NotFound, "there is no folder"),

@@ -47,11 +47,15 @@ MAX_JSON_BYTES = 64 * 2**20
 MAX_FILES_BYTES = MAX_BESIDE_BYTES - 2**20  # their names and lengths are written too
 CONTEXT = "max_position_embeddings"
 _BESIDE = re.compile(
-    r"(additional_chat_templates/)?[a-z0-9][\w.-]*\.(json|jinja|txt|md|model)"
-    r"|(LICENSE|NOTICE|README|USE_POLICY)[\w.-]*",
-    re.ASCII | re.IGNORECASE,
+    r"(config|(generation|tokenizer|special_tokens_map|processor|preprocessor)(_config)?"
+    r"|added_tokens|vocab|chat_template)\.json"
+    r"|vocab\.txt|merges\.txt|(tokenizer|spiece|sentencepiece(\.bpe)?)\.model"
+    r"|chat_template\.jinja|additional_chat_templates/[A-Za-z0-9][\w-]{0,99}\.jinja"
+    r"|(LICENSE|NOTICE|README|USE_POLICY)(\.(md|txt))?",
+    re.ASCII,
 )
-"""Names of files that travel with the weights: none is a program or leaves its folder."""
+"""Names of files that travel with the weights, and are public: nobody else's, and no program."""
+MOST_FILES = 64
 _DTYPES: dict[object, Dtype] = {
     None: "F32", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
 }  # fmt: skip
@@ -136,10 +140,10 @@ def beside_in(file: Source, *, what: str) -> Beside:
     if not (data := bytes_beside(file, what=what)):
         return {}
     files = decode(data, max_bytes=MAX_BESIDE_BYTES)
-    if not isinstance(files, dict) or CONFIG not in files:
-        raise Malformed(f"{what} carries no {CONFIG}")
+    if not isinstance(files, dict) or CONFIG not in files or len(files) > MOST_FILES:
+        raise Malformed(f"{what} carries no {CONFIG}, or more than {MOST_FILES} files")
     found = {name: data for name, data in files.items() if isinstance(data, bytes)}
-    if len(found) < len(files) or not all(map(_BESIDE.fullmatch, found)):
+    if len(found) < len(files) or TOKENIZER in found or not all(map(_BESIDE.fullmatch, found)):
         raise Malformed(f"{what} carries what is no file of a model")
     return found
 
@@ -288,6 +292,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
     ]
     if raw.get("attention_dropout"):
         problems.append(f"attention_dropout is {raw['attention_dropout']}, it has to be 0")
+    if raw.get("auto_map"):
+        problems.append("auto_map names programs, which never travel: save the model without it")
     if raw.get("quantization_config"):
         problems.append("its weights are quantized")
     if (dtype := _dtype(raw)) not in _DTYPES:
@@ -306,8 +312,9 @@ def _dtype(raw: Mapping[str, Any]) -> str | None:
 
 
 def _is_number(value: object) -> bool:
-    is_one = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_one and math.isfinite(value)  # type: ignore[arg-type]
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return type(value) is int and abs(value) < 2**63
 
 
 def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -362,9 +369,14 @@ def _read_beside(folder: Path) -> Beside:
     """What travels with the weights, its JSON complete and nothing a stand-in for a file."""
     found = (folder.glob("*"), folder.glob("additional_chat_templates/*"))
     names = [path.relative_to(folder).as_posix() for paths in found for path in paths]
-    taken = set(filter(_BESIDE.fullmatch, names)) - {TOKENIZER, INDEX}
+    taken = set(filter(_BESIDE.fullmatch, names)) - {TOKENIZER}
     for name in taken:
         need_target(folder / name, "model")
+        if not (folder / name).resolve().is_relative_to(_root(folder)):
+            raise Refused(
+                f"model: {folder / name} is a link out of the folder, and what it points to would "
+                "be public: put the file itself there, or take the link away"
+            )
     sizes = {folder / name: (folder / name).stat().st_size for name in sorted(taken)}
     if sum(sizes.values()) > MAX_FILES_BYTES:
         raise TooLarge(
@@ -377,10 +389,19 @@ def _read_beside(folder: Path) -> Beside:
     for path in filter(Path.is_file, sizes):
         data = files[path.relative_to(folder).as_posix()] = _read(path)
         if path.suffix == ".json":
-            _parsed(data, path)
+            if "auto_map" in _fields(data, path):
+                raise Refused(
+                    f"model: auto_map in {path} names programs, which never travel: save it without"
+                )
         elif (kind := what_is(data)) is not None:
             raise Malformed(f"model: {path} is {kind.name}: {kind.remedy}")
     return files
+
+
+def _root(folder: Path) -> Path:
+    """Where links of a folder may lead: into itself, or the cache of the Hub that it is part of."""
+    own = folder.resolve()
+    return own.parents[1] if own.parent.name == "snapshots" else own
 
 
 def _files(folder: Path, names: list[str]) -> dict[Path, list[str]]:

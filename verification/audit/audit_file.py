@@ -52,7 +52,7 @@ from verification.audit.snapshots import (
     snapshot_value,
     wanted_places,
 )
-from verification.damage import known, read_map
+from verification.damage import read_map
 from verification.docket import Docket, begin_job
 from verification.draws.batches import ShownBatch, batch_value, check_batch, drawn_by, read_batch
 from verification.draws.coin import step_coin
@@ -288,7 +288,7 @@ def _accounts(
 
 def _read_item(field: Field) -> Kept:
     value = field.value
-    with at(field.path), known():
+    with at(field.path):
         if isinstance(value, dict) and value.get("type") == "signed":
             fields = field.record("type", "message", "signature")
             signed = {"message": fields["message"].value, "signature": fields["signature"].value}

@@ -44,7 +44,7 @@ from contracts.terms.messages import (
 )
 from contracts.terms.signatures import Signed, decode_signed, expect, verify_wallet
 from contracts.terms.typed_data import Domain
-from verification.damage import known, read_map
+from verification.damage import read_map
 from verification.docket import Docket, begin_job
 from verification.draws.cases import Case, Heard, repeat_of
 from verification.draws.coin import ordering_coin
@@ -236,7 +236,7 @@ def _leaf(field: Field) -> UnitLeaf:
 
 
 def _signed(field: Field, cls: type[T]) -> Signed[T]:
-    with at(field.path), known():
+    with at(field.path):
         return expect(decode_signed(encode(field.value)), cls)
 
 

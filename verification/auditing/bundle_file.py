@@ -150,6 +150,12 @@ class BundleFile:
         """Bytes that claim this digest; raises AuditMismatch, Unreadable."""
         return self._read(f"{BLOBS}{name.hex()}", MAX_BLOB_BYTES)
 
+    def check(self) -> None:
+        """Read all of it once; raises Unreadable where a checksum does not hold."""
+        with _readable():
+            if (name := self._zip.testzip()) is not None:
+                raise Unreadable(f"the bundle was changed on its way ({name}): fetch it again")
+
     def copy_weights(self, to: Path) -> None:
         """Write the weights to a file of their own; raises Unreadable, OSError."""
         with to.open("wb") as target, _readable(), self._zip.open(WEIGHTS) as member:
