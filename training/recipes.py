@@ -5,13 +5,7 @@ Invariant: each is exact in the units of the JobSpec, so signing it changes no n
 
 from collections.abc import Callable
 
-from training.config import (
-    BYTE_VOCABULARY,
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
-    TrainConfig,
-)
+from training.config import BYTE_VOCABULARY, DataConfig, ModelConfig, OptimizerConfig, TrainConfig
 
 
 def tiny_llama(*, seed: int = 0) -> TrainConfig:

@@ -34,7 +34,6 @@ class Tell(Protocol):
 
     def __call__(self, event: str, **fields: object) -> None:
         """Tell of `event`; fields are numbers, text, booleans, bytes or None."""
-        ...
 
 
 def tell_nobody(event: str, **fields: object) -> None:

@@ -37,13 +37,7 @@ from contracts.terms.messages import (
     WalletMessage,
     equivocation_name,
 )
-from contracts.terms.signatures import (
-    Signed,
-    decode_signed,
-    recover,
-    verify_session,
-    verify_wallet,
-)
+from contracts.terms.signatures import Signed, decode_signed, recover, verify_session, verify_wallet
 from contracts.terms.typed_data import Domain
 from verification.damage import read_map
 from verification.reading import Field, at, mismatch, require

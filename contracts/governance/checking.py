@@ -102,46 +102,37 @@ class Checking(Protocol):
     @property
     def is_clear(self) -> bool:
         """Whether nothing waits for a coin, an auditor or a verdict: the job may end."""
-        ...
 
     @property
     def is_spent(self) -> bool:
         """Whether the budget for audits covers no further step: work ends here."""
-        ...
 
     @property
     def undrawn(self) -> Collection[StepNumber]:
         """The steps whose coins have to come, the oldest first."""
-        ...
 
     @property
     def convicts(self) -> frozenset[PeerId]:
         """Who may not be a member any more."""
-        ...
 
     @property
     def oldest_needed(self) -> StepNumber | None:
         """The oldest step whose states, tensors and parts may still be asked for; None: none."""
-        ...
 
     def needed_of(self, step: StepNumber) -> frozenset[Digest] | None:
         """GradCommits and AveragedChunks of a sealed step whose audits need its tensors and parts.
 
         Only ever fewer with the seals that follow. None: all, as its coin is not known.
         """
-        ...
 
     def takes_work(self, coins: int) -> bool:
         """Whether a step with work may be closed whose seal holds so many of the next coins."""
-        ...
 
     def awaited(self) -> tuple[Late, ...]:
         """Every report that somebody owes, and since when."""
-        ...
 
     def wants(self, report: AuditReport) -> bool:
         """Whether a report counts, if the next seal holds it."""
-        ...
 
     def most_units(
         self, step: StepNumber, stage: StageIndex, expected: Mapping[PeerId, int], terms: Terms
@@ -155,7 +146,6 @@ class Checking(Protocol):
                 weights they audit each other.
             terms: As of `after`.
         """
-        ...
 
     def after(self, facts: StepFacts, terms: Terms) -> "tuple[Checking, Standing]":
         """The state after one more seal, and what it says about pay.
@@ -163,7 +153,6 @@ class Checking(Protocol):
         Raises:
             InvalidSeal: a coin, report or Notice that may not stand there, or one that lacks.
         """
-        ...
 
 
 Begin: TypeAlias = Callable[[JobSpec, AuditorList], Checking]

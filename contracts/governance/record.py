@@ -15,15 +15,7 @@ from contracts.governance.vesting import PayState
 from contracts.terms.auditors import AuditorList
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import BadSignature, Conflict, Equivocation, Malformed
-from contracts.terms.ids import (
-    NO_OFFER,
-    Digest,
-    JobId,
-    PeerId,
-    SessionKey,
-    StageIndex,
-    StepNumber,
-)
+from contracts.terms.ids import NO_OFFER, Digest, JobId, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.messages import (
     AuditReport,

@@ -79,4 +79,3 @@ class Coins(Protocol):
         Raises:
             Unavailable: ask again.
         """
-        ...

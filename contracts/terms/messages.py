@@ -14,13 +14,7 @@ from annotated_types import Ge, Le, Len
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.terms import typed_data
-from contracts.terms.amounts import (
-    UINT64_MAX,
-    BaseUnitsField,
-    FlopsField,
-    PriceField,
-    WideIntField,
-)
+from contracts.terms.amounts import UINT64_MAX, BaseUnitsField, FlopsField, PriceField, WideIntField
 from contracts.terms.chunks import Chunking
 from contracts.terms.digest import digest
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode, encode

@@ -5,11 +5,7 @@ from typing import Annotated
 from annotated_types import Len
 
 from contracts.terms.auditors import MAX_LIST_BYTES
-from contracts.terms.ids import (
-    AddressField,
-    Hex,
-    JobIdField,
-)
+from contracts.terms.ids import AddressField, Hex, JobIdField
 from contracts.terms.moments import UnixMillisField
 from market.bodies.base import Body, Endpoint, HostName, SignedField
 from market.bodies.jobs import JobState, JobWanted, WishNumber

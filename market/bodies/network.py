@@ -2,11 +2,7 @@
 
 from typing import Literal
 
-from contracts.terms.ids import (
-    AddressField,
-    DigestField,
-    JobIdField,
-)
+from contracts.terms.ids import AddressField, DigestField, JobIdField
 from contracts.terms.moments import UnixMillisField
 from market.bodies.base import Body, Money, Wide
 

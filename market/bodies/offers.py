@@ -2,12 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from contracts.terms.ids import (
-    AddressField,
-    DigestField,
-    JobIdField,
-    SessionKeyField,
-)
+from contracts.terms.ids import AddressField, DigestField, JobIdField, SessionKeyField
 from contracts.terms.moments import UnixMillisField, UnixSecondsField
 from market.bodies.base import Body, Money, Page, Price, SignatureField, SignedField
 

@@ -46,13 +46,7 @@ from market.bodies.auditing import (
 from market.bodies.base import Body, SignedBody, Stored
 from market.bodies.earnings import EarningsView
 from market.bodies.events import JobEvent, MarketEvent, ReportsView
-from market.bodies.hosting import (
-    ClaimJobs,
-    HostedJobs,
-    HostHeartbeat,
-    HostRegistered,
-    RegisterHost,
-)
+from market.bodies.hosting import ClaimJobs, HostedJobs, HostHeartbeat, HostRegistered, RegisterHost
 from market.bodies.jobs import (
     CheckpointStored,
     CheckpointsView,

@@ -2,12 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from contracts.terms.ids import (
-    AddressField,
-    DigestField,
-    JobIdField,
-    StepField,
-)
+from contracts.terms.ids import AddressField, DigestField, JobIdField, StepField
 from contracts.terms.moments import UnixSecondsField
 from market.bodies.base import COINS_PAGE, Body, Money, Page, Part
 

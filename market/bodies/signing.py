@@ -5,12 +5,7 @@ from typing import TYPE_CHECKING
 
 from contracts.terms.digest import digest
 from contracts.terms.encoding import encode
-from contracts.terms.ids import (
-    Address,
-    Digest,
-    JobId,
-    SessionKey,
-)
+from contracts.terms.ids import Address, Digest, JobId, SessionKey
 from contracts.terms.moments import UnixMillis
 
 if TYPE_CHECKING:

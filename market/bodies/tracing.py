@@ -11,14 +11,7 @@ bottom up.
 
 from typing import Annotated, ClassVar, Literal
 
-from contracts.terms.ids import (
-    AddressField,
-    DigestField,
-    Hex,
-    JobIdField,
-    PeerIdField,
-    StageField,
-)
+from contracts.terms.ids import AddressField, DigestField, Hex, JobIdField, PeerIdField, StageField
 from contracts.terms.messages import Verdict
 from contracts.terms.moments import UnixMillisField
 from market.bodies.base import Body, Chance, Money, Part, Price, Wide

@@ -13,13 +13,7 @@ from contracts.terms.errors import Refused
 from contracts.terms.messages import JobSpec
 from contracts.terms.parts import MAX_WHOLE_BYTES
 from training.compression.formats import FORMATS
-from training.config import (
-    ModelConfig,
-    StageSlice,
-    shares_embedding,
-    slices_of,
-    train_config,
-)
+from training.config import ModelConfig, StageSlice, shares_embedding, slices_of, train_config
 from training.memory import FP32, num_parameters
 from verification.auditing.bundle import MAX_BUNDLE_BYTES
 

@@ -11,13 +11,7 @@ comes later is not drawn in this job, who leaves misses reports. Source: docs/pr
 from collections.abc import Mapping, Sequence
 
 from contracts.terms.auditors import AuditorList, OutsideAuditor
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    InsufficientStake,
-    NotFound,
-    Refused,
-)
+from contracts.terms.errors import BadSignature, Conflict, InsufficientStake, NotFound, Refused
 from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Address, JobId
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.moments import UnixMillis
@@ -27,13 +21,7 @@ from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_dig
 from market.domain.bundles import bundle_of
 from market.domain.jobs import JobState, Wanted
 from market.domain.offers import check_moment
-from market.service.audit_bonds import (
-    BEFORE_LIST,
-    ask_bonds,
-    asked_of,
-    is_awaited,
-    note_refused,
-)
+from market.service.audit_bonds import BEFORE_LIST, ask_bonds, asked_of, is_awaited, note_refused
 from market.service.coding import spec_of
 from market.service.leases import live_leases
 from market.service.life import FOR_HOSTS

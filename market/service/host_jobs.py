@@ -19,13 +19,7 @@ from market.service.coding import spec_of
 from market.service.coordinators import num_free
 from market.service.life import tell_of_state
 from market.service.ports import UnitOfWork
-from market.service.rows import (
-    AuditorListRow,
-    CoordinatorRow,
-    HostedJobRow,
-    HostRow,
-    JobRow,
-)
+from market.service.rows import AuditorListRow, CoordinatorRow, HostedJobRow, HostRow, JobRow
 
 HOSTING_MILLIS = 15_000
 _STANDS_STILL = "stands still, the market refused its coordinator's messages: "

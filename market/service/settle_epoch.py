@@ -30,14 +30,7 @@ from market.service.coding import decode_pay, seal_of, spec_of
 from market.service.feeds import tell_market
 from market.service.ports import Chain, PayOrder, UnitOfWork
 from market.service.refused_debits import RefusedDebits, find_refused
-from market.service.rows import (
-    BatchRow,
-    DebitRow,
-    EpochLeafRow,
-    EpochRow,
-    JobRow,
-    SealRow,
-)
+from market.service.rows import BatchRow, DebitRow, EpochLeafRow, EpochRow, JobRow, SealRow
 
 LEAVES_AT_ONCE = 5000
 """Rows of a statement: a round of the chain's worker has to let others have the processor."""

@@ -36,14 +36,7 @@ from market.domain.blob_quotas import (
 from market.domain.jobs import JobState
 from market.domain.sizes import parameters_of
 from market.service.ports import BlobStore, UnitOfWork
-from market.service.rows import (
-    BlobOwnerRow,
-    BlobUploadRow,
-    BlobUseRow,
-    JobRow,
-    LeaseRow,
-    StakeRow,
-)
+from market.service.rows import BlobOwnerRow, BlobUploadRow, BlobUseRow, JobRow, LeaseRow, StakeRow
 
 GRACE_SECONDS = 60
 """For how long an upload may be silent, in all, beside the time that its bytes take."""

@@ -11,15 +11,7 @@ from collections.abc import Iterable
 
 from contracts.terms.digest import peer_id
 from contracts.terms.errors import Conflict, Forbidden
-from contracts.terms.ids import (
-    ZERO_DIGEST,
-    Address,
-    Digest,
-    JobId,
-    PeerId,
-    StageIndex,
-    StepNumber,
-)
+from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.moments import UnixMillis
 from market.bodies.events import CheckpointEvent, UnpublishedEvent
 from market.bodies.jobs import CheckpointsView, CheckpointView, PostCheckpoint, UnpublishedView

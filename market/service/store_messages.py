@@ -24,12 +24,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.history import Kept, decode_kept, encode_kept, kept_digest
 from contracts.terms.ids import Address, Digest, JobId
-from contracts.terms.messages import (
-    UNDER_A_SEAL,
-    JobOpening,
-    LeaseAccept,
-    Seal,
-)
+from contracts.terms.messages import UNDER_A_SEAL, JobOpening, LeaseAccept, Seal
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, expect
 from market.bodies.base import Stored

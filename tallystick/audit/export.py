@@ -42,15 +42,12 @@ class Market(Protocol):
         **named: Any,
     ) -> V:  # fmt: skip
         """What an operation answers."""
-        ...
 
     def messages(self, job: JobId) -> AsyncIterator[tuple[int, Kept]]:
         """All kept items of a job, in order."""
-        ...
 
     async def snapshots(self, job: JobId) -> Sequence[Snapshot]:
         """What was stored of what the chain proved about a job, in order."""
-        ...
 
 
 async def export(client: Market, rpc: Rpc, job: JobId) -> AuditFile:

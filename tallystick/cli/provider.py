@@ -10,13 +10,7 @@ from typing import Annotated
 
 import typer
 
-from contracts.terms.amounts import (
-    UINT64_MAX,
-    UINT96_MAX,
-    BaseUnits,
-    PricePerPflop,
-    format_tokens,
-)
+from contracts.terms.amounts import UINT64_MAX, UINT96_MAX, BaseUnits, PricePerPflop, format_tokens
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField, Digest
 from market.bodies.base import Body
@@ -24,13 +18,7 @@ from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_CONTEST
 from market.bodies.signing import contest_digest
 from market.bodies.slashes import ContestSlash, SlashView
 from tallystick.cli.keystore import account_in, open_or_create, open_wallet
-from tallystick.cli.options import (
-    Market,
-    ProviderHome,
-    market_url,
-    parse_digest,
-    provider_home,
-)
+from tallystick.cli.options import Market, ProviderHome, market_url, parse_digest, provider_home
 from tallystick.cli.options import ask as ask_market
 from tallystick.cli.output import notice, shows
 from tallystick.cli.provider_earnings import earnings_command

@@ -14,13 +14,7 @@ from market.bodies.earnings import EarningsView, EarningView, PartsView
 from market.bodies.routes import GET_EARNINGS
 from tallystick.cli import trail
 from tallystick.cli.keystore import account_in
-from tallystick.cli.options import (
-    Market,
-    ProviderHome,
-    ask,
-    named_job,
-    provider_home,
-)
+from tallystick.cli.options import Market, ProviderHome, ask, named_job, provider_home
 from tallystick.cli.output import facts, short, shows, table
 from tallystick.provider.folder import keystore_in
 from tallystick.sdk.client import MarketClient

@@ -20,21 +20,9 @@ from market.bodies.offers import LeaseState, OfferView, ReputationView
 from market.bodies.routes import GET_ACCOUNT, GET_LEASE, GET_PROVIDER
 from tallystick.cli.job_views import reputation_words
 from tallystick.cli.keystore import account_in
-from tallystick.cli.options import (
-    DryRun,
-    Market,
-    ProviderHome,
-    Timeout,
-    ask,
-    provider_home,
-)
+from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
 from tallystick.cli.output import facts, short, shows, table
-from tallystick.provider.folder import (
-    DRAIN_SIGNAL,
-    agent_pid,
-    keystore_in,
-    leases_in,
-)
+from tallystick.provider.folder import DRAIN_SIGNAL, agent_pid, keystore_in, leases_in
 from tallystick.provider.losses import losses_in
 from tallystick.provider.slashes import audits_in
 from tallystick.sdk.client import MarketClient

@@ -23,14 +23,7 @@ from tallystick.up import child as children
 from tallystick.up.child import Child
 from tallystick.up.forkserver import launch, starter
 from tallystick.up.ports import ports_of
-from tallystick.up.processes import (
-    RUN_ID,
-    SERVICE,
-    Identity,
-    environment_of,
-    running,
-    send,
-)
+from tallystick.up.processes import RUN_ID, SERVICE, Identity, environment_of, running, send
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or site-packages
 SLOWDOWN, FORKSERVER = "TALLYSTICK_PEER_SLOWDOWN", "TALLYSTICK_FORKSERVER"

@@ -105,15 +105,12 @@ class Anchors(Protocol):
 
     async def lane(self, anchorer: Address, at: Block) -> Lane:
         """Running hash and number of batches at the end of a block."""
-        ...
 
     async def pending_block(self, anchorer: Address, at: Block) -> int:
         """Block of the batch that has no coin; 0 for none."""
-        ...
 
     async def batches(self, anchorer: Address, at: Block) -> Sequence[AnchoredBatch]:
         """All batches up to a block, from the very first one on, by the chain's own events."""
-        ...
 
 
 class Blocks(Protocol):
@@ -121,11 +118,9 @@ class Blocks(Protocol):
 
     async def head(self, *, confirmations: int = 0) -> Block:
         """The newest block, or the one with so many on top."""
-        ...
 
     async def block(self, number: int) -> Block:
         """Raises ChainForgot: there is none."""
-        ...
 
 
 class Lanes(Protocol):
@@ -133,7 +128,6 @@ class Lanes(Protocol):
 
     async def lane(self, job: JobId, *, first: int | None = None) -> LanePage:
         """Batches from `first` on, or from the job's opening."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,6 @@ class Start(Protocol):
         self, argv: tuple[str, ...], *, environment: Mapping[str, str], log: Path
     ) -> Child:
         """Start `argv` with exactly this environment, its output appended to `log`."""
-        ...
 
 
 class _Executed(Child):

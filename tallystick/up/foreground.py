@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.http_clients import ask_directly
-from tallystick.up.data_folder import (
-    DataFolder,
-    Lock,
-    open_data_folder,
-    read_json,
-    rotate,
-)
+from tallystick.up.data_folder import DataFolder, Lock, open_data_folder, read_json, rotate
 from tallystick.up.ports import LOOPBACK
 from tallystick.up.processes import Identity, Ticks, is_alive, scrubbed
 from tallystick.up.stack import Services

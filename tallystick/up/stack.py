@@ -34,15 +34,7 @@ from tallystick.up.data_folder import (
     write_json,
 )
 from tallystick.up.ports import assign, remembered
-from tallystick.up.processes import (
-    RUN_ID,
-    UP_ID,
-    Identity,
-    identify,
-    kill_all,
-    leftovers,
-    scrubbed,
-)
+from tallystick.up.processes import RUN_ID, UP_ID, Identity, identify, kill_all, leftovers, scrubbed
 from tallystick.up.services import Addresses, Parts, environment_of, table
 from tallystick.up.settings import UpSettings
 from tallystick.up.spec import ServiceSpec, after, subset

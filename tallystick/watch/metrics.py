@@ -26,13 +26,7 @@ from pathlib import Path
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    start_http_server,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from tallystick.files import BY_UMASK, replace_file
 from tallystick.watch.phases import Phase, next_phase

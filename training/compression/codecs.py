@@ -35,11 +35,9 @@ class Codec(Protocol):
     @property
     def dtype_name(self) -> DTypeName:
         """What digests and headers call its bytes."""
-        ...
 
     def num_bytes(self, num_elements: int) -> int:
         """Length on the wire."""
-        ...
 
     def encode(self, tensor: Tensor) -> bytes:
         """Wire bytes of an fp32 tensor of any shape and device.
@@ -47,7 +45,6 @@ class Codec(Protocol):
         Raises:
             NotFinite: it holds inf or nan.
         """
-        ...
 
     def decode(self, data: Buffer, shape: Sequence[int]) -> Tensor:
         """The fp32 tensor that wire bytes spell, on the CPU, in memory of its own.
@@ -56,7 +53,6 @@ class Codec(Protocol):
             Malformed: another number of bytes than `shape` takes, or bytes that spell nothing.
             NotFinite: inf or nan among the elements.
         """
-        ...
 
 
 class _Sized:

@@ -12,13 +12,7 @@ from contracts.governance.steps import is_no_longer
 from contracts.terms.errors import Malformed
 from contracts.terms.history import unit_leaves_root
 from contracts.terms.ids import ZERO_DIGEST, Digest
-from contracts.terms.messages import (
-    AveragedChunk,
-    AverageSet,
-    GradCommit,
-    JobSpec,
-    UnitLeaf,
-)
+from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, JobSpec, UnitLeaf
 
 
 def check_commit(

@@ -7,15 +7,7 @@ where the journal is.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from contracts.terms.auditors import AuditorList

@@ -11,14 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from contracts.terms.ids import (
-    ZERO_DIGEST,
-    Digest,
-    PeerId,
-    SessionKey,
-    StageIndex,
-    StepNumber,
-)
+from contracts.terms.ids import ZERO_DIGEST, Digest, PeerId, SessionKey, StageIndex, StepNumber
 from contracts.terms.messages import GradCommit, TensorHeader, TensorKind, UnitLeaf
 from contracts.terms.signatures import decode_signed, expect, verify_session
 from training.swarm.state import Copy, Place

@@ -55,11 +55,9 @@ class Feed(Protocol):
         Raises:
             Unavailable: try again. Refused, Misbehaved: the market says that they are wrong.
         """
-        ...
 
     async def report(self, reports: Sequence[StepReport]) -> None:
         """Hand over reports; errors as `post`."""
-        ...
 
 
 class Roster(Protocol):
@@ -71,7 +69,6 @@ class Roster(Protocol):
         Raises:
             Unavailable: try again.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,6 @@ class Wishes(Protocol):
         Raises:
             Malformed: what was kept of it is damaged.
         """
-        ...
 
     def heeded(self, number: int) -> None:
         """The job is as the wish `number` wants it; told again after a restart."""
-        ...

@@ -28,7 +28,6 @@ class BlobSource(Protocol):
             NotFound: there is no such blob.
             ServiceUnreachable: the store does not answer.
         """
-        ...
 
 
 class CheckedBlobs:
@@ -74,11 +73,9 @@ class RowSource(Protocol):
     @property
     def token_bytes(self) -> int:
         """Bytes of a token."""
-        ...
 
     def load(self, step: StepNumber, unit: UnitId) -> tuple[bytes, ...]:
         """The unit's rows, each sequence_length + 1 tokens; raises as `CheckedBlobs.fetch`."""
-        ...
 
 
 class UnitRows:

@@ -90,11 +90,9 @@ class Silencing(Protocol):
 
     def silence(self, peer: SessionKey) -> None:
         """Let nothing pass to and from `peer`, without a word."""
-        ...
 
     def hear(self, peer: SessionKey) -> None:
         """End that."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,9 @@ class Source(Protocol):
     @property
     def num_bytes(self) -> int:
         """How many there are."""
-        ...
 
     def read_into(self, start: int, into: memoryview) -> None:
         """Fill `into` with the bytes from `start` on; there are as many."""
-        ...
 
 
 def read(source: Source, start: int, end: int) -> bytearray:

@@ -17,20 +17,9 @@ from dataclasses import replace
 
 from contracts.governance.gates import PeerStep, gate, peer_step, remember
 from contracts.terms.ids import Digest, PeerId, StageIndex, UnitId
-from contracts.terms.messages import (
-    Assignment,
-    AverageMember,
-    AverageSet,
-    GradCommit,
-    StepClose,
-)
+from contracts.terms.messages import Assignment, AverageMember, AverageSet, GradCommit, StepClose
 from contracts.terms.moments import UnixMillis
-from training.swarm.duties import (
-    parts_lacking,
-    parts_wanted,
-    summing_peers,
-    work_given_away_at,
-)
+from training.swarm.duties import parts_lacking, parts_wanted, summing_peers, work_given_away_at
 from training.swarm.events import (
     BuildSeal,
     Change,

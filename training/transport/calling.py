@@ -23,13 +23,7 @@ from contracts.terms.errors import (
 from contracts.terms.ids import SessionKey
 from training.transport.failures import MAX_FAILURE_BYTES, reported_error
 from training.transport.flow import Outbox, Outgoing, Window
-from training.transport.framing import (
-    Assembler,
-    ReplyFrame,
-    byte_view,
-    call_frames,
-    cancel_frame,
-)
+from training.transport.framing import Assembler, ReplyFrame, byte_view, call_frames, cancel_frame
 from training.transport.port import Deadline, Limits, Reply, seconds
 from training.transport.wire import MAX_DEADLINE_MS, AnyMethod, Hello, Methods
 

@@ -101,7 +101,6 @@ class Handler(Protocol):
             Exception: anything else is logged here and tells the caller nothing.
             CancelledError: its deadline passed, or the caller gave up or is gone.
         """
-        ...
 
 
 class Session(Protocol):
@@ -110,12 +109,10 @@ class Session(Protocol):
     @property
     def node(self) -> SessionKey:
         """Whom this session reaches."""
-        ...
 
     @property
     def closed(self) -> bool:
         """Whether every further call would raise `PeerUnreachable`."""
-        ...
 
     async def call(
         self,
@@ -140,15 +137,12 @@ class Session(Protocol):
             PeerUnreachable, DeadlineExceeded, Overloaded: see the module.
             TallystickError: what the peer's handler raised.
         """
-        ...
 
     async def close(self) -> None:
         """End the session; calls in flight raise `PeerUnreachable` on both sides."""
-        ...
 
     async def wait_closed(self) -> TallystickError:
         """Wait for the end; returns why it ended."""
-        ...
 
 
 SessionCallback: TypeAlias = Callable[[Session], None]
@@ -164,12 +158,10 @@ class Transport(Protocol):
     @property
     def key(self) -> SessionKey:
         """Who we are to others."""
-        ...
 
     @property
     def sessions(self) -> Mapping[SessionKey, Session]:
         """The newest live session of every connected peer, dialled or accepted."""
-        ...
 
     async def serve(
         self,
@@ -193,7 +185,6 @@ class Transport(Protocol):
         Raises:
             WrongConfiguration: the address is taken or malformed, or this already serves.
         """
-        ...
 
     async def dial(self, node: SessionKey, hints: Sequence[str], *, deadline: Deadline) -> Session:
         """A new session to exactly `node`, tried at each hint in order.
@@ -203,12 +194,9 @@ class Transport(Protocol):
             DeadlineExceeded: none answered in time.
             Refused: the peer is there and said why it will not talk (clock, version, membership).
         """
-        ...
 
     def set_members(self, keys: Iterable[SessionKey]) -> None:
         """Whom to accept from now on; accepted sessions of anybody else are closed."""
-        ...
 
     async def close(self) -> None:
         """Close all sessions and stop listening; safe to repeat."""
-        ...

@@ -25,13 +25,7 @@ from contracts.terms.errors import (
 from contracts.terms.ids import SessionKey
 from training.transport.failures import failure_bytes
 from training.transport.flow import Outbox, Outgoing, Window
-from training.transport.framing import (
-    Assembler,
-    CallFrame,
-    abort_frame,
-    byte_view,
-    reply_frames,
-)
+from training.transport.framing import Assembler, CallFrame, abort_frame, byte_view, reply_frames
 from training.transport.port import MIB, Handler, Limits
 from training.transport.wire import AnyMethod, Hello, Methods
 

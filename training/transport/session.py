@@ -50,15 +50,12 @@ class FramePipe(Protocol):
 
     async def read(self) -> bytes | None:
         """The next frame; None when the other side has ended. Raises PeerUnreachable."""
-        ...
 
     async def write(self, frame: bytes) -> None:
         """Send a frame; waits while the other side is slow. Raises PeerUnreachable."""
-        ...
 
     def close(self) -> None:
         """End both directions; what is written already may still arrive."""
-        ...
 
 
 class MuxSession:

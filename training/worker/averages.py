@@ -36,13 +36,7 @@ from contracts.terms.errors import (
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import AveragedChunk, AverageSet, GradCommit, Message
 from contracts.terms.signatures import Signed, verify_session
-from training.averaging.slices import (
-    Slice,
-    in_peer_order,
-    need_digest,
-    need_elements,
-    slice_digest,
-)
+from training.averaging.slices import Slice, in_peer_order, need_digest, need_elements, slice_digest
 from training.swarm.state import Part
 from training.tasks import all_of
 from training.telling import Rarely, Span

@@ -14,7 +14,6 @@ class Auditor(Protocol):
 
     async def run(self, work: Work) -> None:
         """Audit for ever; cancelled when the member ends. `work` has a stage by then."""
-        ...
 
 
 @dataclass(frozen=True)

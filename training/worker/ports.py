@@ -76,15 +76,12 @@ class Replay(Protocol):
             Refused: x or dy is missing or too many; repeated already.
             Unavailable, WrongBytes: its rows.
         """
-        ...
 
     def gradient(self) -> tuple[Slice, ...]:
         """The mean gradient of the units so far, cut and coded as `Compute.gradient` does it."""
-        ...
 
     def boundary(self, data: Buffer) -> Numbers:
         """The numbers of a boundary tensor; raises Malformed, NotFinite."""
-        ...
 
     def parameters(
         self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
@@ -96,7 +93,6 @@ class Replay(Protocol):
             WrongBytes: a part is longer or shorter than `norms_squared` (1e-12) says, where it
                 does.
         """
-        ...
 
 
 class Replayer(Protocol):
@@ -104,7 +100,6 @@ class Replayer(Protocol):
 
     def need_weights(self, weights: Path, state_root: Digest) -> None:
         """Refuse a file of weights that are not of the state with this root; raises as `begin`."""
-        ...
 
     def begin(self, step: StepNumber, weights: Path, state_root: Digest, seed: bytes) -> Replay:
         """Begin a peer-step of `step`.
@@ -119,7 +114,6 @@ class Replayer(Protocol):
             WrongBytes: the weights are of another state. NotFound, Malformed, UnknownVersion: they
                 are gone, or of another stage.
         """
-        ...
 
 
 class Compute(Protocol):
@@ -134,25 +128,20 @@ class Compute(Protocol):
     @property
     def is_first(self) -> bool:
         """Whether the stage reads rows instead of x."""
-        ...
 
     @property
     def is_last(self) -> bool:
         """Whether the stage has the loss instead of y."""
-        ...
 
     def begin_step(self) -> None:
         """Forget all units."""
-        ...
 
     def num_elements(self, chunk: ChunkIndex) -> int:
         """How many elements the chunk with this number has, of those that the stage applies."""
-        ...
 
     @property
     def units(self) -> tuple[UnitId, ...]:
         """Units in the gradient, in the order they were added."""
-        ...
 
     def forward(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Passed:
         """Compute a unit, again if it was computed before; on the last stage also count it.
@@ -162,19 +151,15 @@ class Compute(Protocol):
             WrongBytes: its rows are not those of the manifest. Malformed: x has another size.
             Refused: it is counted already.
         """
-        ...
 
     def input_name(self, step: StepNumber, unit: UnitId, x: Buffer | None) -> Digest:
         """What a leaf calls a unit's input; nothing is computed. Raises: see `forward`."""
-        ...
 
     def keeps(self, unit: UnitId) -> bool:
         """Whether the forward pass of a unit is kept, so that its backward needs no x."""
-        ...
 
     def forget(self, unit: UnitId) -> None:
         """Keep no forward pass of a unit."""
-        ...
 
     def backward(
         self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None
@@ -184,7 +169,6 @@ class Compute(Protocol):
         Its last forward is continued if it `keeps` that, else repeated from `x`, and y is in what
         comes back. Raises: see `forward`.
         """
-        ...
 
     def subtract(self, step: StepNumber, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> None:
         """Take a unit, counted from these tensors, out of the gradient again.
@@ -192,22 +176,18 @@ class Compute(Protocol):
         Raises:
             Refused: it is not counted. NotFinite: inf or nan.
         """
-        ...
 
     def evaluate(self, group: UnitId, x: Buffer | None) -> Passed:
         """Forward pass of one group of validation rows: y, or on the last stage the loss.
 
         Raises: see `forward`.
         """
-        ...
 
     def measure(self, seed: int) -> None:
         """Forward and backward of one reference unit of seeded numbers; changes nothing."""
-        ...
 
     def gradient(self) -> tuple[Slice, ...]:
         """The mean gradient of the units so far, cut in the job's chunks."""
-        ...
 
     def mean(
         self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int] = ()
@@ -223,7 +203,6 @@ class Compute(Protocol):
         Raises:
             Malformed: parts of different lengths. NotFinite: inf or nan.
         """
-        ...
 
     def apply(self, chunks: Sequence[Buffer], sealed_norm: int) -> None:
         """Update the state by all averaged chunks; the norm is in 1e-9.
@@ -231,15 +210,12 @@ class Compute(Protocol):
         Raises:
             Malformed: another number of elements. NotFinite: inf or nan.
         """
-        ...
 
     def roots(self) -> StateRoots:
         """Digests of the present state."""
-        ...
 
     def replayer(self) -> Replayer:
         """Repeats peer-steps of this stage, beside the step in work, which it does not touch."""
-        ...
 
     def save_weights(self, file: Path, roots: StateRoots) -> None:
         """Keep the present weights for replays, whole or not at all.
@@ -249,7 +225,6 @@ class Compute(Protocol):
         Raises:
             Unavailable: the disk is full or cannot be written.
         """
-        ...
 
     def roots_of_weights(self, file: Path) -> StateRoots:
         """What such a file says of the state that its weights are a part of; compares nothing.
@@ -257,7 +232,6 @@ class Compute(Protocol):
         Raises:
             NotFound: they are not kept. Malformed, UnknownVersion: the file is damaged.
         """
-        ...
 
     def save(self, folder: Path, step: StepNumber) -> None:
         """Keep the state after `step`, whole or not at all; the one before is kept too.
@@ -265,11 +239,9 @@ class Compute(Protocol):
         Raises:
             Unavailable: the disk is full or cannot be written.
         """
-        ...
 
     def restore(self, folder: Path) -> StepNumber:
         """Load the newest state that is whole, with its step; if there is none, 0 and no change."""
-        ...
 
     def checkpoint(self, folder: Path, step: StepNumber) -> Path:
         """File of the state after `step`, equal bytes at every member of the stage.
@@ -277,7 +249,6 @@ class Compute(Protocol):
         Raises:
             NotFound: it is not kept.
         """
-        ...
 
     def adopt(self, folder: Path, step: StepNumber, file: Path, root: Digest | None) -> None:
         """Take over a checkpoint that came from others, and keep it: `file` moves into `folder`.
@@ -293,11 +264,9 @@ class Compute(Protocol):
                 this stage and step.
             Unavailable: the disk is full or cannot be written.
         """
-        ...
 
     def oldest_kept(self, folder: Path) -> StepNumber:
         """Step of the oldest state in `folder`, 0 if there is none: chunks since are needed."""
-        ...
 
 
 # --------------------------------------------------------------------------------------- behaviour
@@ -328,11 +297,9 @@ class Behaviour(Protocol):
 
     def arithmetic(self, compute: Compute) -> Compute:
         """What passes are computed with and units are gathered in; asked when a stage is built."""
-        ...
 
     def parts(self, compute: Compute, step: StepNumber) -> tuple[Slice, ...]:
         """The gradient of `step` that we bind ourselves to and send, chunk by chunk."""
-        ...
 
     def mean(
         self,
@@ -343,15 +310,12 @@ class Behaviour(Protocol):
         totals: Sequence[int],
     ) -> Slice:
         """The mean of one chunk that we bind ourselves to; arguments as of `Compute.mean`."""
-        ...
 
     async def serves(self, wanted: Wanted) -> bool:
         """Whether who asks for something that may be here gets it; it waits until we say."""
-        ...
 
     def departure(self, step: StepNumber, moment: Moment) -> Departure:
         """Whether we go now: `step` is the one that was closed, or sealed."""
-        ...
 
     async def report(
         self, agreeing: AuditReport, replay: Callable[[], Awaitable[AuditReport]]
@@ -362,7 +326,6 @@ class Behaviour(Protocol):
             agreeing: A report that finds no difference; nothing was computed for it.
             replay: Makes the true one.
         """
-        ...
 
 
 class Honest:

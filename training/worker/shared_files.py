@@ -19,12 +19,10 @@ class AnyView(Protocol):
     @property
     def digest(self) -> Digest:
         """Of the bytes."""
-        ...
 
     @property
     def num_bytes(self) -> int:
         """How many they are."""
-        ...
 
 
 View = TypeVar("View", bound=AnyView)
@@ -37,19 +35,15 @@ class SharedFile(Protocol[View_co]):
     @property
     def name(self) -> str:
         """For a reader."""
-        ...
 
     def mates(self) -> list[PeerId]:
         """The other members, ascending."""
-        ...
 
     async def view(self, peer: PeerId) -> View_co:
         """What a member has; raises NotFound, Unavailable."""
-        ...
 
     async def range(self, peer: PeerId, start: int, end: int) -> bytes:
         """Bytes [start, end) of it; raises NotFound, Unavailable."""
-        ...
 
 
 @dataclass(frozen=True)

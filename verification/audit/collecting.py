@@ -11,13 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from contracts.chain.layout import Place
-from contracts.chain.proofs import (
-    EMPTY_NODE,
-    HISTORY_CONTRACT,
-    AccountState,
-    Header,
-    prove_account,
-)
+from contracts.chain.proofs import EMPTY_NODE, HISTORY_CONTRACT, AccountState, Header, prove_account
 from contracts.governance.lane import AnchoredBatch
 from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement
 from contracts.terms.digest import keccak
@@ -55,7 +49,6 @@ class Rpc(Protocol):
 
     async def request(self, method: str, params: Sequence[object]) -> Any:
         """The result of one call."""
-        ...
 
 
 async def take_snapshot(

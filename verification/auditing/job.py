@@ -17,14 +17,7 @@ from typing_extensions import Buffer
 from contracts.governance.record import JobRecord
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.chunks import Chunk
-from contracts.terms.errors import (
-    Conflict,
-    Malformed,
-    Misbehaved,
-    NotFinite,
-    Refused,
-    Unavailable,
-)
+from contracts.terms.errors import Conflict, Malformed, Misbehaved, NotFinite, Refused, Unavailable
 from contracts.terms.ids import ChunkIndex, Digest, PeerId, StageIndex, StepNumber, UnitId
 from contracts.terms.messages import AuditReport, AverageSet, GradCommit, Message
 from contracts.terms.signatures import Signed
@@ -46,25 +39,20 @@ class Book(Protocol):
     @property
     def record(self) -> JobRecord:
         """What the seals establish."""
-        ...
 
     @property
     def work(self) -> SealedWork:
         """Work of sealed steps."""
-        ...
 
     @property
     def parties(self) -> Sequence[Signed[Message]]:
         """JobSpec, JobOpening and all LeaseAccepts."""
-        ...
 
     def own_report(self, subject: Digest, attempt: int) -> Signed[AuditReport] | None:
         """What we have said in a draw."""
-        ...
 
     def keep_report(self, signed: Signed[AuditReport]) -> None:
         """Store a report of ours before it is sent; raises Unavailable."""
-        ...
 
 
 class AuditedJob(ABC):

@@ -11,13 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from contracts.terms.digest import digest
-from contracts.terms.errors import (
-    InvariantBroken,
-    Misbehaved,
-    NotFound,
-    Refused,
-    Unavailable,
-)
+from contracts.terms.errors import InvariantBroken, Misbehaved, NotFound, Refused, Unavailable
 from contracts.terms.ids import Digest, PeerId
 from contracts.terms.messages import AuditReport, Verdict
 from verification.auditing.job import AuditedJob

@@ -15,11 +15,7 @@ from typing_extensions import Buffer
 
 from contracts.governance.checking import Begin
 from contracts.terms.coins import Coins
-from contracts.terms.errors import (
-    Conflict,
-    InvariantBroken,
-    Unavailable,
-)
+from contracts.terms.errors import Conflict, InvariantBroken, Unavailable
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import AuditReport, JobSpec
@@ -53,15 +49,12 @@ class Arithmetic(Protocol):
 
     def replayer(self, stage: StageIndex) -> Replayer:
         """Repeats peer-steps of a stage; may take seconds."""
-        ...
 
     def most_bytes(self, stage: StageIndex) -> int:
         """That a file of the stage's weights can have."""
-        ...
 
     def mean(self, parts: Sequence[Buffer], weights: Sequence[int], totals: Sequence[int]) -> Slice:
         """See `Compute.mean`."""
-        ...
 
 
 @dataclass(frozen=True)

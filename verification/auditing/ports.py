@@ -23,19 +23,15 @@ class Replay(Protocol):
     @property
     def weights(self) -> Path:
         """The file that it is done on; there until it is over."""
-        ...
 
     async def unit(self, unit: UnitId, x: Buffer | None, dy: Buffer | None) -> ReplayedUnit:
         """The next unit, in the order of the leaves, from the wire bytes of x and dy."""
-        ...
 
     async def gradient(self) -> Sequence[Slice]:
         """All parts, as a GradCommit over these units would bind them."""
-        ...
 
     async def boundary(self, data: Buffer) -> Numbers:
         """The numbers of a boundary tensor; raises Malformed, NotFinite."""
-        ...
 
     async def parameters(
         self, parts: Sequence[Buffer], norms_squared: Sequence[int] = ()
@@ -49,7 +45,6 @@ class Replay(Protocol):
         Raises:
             Malformed, NotFinite: they are no gradient. WrongBytes: one is not as long as was said.
         """
-        ...
 
 
 class Replays(Protocol):
@@ -68,7 +63,6 @@ class Replays(Protocol):
         Raises:
             NotFound: the weights are not here. Unavailable, Misbehaved: they cannot be had.
         """
-        ...
 
 
 class Source(Protocol):
@@ -77,11 +71,9 @@ class Source(Protocol):
     @property
     def record(self) -> JobRecord:
         """What the seals so far establish."""
-        ...
 
     def replays_in(self, stage: StageIndex) -> Replays:
         """Of a stage that we audit in."""
-        ...
 
     def state_of(self, commit: GradCommit) -> Digest:
         """Root of the state of its stage, in which the commit is judged.
@@ -89,11 +81,9 @@ class Source(Protocol):
         Raises:
             Unavailable: members differ, and no AverageSet has followed that says who was right.
         """
-        ...
 
     def report(self, name: Digest) -> AuditReport:
         """A sealed report; raises NotFound."""
-        ...
 
     async def tensor(
         self, step: StepNumber, stages: Sequence[int], unit: UnitId, digest: Digest
@@ -109,8 +99,6 @@ class Source(Protocol):
         Raises:
             NotFound, Unavailable: nobody has it, or nobody is reached.
         """
-        ...
 
     async def part(self, commit: GradCommit, chunk: ChunkIndex) -> bytes:
         """Wire bytes of a part of a gradient; raises Unavailable."""
-        ...

@@ -12,14 +12,7 @@ from contracts.terms.errors import Malformed, NotFound, WrongBytes
 from contracts.terms.ids import Digest
 from market.api.callers import Caller, caller
 from market.api.conditional import is_known
-from market.api.context import (
-    IMMUTABLE,
-    ApiDep,
-    DigestPath,
-    WorkDep,
-    announced_bytes,
-    stream,
-)
+from market.api.context import IMMUTABLE, ApiDep, DigestPath, WorkDep, announced_bytes, stream
 from market.api.routing import Routes
 from market.bodies.base import MAX_BUNDLE_BYTES
 from market.bodies.requests import signed_call

@@ -21,13 +21,7 @@ from contracts.terms.errors import Malformed, Unavailable
 from contracts.terms.moments import UnixMillis
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routing import Routes
-from market.bodies.events import (
-    REPORTS_PAGE,
-    EndEvent,
-    ReportsView,
-    StateEvent,
-    read_job_event,
-)
+from market.bodies.events import REPORTS_PAGE, EndEvent, ReportsView, StateEvent, read_job_event
 from market.bodies.routes import GET_JOB_EVENTS, GET_MARKET_EVENTS, GET_REPORTS
 from market.domain.jobs import JobState
 from market.service.feeds import MARKET, newest_event

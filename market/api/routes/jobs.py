@@ -5,9 +5,7 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 
 from contracts.terms.encoding import MAX_MESSAGE_BYTES, decode
-from contracts.terms.errors import (
-    Malformed,
-)
+from contracts.terms.errors import Malformed
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect, verify_wallet
 from market.api.callers import Caller, caller

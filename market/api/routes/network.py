@@ -4,21 +4,9 @@ from typing import Annotated
 
 from fastapi import Response
 
-from contracts.terms.errors import (
-    ContractRefused,
-    DeadlineExceeded,
-    WrongConfiguration,
-)
+from contracts.terms.errors import ContractRefused, DeadlineExceeded, WrongConfiguration
 from market.api.callers import Caller, caller
-from market.api.context import (
-    AccountPath,
-    Api,
-    ApiDep,
-    KeyedDep,
-    WorkDep,
-    answer,
-    carry_out,
-)
+from market.api.context import AccountPath, Api, ApiDep, KeyedDep, WorkDep, answer, carry_out
 from market.api.routing import Routes
 from market.bodies.base import Money
 from market.bodies.network import (

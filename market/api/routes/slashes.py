@@ -2,14 +2,7 @@
 
 from typing import Annotated
 
-from market.api.context import (
-    AccountPath,
-    ApiDep,
-    DigestPath,
-    JobPath,
-    JudgeDep,
-    WorkDep,
-)
+from market.api.context import AccountPath, ApiDep, DigestPath, JobPath, JudgeDep, WorkDep
 from market.api.cursors import asked
 from market.api.routing import Routes
 from market.bodies.routes import (
