@@ -132,14 +132,21 @@ def kill_all(find: Callable[[], list[Identity]], *, within_seconds: float = 5.0)
     return find()
 
 
+_OPERATORS = (
+    "TALLYSTICK_HOOKS", "TALLYSTICK_PUBLIC_URL", "TALLYSTICK_CONFIRMATIONS",
+    "TALLYSTICK_MAX_FEE_GWEI", "TALLYSTICK_BLOB_", "TALLYSTICK_RATE_",
+)  # fmt: skip
+"""What begins so is for the market's processes, as docs/several-machines.md lists it."""
+
+
 def scrubbed(environment: dict[str, str]) -> dict[str, str]:
-    """What children may inherit: no PG* defaults, of our own variables the hooks alone.
+    """What children may inherit: no PG* defaults, of our own variables the hooks and an operator's.
 
     libpq reads PGPORT, PGHOSTADDR, PGSERVICE and others behind everybody's back.
     """
     return {
         name: value
         for name, value in environment.items()
-        if name == "TALLYSTICK_HOOKS"
+        if name.startswith(_OPERATORS)
         or not name.startswith(("PG", "TALLYSTICK_", "ANVIL_", "FOUNDRY_"))
     }

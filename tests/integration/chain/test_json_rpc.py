@@ -13,7 +13,7 @@ async def drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     """Answer with a blank now and then, for ever."""
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError), contextlib.closing(writer):
         while True:
             writer.write(b"1\r\n \r\n")
             await writer.drain()

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from contracts.keys.store import save_wallet
+from market.bodies.routes import GET_NETWORK
+from tallystick.chains import NOTE, chain_name
 from tallystick.provider.folder import ProviderFolder, keystore_in
+from tallystick.sdk.client import MarketClient
 from tests.integration.bad_input.servers import market_at_url
 from tests.integration.bad_input.verbs import call
 from tests.integration.market.on_chain import chain_world
@@ -39,6 +42,8 @@ async def test_provider__paid_on_a_real_chain__claims_audits_and_takes_everythin
         await settled(world, maker)
         home = home_of(tmp_path, world.sign_offer("ann", 10**11))
         async with market_at_url(world) as url:
+            async with MarketClient(url) as client:
+                (home / NOTE).write_text(chain_name(await client.call(GET_NETWORK)))
 
             async def said(*words: str) -> dict[str, Any]:
                 environment = {"TALLYSTICK_HOME": str(home.parent), "TALLYSTICK_MARKET": url}

@@ -130,10 +130,8 @@ def test_repair__broken_without_a_copy__is_an_error_and_keeps_the_bytes(tmp_path
     assert (tmp_path / "state.broken").read_bytes() == WHOLE[:7]
 
 
-def test_scrubbed__pg_and_our_own__are_gone() -> None:
-    given = {
-        name: "x"
-        for name in ("HTTPS_PROXY", "no_proxy", "PGPORT", "PGHOST", UP_ID, RUN_ID, "PATH", "HOME")
-    }
+def test_scrubbed__pg_and_our_own__are_gone_but_for_an_operators() -> None:
+    stays = {"PATH", "HOME", "HTTPS_PROXY", "no_proxy", "TALLYSTICK_CONFIRMATIONS"}
+    given = dict.fromkeys({*stays, "PGPORT", "PGHOST", UP_ID, RUN_ID, "TALLYSTICK_BLOBS"}, "x")
 
-    assert set(scrubbed(given)) == {"PATH", "HOME", "HTTPS_PROXY", "no_proxy"}
+    assert set(scrubbed(given)) == stays
