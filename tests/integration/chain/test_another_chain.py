@@ -1,7 +1,9 @@
 """A home that was used on one chain is used on another of the same id and the same addresses."""
 
+import asyncio
 import contextlib
 import shutil
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +51,8 @@ async def test_on_chain__old_home_on_a_new_chain_and_back__each_keeps_its_own(
     (tmp_path / "b").mkdir()
     async with deployed_chain(tmp_path / "a") as old:
         shutil.copytree(tmp_path / "a" / "keys", tmp_path / "b" / "keys")
+        while time.time() < (await old.chain.block(0)).timestamp + 1:
+            await asyncio.sleep(0.05)  # two chains of one second have the same first block
         async with deployed_chain(tmp_path / "b") as new:
             for chain in (old, new):
                 await chain.anvil.fund(chain.chain, ANN.account)
