@@ -17,7 +17,7 @@ def create_private(path: Path) -> int:
 
 
 def publish_new(draft: Path, path: Path) -> None:
-    """Give a file its name if nobody has it; `draft` may go on.
+    """Give a file its name if no other has it; its name `draft` may stay beside it.
 
     Raises:
         FileExistsError: somebody has it. OSError: the folder cannot be written.

@@ -9,10 +9,9 @@ that a kill at any moment leaves to the next call; who uses a folder holds it, s
 anything meanwhile.
 """
 
+import contextlib
 import fcntl
 import hashlib
-import secrets
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO
@@ -24,8 +23,6 @@ from tallystick.files import replace_file
 
 NOTE, ASIDE, UNKNOWN = "chain", "chains", "unknown"
 _OWN = (NOTE, ASIDE, "chain.lock")
-PATIENCE = 2.0
-"""Seconds within which those that begin at once have to agree."""
 
 
 def chain_name(network: NetworkView) -> str:
@@ -49,7 +46,7 @@ def hold_for(
     kept: Sequence[str],
     say: Callable[[str], None],
 ) -> IO[str]:
-    """What closes when `folder` is used no more; until then what is in it is of `chain`.
+    """Return the open lock of a folder; until it is closed, what lies there is of `chain`.
 
     Args:
         folder: Made on first use.
@@ -65,34 +62,21 @@ def hold_for(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         held = (folder / "chain.lock").open("a")
         try:
-            fcntl.flock(held, fcntl.LOCK_SH)
-            ends = time.monotonic() + PATIENCE
-            while noted_chain(folder) != chain or (folder / ASIDE / chain).exists():
-                if _held_alone(held, folder, ends):
-                    _turn(folder, chain, kept, say)
-                fcntl.flock(held, fcntl.LOCK_SH)  # between the two somebody may have turned it back
+            with contextlib.suppress(BlockingIOError):  # somebody uses it: then it stays as it is
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _turn(folder, chain, kept, say)
+            fcntl.flock(held, fcntl.LOCK_SH)  # waits for somebody who turns it, which is quick
+            if noted_chain(folder) != chain:
+                raise Conflict(
+                    f"another process uses {folder} on another chain: wait for it, or name another"
+                    " folder"
+                )
         except BaseException:
             held.close()
             raise
     except OSError as error:
         raise Refused(f"cannot write {folder}: {error.strerror}") from error
     return held
-
-
-def _held_alone(held: IO[str], folder: Path, ends: float) -> bool:
-    """Whether nobody else uses the folder; after a pause that lets another one begin, if not."""
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError as error:
-        if time.monotonic() > ends:
-            raise Conflict(
-                f"another process uses {folder} on another chain: wait for it, or name another"
-                " folder"
-            ) from error
-    fcntl.flock(held, fcntl.LOCK_UN)  # two that begin at once would each wait for the other
-    time.sleep(secrets.randbelow(50) / 1000)
-    return False
 
 
 def _turn(folder: Path, chain: str, kept: Sequence[str], say: Callable[[str], None]) -> None:
@@ -104,7 +88,7 @@ def _turn(folder: Path, chain: str, kept: Sequence[str], say: Callable[[str], No
         _move(found, folder / ASIDE / was)
         if found:
             told.append(f"what it keeps of that one is put aside in {ASIDE}/{was}")
-    replace_file(folder / NOTE, chain.encode())
+        replace_file(folder / NOTE, chain.encode())
     aside = folder / ASIDE / chain
     if aside.exists():
         _move(list(aside.iterdir()), folder)

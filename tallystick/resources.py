@@ -23,7 +23,7 @@ MACHINE = "machine"
 
 @dataclass(frozen=True)
 class Limit:
-    """So much may all that is in one group use together."""
+    """The most that all processes of one group may use together."""
 
     group: str  # folder of a control group, some CPUs, or the machine
     amount: int
@@ -46,11 +46,12 @@ class Resources:
         found = [
             (group, _number(group / name)) for group in self._groups("memory") for name in names
         ]
-        return _binding(self._machine_memory("MemTotal"), found)
+        machine = self._memory_field("MemTotal")
+        return _binding(machine or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), found)
 
     def free_memory(self) -> int:
         """What may be taken now: page cache that can be dropped counts as free."""
-        found = [self._machine_memory("MemAvailable")]
+        found = [self._memory_field("MemAvailable")]
         for group in self._groups("memory"):
             for most, now, cache in (
                 ("memory.max", "memory.current", "inactive_file"),
@@ -97,18 +98,16 @@ class Resources:
         """A file of /proc or /sys, below `root`; empty where there is none."""
         return _read(self.root / name)
 
-    def _machine_memory(self, field: str) -> int:
-        said = _field(self.read("proc/meminfo"), f"{field}:") * 1024
-        return said or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    def _memory_field(self, field: str) -> int:
+        return _field(self.read("proc/meminfo"), f"{field}:") * 1024
 
     def _groups(self, controller: str) -> Iterator[Path]:
         """Folders of the groups that hold us for a controller, those of both versions."""
         mounts = self.root / "sys/fs/cgroup"
         for line in self.read("proc/self/cgroup").splitlines():
-            _, is_group, rest = line.partition(":")
-            controllers, is_path, path = rest.partition(":")
-            if not (is_group and is_path):
+            if line.count(":") < 2:
                 continue
+            _, controllers, path = line.split(":", 2)
             if not controllers:
                 yield from _path(mounts, path)
                 yield from _path(mounts / "unified", path)

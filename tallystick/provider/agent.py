@@ -622,12 +622,10 @@ class Agent:
             try:
                 await self._claim(dues, contracts, sender)
                 self.faults.over("claims")
-            except Unavailable as error:
+            except (Unavailable, WrongConfiguration) as error:  # a node that is away, or another's
                 self.faults.tell("claims", f"waiting: {error}")
             except ContractRefused as error:
                 self.faults.tell("claims", refused_claim(error))
-            except WrongConfiguration as error:  # a node that speaks for another chain, for once
-                self.faults.tell("claims", f"waiting: {error}")
             await asyncio.sleep(seconds)
 
     async def _claim(self, dues: Dues, contracts: Contracts, sender: Sender) -> None:

@@ -95,7 +95,7 @@ async def measured(
     *,
     probe: Callable[[str], Awaitable[Measured]] = run_probe,
 ) -> Measured:
-    """What is kept at `path` while it holds, else what the probe now measures and is kept there.
+    """Return the measurement kept at `path` if it still holds, else measure and keep that.
 
     Args:
         path: Of the file.

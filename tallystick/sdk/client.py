@@ -78,9 +78,8 @@ MAX_ANSWER_BYTES = 260 * 2**20  # of any list
 _MAX_PAUSE = 60.0  # seconds, whatever a market asks for
 _STREAM_TIMEOUT = httpx.Timeout(30.0, read=3.0 * HEARTBEAT_SECONDS)
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries; the last one repeats
-
-
 _FOR_A_WHILE = (httpx.codes.PROXY_AUTHENTICATION_REQUIRED, httpx.codes.TOO_MANY_REQUESTS)
+"""Refusals that end, also where a proxy before the market says so."""
 
 
 class _Answer(NamedTuple):

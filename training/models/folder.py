@@ -4,10 +4,10 @@ Invariant: what is read computes here what it computes there, or it is refused w
 at once. Names and layouts are the same on both sides (the rotary halves too), so tensors are
 copied, never permuted. The folder is data: no code of it is run, and pickles are refused.
 
-What stands beside the weights (config, tokenizer, chat template, generation config, card, licence)
-travels with them and comes back byte for byte, and the weights in the dtype that the config names.
-Programs, pickles, hidden files and folders stay behind. The length of the rows that are trained is
-no property of the model, unless they are longer than the context that it had.
+The files of known names beside the weights (config, tokenizer, chat template, generation config,
+card, licence) travel with them and come back byte for byte, and the weights in the dtype that the
+config names. All others stay behind, programs and pickles among them. The length of the rows that
+are trained is no property of the model, unless they are longer than the context that it had.
 
 `transformers` itself is not needed; its LlamaConfig decides the fields (versions 4 and 5, which
 differ in where `rope_theta` stands and in what the dtype is called).
@@ -46,15 +46,16 @@ TOKENIZER = "tokenizer.json"
 MAX_JSON_BYTES = 64 * 2**20
 MAX_FILES_BYTES = MAX_BESIDE_BYTES - 2**20  # their names and lengths are written too
 CONTEXT = "max_position_embeddings"
-_BESIDE = re.compile(
-    r"(config|(generation|tokenizer|special_tokens_map|processor|preprocessor)(_config)?"
-    r"|added_tokens|vocab|chat_template)\.json"
-    r"|vocab\.txt|merges\.txt|(tokenizer|spiece|sentencepiece(\.bpe)?)\.model"
-    r"|chat_template\.jinja|additional_chat_templates/[A-Za-z0-9][\w-]{0,99}\.jinja"
-    r"|(LICENSE|NOTICE|README|USE_POLICY)(\.(md|txt))?",
-    re.ASCII,
-)
-"""Names of files that travel with the weights, and are public: nobody else's, and no program."""
+_BESIDE = {
+    "config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model",
+    "spiece.model", "sentencepiece.bpe.model", "chat_template.json", "chat_template.jinja",
+    "LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE", "NOTICE.md", "NOTICE.txt",
+    "README", "README.md", "USE_POLICY.md",
+}  # fmt: skip
+"""Files that travel with the weights and are public; none is a program."""
+_TEMPLATES = "additional_chat_templates/*.jinja"
+_TEMPLATE = re.compile(r"additional_chat_templates/[A-Za-z0-9][\w-]{0,99}\.jinja", re.ASCII)
 MOST_FILES = 64
 _DTYPES: dict[object, Dtype] = {
     None: "F32", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
@@ -143,7 +144,7 @@ def beside_in(file: Source, *, what: str) -> Beside:
     if not isinstance(files, dict) or CONFIG not in files or len(files) > MOST_FILES:
         raise Malformed(f"{what} carries no {CONFIG}, or more than {MOST_FILES} files")
     found = {name: data for name, data in files.items() if isinstance(data, bytes)}
-    if len(found) < len(files) or TOKENIZER in found or not all(map(_BESIDE.fullmatch, found)):
+    if len(found) < len(files) or not all(map(_travels, found)):
         raise Malformed(f"{what} carries what is no file of a model")
     return found
 
@@ -367,9 +368,14 @@ def _whole(raw: Mapping[str, Any], name: str, default: int | None = None) -> int
 
 def _read_beside(folder: Path) -> Beside:
     """What travels with the weights, its JSON complete and nothing a stand-in for a file."""
-    found = (folder.glob("*"), folder.glob("additional_chat_templates/*"))
+    found = (folder.glob("*"), folder.glob(_TEMPLATES))
     names = [path.relative_to(folder).as_posix() for paths in found for path in paths]
-    taken = set(filter(_BESIDE.fullmatch, names)) - {TOKENIZER}
+    taken = set(filter(_travels, names))
+    if len(taken) > MOST_FILES:
+        raise Refused(
+            f"model: {folder} has {len(taken)} files beside its weights, at most {MOST_FILES} "
+            "travel: move chat templates out of it"
+        )
     for name in taken:
         need_target(folder / name, "model")
         if not (folder / name).resolve().is_relative_to(_root(folder)):
@@ -396,6 +402,10 @@ def _read_beside(folder: Path) -> Beside:
         elif (kind := what_is(data)) is not None:
             raise Malformed(f"model: {path} is {kind.name}: {kind.remedy}")
     return files
+
+
+def _travels(name: str) -> bool:
+    return name in _BESIDE or _TEMPLATE.fullmatch(name) is not None
 
 
 def _root(folder: Path) -> Path:

@@ -180,10 +180,9 @@ def _tensors(file: Source, what: str) -> Iterator[StoredTensor]:
         if name == "__metadata__":
             continue
         dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        is_one = len(shape) <= _MOST_DIMENSIONS  # the product of more takes hours
-        if not is_one or not all(
-            type(each) is int and 0 <= each < 2**48 for each in (*shape, start, end)
-        ):
+        if len(shape) > _MOST_DIMENSIONS:  # the product of many takes hours
+            raise ValueError(f"tensor {name} has {len(shape)} dimensions")
+        if not all(type(each) is int and 0 <= each < 2**48 for each in (*shape, start, end)):
             raise ValueError(f"tensor {name} lies outside")
         if end > file.num_bytes - begin:
             raise ValueError(f"it ends before tensor {name}, at byte {file.num_bytes}: {_AGAIN}")

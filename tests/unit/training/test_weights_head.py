@@ -15,5 +15,5 @@ def test_stored_weights__shape_of_no_tensor__malformed_at_once(shape: list[int])
     head = json.dumps({"a": entry}).encode()
     data = len(head).to_bytes(8, "little") + head + bytes(4)
 
-    with pytest.raises(Malformed, match="tensor a lies outside"):
+    with pytest.raises(Malformed, match=r"tensor a (lies outside|has \d+ dimensions)"):
         stored_weights(BytesSource(data), {"a": (1,)}, what="a file")
