@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,6 +10,25 @@ import httpx
 
 from contracts.http_clients import async_client, by_proxy
 from contracts.terms.errors import ChainUnreachable, RpcFailed
+
+Ask = Callable[[str, Sequence[object]], Awaitable[Any]]
+"""One call: a method and its parameters."""
+
+
+async def first_block_hash(ask: Ask) -> bytes:
+    """Hash of a chain's first block, which tells it from all others of its id.
+
+    The second block names it. anvil makes a first block at each start, also when it loads a chain,
+    and afterwards shows either one under number 0.
+
+    Raises:
+        ChainUnreachable: the answer is no block; and as `ask`.
+    """
+    first, second = [await ask("eth_getBlockByNumber", [at, False]) for at in ("0x0", "0x1")]
+    try:
+        return bytes.fromhex(((second or {}).get("parentHash") or first["hash"])[2:])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ChainUnreachable(f"the node names no first block ({error!r})") from error
 
 
 class JsonRpc:

@@ -5,7 +5,7 @@ longer knows raises `ChainForgot`, which means: pin the head again. Writes are i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from eth_typing import ChecksumAddress
@@ -22,7 +22,7 @@ from web3.providers.async_base import AsyncJSONBaseProvider
 from web3.types import RPCEndpoint, RPCResponse, TxReceipt
 
 from contracts.chain.artifacts import error_names
-from contracts.json_rpc import JsonRpc
+from contracts.json_rpc import JsonRpc, first_block_hash
 from contracts.terms.errors import (
     ChainForgot,
     ChainUnreachable,
@@ -147,7 +147,7 @@ class ChainConnection:
 
     async def genesis(self) -> Digest:
         """Hash of the first block: what tells a chain from all others of its id."""
-        return (await self.block(0)).hash
+        return Digest(await first_block_hash(self.request))
 
     async def head(self, *, confirmations: int = 0) -> Block:
         """The newest block with this many blocks on top (block 0 when there are fewer)."""
@@ -174,7 +174,8 @@ class ChainConnection:
         raw = await self.request("eth_getBlockByNumber", [hex(number), False])
         if raw is None:
             raise ChainForgot(f"block {number}", number=number)
-        return self._as_block(raw)
+        found = self._as_block(raw)
+        return replace(found, hash=await self.genesis()) if number == 0 else found
 
     def _as_block(self, raw: Any) -> Block:
         try:

@@ -81,14 +81,12 @@ class SqliteTransactions:
             self._take_over()
 
     async def need_chain(self, chain: ChainConnection) -> None:
-        """See `TransactionStore.need_chain`; an empty store is of the first chain that it meets."""
+        """See `TransactionStore.need_chain`; an empty store is of whatever chain it meets."""
         genesis = await chain.genesis()
         with self._reported():
-            self._db.execute(
-                "INSERT INTO chain SELECT ? WHERE NOT EXISTS (SELECT 1 FROM chain)"
-                " AND NOT EXISTS (SELECT 1 FROM attempts)",
-                (genesis,),
-            )
+            if self._db.execute("SELECT 1 FROM attempts").fetchone() is None:
+                self._db.execute("DELETE FROM chain")
+                self._db.execute("INSERT INTO chain VALUES (?)", (genesis,))
             noted = self._db.execute("SELECT genesis FROM chain").fetchone()
         if noted is None or noted[0] != genesis:
             raise another_chain(str(self._path))

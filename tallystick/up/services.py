@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from contracts.http_clients import async_client
+from contracts.json_rpc import JsonRpc, first_block_hash
 from contracts.terms.errors import ServiceUnreachable, WrongConfiguration
 from tallystick.up import json_rpc, postgres, redis_server
 from tallystick.up.anvil import Anvil
@@ -141,12 +142,12 @@ def _same_chain(where: Addresses) -> Action:
         noted = await postgres.first_row(
             where.database, "SELECT hash FROM chain_cursor WHERE block = 0"
         )
-        first = await json_rpc.call(where.rpc, "eth_getBlockByNumber", "0x0", False)
-        genesis = first.get("hash") if isinstance(first, dict) else None
-        if noted is not None and genesis != f"0x{noted[0].hex()}":
+        async with JsonRpc(where.rpc) as node:
+            first = await first_block_hash(node.request)
+        if noted is not None and first != noted[0]:
             raise WrongConfiguration(
                 f"the database is of another chain: its first block is 0x{noted[0].hex()[:12]}, "
-                f"here it is {str(genesis)[:14]}; bring that chain back (its folder `chain`, or "
+                f"here it is 0x{first.hex()[:12]}; bring that chain back (its folder `chain`, or "
                 "TALLYSTICK_RPC_URL), or choose another data folder with --home"
             )
 

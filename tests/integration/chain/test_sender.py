@@ -86,6 +86,21 @@ async def test_read__block_that_the_chain_forgot__pin_again(tmp_path: Path) -> N
             await deployed.chain.check(head)
 
 
+async def test_genesis__chain_is_started_again__is_the_same(tmp_path: Path) -> None:
+    async with deployed_chain(tmp_path) as deployed:
+        genesis = await deployed.chain.genesis()
+        await deployed.anvil.save()
+        for _ in range(6):  # of which one or the other shows a first block of its own
+            await deployed.anvil.stop()
+            await deployed.anvil.start()
+
+            assert await deployed.chain.genesis() == genesis
+            assert (await deployed.chain.block(0)).hash == genesis
+        await deployed.senders["anchorer"].send(
+            "anchor:1", deployed.contracts.seals.anchor(Digest(b"\1" * 32))
+        )
+
+
 async def test_send__chain_made_anew_with_the_same_keys__gets_nothing_of_the_old_one(
     tmp_path: Path,
 ) -> None:

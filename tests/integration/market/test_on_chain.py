@@ -132,7 +132,6 @@ async def test_market__chain_killed_and_started_again__happens_once(
         await world.on.anvil.stop()
         await world.on.anvil.start()
         await settled(world, maker)
-        await world.on.anvil.save()  # else the kill may meet a dump
         await world.on.anvil.stop()
         await world.on.anvil.start()
         await rounds(world, 3)
