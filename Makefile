@@ -60,6 +60,6 @@ root-test: environment
 	$(PYTEST) -m 'root and not nightly' tests
 
 nightly: environment
-	$(PYTEST) -n 2 $(STREAMS) -m nightly --ignore=tests/property tests
 	TESTS_PROFILE=nightly $(PYTEST) -n 2 -m '' tests/property
 	$(RUN) bench --quick
+	$(PYTEST) -n 2 $(STREAMS) -m nightly --ignore=tests/property tests
