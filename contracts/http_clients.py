@@ -71,6 +71,13 @@ def proxy_of(url: str) -> httpx.URL | None:
     return None
 
 
+def server_of(url: str) -> str:
+    """`https://host:port` of a URL, for an error: what else it says may be a key."""
+    scheme, rest = url.split("://", 1) if "://" in url else ("", url)
+    server = re.split(r"[/?#]", rest)[0].rpartition("@")[2]
+    return f"{scheme}://{server}" if scheme else server
+
+
 def by_proxy(url: str) -> str:
     """` through the proxy http://proxy:3128`, for an error; empty where none is asked."""
     proxy = proxy_of(url)

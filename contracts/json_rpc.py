@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import httpx
 
-from contracts.http_clients import async_client, by_proxy
+from contracts.http_clients import async_client, by_proxy, server_of
 from contracts.terms.errors import ChainUnreachable, RpcFailed
 
 Ask = Callable[[str, Sequence[object]], Awaitable[Any]]
@@ -83,7 +83,7 @@ class JsonRpc:
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise ChainUnreachable(
-                f"{self.url} does not answer{by_proxy(self.url)} ({reason})"
+                f"{server_of(self.url)} does not answer{by_proxy(self.url)} ({reason})"
             ) from error
         try:
             answer = response.json()
@@ -92,6 +92,6 @@ class JsonRpc:
         if not isinstance(answer, dict) or not {"result", "error"} & answer.keys():
             status = "" if response.is_success else f" (HTTP {response.status_code})"
             raise ChainUnreachable(
-                f"{self.url} does not speak JSON-RPC{by_proxy(self.url)}{status}"
+                f"{server_of(self.url)} does not speak JSON-RPC{by_proxy(self.url)}{status}"
             )
         return answer

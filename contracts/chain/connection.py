@@ -22,6 +22,7 @@ from web3.providers.async_base import AsyncJSONBaseProvider
 from web3.types import RPCEndpoint, RPCResponse, TxReceipt
 
 from contracts.chain.artifacts import error_names
+from contracts.http_clients import server_of
 from contracts.json_rpc import JsonRpc, first_block_hash
 from contracts.terms.errors import (
     ChainForgot,
@@ -132,14 +133,14 @@ class ChainConnection:
         found = await self.chain_id()
         if found != wanted:
             raise WrongConfiguration(
-                f"{self.url} is a node of chain {found}, the contracts are on chain {wanted}: name "
-                "a node of that chain (TALLYSTICK_RPC_URL)",
+                f"{server_of(self.url)} is a node of chain {found}, the contracts are on chain "
+                f"{wanted}: name a node of that chain (TALLYSTICK_RPC_URL)",
                 found=found,
                 wanted=wanted,
             )
         if genesis is not None and (first := await self.genesis()) != genesis:
             raise WrongConfiguration(
-                f"{self.url} is a node of another chain {found}: its first block is "
+                f"{server_of(self.url)} is a node of another chain {found}: its first block is "
                 f"0x{first.hex()[:12]}, the contracts are on that of 0x{genesis.hex()[:12]}",
                 found=first.hex(),
                 wanted=genesis.hex(),
@@ -254,7 +255,7 @@ class ChainConnection:
 
 
 def _no_json_rpc(url: str) -> ChainUnreachable:
-    return ChainUnreachable(f"{url} does not speak JSON-RPC")
+    return ChainUnreachable(f"{server_of(url)} does not speak JSON-RPC")
 
 
 def _rpc_error(method: str, error: object) -> Exception:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from contracts.http_clients import server_of
 from contracts.json_rpc import JsonRpc
 from contracts.terms.errors import ChainUnreachable, Refused
 from contracts.terms.ids import DigestField
@@ -65,7 +66,9 @@ async def _anchor(file: Path, url: str) -> Anchor:
         chain_id = await _chain_id(node)
         held = read_file(read(file, MAX_FILE_BYTES))
         if held.domain.chain_id != chain_id:
-            raise Refused(f"{url} is of chain {chain_id}, {file} of {held.domain.chain_id}")
+            raise Refused(
+                f"{server_of(url)} is of chain {chain_id}, {file} of {held.domain.chain_id}"
+            )
         header = await read_header(node, held.snapshots[-1].header.number)
     return Anchor(node=url, chain_id=chain_id, block_number=header.number, block_hash=header.hash)
 
@@ -75,4 +78,4 @@ async def _chain_id(node: JsonRpc) -> int:
     try:
         return int(found, 16)
     except (TypeError, ValueError) as error:
-        raise ChainUnreachable(f"{node.url} names no chain") from error
+        raise ChainUnreachable(f"{server_of(node.url)} names no chain") from error

@@ -26,3 +26,11 @@ async def test_request__node_that_drips__is_given_up() -> None:
         async with JsonRpc(node, timeout_seconds=0.3) as rpc:
             with pytest.raises(ChainUnreachable, match="does not answer"):
                 await rpc.request("eth_chainId", [])
+
+
+@pytest.mark.parametrize("path", ["v3/s3cret", "?key=s3cret"])
+async def test_request__key_in_the_url__is_not_shown(path: str) -> None:
+    async with JsonRpc(f"http://ann:s3cret@127.0.0.1:1/{path}") as rpc:
+        with pytest.raises(ChainUnreachable, match=r"^http://127\.0\.0\.1:1 does not") as told:
+            await rpc.request("eth_chainId", [])
+    assert "s3cret" not in str(told.value)
