@@ -265,23 +265,22 @@ def test_lines__of_a_rerun__show_each_distance_beside_what_is_allowed(left: Left
 
 
 @pytest.mark.nightly  # torch is imported three times
-def test_command__confirmed_not_confirmed_and_no_bundle__exits_0_10_11(
+def test_command__confirmed_not_confirmed_and_no_bundle__exits_0_10_12(
     left: Left, tmp_path: Path
 ) -> None:
     lie, honest = left.one("work", "mismatch"), left.one("work", "match")
     forged = rewritten(honest, tmp_path / "forged", accusing(left, honest))
     (tmp_path / "junk").write_bytes(bytes(100))
 
-    for path, status in ((lie, 0), (forged, 10), (tmp_path / "junk", 11)):
+    for path, status in ((lie, 0), (forged, 10), (tmp_path / "junk", 12)):
         words = ("-m", "tallystick", "audit", "rerun", str(path), "-o", "json")
         done = subprocess.run(
             (sys.executable, *words), capture_output=True, text=True, timeout=patience(60)
         )
 
         assert done.returncode == status, done.stderr
-        if status == 11:
-            told = json.loads(done.stderr)
-            assert (told["code"], told["data"]) == ("audit_mismatch", {"path": "file"})
+        if status == 12:
+            assert json.loads(done.stderr)["code"] == "unreadable"
             assert not done.stdout
         else:
             assert json.loads(done.stdout)["confirmed"] is (status == 0)
