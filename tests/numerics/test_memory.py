@@ -11,8 +11,8 @@ from tests.numerics.peak_memory import SHAPES, named
 
 ROOT = Path(__file__).parents[2]
 BELOW, ABOVE = 0.06, 0.4
-"""The plan may be 6 % short (a loaded machine took 30 % more once: 4.1 % more than was planned), and
-ask for 40 % more than was taken."""
+"""The plan may be 6 % short (a loaded machine took 4.1 % more than was planned, once), and ask for
+40 % more than was taken."""
 
 
 @pytest.mark.nightly  # real stages at their peak, each in a fork with torch
