@@ -35,13 +35,7 @@ from tests.support.dockets import audit_spec
 from tests.support.friends import friend, until_convicted
 from tests.support.history import DOMAIN, make_digest
 from tests.support.lying import LyingTransport
-from tests.support.swarm_job import (
-    COORDINATOR,
-    CountingArithmetic,
-    Line,
-    MemorySwarm,
-    make_papers,
-)
+from tests.support.swarm_job import COORDINATOR, CountingArithmetic, Line, MemorySwarm, make_papers
 from training.fakes.memory_transport import MemoryNetwork, MemoryTransport
 from training.journal import Journal
 from training.telling import tell_nobody

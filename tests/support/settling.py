@@ -12,12 +12,7 @@ from contracts.chain.connection import Call
 from contracts.chain.sender import Sender
 from contracts.chain.transactions import SqliteTransactions
 from contracts.chain.wrappers.settlement import Statement as ChainStatement
-from contracts.governance.settlement import (
-    NOTHING_SETTLED,
-    EpochSettlement,
-    SealStatement,
-    settle,
-)
+from contracts.governance.settlement import NOTHING_SETTLED, EpochSettlement, SealStatement, settle
 from contracts.keys.wallet import Wallet
 from contracts.terms.errors import ContractRefused
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, EpochNumber, StepNumber

@@ -40,14 +40,7 @@ from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
 from tests.support.checked_swarm import MadeUpCoins, begin_checked, report_by_bytes
 from tests.support.dockets import CLASS
-from tests.support.history import (
-    DOMAIN,
-    Member,
-    make_members,
-    make_session,
-    make_spec,
-    make_wallet,
-)
+from tests.support.history import DOMAIN, Member, make_members, make_session, make_spec, make_wallet
 from tests.support.lying import Answer, AnsweringTransport
 from tests.support.patience import patience
 from tests.support.simulated_time import loop_clock

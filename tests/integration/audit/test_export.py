@@ -10,13 +10,7 @@ import pytest
 from contracts.chain.proofs import Header
 from contracts.governance.settlement import EpochSettlement
 from contracts.json_rpc import JsonRpc
-from contracts.terms.errors import (
-    ChainForgot,
-    ChainUnreachable,
-    Malformed,
-    NotFound,
-    RpcFailed,
-)
+from contracts.terms.errors import ChainForgot, ChainUnreachable, Malformed, NotFound, RpcFailed
 from contracts.terms.history import Kept
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobOpening

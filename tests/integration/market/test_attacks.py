@@ -42,13 +42,7 @@ from market.bodies.slashes import JudgeContest
 from market.domain.blob_quotas import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
-from market.service.rows import (
-    BlobUploadRow,
-    BlobUseRow,
-    CoordinatorRow,
-    MessageRow,
-    SlashRow,
-)
+from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow, SlashRow
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.signing import Signer, signed_by
 from tests.integration.market.client import HOST, TOKEN, client_of, once, signed

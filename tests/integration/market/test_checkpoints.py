@@ -14,13 +14,7 @@ import torch
 
 from contracts.keys.wallet import Session
 from contracts.terms.digest import blob_digest, peer_id
-from contracts.terms.errors import (
-    BadSignature,
-    Conflict,
-    Forbidden,
-    NotFound,
-    ServiceUnreachable,
-)
+from contracts.terms.errors import BadSignature, Conflict, Forbidden, NotFound, ServiceUnreachable
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, StageIndex, StepNumber
 from contracts.terms.messages import DataSpec
 from market.api.app import make_app

@@ -13,12 +13,7 @@ import pytest
 from contracts.chain.contracts import Contracts
 from contracts.chain.deployment import NAMES, Deployment
 from contracts.terms.amounts import BaseUnits, PricePerPflop
-from contracts.terms.errors import (
-    Conflict,
-    InsufficientStake,
-    NotFound,
-    ServiceUnreachable,
-)
+from contracts.terms.errors import Conflict, InsufficientStake, NotFound, ServiceUnreachable
 from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis
