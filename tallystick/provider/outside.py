@@ -35,10 +35,9 @@ from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport
 from training.worker.run import Connection
-from verification.auditing.auditor import report_on
+from verification.auditing.auditor import StagesArithmetic, report_on
 from verification.auditing.loop import Auditing
 from verification.auditing.outsider import FollowedJob, run_outside
-from verification.auditing.outsider_stages import StagesArithmetic
 from verification.docket import begin_job
 
 

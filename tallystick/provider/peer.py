@@ -55,8 +55,7 @@ from training.worker.ports import Compute
 from training.worker.run import Connection, Finished, Membership, run_worker
 from training.worker.stage_compute import StageCompute
 from verification.auditing.auditor import report_on
-from verification.auditing.loop import Auditing
-from verification.auditing.member import MemberAuditor
+from verification.auditing.loop import Auditing, MemberAuditor
 from verification.docket import begin_job
 
 _OVER = ("finished", "closed", "refunded", "failed")

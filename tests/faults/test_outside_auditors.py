@@ -44,8 +44,7 @@ from training.transport.port import Deadline, Session, Transport
 from training.worker.ports import Honest, Wanted
 from training.worker.run import Connection
 from verification.auditing.loop import Auditing
-from verification.auditing.outsider import FollowedJob, run_outside
-from verification.auditing.outsider_book import OutsiderBook
+from verification.auditing.outsider import FollowedJob, OutsiderBook, run_outside
 from verification.docket import Docket
 from verification.draws.cases import Ruling
 

@@ -58,8 +58,7 @@ from training.transport.port import Handler, Limits, Transport
 from training.worker.checking import Checking
 from training.worker.ports import HONEST, Behaviour, Compute
 from training.worker.run import Connection, Membership, run_worker
-from verification.auditing.loop import Auditing, Replaying
-from verification.auditing.member import MemberAuditor
+from verification.auditing.loop import Auditing, MemberAuditor, Replaying
 from verification.auditing.outsider import Arithmetic, FollowedJob, run_outside
 
 M = TypeVar("M", bound=Message)

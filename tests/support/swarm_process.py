@@ -216,8 +216,7 @@ def _checking(listed: AuditorList | None) -> Checking | None:
     if listed is None:
         return None
     from verification.auditing.auditor import report_on  # torch, as above
-    from verification.auditing.loop import Auditing
-    from verification.auditing.member import MemberAuditor
+    from verification.auditing.loop import Auditing, MemberAuditor
 
     return Checking(listed, begin_job, MadeUpCoins(), MemberAuditor(Auditing(report_on)))
 
