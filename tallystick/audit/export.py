@@ -25,7 +25,7 @@ from market.bodies.settlement import EpochLeafView
 from verification.audit.audit_file import AuditFile
 from verification.audit.collecting import Rpc, read_code, read_header, read_lane, take_snapshot
 from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants, is_near, wanted_places
-from verification.draws.batches import ShownBatch, is_list, show_batch
+from verification.draws.lanes import ShownBatch, is_list, show_batch
 
 SHIPS = {name: shipped(kind) for name, kind in SHIPPED_AS.items()}
 """The contracts as this program ships them."""

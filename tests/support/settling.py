@@ -25,7 +25,7 @@ from tests.support.patience import patience
 from verification.audit.audit_file import AuditFile
 from verification.audit.collecting import read_code, read_header, read_lane, take_snapshot
 from verification.audit.snapshots import SHIPPED_AS, Snapshot, claimants, wanted_places
-from verification.draws.batches import Entry, ShownBatch, show_batch
+from verification.draws.lanes import Entry, ShownBatch, show_batch
 
 WEI = 10**20
 

@@ -51,7 +51,7 @@ from verification.auditing.job import AuditedJob
 from verification.auditing.sources import Replay, Replays
 from verification.docket import Docket, begin
 from verification.draws.cases import Case
-from verification.draws.coin import ordering_coin
+from verification.draws.selection import ordering_coin
 
 FOLDER = "evidence"
 
