@@ -161,7 +161,7 @@ def _claimed(
 
 async def _claimed_by_us(client: MarketClient, home: Path) -> Claimed:
     with needs_chain():
-        from tallystick.provider.claims import Dues, claim
+        from tallystick.provider.money import Dues, claim
     async with _own(client, home) as own:
         account, contracts = own.sender.account, own.contracts
         dues = Dues(client, account)
@@ -336,7 +336,7 @@ async def _move_stake(
     wait_until: float | None,
 ) -> Withdrawn:
     with needs_chain():
-        from tallystick.provider.withdrawals import move
+        from tallystick.provider.money import move
     async with _own(client, home) as own:
         moved = await move(own, amount)
         asked, taken, transactions = moved.asked, moved.taken, moved.transactions

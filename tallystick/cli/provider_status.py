@@ -23,8 +23,7 @@ from tallystick.cli.keystore import account_in
 from tallystick.cli.options import DryRun, Market, ProviderHome, Timeout, ask, provider_home
 from tallystick.cli.output import facts, short, shows, table
 from tallystick.provider.folder import DRAIN_SIGNAL, agent_pid, keystore_in, leases_in
-from tallystick.provider.losses import losses_in
-from tallystick.provider.slashes import audits_in
+from tallystick.provider.slashes import audits_in, losses_in
 from tallystick.sdk.client import MarketClient
 
 OVER = ("ended", "lapsed")

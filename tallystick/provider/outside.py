@@ -23,9 +23,9 @@ from contracts.terms.typed_data import Domain
 from market.bodies.routes import GET_NETWORK
 from tallystick.provider.blobs import MarketBlobs
 from tallystick.provider.coins import CoinFile
-from tallystick.provider.evidence import Evidence
 from tallystick.provider.folder import check_promise, load_audit_file
-from tallystick.provider.priority import MAX_NICE, NICE, stand_back
+from tallystick.provider.machine import MAX_NICE, NICE, stand_back
+from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.located import Located
 from tallystick.sdk.process import run_process, teller
@@ -48,7 +48,7 @@ class OutsideSettings(ProcessSettings):
 
     device: str = "cpu"
     nice: Annotated[int, Field(ge=0, le=MAX_NICE)] = NICE
-    """How far it stands back for others; see `tallystick.provider.priority`."""
+    """How far it stands back for others; see `tallystick.provider.machine`."""
 
 
 async def audit_from_outside(folder: Path, settings: OutsideSettings, tell: Tell) -> None:

@@ -29,7 +29,7 @@ from training.config import slices_of, train_config
 from training.models.sources import Source
 
 ENDED = ("finished", "closed", "refunded")
-PATIENCE, POLL = 30.0, 0.5  # seconds; members take turns to upload, see `provider/artifacts.py`
+PATIENCE, POLL = 30.0, 0.5  # seconds; members take turns to upload, see `provider/blobs.py`
 
 Say = Callable[[str], None]
 Pause = Callable[[float], Awaitable[None]]

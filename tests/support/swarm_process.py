@@ -26,7 +26,7 @@ from contracts.terms.signatures import Signed
 from tallystick.gym.failpoints import Failing, parse_failpoints
 from tallystick.gym.registry import behaviour_of
 from tallystick.provider.agent import LEASED_SECONDS
-from tallystick.provider.room import Room
+from tallystick.provider.disk import Room
 from tallystick.sdk.process import telling_traffic
 from tests.support.checked_swarm import MadeUpCoins
 from tests.support.history import DOMAIN

@@ -24,7 +24,7 @@ from market.bodies.signing import checkpoint_digest
 from market.fakes.memory import MemoryBlobs
 from market.service.rows import CheckpointRow, LeaseRow
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
-from tallystick.provider.artifacts import MarketArtifacts, weights_of
+from tallystick.provider.blobs import MarketArtifacts, weights_of
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.download import download
 from tallystick.sdk.job_file import parse_job_file

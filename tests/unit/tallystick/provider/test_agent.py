@@ -32,11 +32,11 @@ from market.bodies.offers import (
 )
 from tallystick.provider import agent as agent_module
 from tallystick.provider.agent import WIND_DOWN_SECONDS, Agent, Ask
+from tallystick.provider.background import Say
 from tallystick.provider.coins import CoinWatches, Counts
-from tallystick.provider.faults import Say
+from tallystick.provider.disk import PAUSE, RESERVE, Free
 from tallystick.provider.folder import ProviderFolder, end_upload, note_upload, save_accept
 from tallystick.provider.outside_audits import cancelled
-from tallystick.provider.room import PAUSE, RESERVE, Free
 from tallystick.sdk.client import MarketClient
 from tests.support.answering import AnsweringMarket
 from tests.support.history import make_session, make_spec, make_wallet

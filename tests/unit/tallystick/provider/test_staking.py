@@ -11,7 +11,7 @@ from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import DeadlineExceeded, Unavailable
 from contracts.terms.ids import Address
 from market.bodies.network import NetworkView
-from tallystick.provider.staking import prepare
+from tallystick.provider.money import prepare
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.sending import OnChain
 
