@@ -43,7 +43,7 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.typed_data import Domain
 from market.bodies.routes import GET_NETWORK
 from tallystick.sdk.client import retrying
-from tallystick.sdk.download import ENDED, download
+from tallystick.sdk.parts import ENDED, download
 from tallystick.sdk.submit import Submitted
 from tests.e2e.test_checked import account_of
 from tests.e2e.test_outside import OUTSIDE, said

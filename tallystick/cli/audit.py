@@ -149,7 +149,7 @@ def export_command(
     """
     from contracts.json_rpc import JsonRpc
     from tallystick.audit.export import SHIPS, export
-    from tallystick.sdk.urls import http_url
+    from tallystick.sdk.http import http_url
 
     async def run(client: MarketClient, wanted: JobId) -> AuditFile:
         named = (await client.call(GET_NETWORK)).rpc_url if rpc is None else rpc

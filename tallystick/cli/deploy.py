@@ -42,7 +42,7 @@ def app(
     """
     from contracts.chain.deploy import DeploySettings, run  # web3: not for --help
     from contracts.chain.deployment import NAMES
-    from tallystick.sdk.urls import http_url
+    from tallystick.sdk.http import http_url
 
     settings = DeploySettings(
         rpc_url=http_url(rpc, "a node"),

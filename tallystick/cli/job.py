@@ -24,7 +24,7 @@ from tallystick.cli.options import Job, Market, ask, ask_of_job, parse_digest
 from tallystick.cli.output import notice, shows
 from tallystick.cli.shown import lines_of
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.download import download
+from tallystick.sdk.parts import download
 
 app = typer.Typer(
     no_args_is_help=True, help="Plan and post a training job, follow it, see what came of it."

@@ -24,11 +24,10 @@ from tallystick.cli.options import DryRun, Job, Market, PosterWallet, Timeout, p
 from tallystick.cli.options import ask_of_job as ask
 from tallystick.cli.output import moment, notice, shows
 from tallystick.cli.sending import needs_chain
-from tallystick.sdk.asking import ask_job, until_over
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.folders import HomeSettings
 from tallystick.sdk.job_file import tokens
-from tallystick.sdk.watch import DONE_STATES
+from tallystick.sdk.watch import DONE_STATES, ask_job, until_over
 
 _WAITS_FOR: dict[OperationWait, str] = {
     "host": "a host",
@@ -225,7 +224,7 @@ def topup_command(
     async def run(client: MarketClient, wanted: JobId) -> ToppedUp:
         await client.call(GET_JOB, job=wanted)
         with needs_chain():
-            from tallystick.sdk.top_up import rehearse_top_up, top_up
+            from tallystick.sdk.on_chain import rehearse_top_up, top_up
         if dry_run:
             found = await rehearse_top_up(client, wanted, added, beyond_budget=beyond_budget)
         else:

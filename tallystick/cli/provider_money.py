@@ -43,7 +43,7 @@ from tallystick.sdk.client import MarketClient
 from tallystick.sdk.job_file import tokens
 
 if TYPE_CHECKING:
-    from tallystick.sdk.sending import OnChain
+    from tallystick.sdk.on_chain import OnChain
 
 _POLL_SECONDS = 0.5
 _TRIES = 3  # of a claim: each time a newer epoch may have become final in between
@@ -371,7 +371,7 @@ async def _move_stake(
 async def _own(client: MarketClient, home: Path) -> "AsyncIterator[OnChain]":
     """The account's only sender: the folder is held meanwhile."""
     with needs_chain():
-        from tallystick.sdk.sending import on_chain
+        from tallystick.sdk.on_chain import on_chain
     folder = ProviderFolder(home)
     try:
         wallet = open_wallet(keystore_in(home))

@@ -80,8 +80,7 @@ from tallystick.provider.money import Dues, claim, prepare, refused_claim
 from tallystick.provider.outside_audits import OutsideAudits, cancelled
 from tallystick.provider.slashes import Losses, Slashes
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.on_chain import deployment_of
-from tallystick.sdk.sending import OnChain, on_chain
+from tallystick.sdk.on_chain import OnChain, deployment_of, on_chain
 from tallystick.sdk.submit import check_clock
 from tallystick.up import child as children
 from tallystick.up.child import Start

@@ -26,7 +26,7 @@ from market.bodies.routes import GET_EPOCHS, GET_PROOF, POST_FAUCET
 from market.bodies.settlement import ProofView
 from tallystick.provider.background import Say
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.sending import OnChain
+from tallystick.sdk.on_chain import OnChain
 
 # -------------------------------------------------------------------------------- before it offers
 

@@ -27,8 +27,7 @@ from tallystick.provider.folder import check_promise, load_audit_file
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
 from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.located import Located
-from tallystick.sdk.process import run_process, teller
+from tallystick.sdk.process import Located, run_process, teller
 from training.stages.device_class import device_class
 from training.stages.threads import set_threads
 from training.telling import Tell, telling_about

@@ -41,8 +41,7 @@ from tallystick.provider.folder import (
 from tallystick.provider.machine import MAX_NICE, NICE, stand_back
 from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
-from tallystick.sdk.located import Located
-from tallystick.sdk.process import run_process, teller, telling_traffic
+from tallystick.sdk.process import Located, run_process, teller, telling_traffic
 from training.hooks import hooks
 from training.stages.device_class import device_class
 from training.stages.threads import set_threads

@@ -27,7 +27,7 @@ from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.network import NetworkView
 from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
-from tallystick.sdk.prepare import Prepared
+from tallystick.sdk.job_spec import Prepared
 
 KEPT = ("*.json", "*.lock", "permit")
 """What a folder of orders keeps of a chain."""

@@ -27,7 +27,6 @@ PRELOADED = (
     "tallystick.host.folder",
     "tallystick.provider.agent",
     "tallystick.provider.blobs",
-    "tallystick.sdk.located",
     "tallystick.sdk.process",
     "training.coordinator.run",
     "training.stages.threads",

@@ -18,7 +18,7 @@ from contracts.terms.moments import UnixMillis
 from market.bodies.jobs import JobView
 from market.bodies.operations import JobAction, OperationView
 from tallystick.demo.story import exported_anchor
-from tallystick.sdk.asking import ask_job, until_over
+from tallystick.sdk.watch import ask_job, until_over
 from tests.e2e.test_checked import told
 from tests.support.stack import Stack, kill_and_see, stack
 

@@ -34,7 +34,7 @@ from market.fakes.memory import MemoryWakeup
 from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet
 from market.service.rows import BatchRow, LeaseRow
-from tallystick.sdk.signing import signed_by
+from tallystick.sdk.http import signed_by
 from tests.integration.market.client import HOST, TOKEN
 from tests.integration.market.test_slash import convicted
 from tests.support.examples import examples

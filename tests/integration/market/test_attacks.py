@@ -44,7 +44,7 @@ from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
 from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow, SlashRow
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.signing import Signer, signed_by
+from tallystick.sdk.http import Signer, signed_by
 from tests.integration.market.client import HOST, TOKEN, client_of, once, signed
 from tests.integration.market.test_slash import announced, slash_of
 from tests.support.history import DOMAIN, JobMaker, make_session, make_wallet

@@ -26,9 +26,9 @@ from market.service.rows import CheckpointRow, LeaseRow
 from market.service.store_checkpoints import claimed_checkpoints, store_checkpoint
 from tallystick.provider.blobs import MarketArtifacts, weights_of
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.download import download
 from tallystick.sdk.job_file import parse_job_file
-from tallystick.sdk.prepare import prepare
+from tallystick.sdk.job_spec import prepare
+from tallystick.sdk.parts import download
 from tests.support.history import JobMaker, make_session, make_wallet
 from tests.support.market_world import MANIFEST, World, sign_digest
 from tests.support.weights import in_parts

@@ -13,7 +13,7 @@ from contracts.terms.ids import Address
 from market.bodies.network import NetworkView
 from tallystick.provider.money import prepare
 from tallystick.sdk.client import MarketClient
-from tallystick.sdk.sending import OnChain
+from tallystick.sdk.on_chain import OnChain
 
 ANN = Address(b"a" * 20)
 NETWORK = cast(NetworkView, SimpleNamespace(embedded=False))
