@@ -34,8 +34,7 @@ from market.api.routes import (
 from market.api.routing import ABOUT, DocumentedApp
 from market.bodies.base import API_PREFIX, MAX_BUNDLE_BYTES
 from market.bootstrap import assemble, load_host_token, prepare_blobs
-from market.domain.blob_quotas import BlobBounds
-from market.domain.rates import Rate
+from market.domain.limits import BlobBounds, Rate
 from market.service.store_blob import patience_seconds
 from market.settings import Settings
 from market.web.site import add_pages

@@ -36,8 +36,7 @@ from market.bodies.credentials import host_credential
 from market.bodies.network import NetworkView
 from market.bodies.requests import signed_call
 from market.bootstrap import Market
-from market.domain.blob_quotas import BlobBounds
-from market.domain.rates import Rate
+from market.domain.limits import BlobBounds, Rate
 from market.service.follow_jobs import FollowedJobs
 from market.service.hear import SessionKeys
 from market.service.leases import LEASES

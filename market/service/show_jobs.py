@@ -16,9 +16,8 @@ from market.bodies.jobs import (
     StepReport,
     UnpublishedView,
 )
-from market.domain.advice import WhyNot
-from market.domain.jobs import JobState, Wanted
-from market.domain.outcomes import outcome
+from market.domain.jobs import JobState, Wanted, outcome
+from market.domain.quote import WhyNot
 from market.service.account_pay import claimed_of
 from market.service.auditors import list_of_job
 from market.service.coding import decode_why_not, spec_of

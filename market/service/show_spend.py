@@ -20,8 +20,8 @@ from market.bodies.running import (
     StepSpendView,
 )
 from market.domain import ledger
+from market.domain.earnings import RECENT, Sealed, outlook_of, pace_of
 from market.domain.jobs import JobState
-from market.domain.spend import RECENT, Sealed, outlook_of, pace_of
 from market.service.account_pay import debited_of, paid_by_job
 from market.service.booking import balances_of
 from market.service.coding import decode_pay, spec_of

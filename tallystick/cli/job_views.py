@@ -14,7 +14,7 @@ from market.bodies.auditing import ChecksView, PeerChecksView, ReceivedView
 from market.bodies.jobs import JobView, ProgressView
 from market.bodies.offers import ReputationView
 from market.bodies.slashes import ConvictionsView, ConvictionView
-from market.domain.outcomes import trained
+from market.domain.jobs import trained
 from tallystick.cli.job_plan import devices_line
 from tallystick.cli.output import facts
 from tallystick.sdk.advice import in_words, would_fit

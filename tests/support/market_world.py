@@ -33,8 +33,8 @@ from market.bodies.offers import LeaseView
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest, hosting_digest
 from market.bootstrap import Market
 from market.domain.admission import needed_memory, signed_flops
-from market.domain.blob_quotas import BlobBounds
-from market.domain.pricing import job_cost
+from market.domain.limits import BlobBounds
+from market.domain.sizes import job_cost
 from market.fakes.memory import (
     MemoryBlobs,
     MemoryBundles,

@@ -22,8 +22,7 @@ from market.bodies.base import API_PREFIX
 from market.bodies.events import NumberedJobEvent, read_job_event
 from market.bodies.jobs import JobView, QuoteView, StepReport
 from market.bodies.running import SeatView
-from market.domain.jobs import JobState
-from market.domain.outcomes import Outcome, sentence
+from market.domain.jobs import JobState, Outcome, sentence
 from market.service.coding import spec_of
 from market.service.feeds import newest_events
 from market.service.find_job import find_job

@@ -29,7 +29,7 @@ from contracts.terms.ids import Digest, JobId
 from market.api.app import make_app
 from market.api.context import Api
 from market.domain.jobs import Action
-from market.domain.rates import Rate
+from market.domain.limits import Rate
 from market.fakes.memory import MemoryWakeup
 from market.service.ask_job import ask_job
 from market.service.faucet import give_faucet

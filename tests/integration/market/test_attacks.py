@@ -39,7 +39,7 @@ from market.bodies.routes import (
 )
 from market.bodies.signing import hosting_digest
 from market.bodies.slashes import JudgeContest
-from market.domain.blob_quotas import BlobBounds
+from market.domain.limits import BlobBounds
 from market.service.coordinators import UNPAID_AT_MOST
 from market.service.feeds import newest_events
 from market.service.rows import BlobUploadRow, BlobUseRow, CoordinatorRow, MessageRow, SlashRow

@@ -12,7 +12,7 @@ from contracts.terms.digest import blob_digest
 from contracts.terms.errors import DeadlineExceeded, ServiceUnreachable, TooLarge
 from contracts.terms.ids import Address, Digest, SessionKey
 from market.adapters.blobs import FileBlobs
-from market.domain.blob_quotas import BYTES_PER_PARAMETER, BlobBounds
+from market.domain.limits import BYTES_PER_PARAMETER, BlobBounds
 from market.domain.sizes import parameters_of
 from market.service import store_blob as storing
 from market.service.leases import end
