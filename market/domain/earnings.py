@@ -21,8 +21,7 @@ from contracts.governance.checking import Cause
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.ids import Digest, EpochNumber, StepNumber
 from contracts.terms.moments import UnixMillis, UnixSeconds
-from market.bodies.earnings import LineStateName, WaitsForCode, WaitsForView
-from market.bodies.running import OutlookView
+from market.bodies.earnings import LineStateName, OutlookView, WaitsForCode, WaitsForView
 from market.domain.jobs import JobState
 from verification.earnings import Standings, Wait
 

@@ -12,7 +12,7 @@ from contracts.terms.encoding import encode
 from contracts.terms.errors import Forbidden, NotFound
 from contracts.terms.ids import Address, Digest, JobId
 from contracts.terms.moments import UnixMillis
-from market.bodies.operations import OperationResult, OperationView
+from market.bodies.jobs import OperationResult, OperationView
 from market.domain.jobs import (
     Action,
     Cancelled,

@@ -16,7 +16,7 @@ from contracts.terms.ids import MAX_PEERS, ZERO_DIGEST, Address, JobId
 from contracts.terms.messages import JobOpening, JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import recover
-from market.bodies.auditing import AuditorJobs, BondAsked, RegisterAuditor
+from market.bodies.offers import AuditorJobs, BondAsked, RegisterAuditor
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
 from market.domain.jobs import JobState, Wanted
 from market.domain.matching import bundle_of

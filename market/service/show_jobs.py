@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.encoding import encode
 from contracts.terms.ids import Digest, JobId
-from market.bodies.auditing import AuditorsView, AuditorView
 from market.bodies.events import ReportsView
 from market.bodies.jobs import (
     JobOutcome,
@@ -16,6 +15,7 @@ from market.bodies.jobs import (
     StepReport,
     UnpublishedView,
 )
+from market.bodies.offers import AuditorsView, AuditorView
 from market.domain.jobs import JobState, Wanted, outcome
 from market.domain.quote import WhyNot
 from market.service.account_pay import claimed_of

@@ -11,7 +11,7 @@ from contracts.terms.amounts import FLOPS_PER_PFLOP, BaseUnits
 from contracts.terms.ids import Address, JobId
 from contracts.terms.merkle import FORFEITED, FROZEN
 from contracts.terms.moments import UnixMillis
-from market.bodies.running import (
+from market.bodies.earnings import (
     AccountSpendView,
     AuditSpendView,
     OutlookView,

@@ -19,7 +19,7 @@ from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import Domain
 from market.bodies.base import Body
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from market.bodies.routes import GET_BATCH, GET_EPOCH, GET_EPOCHS, GET_NETWORK, Route
 from market.bodies.settlement import EpochLeafView
 from verification.audit.audit_file import AuditFile

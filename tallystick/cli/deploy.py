@@ -10,7 +10,7 @@ import typer
 from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField
 from market.bodies.base import Body
-from market.bodies.network import ContractsView
+from market.bodies.market import ContractsView
 from tallystick.cli.output import shows
 
 

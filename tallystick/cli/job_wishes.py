@@ -15,8 +15,15 @@ from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import decode_signed, expect
 from market.bodies.base import Body, Money
-from market.bodies.jobs import JobState, JobView, JobWanted
-from market.bodies.operations import JobAction, OperationError, OperationView, OperationWait
+from market.bodies.jobs import (
+    JobAction,
+    JobState,
+    JobView,
+    JobWanted,
+    OperationError,
+    OperationView,
+    OperationWait,
+)
 from market.bodies.routes import GET_JOB
 from tallystick.cli.job_watch import DAY
 from tallystick.cli.keystore import account_in, open_wallet

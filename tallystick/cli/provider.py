@@ -15,8 +15,8 @@ from contracts.terms.errors import Malformed
 from contracts.terms.ids import AddressField, Digest
 from market.bodies.base import Body
 from market.bodies.routes import GET_NETWORK, GET_SLASH, POST_CONTEST
+from market.bodies.settlement import ContestSlash, SlashView
 from market.bodies.signing import contest_digest
-from market.bodies.slashes import ContestSlash, SlashView
 from tallystick.cli.keystore import account_in, open_or_create, open_wallet
 from tallystick.cli.options import Market, ProviderHome, market_url, parse_digest, provider_home
 from tallystick.cli.options import ask as ask_market

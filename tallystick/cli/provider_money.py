@@ -23,7 +23,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, AddressField, Digest, DigestField
 from market.bodies.base import Body, Money
-from market.bodies.network import AccountView
+from market.bodies.market import AccountView
 from market.bodies.offers import Withdrawal
 from market.bodies.routes import DELETE_OFFER, GET_ACCOUNT, GET_NETWORK, GET_PROVIDER
 from market.bodies.signing import withdrawal_digest

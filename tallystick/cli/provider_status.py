@@ -15,7 +15,7 @@ from contracts.terms.errors import DeadlineExceeded, NotFound
 from contracts.terms.ids import Address, AddressField, DigestField, JobIdField
 from contracts.terms.typed_names import parse_address
 from market.bodies.base import Body, Money, Price, Wide
-from market.bodies.network import StakeView
+from market.bodies.market import StakeView
 from market.bodies.offers import LeaseState, OfferView, ReputationView
 from market.bodies.routes import GET_ACCOUNT, GET_LEASE, GET_PROVIDER
 from tallystick.cli.job_views import reputation_words

@@ -49,7 +49,7 @@ from market.bodies.routes import (
     GET_OFFERS,
     GET_SLASHES,
 )
-from market.bodies.slashes import SlashView
+from market.bodies.settlement import SlashView
 from tallystick.demo.cast import (
     ACCUSER,
     AUDITORS,

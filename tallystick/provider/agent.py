@@ -42,7 +42,7 @@ from contracts.terms.messages import JobSpec, LeaseAccept, Offer
 from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed, decode_signed, expect
 from market.bodies.base import SignedBody
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from market.bodies.offers import AcceptLease, LeaseHeard, LeaseView, Withdrawal
 from market.bodies.routes import (
     DELETE_OFFER,

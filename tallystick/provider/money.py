@@ -21,7 +21,7 @@ from contracts.terms.errors import (
 )
 from contracts.terms.ids import Address, Digest
 from contracts.terms.merkle import Proof, SumNode
-from market.bodies.network import FaucetRequest, NetworkView
+from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import GET_EPOCHS, GET_PROOF, POST_FAUCET
 from market.bodies.settlement import ProofView
 from tallystick.provider.background import Say

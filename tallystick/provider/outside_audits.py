@@ -19,8 +19,7 @@ from contracts.terms.errors import Expired, NotFound, Refused, Unavailable, Wron
 from contracts.terms.ids import NO_OFFER, JobId
 from contracts.terms.messages import LeaseAccept
 from contracts.terms.moments import UnixMillis
-from market.bodies.auditing import BondAsked, RegisterAuditor
-from market.bodies.offers import AcceptLease
+from market.bodies.offers import AcceptLease, BondAsked, RegisterAuditor
 from market.bodies.routes import POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject
 from tallystick.provider.background import Faults, Say, heartbeat

@@ -39,8 +39,8 @@ from market.bodies.routes import (
     GET_JOB,
     POST_EVIDENCE,
 )
+from market.bodies.settlement import PostEvidence
 from market.bodies.signing import evidence_digest
-from market.bodies.slashes import PostEvidence
 from tallystick.provider.background import Say
 from tallystick.provider.folder import load_peer_file
 from tallystick.sdk.client import MarketClient

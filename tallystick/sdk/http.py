@@ -1,6 +1,6 @@
 """What the client stands upon: URLs, signed requests, event streams, and blobs as files.
 
-How a request is signed: see `market.bodies.requests`. The market's clock counts, so that a machine
+How a request is signed: see `market.bodies.signing`. The market's clock counts, so that a machine
 whose own is off can still speak: its network view says what it is, and this machine's monotonic
 clock goes on from there.
 
@@ -32,8 +32,8 @@ from contracts.terms.errors import Malformed, TooLarge, Unavailable, WrongBytes
 from contracts.terms.ids import Digest
 from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_data import Domain
-from market.bodies.network import NetworkView
-from market.bodies.requests import SignedCall, request_digest
+from market.bodies.market import NetworkView
+from market.bodies.signing import SignedCall, request_digest
 
 # ------------------------------------------------------------------------ URLs and signed requests
 

@@ -36,7 +36,7 @@ from contracts.terms.errors import Conflict, Malformed, NotFound, Refused, Unaff
 from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import decode_signed, expect
-from market.bodies.network import FaucetRequest, NetworkView
+from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import GET_JOB, GET_NETWORK, POST_FAUCET
 from tallystick.chains import chain_name, hold_for
 from tallystick.files import replace_file

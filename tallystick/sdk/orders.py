@@ -24,7 +24,7 @@ from contracts.terms.errors import Conflict, Malformed
 from contracts.terms.ids import Address, JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from tallystick.files import replace_file
 from tallystick.sdk.job_file import JobFile
 from tallystick.sdk.job_spec import Prepared

@@ -30,7 +30,7 @@ from contracts.terms.moments import UnixSeconds
 from contracts.terms.signatures import Signed
 from contracts.terms.typed_data import PERMIT, Domain, WalletDomain
 from market.bodies.jobs import Permit, PostJob, QuoteView
-from market.bodies.network import FaucetRequest, NetworkView
+from market.bodies.market import FaucetRequest, NetworkView
 from market.bodies.routes import (
     GET_ACCOUNT,
     GET_JOB,

@@ -40,9 +40,8 @@ from market.bodies.events import (
     UnmatchedEvent,
     UnpublishedEvent,
 )
-from market.bodies.jobs import Excluded, JobState
+from market.bodies.jobs import AskJob, Excluded, JobAction, JobState, OperationView
 from market.bodies.offers import LeaseState
-from market.bodies.operations import AskJob, JobAction, OperationView
 from market.bodies.routes import GET_OPERATION, POST_CANCEL, POST_PAUSE, POST_RESUME, Route
 from market.bodies.signing import wish_digest
 from tallystick.sdk.client import MarketClient, retrying

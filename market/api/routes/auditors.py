@@ -2,8 +2,14 @@
 
 from market.api.context import AccountPath, ApiDep, WorkDep
 from market.api.routing import Routes
-from market.bodies.auditing import AuditorJobs, AuditorRegistered, BondView, RegisterAuditor
-from market.bodies.offers import AcceptLease, Heartbeat
+from market.bodies.offers import (
+    AcceptLease,
+    AuditorJobs,
+    AuditorRegistered,
+    BondView,
+    Heartbeat,
+    RegisterAuditor,
+)
 from market.bodies.routes import POST_AUDITOR, POST_AUDITOR_BOND, POST_AUDITOR_HEARTBEAT
 from market.service.audit_bonds import accept_bond
 from market.service.auditors import hear_auditor, register_auditor

@@ -15,8 +15,8 @@ from market.api.conditional import is_known
 from market.api.context import IMMUTABLE, ApiDep, DigestPath, WorkDep, announced_bytes, stream
 from market.api.routing import Routes
 from market.bodies.base import MAX_BUNDLE_BYTES
-from market.bodies.requests import signed_call
 from market.bodies.routes import GET_BLOB, HEAD_BLOB, OCTETS, PUT_BLOB
+from market.bodies.signing import signed_call
 from market.service.store_blob import Upload, store_blob
 
 router = Routes(tags=["blobs"])

@@ -6,7 +6,7 @@ from fastapi import Query
 
 from market.api.context import ApiDep, JobPath, WorkDep
 from market.api.routing import Routes
-from market.bodies.auditing import ChecksView
+from market.bodies.offers import ChecksView
 from market.bodies.routes import GET_CHECKS
 from market.service.show_checks import checks_of_job
 from verification.draws.odds import VOLUMES

@@ -9,7 +9,7 @@ from fastapi import Query
 from market.api.arrivals import MAX_WAIT_SECONDS
 from market.api.context import ApiDep, HostDep, WorkDep, check_host
 from market.api.routing import Routes
-from market.bodies.hosting import ClaimJobs, HostedJobs, HostHeartbeat, HostRegistered, RegisterHost
+from market.bodies.jobs import ClaimJobs, HostedJobs, HostHeartbeat, HostRegistered, RegisterHost
 from market.bodies.routes import POST_CLAIM, POST_HOST, POST_HOST_HEARTBEAT
 from market.service.host_jobs import claim_jobs, hear_host, register_host
 from market.service.life import FOR_HOSTS

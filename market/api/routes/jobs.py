@@ -22,7 +22,6 @@ from market.api.context import (
 )
 from market.api.cursors import asked
 from market.api.routing import Routes
-from market.bodies.auditing import AuditorsView
 from market.bodies.base import (
     COINS_PAGE,
     LANE_PAGE,
@@ -45,6 +44,7 @@ from market.bodies.jobs import (
     QuoteRequest,
     QuoteView,
 )
+from market.bodies.offers import AuditorsView
 from market.bodies.routes import (
     GET_AUDITORS,
     GET_CHECKPOINTS,

@@ -9,7 +9,7 @@ from market.api.callers import Caller, caller
 from market.api.context import AccountPath, Api, ApiDep, KeyedDep, WorkDep, answer, carry_out
 from market.api.routing import Routes
 from market.bodies.base import Money
-from market.bodies.network import (
+from market.bodies.market import (
     AccountView,
     CoordinatorView,
     FaucetRequest,

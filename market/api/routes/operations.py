@@ -18,7 +18,7 @@ from market.api.context import (
     carry_out,
 )
 from market.api.routing import Routes
-from market.bodies.operations import AskJob, JobAction, OperationView
+from market.bodies.jobs import AskJob, JobAction, OperationView
 from market.bodies.routes import GET_OPERATION, POST_CANCEL, POST_PAUSE, POST_RESUME
 from market.bodies.signing import wish_digest
 from market.domain.jobs import Action

@@ -9,7 +9,7 @@ from contracts.terms.signatures import Signed, expect
 from market.api.context import ApiDep, KeyedDep, WorkDep, answer, carry_out
 from market.api.routes.jobs import accept_job
 from market.api.routing import Routes
-from market.bodies.orders import OrderLike, PostOrder
+from market.bodies.jobs import OrderLike, PostOrder
 from market.bodies.routes import POST_ORDER, POST_TYPED_DATA
 from market.service.order_like import check_budget, typed_order, write_order
 from market.service.ports import UnitOfWork

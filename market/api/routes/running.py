@@ -8,8 +8,8 @@ from contracts.terms.ids import MAX_STEPS, JobId
 from market.api.context import Api, ApiDep, JobPath, WorkDep
 from market.api.routes.earnings import period_of
 from market.api.routing import Routes
+from market.bodies.earnings import PEERS_PAGE, SPEND_PAGE, PeersView, SpendView
 from market.bodies.routes import GET_PEERS, GET_SPEND
-from market.bodies.running import PEERS_PAGE, SPEND_PAGE, PeersView, SpendView
 from market.service.ports import UnitOfWork
 from market.service.show_peers import peers_of
 from market.service.show_spend import spend_of

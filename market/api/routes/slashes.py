@@ -14,7 +14,7 @@ from market.bodies.routes import (
     POST_EVIDENCE,
     POST_JUDGEMENT,
 )
-from market.bodies.slashes import (
+from market.bodies.settlement import (
     ContestSlash,
     ConvictionsView,
     JudgeContest,

@@ -2,8 +2,8 @@
 
 from market.api.context import Api, ApiDep, WorkDep
 from market.api.routing import Routes
+from market.bodies.market import StatusView
 from market.bodies.routes import GET_STATUS
-from market.bodies.status import StatusView
 from market.service.ports import UnitOfWork
 from market.service.show_status import status_of
 

@@ -18,9 +18,9 @@ from market.api.context import AccountPath, Api, ApiDep, JobPath, PeerPath, Work
 from market.api.routes.earnings import period_of
 from market.api.routes.settlement import EpochPath
 from market.api.routes.tracing import StepPath
-from market.bodies.auditing import ChecksView, PeerChecksView
 from market.bodies.base import API_PREFIX
 from market.bodies.earnings import EarningView
+from market.bodies.offers import ChecksView, PeerChecksView
 from market.bodies.settlement import EpochSummary
 from market.bodies.tracing import STEP_LINES_PAGE, DistanceView, StepView, WorkTraceView
 from market.service.coding import spec_of

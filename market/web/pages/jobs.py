@@ -19,9 +19,9 @@ from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, JobPath, WorkDep, job_of
 from market.api.routes.running import peers_view, spend_view
 from market.bodies.base import API_PREFIX
+from market.bodies.earnings import SeatView
 from market.bodies.events import NumberedJobEvent, read_job_event
 from market.bodies.jobs import JobView, QuoteView, StepReport
-from market.bodies.running import SeatView
 from market.domain.jobs import JobState, Outcome, sentence
 from market.service.coding import spec_of
 from market.service.feeds import newest_events

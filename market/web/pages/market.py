@@ -19,8 +19,7 @@ from market.api.context import Api, ApiDep, WorkDep
 from market.api.routes.status import status_view
 from market.bodies.base import API_PREFIX
 from market.bodies.events import NumberedMarketEvent, read_market_event
-from market.bodies.market import ClearingRoundView
-from market.bodies.network import NetworkView
+from market.bodies.market import ClearingRoundView, NetworkView
 from market.bodies.offers import OfferView
 from market.service.feeds import MARKET, newest_events
 from market.service.ports import UnitOfWork

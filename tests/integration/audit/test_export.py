@@ -16,7 +16,7 @@ from contracts.terms.ids import Digest, JobId
 from contracts.terms.messages import JobOpening
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed
-from market.bodies.network import ContractsView, NetworkView, TokenView
+from market.bodies.market import ContractsView, NetworkView, TokenView
 from market.bodies.settlement import (
     BatchEntryView,
     BatchView,

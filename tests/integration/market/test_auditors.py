@@ -11,8 +11,7 @@ from contracts.terms.ids import Digest, JobId, SessionKey
 from contracts.terms.messages import AuditSpec, JobOpening
 from contracts.terms.moments import UnixMillis
 from market.api.app import make_app
-from market.bodies.auditing import RegisterAuditor
-from market.bodies.offers import Heartbeat
+from market.bodies.offers import Heartbeat, RegisterAuditor
 from market.bodies.routes import GET_AUDITORS, POST_AUDITOR, POST_AUDITOR_HEARTBEAT
 from market.bodies.signing import auditor_digest, auditor_subject, heartbeat_digest
 from market.service.accept_lease import accept_lease

@@ -2,7 +2,7 @@
 
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.moments import UnixMillis
-from market.bodies.running import OutlookView
+from market.bodies.earnings import OutlookView
 from market.domain.earnings import Pace, Sealed, outlook_of, pace_of
 
 

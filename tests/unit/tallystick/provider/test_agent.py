@@ -18,11 +18,12 @@ from contracts.terms.ids import NO_OFFER, Address, Digest, JobId
 from contracts.terms.messages import LeaseAccept, Offer
 from contracts.terms.moments import UnixMillis
 from contracts.terms.signatures import Signed, decode_signed, expect
-from market.bodies.auditing import BondAsked, BondView
 from market.bodies.base import SignedBody
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from market.bodies.offers import (
     AcceptLease,
+    BondAsked,
+    BondView,
     Heartbeat,
     LeaseHeard,
     LeasesView,

@@ -10,7 +10,7 @@ import pytest
 from contracts.terms.amounts import BaseUnits
 from contracts.terms.errors import DeadlineExceeded, Unavailable
 from contracts.terms.ids import Address
-from market.bodies.network import NetworkView
+from market.bodies.market import NetworkView
 from tallystick.provider.money import prepare
 from tallystick.sdk.client import MarketClient
 from tallystick.sdk.on_chain import OnChain
