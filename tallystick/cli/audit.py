@@ -189,7 +189,7 @@ def rerun_command(
     Example: tallystick audit rerun 0f3a.bundle --threads 4
     """
     try:
-        from training.stages.threads import set_threads
+        from training.stages.exact import set_threads
         from verification.auditing.rerun import rerun
     except ModuleNotFoundError as error:
         raise WrongConfiguration(

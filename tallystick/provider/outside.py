@@ -28,8 +28,7 @@ from tallystick.provider.machine import MAX_NICE, NICE, stand_back
 from tallystick.provider.slashes import Evidence
 from tallystick.sdk.client import MarketClient, retrying
 from tallystick.sdk.process import Located, run_process, teller
-from training.stages.device_class import device_class
-from training.stages.threads import set_threads
+from training.stages.exact import device_class, set_threads
 from training.telling import Tell, telling_about
 from training.transport.calls import METHODS
 from training.transport.grpc_adapter import GrpcTransport

@@ -16,8 +16,7 @@ from contracts.terms.errors import WrongConfiguration
 from tallystick.provider.machine import AUTO, resolve
 from tallystick.provider.measured import Measured, dependencies
 from tallystick.resources import Resources, least
-from training.stages.device_class import device_class
-from training.stages.threads import set_threads
+from training.stages.exact import device_class, set_threads
 
 _SIZE = 768
 _SPELLS, _SPELL_SECONDS = 2, 0.3

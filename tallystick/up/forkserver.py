@@ -29,7 +29,7 @@ PRELOADED = (
     "tallystick.provider.blobs",
     "tallystick.sdk.process",
     "training.coordinator.run",
-    "training.stages.threads",
+    "training.stages.exact",
     "training.trainer.run",
     "training.transport.calls",
     "training.transport.grpc_adapter",

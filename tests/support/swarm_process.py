@@ -142,7 +142,7 @@ async def _coordinator(
     folder: Path, papers: Papers, transport: GrpcTransport, addresses: AddressFile, tell: Tell
 ) -> None:
     from training.coordinator.run import CoordinatedJob, Signer, World, run_coordinator
-    from training.stages.chunks import chunk_elements
+    from training.stages.torch_free import chunk_elements
 
     await run_coordinator(
         folder / COORDINATOR,
@@ -176,7 +176,7 @@ async def _worker(
     tell: Tell,
 ) -> None:
     from training.fakes.blobs import FolderBlobs
-    from training.stages.threads import set_threads
+    from training.stages.exact import set_threads
     from training.worker.run import Connection, Membership, run_worker
     from training.worker.stage_compute import StageCompute
 

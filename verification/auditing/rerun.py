@@ -17,7 +17,7 @@ from contracts.terms.ids import Digest, PeerId, StepNumber, UnitId
 from contracts.terms.messages import JobSpec
 from training.averaging.slices import slice_digest
 from training.averaging.sums import mean_slice
-from training.stages.device_class import device_class
+from training.stages.exact import device_class
 from training.worker.averages import terms_of
 from training.worker.engine import Engine
 from training.worker.numeric_recipe import NumericRecipe
