@@ -28,7 +28,7 @@ from contracts.terms.history import Kept
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, SessionKey, StepNumber
 from contracts.terms.messages import MILLION, AuditReport, GradCommit, Seal
 from contracts.terms.signatures import Signed
-from tallystick.gym.auditors import FAR
+from tallystick.gym.behaviours import FAR
 from tallystick.gym.registry import behaviour_of
 from tests.support.checked_swarm import MadeUpCoins, begin_checked
 from tests.support.dockets import audit_spec

@@ -23,7 +23,7 @@ from contracts.terms.auditors import AuditorList
 from contracts.terms.ids import ZERO_DIGEST, Digest
 from contracts.terms.messages import JobOpening
 from contracts.terms.signatures import Signed
-from tallystick.gym.failpoints import Failing, parse_failpoints
+from tallystick.gym.hooks import Failing, parse_failpoints
 from tallystick.gym.registry import behaviour_of
 from tallystick.provider.agent import LEASED_SECONDS
 from tallystick.provider.disk import Room
