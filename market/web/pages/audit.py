@@ -15,9 +15,8 @@ from contracts.terms.errors import Malformed, NotFound
 from contracts.terms.ids import ZERO_DIGEST, Digest, JobId, PeerId, StepNumber
 from contracts.terms.typed_names import digits_of
 from market.api.context import AccountPath, Api, ApiDep, JobPath, PeerPath, WorkDep, parse_bytes
-from market.api.routes.earnings import period_of
-from market.api.routes.settlement import EpochPath
-from market.api.routes.tracing import StepPath
+from market.api.routes.market import EpochPath
+from market.api.routes.tracing import StepPath, period_of
 from market.bodies.base import API_PREFIX
 from market.bodies.earnings import EarningView
 from market.bodies.offers import ChecksView, PeerChecksView

@@ -17,7 +17,7 @@ from contracts.terms.ids import JobId
 from contracts.terms.messages import JobSpec
 from contracts.terms.moments import UnixMillis, UnixSeconds
 from market.api.context import Api, ApiDep, JobPath, WorkDep, job_of
-from market.api.routes.running import peers_view, spend_view
+from market.api.routes.tracing import peers_view, spend_view
 from market.bodies.base import API_PREFIX
 from market.bodies.earnings import SeatView
 from market.bodies.events import NumberedJobEvent, read_job_event

@@ -16,7 +16,7 @@ from contracts.terms.errors import NotFound, Unavailable
 from contracts.terms.moments import UnixMillis
 from contracts.terms.typed_names import digits_of, parse_name
 from market.api.context import Api, ApiDep, WorkDep
-from market.api.routes.status import status_view
+from market.api.routes.market import status_view
 from market.bodies.base import API_PREFIX
 from market.bodies.events import NumberedMarketEvent, read_market_event
 from market.bodies.market import ClearingRoundView, NetworkView

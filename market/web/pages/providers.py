@@ -10,8 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from contracts.terms.ids import Address, JobId
 from market.api.context import AccountPath, Api, ApiDep, JobPath, WorkDep, job_of, parse_bytes
-from market.api.routes.earnings import earnings_view
-from market.api.routes.running import spend_view
+from market.api.routes.tracing import earnings_view, spend_view
 from market.bodies.earnings import EarningView, PartsView
 from market.domain.reputation import MEMORY, MOST, NEWCOMER
 from market.service.account_pay import jobs_of
